@@ -32,7 +32,7 @@ from botocore.config import Config
 from pydantic import SecretStr
 
 from runner.store.protocol import Put, Scope
-from runner.store.s3.bucket import Address
+from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 
 __all__ = ["main"]
@@ -103,7 +103,7 @@ def _apart(work: Callable[[], _Cost]) -> _Cost:
 
 def _ours(server: Server, path: Path) -> _Cost:
     store = S3Store(
-        Address(
+        BucketAddress(
             bucket=_bucket(server),
             endpoint=server["endpoint"],
             path_style=True,

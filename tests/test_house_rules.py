@@ -42,6 +42,11 @@ PUBLIC = {
     *("starlette.middleware.trustedhost", "starlette.responses", "starlette.routing", "starlette.types"),
 }
 
+DEFINED_TWICE = {
+    "ArtifactError": "both are promised: what tool files catch, and what the published schema has",
+}
+"""Public classes of one name, each with its reason."""
+
 # In pieces, so that this file keeps its own rules. Tests may name folders of users: they try to get in.
 PERSONAL_FOLDERS = re.compile("/roo" + r"t/\w|/hom" + r"e/(?!alice\b)\w")
 MACHINE_FOLDERS = re.compile(f"{re.escape(str(ROOT))}/|{'/wo' + 'rk/'}|{'/opt/' + 'pypi'}|{'.py' + 'env/'}")
@@ -219,6 +224,26 @@ def test_every_module_says_what_of_it_is_public(module):
     assert targets.count("__all__") == 1
 
 
+def public_classes() -> dict[str, list[str]]:
+    """Return where classes are defined that other modules may name, by their names."""
+    found: dict[str, list[str]] = {}
+    for module in MODULES:
+        for node in ast.walk(ast.parse((ROOT / module).read_text())):
+            if isinstance(node, ast.ClassDef) and not private(node.name):
+                found.setdefault(node.name, []).append(str(module))
+    return found
+
+
+def test_a_public_class_name_is_defined_once():
+    """Who has met a name in one room must not take another's for it."""
+    found = public_classes()
+
+    assert len(found) > 400
+    assert {name for name, modules in found.items() if len(modules) > 1} == set(DEFINED_TWICE), {
+        name: modules for name, modules in found.items() if len(modules) > 1
+    }
+
+
 @pytest.mark.parametrize("module", SANDBOX, ids=str)
 def test_sandbox_needs_only_the_standard_library_and_psutil(module):
     assert set(imported(module)) <= sys.stdlib_module_names | {"sandbox", "psutil"}
@@ -227,6 +252,25 @@ def test_sandbox_needs_only_the_standard_library_and_psutil(module):
 @pytest.mark.parametrize("module", CONFINED, ids=str)
 def test_the_confined_half_of_sandbox_needs_the_standard_library_alone(module):
     assert set(imported(module)) <= sys.stdlib_module_names | {"sandbox"}
+
+
+def test_what_two_folders_of_tests_share_lies_where_both_find_it():
+    """pytest puts a folder on the path when it collects its first file; another folder finds it by luck."""
+    tests = [ROOT / name for name in tracked_files() if re.fullmatch(r"tests/.+\.py", name)]
+    places: dict[str, set[Path]] = {}
+    for path in tests:
+        places.setdefault(path.stem, set()).add(path.parent)
+    everywhere = {ROOT / "tests", ROOT / "tests/conformance"}
+    by_luck = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in tests
+        if path.name.startswith("test_")
+        for name in set(imported(path.relative_to(ROOT))) & places.keys()
+        if not places[name] & {*everywhere, path.parent} and find_spec(name) is None
+    ]
+
+    assert len(tests) > 100
+    assert by_luck == []
 
 
 def test_no_file_names_a_folder_of_the_machine_it_was_written_on():

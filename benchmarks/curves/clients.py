@@ -15,7 +15,12 @@ _ROUNDS = 3
 _LEAST_CALLS = 100
 _ARGUMENTS = {"text": "hello"}
 # So that 256 clients of one user all wait, and none is refused.
-_SETTINGS = {"RUNNER_MAX_CALLS_PER_USER": "16", "RUNNER_MAX_QUEUE": "1000"}
+_SETTINGS = {
+    "RUNNER_MAX_CALLS_PER_USER": "16",
+    "RUNNER_MAX_QUEUE": "1000",
+    "RUNNER_MAX_QUEUE_PER_USER": "1000",
+    "RUNNER_MAX_REQUESTS_PER_USER": "1000",
+}
 
 
 def measure(folder: Path, seconds: float) -> Curve:

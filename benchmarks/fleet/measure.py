@@ -36,7 +36,7 @@ from benchmarks.report import load_average
 from benchmarks.servers import ROOT, TOOLS, Server, end_with_parent, environment, free_port, serving, stop
 from benchmarks.wire import HttpConnection
 from runner.store.protocol import Put, Scope
-from runner.store.s3.bucket import Address
+from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 
 __all__ = ["main"]
@@ -496,7 +496,7 @@ def _of_s3(folder: Path, _options: argparse.Namespace) -> None:
     """Say how many requests of S3 a file takes on its way in and out."""
     server = _s3()
     store = S3Store(
-        Address(
+        BucketAddress(
             bucket=_bucket(server),
             endpoint=server["endpoint"],
             path_style=True,

@@ -19,7 +19,8 @@ from typing import Any, Protocol
 from runner.artifacts.deferred import deferral, described
 from runner.artifacts.named_file import Collected, OpenHome, collect
 from runner.artifacts.route import Route, route, s3_ref, too_many_bytes
-from runner.contract.error_messages import Refusal, envelope, outside_home, with_refusals
+from runner.contract.error_messages import RefusedFile, envelope, outside_home, with_refusals
+from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import Normalised, flag_meta_data
 from runner.errors import CallError, Code
 from runner.files.my_files import Deferral
@@ -35,7 +36,6 @@ _log = logging.getLogger(__name__)
 # What is longer is read and decoded in a thread, so that it holds up no other call.
 _SHORT_BYTES = 64 * 1024
 
-_REPLACED = ("artifacts", "deferred_artifacts")
 REASONS = {
     Code.E_INVALID_PATH: "invalid_path",
     Code.E_FILE_TOO_LARGE: "file_too_large",
@@ -116,7 +116,7 @@ class Processed:
     value: dict[str, Any] = field(repr=False)
     files: tuple[ArtifactFile, ...] = ()
     deferred: tuple[ArtifactFile, ...] = ()
-    errors: tuple[Refusal, ...] = ()
+    errors: tuple[RefusedFile, ...] = ()
     texts: tuple[str, ...] = field(default=(), repr=False)
     failure: CallError | None = None
     is_own: bool = False
@@ -147,7 +147,7 @@ class _Progress:
     entries: list[dict[str, Any]] = field(default_factory=list)
     deferred_files: list[ArtifactFile] = field(default_factory=list)
     deferred: list[dict[str, Any]] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[RefusedFile] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
     inodes: set[int] = field(default_factory=set)
     total_bytes: int = 0
@@ -204,7 +204,7 @@ async def process_artifacts(
     """
     for warning in normalised.warnings:
         _log.warning("tool result mended", extra={"detail": warning})
-    if not normalised.refusals and normalised.value.keys().isdisjoint(_REPLACED):
+    if not normalised.refusals and normalised.value.keys().isdisjoint(FILE_LISTS):
         # No file, taken or refused: nothing of the value changes.
         is_own = not normalised.speaks_contract
         return Processed(value=dict(normalised.value), texts=normalised.texts, is_own=is_own)
@@ -367,13 +367,13 @@ def _processed(entry: Mapping[str, Any], stored: Record, carried: dict[str, Any]
     }
 
 
-def _refused(entry: Mapping[str, Any], error: CallError) -> Refusal:
+def _refused(entry: Mapping[str, Any], error: CallError) -> RefusedFile:
     reason = REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
-    return Refusal(name=entry["name"], reason=reason, error=error)
+    return RefusedFile(name=entry["name"], reason=reason, error=error)
 
 
 def _result(normalised: Normalised, progress: _Progress) -> Processed:
-    value = {key: item for key, item in normalised.value.items() if key not in _REPLACED}
+    value = {key: item for key, item in normalised.value.items() if key not in FILE_LISTS}
     if progress.refusals:
         value["meta_data"] = with_refusals(value.get("meta_data", {}), progress.refusals)
     value |= {key: items for key, items in _lists(progress).items() if items}

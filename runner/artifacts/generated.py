@@ -21,12 +21,13 @@ from typing import Any, Literal
 from runner.artifacts.accept import REASONS, Processed
 from runner.artifacts.named_file import Collected, OpenHome, collect, relative_to_home
 from runner.contract.error_messages import legible
+from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import META_DATA_MAX_BYTES, Normalised
 from runner.errors import CallError
 from runner.files.my_files import MyFiles
 from runner.formats.filenames import safe_name, unique_name
 from runner.formats.mime import guess
-from runner.homes.changes import Change
+from runner.homes.changes import ChangedFile
 from runner.store.protocol import Origin, Record
 from runner.system.threads import finished, in_thread
 
@@ -81,8 +82,8 @@ class _Kept:
 
 
 def not_returned(
-    found: Collection[Change], normalised: Normalised, home: OpenHome, *, put: Mapping[int, int]
-) -> list[Change]:
+    found: Collection[ChangedFile], normalised: Normalised, home: OpenHome, *, put: Mapping[int, int]
+) -> list[ChangedFile]:
     """Return the files that a result does not name, and that the tool has not put into My Files itself.
 
     Args:
@@ -93,7 +94,7 @@ def not_returned(
     """
     named = {
         relative_to_home(entry["path"], home.path)
-        for name in ("artifacts", "deferred_artifacts")
+        for name in FILE_LISTS
         for entry in normalised.value.get(name, ())
         if "path" in entry
     }
@@ -103,7 +104,7 @@ def not_returned(
 
 
 async def keep_generated(
-    processed: Processed, found: Collection[Change], rules: Generated, *, beyond: int = 0
+    processed: Processed, found: Collection[ChangedFile], rules: Generated, *, beyond: int = 0
 ) -> Processed:
     """Keep files, and list them in `meta_data.generated_files` of the result.
 
@@ -133,14 +134,14 @@ async def keep_generated(
     return replace(processed, value=value, generated=tuple(kept.entries))
 
 
-async def _kept(found: Collection[Change], rules: Generated) -> _Kept:
+async def _kept(found: Collection[ChangedFile], rules: Generated) -> _Kept:
     kept, ends_at = _Kept(), rules.clock() + _MOST_S
     for change in found:
         await _take(change, rules, kept, is_late=rules.clock() > ends_at)
     return kept
 
 
-async def _take(change: Change, rules: Generated, kept: _Kept, *, is_late: bool) -> None:
+async def _take(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: bool) -> None:
     name = posixpath.basename(change.file)
     entry = {
         "name": legible(name),
@@ -160,7 +161,7 @@ async def _take(change: Change, rules: Generated, kept: _Kept, *, is_late: bool)
         kept.entries.append({**entry, "reason": done})
 
 
-def _refused(change: Change, rules: Generated, kept: _Kept, *, is_late: bool) -> str | None:
+def _refused(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: bool) -> str | None:
     """Return why a file is not even opened, if so."""
     if rules.mode == "report":
         return "reported_only"
@@ -193,7 +194,7 @@ def _lay_at(record: Record) -> object:
     return record.said.source.get(_LAY_AT) if record.said.origin is Origin.GENERATED else None
 
 
-async def _tried(change: Change, name: str, rules: Generated) -> Record | str | None:
+async def _tried(change: ChangedFile, name: str, rules: Generated) -> Record | str | None:
     try:
         return await _keep(change, name, rules)
     except CallError as error:
@@ -203,7 +204,7 @@ async def _tried(change: Change, name: str, rules: Generated) -> Record | str | 
         return _UNREADABLE
 
 
-async def _keep(change: Change, name: str, rules: Generated) -> Record | str | None:
+async def _keep(change: ChangedFile, name: str, rules: Generated) -> Record | str | None:
     """Put a file into My Files in place of what was kept of it; return why not, or None where it is there."""
     async with _opened(change, rules) as source:
         before = os.fstat(source.fd).st_ctime_ns
@@ -227,7 +228,7 @@ async def _keep(change: Change, name: str, rules: Generated) -> Record | str | N
     return record
 
 
-def _opened(change: Change, rules: Generated) -> Any:
+def _opened(change: ChangedFile, rules: Generated) -> Any:
     manager: AbstractContextManager[Collected] = collect(change.file, rules.home, max_bytes=rules.max_bytes)
     return in_thread(manager)
 

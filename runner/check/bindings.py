@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 
-from runner.check.source import Function, Source
+from runner.check.source import Function, SourceFile
 
 __all__ = ["LISTING", "Bindings", "argument", "parameters"]
 
@@ -15,7 +15,7 @@ LISTING = frozenset({"iterdir", "glob", "rglob"})
 class Bindings:
     """Finds what the names and attributes of one file stand for."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceFile) -> None:
         self._source = source
 
     def of(self, name: ast.Name) -> list[ast.expr]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from runner.check.bindings import Bindings
 from runner.check.finding import Finding
 from runner.check.offers import Offer
-from runner.check.source import Function, Source, own_nodes
+from runner.check.source import Function, SourceFile, own_nodes
 
 __all__ = ["ContractRules"]
 
@@ -27,7 +27,7 @@ _LONG = 9
 class ContractRules:
     """Finds misspelled keys in the results of tools."""
 
-    def __init__(self, source: Source, bindings: Bindings) -> None:
+    def __init__(self, source: SourceFile, bindings: Bindings) -> None:
         self._source = source
         self._bindings = bindings
 

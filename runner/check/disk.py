@@ -4,11 +4,11 @@ import ast
 from dataclasses import dataclass
 
 from runner.check.bindings import Bindings, argument
-from runner.check.source import Source
+from runner.check.source import SourceFile
 from runner.check.templates import Template, Templates
-from runner.check.values import OPENERS, Kind, Values
+from runner.check.values import OPENERS, ValueKind, Values
 
-__all__ = ["Access", "Disk"]
+__all__ = ["DiskAccess", "DiskCalls"]
 
 _OS = frozenset(
     {
@@ -90,7 +90,7 @@ _READ_ONLY_SQL = ("select", "with", "explain", "pragma table_info", "values")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class DiskAccess:
     """One call that reads or writes a file.
 
     Attributes:
@@ -102,30 +102,30 @@ class Access:
     target: Template | None
 
 
-class Disk:
+class DiskCalls:
     """Finds the calls of one file that touch the disk."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceFile) -> None:
         self._source = source
         self.bindings = Bindings(source)
         self.values = Values(source, self.bindings)
         self.templates = Templates(source, self.bindings)
 
-    def write(self, call: ast.AST) -> Access | None:
+    def write(self, call: ast.AST) -> DiskAccess | None:
         """Return what a node writes, if it is a call that writes."""
         if not isinstance(call, ast.Call):
             return None
         writes, target = self._written(call)
-        if not writes or self.values.kind(target) in (Kind.MEMORY, Kind.FILE):
+        if not writes or self.values.kind(target) in (ValueKind.MEMORY, ValueKind.FILE):
             return None
         template = self.templates.template(target)
         if template is not None and (template.text.startswith("/dev/") or "://" in template.text):
             return None
         if self._source.dotted(target) == "os.devnull":
             return None
-        return Access(node=call, target=template)
+        return DiskAccess(node=call, target=template)
 
-    def read(self, call: ast.AST) -> Access | None:
+    def read(self, call: ast.AST) -> DiskAccess | None:
         """Return what a node reads, if it is a call that reads a file."""
         if not isinstance(call, ast.Call) or self.write(call) is not None:
             return None
@@ -134,11 +134,11 @@ class Disk:
         if dotted in _BY_MODE or dotted in _READERS or dotted.startswith(("pandas.read_", "polars.read_")):
             target = argument(call, 0, "file", "path", "filepath_or_buffer", "io", "source")
         elif isinstance(call.func, ast.Attribute) and call.func.attr in _PATH_READS:
-            is_path = self.values.kind(call.func.value) is Kind.PATH
+            is_path = self.values.kind(call.func.value) is ValueKind.PATH
             target = call.func.value if is_path else None
-        if target is None or self.values.kind(target) in (Kind.MEMORY, Kind.FILE):
+        if target is None or self.values.kind(target) in (ValueKind.MEMORY, ValueKind.FILE):
             return None
-        return Access(node=call, target=self.templates.template(target))
+        return DiskAccess(node=call, target=self.templates.template(target))
 
     def _written(self, call: ast.Call) -> tuple[bool, ast.expr | None]:
         """Say whether a call writes, and which expression names the file."""
@@ -171,19 +171,19 @@ class Disk:
 
     def _written_by_method(self, call: ast.Call, func: ast.Attribute) -> tuple[bool, ast.expr | None]:
         receiver = self.values.kind(func.value)
-        if receiver is Kind.ARCHIVE or func.attr == "extractall":
+        if receiver is ValueKind.ARCHIVE or func.attr == "extractall":
             return func.attr in ("extract", "extractall"), argument(call, 0, "path")
         if func.attr in _PATH_METHODS:
-            is_path = receiver is Kind.PATH or (receiver is None and func.attr in _ONLY_PATHS_HAVE)
+            is_path = receiver is ValueKind.PATH or (receiver is None and func.attr in _ONLY_PATHS_HAVE)
             return is_path, func.value
-        if func.attr == "open" and receiver is Kind.PATH:
+        if func.attr == "open" and receiver is ValueKind.PATH:
             return self._opens_for_writing(call, 0), func.value
         if func.attr in _EXPORTS:
             target = argument(call, 0, *_EXPORT_NAMES)
             return target is not None and not _is_none(target), target
         if func.attr in _SAVES:
             target = argument(call, 0, *_SAVE_NAMES)
-            return self.values.kind(target) in (Kind.PATH, Kind.TEXT), target
+            return self.values.kind(target) in (ValueKind.PATH, ValueKind.TEXT), target
         return False, None
 
     def _opens_for_writing(self, call: ast.Call, position: int) -> bool:

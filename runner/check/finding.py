@@ -7,7 +7,7 @@ import ast
 import enum
 from dataclasses import dataclass
 
-__all__ = ["RULES", "Finding", "Rule", "Severity", "by_place"]
+__all__ = ["RULES", "CheckRule", "Finding", "Severity", "by_place"]
 
 
 class Severity(enum.Enum):
@@ -18,7 +18,7 @@ class Severity(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CheckRule:
     """One thing that would surprise the author of a tool file.
 
     Attributes:
@@ -93,7 +93,7 @@ _SHOULD = (
     "widget-visibility",
 )
 
-RULES = {name: Rule(name, Severity.MUST) for name in _MUST} | {
-    name: Rule(name, Severity.SHOULD) for name in _SHOULD
+RULES = {name: CheckRule(name, Severity.MUST) for name in _MUST} | {
+    name: CheckRule(name, Severity.SHOULD) for name in _SHOULD
 }
 """Every rule by its id."""

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.check.disk import Access, Disk
+from runner.check.disk import DiskAccess, DiskCalls
 from runner.check.finding import Finding
 from runner.check.offers import Offer
-from runner.check.source import Function, Source, own_nodes
+from runner.check.source import Function, SourceFile, own_nodes
 from runner.check.templates import HOLE, USERNAME, Template
 
 __all__ = ["HomeRules", "strays"]
@@ -33,7 +33,9 @@ _BRING_ALONG = "take it as the parameter `filename`, or keep it beside the tool 
 class HomeRules:
     """Finds what a file does with files that it may not, or that means another place than it seems."""
 
-    def __init__(self, source: Source, disk: Disk, reached: list[tuple[Offer, list[Function]]]) -> None:
+    def __init__(
+        self, source: SourceFile, disk: DiskCalls, reached: list[tuple[Offer, list[Function]]]
+    ) -> None:
         self._source = source
         self._reached = reached
         self._disk = disk
@@ -41,9 +43,9 @@ class HomeRules:
 
     def homeless_writes(self) -> Iterator[Finding]:
         """Yield the first write of every tool, resource or prompt that has no home."""
-        told: dict[tuple[Offer, ...], list[Access]] = {}
+        told: dict[tuple[Offer, ...], list[DiskAccess]] = {}
         for access in self._writes:
-            homeless = tuple(offer for offer in self._running(access.node) if not _has_home(offer))
+            homeless = tuple(offer for offer in self._running(access.node) if not offer.has_home)
             if homeless:
                 told.setdefault(homeless, []).append(access)
         for offers, accesses in told.items():
@@ -73,7 +75,7 @@ class HomeRules:
         writing = {offer for access in self._writes for offer in self._running(access.node)}
         for offer, _ in self._reached:
             # Where it writes, that is reported, and has the same cure.
-            if offer.kind != "tool" or _has_home(offer) or offer in writing:
+            if offer.kind != "tool" or offer.has_home or offer in writing:
                 continue
             for parameter in offer.parameters:
                 if parameter.arg in ("filename", "filenames"):
@@ -94,10 +96,10 @@ class HomeRules:
             if self._running(node):
                 yield from _fixed(access.target, str(folder))
 
-    def _strayed(self) -> Iterator[Access]:
+    def _strayed(self) -> Iterator[DiskAccess]:
         for access in self._writes:
             running = self._running(access.node)
-            if running and all(map(_has_home, running)) and strays(access):
+            if running and all(offer.has_home for offer in running) and strays(access):
                 yield access
 
     def _running(self, node: ast.AST) -> list[Offer]:
@@ -112,11 +114,7 @@ class HomeRules:
         ]
 
 
-def _has_home(offer: Offer) -> bool:
-    return offer.kind == "tool" and offer.takes("username")
-
-
-def _homeless(offers: tuple[Offer, ...], accesses: list[Access]) -> Finding:
+def _homeless(offers: tuple[Offer, ...], accesses: list[DiskAccess]) -> Finding:
     first, *more = accesses
     names = ", ".join(repr(offer.name) for offer in offers)
     lines = sorted({access.node.lineno for access in more} - {first.node.lineno})
@@ -144,7 +142,7 @@ def _fixed(target: Template, folder: str) -> Iterator[Finding]:
         yield Finding.at(target.node, "fixed-path", message, _BRING_ALONG)
 
 
-def strays(access: Access) -> bool:
+def strays(access: DiskAccess) -> bool:
     """Say whether a write surely goes elsewhere than into the home."""
     if access.target is None:
         return False

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from runner.check.finding import Finding
-from runner.check.import_watch import Place, Watched
-from runner.check.source import Source
+from runner.check.import_watch import SourceLine, WatchedImport
+from runner.check.source import SourceFile
 
 __all__ = ["SLOW_CODE_S", "SLOW_LIBRARIES_S", "seen_at_import", "waits_at_import"]
 
@@ -17,7 +17,7 @@ SLOW_CODE_S = 1.0
 """Processor time of the file's own top-level code above which its import is slow."""
 
 SLOW_LIBRARIES_S = 3.0
-"""The same for its import statements; pandas and matplotlib together take a third of it."""
+"""Processor time of its import statements above which it is slow; pandas and matplotlib take a third."""
 
 _WAITS = re.compile(
     r"time\.sleep|(requests|httpx)\.(get|post|put|patch|delete|head|request)|urllib\.request\.url(open|retrieve)"
@@ -26,7 +26,7 @@ _WAITS = re.compile(
 _LATER = "move it into a tool, or into a function with `functools.cache` that a tool calls"
 
 
-def waits_at_import(source: Source) -> Iterator[Finding]:
+def waits_at_import(source: SourceFile) -> Iterator[Finding]:
     """Yield what waits for something outside while the file is imported."""
     for node in source.at_import():
         dotted = source.dotted(node.func) if isinstance(node, ast.Call) else None
@@ -35,7 +35,9 @@ def waits_at_import(source: Source) -> Iterator[Finding]:
             yield Finding.at(node, "slow-import", message, _LATER)
 
 
-def seen_at_import(watched: Watched, source: Source, file: str, *, threads: int) -> Iterator[Finding]:
+def seen_at_import(
+    watched: WatchedImport, source: SourceFile, file: str, *, threads: int
+) -> Iterator[Finding]:
     """Yield what was seen of the import of `file`.
 
     Args:
@@ -67,7 +69,7 @@ def _slow(seconds: Mapping[int, float], imports: set[int]) -> Iterator[Finding]:
 
 
 def _threads(
-    places: tuple[Place, ...], file: str, seconds: Mapping[int, float], imports: set[int]
+    places: tuple[SourceLine, ...], file: str, seconds: Mapping[int, float], imports: set[int]
 ) -> Iterator[Finding]:
     lines = [place.line for place in places if place.file == file]
     follows = "so every call gets an interpreter of its own"
@@ -82,7 +84,7 @@ def _threads(
     yield _at(_costliest(libraries) if libraries else 1, "threads-at-import", message, cure)
 
 
-def _import_lines(source: Source) -> set[int]:
+def _import_lines(source: SourceFile) -> set[int]:
     return {
         line
         for node in source.nodes

@@ -1,7 +1,7 @@
 """What happens while a tool file is imported, line by line: processor time, threads, standard output.
 
-`Watch` runs in the zygote, beside the author's code, and so may be lied to; `Watched` is what the host
-reads of it.
+`ImportWatch` runs in the zygote, beside the author's code, and so may be lied to; `WatchedImport` is what the
+host reads of it.
 """
 
 import io
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any, TextIO
 
-__all__ = ["Place", "Watch", "Watched"]
+__all__ = ["ImportWatch", "SourceLine", "WatchedImport"]
 
 _SAMPLE_S = 0.005
 _MOST_PLACES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLine:
     """A line of a tool file, by the name of the file."""
 
     file: str
@@ -30,7 +30,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchedImport:
     """What was seen.
 
     Attributes:
@@ -39,13 +39,13 @@ class Watched:
         printed: Top-level lines during which something was written to standard output.
     """
 
-    seconds: Mapping[Place, float]
-    threads: tuple[Place, ...]
-    printed: tuple[Place, ...]
+    seconds: Mapping[SourceLine, float]
+    threads: tuple[SourceLine, ...]
+    printed: tuple[SourceLine, ...]
 
     @classmethod
-    def from_hello(cls, hello: Mapping[str, Any]) -> "Watched":
-        """Read what `Watch.report` wrote.
+    def from_hello(cls, hello: Mapping[str, Any]) -> "WatchedImport":
+        """Read what `ImportWatch.report` wrote.
 
         Raises:
             ValueError: It is something else; only a hostile tool file can cause that.
@@ -53,28 +53,28 @@ class Watched:
         try:
             seen = hello["watched"]
             return cls(
-                seconds={Place(str(f), int(line)): float(spent) for f, line, spent in seen["seconds"]},
-                threads=tuple(Place(str(f), int(line)) for f, line in seen["threads"]),
-                printed=tuple(Place(str(f), int(line)) for f, line in seen["printed"]),
+                seconds={SourceLine(str(f), int(line)): float(spent) for f, line, spent in seen["seconds"]},
+                threads=tuple(SourceLine(str(f), int(line)) for f, line in seen["threads"]),
+                printed=tuple(SourceLine(str(f), int(line)) for f, line in seen["printed"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"what was seen of the import is malformed: {error}") from error
 
 
-class Watch:
+class ImportWatch:
     """Looks at the import of some files, as a context manager."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._files = {os.path.abspath(file) for file in files}
-        self._seconds: dict[Place, float] = {}
-        self._threads: list[tuple[Place, threading.Thread]] = []
-        self._printed: list[Place] = []
+        self._seconds: dict[SourceLine, float] = {}
+        self._threads: list[tuple[SourceLine, threading.Thread]] = []
+        self._printed: list[SourceLine] = []
         self._spent = 0.0
         self._watching = False
         self._stdout: TextIO | None = None
         self._start = threading.Thread.start
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "ImportWatch":
         self._note_threads()
         self._stdout, sys.stdout = sys.stdout, _Overheard(self._note_print)
         self._spent, self._watching = time.process_time(), True
@@ -127,12 +127,12 @@ class Watch:
         if self._watching and place is not None:
             self._printed.append(place)
 
-    def _place(self, frame: FrameType | None) -> Place | None:
+    def _place(self, frame: FrameType | None) -> SourceLine | None:
         """Return the top-level line of the outermost watched file that a frame runs for."""
         found = None
         while frame is not None:
             if frame.f_code.co_name == "<module>" and frame.f_code.co_filename in self._files:
-                found = Place(os.path.basename(frame.f_code.co_filename), frame.f_lineno)
+                found = SourceLine(os.path.basename(frame.f_code.co_filename), frame.f_lineno)
             frame = frame.f_back
         return found
 

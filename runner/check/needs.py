@@ -4,9 +4,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runner.check.source import Function, Source
+from runner.check.source import Function, SourceFile
 
-__all__ = ["Need", "needs"]
+__all__ = ["PolicyNeed", "needs"]
 
 _NETWORK = (
     "requests.", "httpx.", "aiohttp.", "urllib.request.", "urllib3.", "http.client.", "socket.", "smtplib.",
@@ -22,7 +22,7 @@ _GIVEN = frozenset({"HOME", "USER", "LOGNAME", "TMPDIR", "PATH", "LANG", "TZ", "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class PolicyNeed:
     """Something that a policy must allow.
 
     Attributes:
@@ -36,17 +36,17 @@ class Need:
     line: int
 
 
-def needs(source: Source, functions: list[Function]) -> list[Need]:
+def needs(source: SourceFile, functions: list[Function]) -> list[PolicyNeed]:
     """Return what the functions and the import need, the first place of each."""
     nodes = [*source.at_import(), *(node for function in functions for node in ast.walk(function))]
     found = (need for node in nodes for need in _needs_of(source, node))
-    first: dict[tuple[str, str], Need] = {}
+    first: dict[tuple[str, str], PolicyNeed] = {}
     for need in sorted(found, key=lambda need: need.line):
         first.setdefault((need.kind, need.what), need)
     return list(first.values())
 
 
-def _needs_of(source: Source, node: ast.AST) -> Iterator[Need]:
+def _needs_of(source: SourceFile, node: ast.AST) -> Iterator[PolicyNeed]:
     if isinstance(node, ast.Subscript) and source.dotted(node.value) == "os.environ":
         yield from _variable(node.slice, node.lineno)
     if not isinstance(node, ast.Call):
@@ -55,11 +55,11 @@ def _needs_of(source: Source, node: ast.AST) -> Iterator[Need]:
     if dotted in _VARIABLES and node.args:
         yield from _variable(node.args[0], node.lineno)
     elif dotted.startswith(_NETWORK) and dotted != "socket.gethostname":
-        yield Need(kind="network", what=dotted, line=node.lineno)
+        yield PolicyNeed(kind="network", what=dotted, line=node.lineno)
     elif dotted.startswith(_PROGRAMS):
-        yield Need(kind="programs", what=dotted, line=node.lineno)
+        yield PolicyNeed(kind="programs", what=dotted, line=node.lineno)
 
 
-def _variable(name: ast.AST, line: int) -> Iterator[Need]:
+def _variable(name: ast.AST, line: int) -> Iterator[PolicyNeed]:
     if isinstance(name, ast.Constant) and isinstance(name.value, str) and name.value not in _GIVEN:
-        yield Need(kind="environment", what=name.value, line=line)
+        yield PolicyNeed(kind="environment", what=name.value, line=line)

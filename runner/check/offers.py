@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from runner.check.source import Function, Source
+from runner.check.source import Function, SourceFile
 
 __all__ = ["Offer", "Offers", "is_context"]
 
@@ -53,6 +53,11 @@ class Offer:
             if arg.arg not in ("self", "cls") and not _injected(default) and not is_context(arg.annotation)
         ]
 
+    @property
+    def has_home(self) -> bool:
+        """Whether it is a tool that is given its user's home."""
+        return self.kind == "tool" and self.takes("username")
+
     def takes(self, name: str) -> bool:
         """Say whether it has a parameter of that name."""
         return any(arg.arg == name for arg in self.parameters)
@@ -61,7 +66,7 @@ class Offer:
 class Offers:
     """Finds what a file offers."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceFile) -> None:
         self._source = source
 
     def found(self) -> list[Offer]:

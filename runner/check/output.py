@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from runner.check.finding import Finding
-from runner.check.source import Function, Source
+from runner.check.source import Function, SourceFile
 
 __all__ = ["prints"]
 
@@ -18,7 +18,7 @@ _MESSAGE = "this prints to standard output, where no caller reads it, and where 
 _CURE = "return it, or say it by `ctx.info(…)`, or `print(…, file=sys.stderr)`"
 
 
-def prints(source: Source, functions: list[Function]) -> Iterator[Finding]:
+def prints(source: SourceFile, functions: list[Function]) -> Iterator[Finding]:
     """Yield what is printed while the file is imported or a tool runs."""
     nodes = [*source.at_import(), *(node for function in functions for node in ast.walk(function))]
     for node in dict.fromkeys(nodes):
@@ -26,7 +26,7 @@ def prints(source: Source, functions: list[Function]) -> Iterator[Finding]:
             yield Finding.at(node, "print-to-stdout", _MESSAGE, _CURE)
 
 
-def _prints(source: Source, call: ast.Call) -> bool:
+def _prints(source: SourceFile, call: ast.Call) -> bool:
     dotted = source.dotted(call.func)
     if dotted in _STREAMS:
         return True
@@ -36,5 +36,5 @@ def _prints(source: Source, call: ast.Call) -> bool:
     return dotted in _PRINTERS and not any(_leads_elsewhere(source, word) for word in call.keywords)
 
 
-def _leads_elsewhere(source: Source, word: ast.keyword) -> bool:
+def _leads_elsewhere(source: SourceFile, word: ast.keyword) -> bool:
     return word.arg in _ELSEWHERE and source.dotted(word.value) not in ("sys.stdout", "sys.__stdout__")

@@ -3,9 +3,9 @@
 import socket
 from collections.abc import Mapping
 
-from runner.check.import_watch import Watch
+from runner.check.import_watch import ImportWatch
 from runner.settings.targets import tool_files
-from runner.worker.program import Program as ToolProgram
+from runner.worker.program import ToolProgram
 from sandbox.inside.program import Channel
 
 __all__ = ["PROGRAM", "WatchedProgram"]
@@ -25,7 +25,7 @@ class WatchedProgram:
         """Import the files, and return the catalog with what was seen meanwhile."""
         files = config["files"]
         targets = files if isinstance(files, list) else []
-        with Watch([str(file) for file in tool_files(map(str, targets))]) as watch:
+        with ImportWatch([str(file) for file in tool_files(map(str, targets))]) as watch:
             catalog = self._program.load(config)
         return {**catalog, "watched": watch.report()} if isinstance(catalog, dict) else catalog
 

@@ -7,11 +7,11 @@ import ast
 from collections.abc import Iterator
 
 from runner.check.bindings import Bindings
-from runner.check.disk import Disk
+from runner.check.disk import DiskCalls
 from runner.check.finding import Finding
 from runner.check.offers import Offer, is_context
-from runner.check.source import Function, Source, own_nodes
-from runner.check.values import Kind
+from runner.check.source import Function, SourceFile, own_nodes
+from runner.check.values import ValueKind
 
 __all__ = ["ProgressRules"]
 
@@ -50,7 +50,7 @@ _CURE = "report in the loop: `await ctx.report_progress(done, total)` with `ctx:
 class ProgressRules:
     """Finds loops that may be silent for long."""
 
-    def __init__(self, source: Source, disk: Disk, bindings: Bindings) -> None:
+    def __init__(self, source: SourceFile, disk: DiskCalls, bindings: Bindings) -> None:
         self._source = source
         self._disk = disk
         self._bindings = bindings
@@ -106,7 +106,7 @@ class ProgressRules:
     def _waits_by_method(self, func: ast.Attribute) -> bool:
         if func.attr in _WAITING_METHODS:
             return True
-        if func.attr == "read" and self._disk.values.kind(func.value) is Kind.FILE:
+        if func.attr == "read" and self._disk.values.kind(func.value) is ValueKind.FILE:
             return True
         return any(self._source.dotted(made) in _SESSIONS for made in self._makers(func.value))
 
@@ -148,7 +148,7 @@ class ProgressRules:
         return self._files[iterated]
 
     def _goes_through_file(self, iterated: ast.AST) -> bool:
-        if self._disk.values.kind(iterated) is Kind.FILE:
+        if self._disk.values.kind(iterated) is ValueKind.FILE:
             return True
         if isinstance(iterated, ast.Name):
             bound = self._bindings.of(iterated)

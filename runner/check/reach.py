@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from runner.check.source import Function, Source
+from runner.check.source import Function, SourceFile
 
 __all__ = ["Reach"]
 
@@ -14,7 +14,7 @@ _BY_ITSELF = ("__init__", "__post_init__", "__enter__", "__aenter__", "__exit__"
 class Reach:
     """Follows calls within one file."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceFile) -> None:
         self._source = source
 
     def of(self, start: Function) -> list[Function]:

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from runner.check.finding import Finding, Severity
 from runner.check.import_rules import seen_at_import
-from runner.check.import_watch import Watched
-from runner.check.needs import Need
-from runner.check.source import Source
+from runner.check.import_watch import WatchedImport
+from runner.check.needs import PolicyNeed
+from runner.check.source import SourceFile
 from runner.check.text import TextReport, check_text, waived
 from runner.check.widgets import seen_of_widgets
 from runner.settings.model import Settings
@@ -21,7 +21,7 @@ from runner.settings.targets import entry_of
 from runner.toolset.background import refused_jobs
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
-from runner.toolset.user_pool import Access
+from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 from sandbox.errors import ConfinementError, IsolationUnavailable, SandboxError
 from sandbox.host.zygote import Loaded
@@ -32,9 +32,9 @@ _PROGRAM = "runner.check.program"
 _FORKED = "every call is forked from a process that has loaded the file"
 _ONE_SHOT = "every call gets an interpreter of its own, because a thread runs after the import"
 _HOMES = {
-    Access.NONE: "reads system folders only",
-    Access.READ: "reads the files it is given",
-    Access.WRITE: "writes /tmp/{username}/, reads the files in it",
+    HomeAccess.NONE: "reads system folders only",
+    HomeAccess.READ: "reads the files it is given",
+    HomeAccess.WRITE: "writes /tmp/{username}/, reads the files in it",
 }
 _NEEDS = {
     "network": "the network, which is closed unless it is allowed",
@@ -52,7 +52,7 @@ class _Report:
 
     file: str
     findings: tuple[Finding, ...] = ()
-    needs: tuple[Need, ...] = ()
+    needs: tuple[PolicyNeed, ...] = ()
     tools: Mapping[str, ToolSpec]
     forks: bool | None = None
     homes_for: Literal["declared", "all"] = "declared"
@@ -61,9 +61,9 @@ class _Report:
     secrets: Mapping[str, str | None] = field(default_factory=dict)
     error: SandboxError | None = None
 
-    def access(self, tool: ToolSpec) -> Access:
+    def access(self, tool: ToolSpec) -> HomeAccess:
         """Return what calls of a tool may do with their user's home."""
-        return Access.of(tool, homes_for=self.homes_for)
+        return HomeAccess.of(tool, homes_for=self.homes_for)
 
     @property
     def exit_status(self) -> int:
@@ -93,7 +93,9 @@ async def _check(settings: Settings, path: Path, target: str) -> _Report:
         async with (
             # It is imported and not called, so no secret is needed.
             Toolset.open(settings, [target], program=_PROGRAM, secrets=Secrets()) as toolset,
-            toolset.user_pool(User("nobody"), toolset.key(User("nobody"), access=Access.NONE)) as user_pool,
+            toolset.user_pool(
+                User("nobody"), toolset.key(User("nobody"), access=HomeAccess.NONE)
+            ) as user_pool,
         ):
             tools, loaded, forks = (
                 toolset.catalog.tools,
@@ -150,14 +152,14 @@ def _with_import(
 ) -> tuple[Finding, ...]:
     """Add what was seen of the import to what the text tells, each thing once."""
     try:
-        watched = Watched.from_hello(loaded.hello)
+        watched = WatchedImport.from_hello(loaded.hello)
     except ValueError as error:
         raise SandboxError(str(error)) from error
     known = {(finding.rule, finding.line) for finding in findings}
-    seen = seen_at_import(watched, Source(text), name, threads=loaded.threads)
+    seen = seen_at_import(watched, SourceFile(text), name, threads=loaded.threads)
     new = [finding for finding in seen if (finding.rule, finding.line) not in known]
     broken = frozenset(finding.rule for finding in findings)
-    new += seen_of_widgets(loaded.hello, told.offers, Source(text), broken)
+    new += seen_of_widgets(loaded.hello, told.offers, SourceFile(text), broken)
     return waived(dict.fromkeys([*findings, *new]), told.ignored)
 
 

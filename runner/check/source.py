@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-__all__ = ["Function", "Source", "is_main_block", "own_nodes"]
+__all__ = ["Function", "SourceFile", "is_main_block", "own_nodes"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -18,7 +18,7 @@ _IGNORE = re.compile(r"#\s*runner:\s*ignore\[([\w\-, ]+)\]")
 _BUILTINS = frozenset(dir(builtins))
 
 
-class Source:
+class SourceFile:
     """One parsed file.
 
     Raises:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from runner.check.finding import Finding
 from runner.check.offers import Offer
-from runner.check.source import Function, Source
+from runner.check.source import Function, SourceFile
 
 __all__ = ["stores_in_memory"]
 
@@ -21,7 +21,7 @@ _CURE = (
 )
 
 
-def stores_in_memory(source: Source, reached: list[tuple[Offer, list[Function]]]) -> Iterator[Finding]:
+def stores_in_memory(source: SourceFile, reached: list[tuple[Offer, list[Function]]]) -> Iterator[Finding]:
     """Yield module-level names that one tool, resource or prompt changes and another one uses.
 
     What one function changes and reads by itself is taken for a cache, which may be lost.
@@ -49,7 +49,7 @@ def _message(name: str, offers: list[str]) -> str:
     )
 
 
-def _names(source: Source) -> list[str]:
+def _names(source: SourceFile) -> list[str]:
     """Return the names that the file's top level gives a value."""
     found: dict[str, None] = {}
     for statement in source.tree.body:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runner.check.bindings import Bindings
 from runner.check.by_type import ByType
-from runner.check.source import Source
+from runner.check.source import SourceFile
 from runner.check.values import PATHS
 
 __all__ = ["HOLE", "USERNAME", "Template", "Templates"]
@@ -36,7 +36,7 @@ class Template:
 class Templates:
     """Answers how the paths in one file are written."""
 
-    def __init__(self, source: Source, bindings: Bindings) -> None:
+    def __init__(self, source: SourceFile, bindings: Bindings) -> None:
         self._source = source
         self._bindings = bindings
         by_type: dict[type[ast.AST], Callable[[ast.AST], Template | None]] = {

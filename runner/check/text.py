@@ -5,17 +5,17 @@ from itertools import chain
 from pathlib import Path
 
 from runner.check.contract import ContractRules
-from runner.check.disk import Disk
+from runner.check.disk import DiskCalls
 from runner.check.finding import Finding, by_place
 from runner.check.home import HomeRules
 from runner.check.import_rules import waits_at_import
-from runner.check.needs import Need, needs
+from runner.check.needs import PolicyNeed, needs
 from runner.check.offers import Offer, Offers
 from runner.check.output import prints
 from runner.check.progress import ProgressRules
 from runner.check.reach import Reach
 from runner.check.signature import signatures
-from runner.check.source import Function, Source
+from runner.check.source import Function, SourceFile
 from runner.check.state import stores_in_memory
 from runner.check.unreturned import unreturned
 from runner.check.widgets import WidgetRules
@@ -37,7 +37,7 @@ class TextReport:
 
     offers: tuple[Offer, ...]
     findings: tuple[Finding, ...]
-    needs: tuple[Need, ...]
+    needs: tuple[PolicyNeed, ...]
     ignored: dict[int, set[str]]
 
 
@@ -48,8 +48,8 @@ def check_text(text: str, folder: Path) -> TextReport:
         SyntaxError: It is not Python.
         ValueError: It holds a NUL character.
     """
-    source = Source(text)
-    offers, reach, disk = Offers(source).found(), Reach(source), Disk(source)
+    source = SourceFile(text)
+    offers, reach, disk = Offers(source).found(), Reach(source), DiskCalls(source)
     reached = [(offer, reach.of(offer.function)) for offer in offers]
     imported = reach.at_import()
     running: list[Function] = [

@@ -7,11 +7,11 @@ import ast
 import posixpath
 from collections.abc import Iterator
 
-from runner.check.disk import Access, Disk
+from runner.check.disk import DiskAccess, DiskCalls
 from runner.check.finding import Finding
 from runner.check.home import strays
 from runner.check.offers import Offer
-from runner.check.source import Function, Source, own_nodes
+from runner.check.source import Function, SourceFile, own_nodes
 from runner.check.templates import HOLE, USERNAME
 from runner.homes.outputs import is_output
 
@@ -34,7 +34,9 @@ _NO_OUTPUT = frozenset(
 )  # fmt: skip
 
 
-def unreturned(source: Source, disk: Disk, reached: list[tuple[Offer, list[Function]]]) -> Iterator[Finding]:
+def unreturned(
+    source: SourceFile, disk: DiskCalls, reached: list[tuple[Offer, list[Function]]]
+) -> Iterator[Finding]:
     """Yield, for each tool with a home, the first file that it writes and never returns."""
     # A file that is read again is kept for a later call, not for people.
     read = {
@@ -46,12 +48,12 @@ def unreturned(source: Source, disk: Disk, reached: list[tuple[Offer, list[Funct
     told: set[ast.AST] = {
         node
         for offer, functions in reached
-        if not _has_home(offer)
+        if not offer.has_home
         for function in functions
         for node in own_nodes(function)
     }
     for offer, functions in reached:
-        if not _has_home(offer):
+        if not offer.has_home:
             continue
         nodes = [node for function in functions for node in own_nodes(function)]
         left = [
@@ -65,11 +67,7 @@ def unreturned(source: Source, disk: Disk, reached: list[tuple[Offer, list[Funct
             yield _finding(offer, left)
 
 
-def _has_home(offer: Offer) -> bool:
-    return offer.kind == "tool" and offer.takes("username")
-
-
-def _finding(offer: Offer, left: list[Access]) -> Finding:
+def _finding(offer: Offer, left: list[DiskAccess]) -> Finding:
     names = ", ".join(dict.fromkeys(repr(_name(access)) for access in left))
     message = (
         f"the tool {offer.name!r} writes {names} and does not return it: after the call it is in My Files, "
@@ -79,11 +77,11 @@ def _finding(offer: Offer, left: list[Access]) -> Finding:
     return Finding.at(left[0].node, "unreturned-file", message, cure)
 
 
-def _name(access: Access) -> str:
+def _name(access: DiskAccess) -> str:
     return posixpath.basename(access.target.text) if access.target is not None else ""
 
 
-def _makes_output(access: Access, read: set[str]) -> bool:
+def _makes_output(access: DiskAccess, read: set[str]) -> bool:
     func = access.node.func
     called = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
     if called in _NO_OUTPUT or access.target is None or access.target.text in read or strays(access):
@@ -101,7 +99,7 @@ def _appends(call: ast.Call) -> bool:
     return any(isinstance(mode, ast.Constant) and mode.value in ("a", "ab", "at", "a+") for mode in modes)
 
 
-def _may_return(source: Source, nodes: list[ast.AST], access: Access) -> bool:
+def _may_return(source: SourceFile, nodes: list[ast.AST], access: DiskAccess) -> bool:
     """Say whether the result may name a file, as far as that can be told."""
     if any((source.dotted(node) or "").startswith(_RETURNERS) for node in nodes if _is_name(node)):
         return True

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from runner.check.bindings import LISTING, Bindings
 from runner.check.by_type import ByType
-from runner.check.source import Source
+from runner.check.source import SourceFile
 
-__all__ = ["OPENERS", "PATHS", "Kind", "Values"]
+__all__ = ["OPENERS", "PATHS", "ValueKind", "Values"]
 
 PATHS = frozenset(
     {"pathlib.Path", "pathlib.PosixPath", "pathlib.PurePath", "pathlib.PurePosixPath", "anyio.Path"}
@@ -36,7 +36,7 @@ _STAYS_TEXT = frozenset({"format", "replace", "join", "strip"})
 _PATH_WORDS = ("path", "file", "target", "dest", "out", "folder", "dir")
 
 
-class Kind(enum.Enum):
+class ValueKind(enum.Enum):
     """What a value is, where that decides whether a call touches the disk."""
 
     PATH = "path"
@@ -47,23 +47,23 @@ class Kind(enum.Enum):
 
 
 _CALLS = {
-    **dict.fromkeys(PATHS | {"pathlib.Path.home", "pathlib.Path.cwd"}, Kind.PATH),
-    **dict.fromkeys(_MEMORY, Kind.MEMORY),
-    **dict.fromkeys(OPENERS, Kind.FILE),
-    **dict.fromkeys(_ARCHIVES, Kind.ARCHIVE),
-    **dict.fromkeys(("str", "os.fspath"), Kind.TEXT),
+    **dict.fromkeys(PATHS | {"pathlib.Path.home", "pathlib.Path.cwd"}, ValueKind.PATH),
+    **dict.fromkeys(_MEMORY, ValueKind.MEMORY),
+    **dict.fromkeys(OPENERS, ValueKind.FILE),
+    **dict.fromkeys(_ARCHIVES, ValueKind.ARCHIVE),
+    **dict.fromkeys(("str", "os.fspath"), ValueKind.TEXT),
 }
 
 
 class Values:
     """Answers what kind of thing each expression of one file is."""
 
-    def __init__(self, source: Source, bindings: Bindings) -> None:
+    def __init__(self, source: SourceFile, bindings: Bindings) -> None:
         self._source = source
         self._bindings = bindings
-        by_type: dict[type[ast.AST], Callable[[ast.AST], Kind | None]] = {
+        by_type: dict[type[ast.AST], Callable[[ast.AST], ValueKind | None]] = {
             ast.Constant: _of_constant,
-            ast.JoinedStr: lambda _: Kind.TEXT,
+            ast.JoinedStr: lambda _: ValueKind.TEXT,
             ast.Await: self._of_inner,
             ast.NamedExpr: self._of_inner,
             ast.IfExp: self._of_choice,
@@ -76,29 +76,29 @@ class Values:
         }
         self._answer = ByType(by_type)
 
-    def kind(self, expression: ast.AST | None) -> Kind | None:
+    def kind(self, expression: ast.AST | None) -> ValueKind | None:
         """Return what a value is, or None where the text does not tell."""
         return self._answer(expression)
 
-    def _first(self, expressions: list[ast.expr]) -> Kind | None:
+    def _first(self, expressions: list[ast.expr]) -> ValueKind | None:
         kinds = (self.kind(expression) for expression in expressions)
         return next((kind for kind in kinds if kind is not None), None)
 
-    def _of_inner(self, node: ast.AST) -> Kind | None:
+    def _of_inner(self, node: ast.AST) -> ValueKind | None:
         assert isinstance(node, ast.Await | ast.NamedExpr)  # noqa: S101 - by the table
         return self.kind(node.value)
 
-    def _of_choice(self, node: ast.AST) -> Kind | None:
+    def _of_choice(self, node: ast.AST) -> ValueKind | None:
         return self._first([child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)])
 
-    def _of_operation(self, node: ast.AST) -> Kind | None:
+    def _of_operation(self, node: ast.AST) -> ValueKind | None:
         assert isinstance(node, ast.BinOp)  # noqa: S101 - by the table
         kinds = {self.kind(node.left), self.kind(node.right)}
         if isinstance(node.op, ast.Div):
-            return Kind.PATH if Kind.PATH in kinds else None
-        return Kind.TEXT if isinstance(node.op, ast.Add | ast.Mod) and Kind.TEXT in kinds else None
+            return ValueKind.PATH if ValueKind.PATH in kinds else None
+        return ValueKind.TEXT if isinstance(node.op, ast.Add | ast.Mod) and ValueKind.TEXT in kinds else None
 
-    def _of_name(self, node: ast.AST) -> Kind | None:
+    def _of_name(self, node: ast.AST) -> ValueKind | None:
         assert isinstance(node, ast.Name)  # noqa: S101 - by the table
         if bound := self._bindings.of(node):
             return self._first(bound)
@@ -107,47 +107,47 @@ class Values:
             return self._of_annotation(parameter.annotation, parameter.arg)
         return self._first(self._bindings.passed(node))
 
-    def _of_attribute(self, node: ast.AST) -> Kind | None:
+    def _of_attribute(self, node: ast.AST) -> ValueKind | None:
         assert isinstance(node, ast.Attribute)  # noqa: S101 - by the table
-        if self.kind(node.value) is Kind.PATH:
-            return Kind.PATH if node.attr in ("parent", "parents") else Kind.TEXT
+        if self.kind(node.value) is ValueKind.PATH:
+            return ValueKind.PATH if node.attr in ("parent", "parents") else ValueKind.TEXT
         return self._first(self._bindings.of_attribute(node.attr))
 
-    def _of_subscript(self, node: ast.AST) -> Kind | None:
+    def _of_subscript(self, node: ast.AST) -> ValueKind | None:
         assert isinstance(node, ast.Subscript)  # noqa: S101 - by the table
-        return Kind.PATH if self.kind(node.value) is Kind.PATH else None
+        return ValueKind.PATH if self.kind(node.value) is ValueKind.PATH else None
 
-    def _of_annotation(self, annotation: ast.AST | None, name: str) -> Kind | None:
+    def _of_annotation(self, annotation: ast.AST | None, name: str) -> ValueKind | None:
         dotted = {self._source.dotted(node) for node in ast.walk(annotation)} if annotation else set()
         if dotted & PATHS:
-            return Kind.PATH
+            return ValueKind.PATH
         if dotted & (_MEMORY | _STREAMS):
-            return Kind.MEMORY
+            return ValueKind.MEMORY
         named = any(word in name.lower() for word in _PATH_WORDS)
-        return Kind.TEXT if "str" in dotted and named else None
+        return ValueKind.TEXT if "str" in dotted and named else None
 
-    def _of_call(self, node: ast.AST) -> Kind | None:
+    def _of_call(self, node: ast.AST) -> ValueKind | None:
         assert isinstance(node, ast.Call)  # noqa: S101 - by the table
         dotted = self._source.dotted(node.func) or ""
         if dotted in _CALLS:
             return _CALLS[dotted]
         if dotted.startswith("os.path."):
-            return Kind.TEXT
+            return ValueKind.TEXT
         if isinstance(node.func, ast.Attribute):
             return self._of_method(node.func)
         return self._of_returns(node.func.id) if isinstance(node.func, ast.Name) else None
 
-    def _of_method(self, func: ast.Attribute) -> Kind | None:
+    def _of_method(self, func: ast.Attribute) -> ValueKind | None:
         inner = self.kind(func.value)
-        if inner is Kind.PATH and func.attr in _STAYS_PATH:
-            return Kind.PATH
-        if inner is Kind.PATH and func.attr == "open":
-            return Kind.FILE
-        if inner is Kind.ARCHIVE and func.attr in ("open", "extractfile"):
-            return Kind.MEMORY
-        return Kind.TEXT if inner is Kind.TEXT and func.attr in _STAYS_TEXT else None
+        if inner is ValueKind.PATH and func.attr in _STAYS_PATH:
+            return ValueKind.PATH
+        if inner is ValueKind.PATH and func.attr == "open":
+            return ValueKind.FILE
+        if inner is ValueKind.ARCHIVE and func.attr in ("open", "extractfile"):
+            return ValueKind.MEMORY
+        return ValueKind.TEXT if inner is ValueKind.TEXT and func.attr in _STAYS_TEXT else None
 
-    def _of_returns(self, name: str) -> Kind | None:
+    def _of_returns(self, name: str) -> ValueKind | None:
         """Return what a function of the file returns."""
         for function in self._source.functions.get(name, []):
             if function.returns is not None:
@@ -158,5 +158,5 @@ class Values:
         return None
 
 
-def _of_constant(node: ast.AST) -> Kind | None:
-    return Kind.TEXT if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+def _of_constant(node: ast.AST) -> ValueKind | None:
+    return ValueKind.TEXT if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

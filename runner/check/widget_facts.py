@@ -21,7 +21,7 @@ from runner.contract.widget_dialects import (
 
 __all__ = [
     "UNKNOWN",
-    "Fault",
+    "WidgetFault",
     "allowed_hosts",
     "invocation_fault",
     "mime_fault",
@@ -42,7 +42,7 @@ _STYLES = frozenset({"stylesheet", "preload", "modulepreload", "import"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class WidgetFault:
     """One thing that hosts refuse.
 
     Attributes:
@@ -58,11 +58,11 @@ class Fault:
     cure: str
 
 
-def tool_faults(meta: Mapping[str, Any]) -> Iterator[Fault]:
+def tool_faults(meta: Mapping[str, Any]) -> Iterator[WidgetFault]:
     """Yield what hosts refuse of the `_meta` of a tool."""
     ui = meta.get("ui", {})
     for path in _misplaced(meta, ui):
-        yield Fault(
+        yield WidgetFault(
             rule="widget-csp-on-tool",
             path=path,
             message=f"`{path[-1]}` stands on a tool, where hosts do not look for it",
@@ -78,9 +78,9 @@ def tool_faults(meta: Mapping[str, Any]) -> Iterator[Fault]:
         yield visibility_fault(("ui",) if "ui" in meta else (RESOURCE_URI,))
 
 
-def invocation_fault(text: str, key: str) -> Fault:
+def invocation_fault(text: str, key: str) -> WidgetFault:
     """Return the fault of a text that hosts show while a tool runs."""
-    return Fault(
+    return WidgetFault(
         rule="widget-invocation-text",
         path=(key,),
         message=f"hosts show 1 to {INVOCATION_MAX_CHARS} characters while a tool runs; this has {len(text)}",
@@ -88,9 +88,9 @@ def invocation_fault(text: str, key: str) -> Fault:
     )
 
 
-def visibility_fault(path: tuple[str, ...]) -> Fault:
+def visibility_fault(path: tuple[str, ...]) -> WidgetFault:
     """Return the fault of a tool that does not say who may call it."""
-    return Fault(
+    return WidgetFault(
         rule="widget-visibility",
         path=path,
         message="nothing says whether the page may call this tool, and hosts differ in what they then assume",
@@ -98,7 +98,7 @@ def visibility_fault(path: tuple[str, ...]) -> Fault:
     )
 
 
-def mime_fault(mime: str, uri: str, *, used_as: str | None) -> Fault | None:
+def mime_fault(mime: str, uri: str, *, used_as: str | None) -> WidgetFault | None:
     """Return the fault of a page with a media type that its hosts do not show, or None if it has none.
 
     Args:
@@ -109,19 +109,19 @@ def mime_fault(mime: str, uri: str, *, used_as: str | None) -> Fault | None:
     wanted = (used_as,) if used_as else (SKYBRIDGE, MCP_APP)
     if mime in wanted:
         return None
-    return Fault(
+    return WidgetFault(
         rule="widget-mime",
         message=f"hosts do not show {uri} as {mime!r}; they want {' or '.join(map(repr, wanted))}",
         cure="declare the page as a `Widget`, which serves it in both, or write the media type exactly so",
     )
 
 
-def page_faults(html: str, hosts: frozenset[str]) -> Iterator[Fault]:
+def page_faults(html: str, hosts: frozenset[str]) -> Iterator[WidgetFault]:
     """Yield what a page loads from hosts that it has not declared; `hosts` are those that it has."""
     for url in dict.fromkeys(_remote(html)):
         host = urlsplit(url, scheme="https").netloc.lower()
         if not _covered(host, hosts):
-            yield Fault(
+            yield WidgetFault(
                 rule="widget-remote-code",
                 message=f"the page loads {url}, which hosts block: its CSP does not name {host}",
                 cure="put it into the page itself, or name the host in `Csp(resources=…)`",

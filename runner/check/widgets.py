@@ -11,10 +11,10 @@ from typing import Any
 from runner.check.bindings import argument
 from runner.check.finding import Finding
 from runner.check.offers import Offer
-from runner.check.source import Function, Source, own_nodes
+from runner.check.source import Function, SourceFile, own_nodes
 from runner.check.widget_facts import (
     UNKNOWN,
-    Fault,
+    WidgetFault,
     allowed_hosts,
     invocation_fault,
     mime_fault,
@@ -56,7 +56,7 @@ class _Page:
 class WidgetRules:
     """Finds what hosts refuse of the widgets of one file."""
 
-    def __init__(self, source: Source, written: Written) -> None:
+    def __init__(self, source: SourceFile, written: Written) -> None:
         self._source = source
         self._written = written
         self._calls = [node for node in source.nodes if isinstance(node, ast.Call)]
@@ -153,7 +153,7 @@ class WidgetRules:
 
 
 def seen_of_widgets(
-    hello: Mapping[str, Any], offers: Sequence[Offer], source: Source, known: frozenset[str]
+    hello: Mapping[str, Any], offers: Sequence[Offer], source: SourceFile, known: frozenset[str]
 ) -> Iterator[Finding]:
     """Yield what hosts refuse of what a loaded file offers.
 
@@ -192,5 +192,5 @@ def _name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def _at(node: ast.AST, fault: Fault) -> Finding:
+def _at(node: ast.AST, fault: WidgetFault) -> Finding:
     return Finding.at(node, fault.rule, fault.message, fault.cure)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.check.bindings import Bindings, argument
-from runner.check.source import Source
+from runner.check.source import SourceFile
 from runner.check.widget_facts import UNKNOWN
 
 __all__ = ["Written"]
@@ -22,7 +22,7 @@ class Written:
         folder: Where it lies.
     """
 
-    def __init__(self, source: Source, bindings: Bindings, folder: Path) -> None:
+    def __init__(self, source: SourceFile, bindings: Bindings, folder: Path) -> None:
         self._source = source
         self._bindings = bindings
         self._folder = folder

@@ -28,6 +28,7 @@ from runner.store.local.store import LocalStore
 from runner.store.protocol import Record, Retention
 from runner.system.uids import Uids
 from runner.users.capability_tokens import Tokens, named_in
+from runner.users.tokens_file import users_by_token
 from runner.users.usernames import home_segment, user_of
 
 __all__ = ["Account", "Administration", "Revoked"]
@@ -282,12 +283,7 @@ class Administration:
 
     def _bearer_names(self) -> list[str]:
         path = self.settings.auth.tokens_file
-        if path is None:
-            return []
-        try:
-            return [str(name) for name in json.loads(path.read_text(encoding="utf-8")).values()]
-        except (OSError, ValueError, AttributeError) as error:
-            raise UsageError(f"auth.tokens_file {path} cannot be read: {error}") from error
+        return [] if path is None else list(users_by_token(path).values())
 
 
 def _holder_of(prefix: str, user: str) -> str:

@@ -18,11 +18,11 @@ from typing import Any
 from runner.errors import UsageError
 from runner.settings.targets import entry_of
 
-__all__ = ["CLIENTS", "Client", "Entry", "check_client", "config_path", "install_entry"]
+__all__ = ["CLIENTS", "ClientConfig", "ClientEntry", "check_client", "config_path", "install_entry"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class ClientConfig:
     """How one client keeps its servers.
 
     Attributes:
@@ -39,10 +39,10 @@ class Client:
 
 
 CLIENTS = {
-    "claude-desktop": Client(file="Claude/claude_desktop_config.json"),
-    "claude-code": Client(file=".claude.json", in_home=True, typed=True),
-    "cursor": Client(file=".cursor/mcp.json", in_home=True),
-    "vscode": Client(file="Code/User/mcp.json", key="servers", typed=True),
+    "claude-desktop": ClientConfig(file="Claude/claude_desktop_config.json"),
+    "claude-code": ClientConfig(file=".claude.json", in_home=True, typed=True),
+    "cursor": ClientConfig(file=".cursor/mcp.json", in_home=True),
+    "vscode": ClientConfig(file="Code/User/mcp.json", key="servers", typed=True),
 }
 """The clients whose files we know. `mcp-json` is none of them: it is what most others read."""
 
@@ -50,7 +50,7 @@ _PRINTED = "mcp-json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ClientEntry:
     """One server in a client's configuration.
 
     Attributes:
@@ -64,7 +64,7 @@ class Entry:
     arguments: tuple[str, ...]
 
     @classmethod
-    def of(cls, target: str, *, name: str | None, user: str | None) -> "Entry":
+    def of(cls, target: str, *, name: str | None, user: str | None) -> "ClientEntry":
         """Make the entry that serves a tool file on stdio.
 
         Raises:
@@ -84,7 +84,7 @@ class Entry:
         return {**kind, "command": self.command, "args": list(self.arguments)}
 
 
-def config_path(client: Client, *, system: str, environment: Mapping[str, str]) -> Path:
+def config_path(client: ClientConfig, *, system: str, environment: Mapping[str, str]) -> Path:
     """Return where a client keeps its servers.
 
     Args:
@@ -114,7 +114,7 @@ def check_client(name: str) -> None:
         raise UsageError(f"there is no client {name!r} known here; known are {', '.join(known)}")
 
 
-def install_entry(name: str, entry: Entry, *, only_print: bool) -> str:
+def install_entry(name: str, entry: ClientEntry, *, only_print: bool) -> str:
     """Write an entry into a client's configuration; return what to tell the user.
 
     Raises:
@@ -145,7 +145,7 @@ def _read(path: Path) -> str | None:
         raise UsageError(f"{path} cannot be read: {error}") from error
 
 
-def _merged(before: str | None, client: Client, entry: Entry, path: Path) -> str:
+def _merged(before: str | None, client: ClientConfig, entry: ClientEntry, path: Path) -> str:
     """Return the configuration with the entry in it; everything else stays as it was."""
     ours = entry.as_json(typed=client.typed)
     by_hand = f"add it by hand, as {entry.name!r} below {client.key!r}: {json.dumps(ours)}"
@@ -166,7 +166,7 @@ def _merged(before: str | None, client: Client, entry: Entry, path: Path) -> str
     return json.dumps(config, indent=_indent(before), ensure_ascii=False) + "\n"
 
 
-def _is_ours(there: object, entry: Entry) -> bool:
+def _is_ours(there: object, entry: ClientEntry) -> bool:
     """Say whether an entry serves the same file, so that it may be renewed."""
     arguments = there.get("args") if isinstance(there, dict) else None
     return isinstance(arguments, list) and tuple(arguments[:2]) == entry.arguments[:2]

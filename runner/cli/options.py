@@ -13,20 +13,20 @@ from typing import Annotated, Any, get_args
 import typer
 
 __all__ = [
-    "Address",
+    "AddressOptions",
     "AsJson",
-    "Bounds",
     "Config",
+    "ConfinementOptions",
     "Contract",
     "File",
-    "Fleet",
+    "FleetOptions",
     "Isolation",
-    "Logs",
+    "LogOptions",
     "Store",
     "Transport",
     "User",
-    "Whose",
-    "Workers",
+    "UserOptions",
+    "WorkerOptions",
     "given",
     "grouped",
 ]
@@ -52,7 +52,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print exactly one JSON doc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class AddressOptions:
     """Where a server listens."""
 
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None
@@ -60,7 +60,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whose:
+class UserOptions:
     """Who the user is, and where their files are kept."""
 
     user: User = None
@@ -68,7 +68,7 @@ class Whose:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class ConfinementOptions:
     """How tools are isolated, and what they may do all the same."""
 
     isolation: Isolation = None
@@ -109,7 +109,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workers:
+class WorkerOptions:
     """How long the processes live that tools run in."""
 
     fresh: Annotated[
@@ -118,7 +118,7 @@ class Workers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logs:
+class LogOptions:
     """What is logged, and how."""
 
     log_level: Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")] = (
@@ -128,7 +128,7 @@ class Logs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class FleetOptions:
     """Which fleet executes calls, if one does."""
 
     engine: Annotated[
@@ -147,7 +147,7 @@ class Fleet:
     ] = None
 
 
-Group = Address | Whose | Bounds | Workers | Fleet | Logs
+Group = AddressOptions | UserOptions | ConfinementOptions | WorkerOptions | FleetOptions | LogOptions
 _GROUPS = get_args(Group)
 _REPEATED = ("allow_read", "allow_write")
 

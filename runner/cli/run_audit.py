@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.observation.audit_chain import Verdict, verify
+from runner.observation.audit_chain import AuditVerdict, verify
 from runner.observation.audit_log import AuditLog
 from runner.settings.model import Settings
 
@@ -58,7 +58,7 @@ def audit_from_shell(settings: Settings, options: AuditOptions) -> int:
     return 0 if verdict.is_whole else 1
 
 
-def _text(verdict: Verdict) -> str:
+def _text(verdict: AuditVerdict) -> str:
     state = "every one as it was written" if verdict.is_whole else "NOT AS IT WAS WRITTEN"
     lines = [f"{verdict.records} records, {verdict.first} to {verdict.last}: {state}"]
     lines += [f"fault: {fault}" for fault in verdict.faults]

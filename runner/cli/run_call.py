@@ -15,6 +15,7 @@ from runner.errors import Code, UsageError
 from runner.files.my_files import MyFiles
 from runner.formats.json_pieces import json_pieces
 from runner.settings.model import Settings
+from runner.steps.listener import LOG_LEVELS
 from runner.steps.shell_view import human
 from runner.store.protocol import Origin
 from runner.toolset.catalog import ToolSpec
@@ -29,7 +30,6 @@ EXIT_INTERRUPTED = 130
 
 _PROTOCOL = "2026-07-28"
 _CLIENT = {"name": "runner", "version": "1"}
-_ALL_LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ async def _call(toolset: Toolset, user: User, options: CallOptions, terminal: Te
             client_capabilities={},
         ),
         client=terminal,
-        levels=_ALL_LEVELS,
+        levels=LOG_LEVELS,
         inline_max_bytes=toolset.settings.inline_max_bytes,
     )
     try:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from runner.output_guard.guard import config_of, file_name
-from runner.output_guard.rules_report import Rule, rules_of
+from runner.output_guard.rules_report import AppliedRule, rules_of
 from runner.settings.model import Settings
 
 __all__ = ["explanation", "explanation_text"]
@@ -29,7 +29,7 @@ def explanation_text(settings: Settings, tool: str, server: str | None) -> str:
     return "\n".join([f"output guard, for {of}:", *(f"  {line}" for line in lines)])
 
 
-def _rules(settings: Settings, tool: str, server: str | None) -> list[Rule]:
+def _rules(settings: Settings, tool: str, server: str | None) -> list[AppliedRule]:
     return list(rules_of(config_of(settings), tool, server, file_name(settings) or "default"))
 
 

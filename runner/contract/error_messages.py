@@ -19,7 +19,7 @@ from sandbox.network.destinations import written
 
 __all__ = [
     "ALLOW_SOCKETS",
-    "Refusal",
+    "RefusedFile",
     "artifact_missing",
     "busy",
     "cancelled",
@@ -62,7 +62,7 @@ _USUAL_HOMES = Path("/tmp")  # noqa: S108
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RefusedFile:
     """One file of a result that could not be accepted.
 
     Attributes:
@@ -585,7 +585,7 @@ def _short_path(path: str) -> str:
     return legible(path if len(path) <= PATH_MAX_CHARS else f"{path[:half]}…{path[-half:]}")
 
 
-def with_refusals(meta_data: Mapping[str, Any], refusals: Sequence[Refusal]) -> dict[str, Any]:
+def with_refusals(meta_data: Mapping[str, Any], refusals: Sequence[RefusedFile]) -> dict[str, Any]:
     """Return `meta_data` with `refusals` added to its `artifact_errors`."""
     if not refusals:
         return dict(meta_data)

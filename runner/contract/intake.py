@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.contract.error_messages import Refusal, invalid_result, legible
+from runner.contract.error_messages import RefusedFile, invalid_result, legible
 from runner.contract.hints import mended
 from runner.contract.models import DeferralHints, FileHints
 from runner.formats.base64 import canonical
@@ -60,7 +60,7 @@ class Intake:
     origins: list[str | None] = field(default_factory=list)
     deferred: list[dict[str, Any]] = field(default_factory=list)
     incomplete: list[str] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[RefusedFile] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
     blocks: dict[int, str] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class Intake:
     def _refuse(self, name: str | None, reason: str) -> None:
         shown = None if name is None else legible(name, 255)
         error = invalid_result("artifacts", _PROBLEMS[reason].format(name=shown, most=FILES_MAX))
-        self.refusals.append(Refusal(name=shown, reason=reason, error=error))
+        self.refusals.append(RefusedFile(name=shown, reason=reason, error=error))
 
     def _measure(self, item: dict[str, Any], name: str, content: str) -> None:
         size = len(content) // 4 * 3 - content[-2:].count("=")

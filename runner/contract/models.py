@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 __all__ = [
     "CONTRACT_URI",
     "CONTRACT_VERSION",
+    "FILE_LISTS",
     "Artifact",
     "ArtifactError",
     "Canvas",
@@ -36,6 +37,8 @@ __all__ = [
 
 CONTRACT_VERSION = "2.1"
 CONTRACT_URI = f"runner://contract/{CONTRACT_VERSION}"
+FILE_LISTS = ("artifacts", "deferred_artifacts")
+"""The keys of a result that list files."""
 
 Viewer = Literal["image", "pdf", "html", "code", "data", "auto"]
 Mode = Literal["replace", "append", "split"]

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from runner.contract.error_messages import Refusal, envelope, invalid_result, legible, with_refusals
+from runner.contract.error_messages import RefusedFile, envelope, invalid_result, legible, with_refusals
 from runner.contract.hints import mended
 from runner.contract.intake import Intake
 from runner.contract.jsonable import NotJsonError, jsonable
@@ -74,7 +74,7 @@ class Normalised:
     origins: tuple[str | None, ...] = ()
     blocks: Mapping[int, str]
     renamed: Mapping[str, str]
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[RefusedFile, ...] = ()
     warnings: tuple[str, ...] = ()
 
 

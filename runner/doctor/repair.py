@@ -9,12 +9,12 @@ Source: `docs/store.md`.
 import asyncio
 from collections.abc import Sequence
 
-from runner.doctor.report import Level, Line
+from runner.doctor.report import DoctorLine, Level
 from runner.errors import CallError
 from runner.files.my_files import open_library
 from runner.settings.model import Settings
 from runner.store.bucket_health import lost_records
-from runner.store.local.store import LocalStore, Missing
+from runner.store.local.store import LocalStore, MissingBytes
 from runner.store.protocol import Reason, Removal
 from runner.store.verifying import Damage, Verifiable
 
@@ -23,7 +23,7 @@ __all__ = ["repair", "verify"]
 _SECTION = "store"
 
 
-async def repair(settings: Settings) -> tuple[Line, ...]:
+async def repair(settings: Settings) -> tuple[DoctorLine, ...]:
     """Sweep the store, end idle sessions, and return what was found, as lines of the report."""
     library = open_library(settings)
     try:
@@ -37,12 +37,16 @@ async def repair(settings: Settings) -> tuple[Line, ...]:
         missing = await asyncio.to_thread(store.missing) if isinstance(store, LocalStore) else []
     except CallError as error:
         cure = "free the store for this user, then try again"
-        return (Line(section=_SECTION, name="sweep", level=Level.MISSING, detail=error.message, cure=cure),)
+        return (
+            DoctorLine(section=_SECTION, name="sweep", level=Level.MISSING, detail=error.message, cure=cure),
+        )
     lines = [_swept(removals, reason) for reason in (Reason.LEFT_BEHIND, Reason.EXPIRED)]
-    lines.append(Line(section=_SECTION, name="sessions", level=Level.OK, detail=f"{ended} idle ones ended"))
+    lines.append(
+        DoctorLine(section=_SECTION, name="sessions", level=Level.OK, detail=f"{ended} idle ones ended")
+    )
     if settings.store_scheme == "s3":
         detail = f"{made} of {lost} that were lost made anew"
-        lines.append(Line(section=_SECTION, name="records", level=Level.OK, detail=detail))
+        lines.append(DoctorLine(section=_SECTION, name="records", level=Level.OK, detail=detail))
     return (*lines, *map(_lost, missing))
 
 
@@ -53,7 +57,7 @@ async def _lost_in_bucket(settings: Settings) -> int:
     return (await asyncio.to_thread(lost_records, settings, in_all=True)).files
 
 
-async def verify(settings: Settings) -> tuple[Line, ...]:
+async def verify(settings: Settings) -> tuple[DoctorLine, ...]:
     """Read everything in the store, and return what was found, as lines of the report."""
     store = open_library(settings).store
     if not isinstance(store, Verifiable):
@@ -62,21 +66,23 @@ async def verify(settings: Settings) -> tuple[Line, ...]:
         verdict = await store.verify()
     except CallError as error:
         cure = "make the store usable, then try again"
-        return (Line(section=_SECTION, name="verify", level=Level.MISSING, detail=error.message, cure=cure),)
+        return (
+            DoctorLine(section=_SECTION, name="verify", level=Level.MISSING, detail=error.message, cure=cure),
+        )
     detail = f"{verdict.files} contents read, {verdict.bytes} bytes, {len(verdict.damaged)} damaged"
-    read = Line(section=_SECTION, name="verify", level=Level.OK, detail=detail)
+    read = DoctorLine(section=_SECTION, name="verify", level=Level.OK, detail=detail)
     return (read, *map(_lost, verdict.damaged))
 
 
-def _swept(removals: Sequence[Removal], reason: Reason) -> Line:
+def _swept(removals: Sequence[Removal], reason: Reason) -> DoctorLine:
     sizes = [removal.size for removal in removals if removal.reason is reason]
     name = "left over" if reason is Reason.LEFT_BEHIND else reason.value
     detail = f"{len(sizes)} removed, {sum(sizes)} bytes"
-    return Line(section=_SECTION, name=name, level=Level.OK, detail=detail)
+    return DoctorLine(section=_SECTION, name=name, level=Level.OK, detail=detail)
 
 
-def _lost(missing: Missing | Damage) -> Line:
-    return Line(
+def _lost(missing: MissingBytes | Damage) -> DoctorLine:
+    return DoctorLine(
         section=_SECTION,
         name="damaged",
         level=Level.MISSING,

@@ -7,7 +7,6 @@ import enum
 import importlib.metadata
 import os
 import platform
-import pwd
 import re
 import shutil
 import stat
@@ -25,14 +24,14 @@ from runner.store.bucket_health import fault_of, lost_records
 from runner.store.local.examining import examine
 from runner.store.spool.files import Spool
 from runner.system.openat import ficlone
-from runner.system.state_access import denied_in
+from runner.system.state_access import account_name, denied_in
 from runner.system.state_files import apart_in
 from runner.users.gateway_tls import GatewayTls
 from runner.users.identity import auth_provider, check_startable
 from sandbox.probe.gate import try_gate
 from sandbox.probe.machine import Probe, Tier, layers, probe
 
-__all__ = ["SUPPORTED", "Level", "Line", "Report", "reflinks", "report"]
+__all__ = ["SUPPORTED", "DoctorLine", "DoctorReport", "Level", "reflinks", "report"]
 
 SUPPORTED = {"fastmcp": ((4, 1, 2), (4, 2)), "mcp": ((2, 3), (2, 4))}
 """Versions this was built and tested for: from the first, below the second. As in pyproject.toml."""
@@ -56,7 +55,7 @@ class Level(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class DoctorLine:
     """One finding.
 
     Attributes:
@@ -79,7 +78,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class DoctorReport:
     """All findings.
 
     Attributes:
@@ -88,7 +87,7 @@ class Report:
     """
 
     tier: str | None
-    lines: tuple[Line, ...]
+    lines: tuple[DoctorLine, ...]
 
     @property
     def exit_status(self) -> int:
@@ -115,7 +114,7 @@ class Report:
         return "\n".join([f"isolation: {self.tier or 'none, calls would be refused'}", *rows])
 
 
-def report(settings: Settings, *more: Line, whole_bucket: bool = False) -> Report:
+def report(settings: Settings, *more: DoctorLine, whole_bucket: bool = False) -> DoctorReport:
     """Look at the machine, the folders, the versions and the configuration.
 
     Args:
@@ -137,7 +136,7 @@ def report(settings: Settings, *more: Line, whole_bucket: bool = False) -> Repor
         *_configuration(settings),
         *more,
     )
-    return Report(tier=tier.value if tier else None, lines=lines)
+    return DoctorReport(tier=tier.value if tier else None, lines=lines)
 
 
 def reflinks(source: Path, target: Path) -> bool:
@@ -159,29 +158,29 @@ def _tier(settings: Settings, offered: Probe) -> Tier | None:
     return None if offered.missing(asked) else asked
 
 
-def _machine(offered: Probe) -> Iterator[Line]:
+def _machine(offered: Probe) -> Iterator[DoctorLine]:
     system = platform.system()
     detail = f"{system} {offered.kernel} {offered.architecture}"
     if system == "Linux":
-        yield Line(section="machine", name="kernel", level=Level.OK, detail=detail)
+        yield DoctorLine(section="machine", name="kernel", level=Level.OK, detail=detail)
     else:
         cure = "run it on Linux, in a container or a virtual machine"
-        yield Line(section="machine", name="kernel", level=Level.MISSING, detail=detail, cure=cure)
+        yield DoctorLine(section="machine", name="kernel", level=Level.MISSING, detail=detail, cure=cure)
 
 
-def _layers(tier: Tier | None) -> Iterator[Line]:
+def _layers(tier: Tier | None) -> Iterator[DoctorLine]:
     for layer in layers():
         level, cure = Level.OK, None
         if not layer.enforced:
             level = Level.NOTE if tier is Tier.GUARD else Level.MISSING
             cure = _CURES.get(layer.name, _OTHER_CURE)
-        yield Line(section="layers", name=layer.name, level=level, detail=layer.detail, cure=cure)
+        yield DoctorLine(section="layers", name=layer.name, level=level, detail=layer.detail, cure=cure)
 
 
-def _links() -> Iterator[Line]:
+def _links() -> Iterator[DoctorLine]:
     tried = try_gate()
     cure = 'links for tools (`file_names`, `file_delivery = "url"`) do not work here; ' + _GATE_CURE
-    yield Line(
+    yield DoctorLine(
         section="layers",
         name="links for tools",
         level=Level.OK if tried.enforced else Level.NOTE,
@@ -190,29 +189,29 @@ def _links() -> Iterator[Line]:
     )
 
 
-def _tiers(settings: Settings, offered: Probe, force: Tier | None) -> Iterator[Line]:
+def _tiers(settings: Settings, offered: Probe, force: Tier | None) -> Iterator[DoctorLine]:
     if force is Tier.GUARD:
         detail = "chosen by name: the kernel enforces nothing, a hostile tool file gets out"
         cure = "use it for your own tool files only; leave --isolation out elsewhere"
-        yield Line(section="tiers", name="guard", level=Level.NOTE, detail=detail, cure=cure)
+        yield DoctorLine(section="tiers", name="guard", level=Level.NOTE, detail=detail, cure=cure)
     for tier in _STRONGEST_FIRST:
         faults = offered.missing(tier)
         wanted = force is None and settings.isolation in (tier.value, "auto")
         if tier is force:
-            yield Line(section="tiers", name=tier.value, level=Level.OK, detail="in force")
+            yield DoctorLine(section="tiers", name=tier.value, level=Level.OK, detail="in force")
         elif not faults:
-            yield Line(section="tiers", name=tier.value, level=Level.OK, detail="available")
+            yield DoctorLine(section="tiers", name=tier.value, level=Level.OK, detail="available")
         elif wanted and (tier is Tier.PROCESS or settings.isolation != "auto"):
-            cure = "; ".join(faults)
-            yield Line(
+            asked = settings.isolation != "auto"
+            yield DoctorLine(
                 section="tiers",
                 name=tier.value,
                 level=Level.MISSING,
-                detail="asked for, not available",
-                cure=cure,
+                detail="asked for, not available" if asked else "not available, and no other either",
+                cure="; ".join(faults),
             )
         else:
-            yield Line(section="tiers", name=tier.value, level=Level.NOTE, detail="; ".join(faults))
+            yield DoctorLine(section="tiers", name=tier.value, level=Level.NOTE, detail="; ".join(faults))
 
 
 def _reuse(settings: Settings) -> str:
@@ -233,7 +232,7 @@ def _jobs(settings: Settings) -> str:
     return f"{said}; not so for {', '.join(others)}" if others else said
 
 
-def _folders(settings: Settings) -> Iterator[Line]:
+def _folders(settings: Settings) -> Iterator[DoctorLine]:
     yield _own_folder("state", settings.state_dir)
     yield from _set_apart(settings.state_dir)
     yield _own_folder("store", settings.store_path)
@@ -241,11 +240,11 @@ def _folders(settings: Settings) -> Iterator[Line]:
     yield from _sharing(settings.store_path, settings.homes)
 
 
-def _denied(settings: Settings) -> list[Line]:
+def _denied(settings: Settings) -> list[DoctorLine]:
     """Return a line for each file of ours that this user may not use; what it holds cannot be told then."""
     found = denied_in(settings.state_dir, settings.local_store)
     return [
-        Line(
+        DoctorLine(
             section="folders",
             name="access",
             level=Level.MISSING,
@@ -256,11 +255,11 @@ def _denied(settings: Settings) -> list[Line]:
     ]
 
 
-def _bucket(settings: Settings, *, whole: bool) -> Iterator[Line]:
+def _bucket(settings: Settings, *, whole: bool) -> Iterator[DoctorLine]:
     if settings.store_scheme != "s3":
         return
     fault = fault_of(settings)
-    yield Line(
+    yield DoctorLine(
         section="store",
         name="bucket",
         level=Level.MISSING if fault else Level.OK,
@@ -271,21 +270,23 @@ def _bucket(settings: Settings, *, whole: bool) -> Iterator[Line]:
         yield _records(settings, whole=whole)
 
 
-def _records(settings: Settings, *, whole: bool) -> Line:
+def _records(settings: Settings, *, whole: bool) -> DoctorLine:
     try:
         lost = lost_records(settings, in_all=whole)
     except CallError as error:
         cure = "make the bucket usable, then try again"
-        return Line(section="store", name="records", level=Level.MISSING, detail=error.message, cure=cure)
+        return DoctorLine(
+            section="store", name="records", level=Level.MISSING, detail=error.message, cure=cure
+        )
     cut = f"the listing was cut after {lost.objects} objects, {lost.users} users whole"
     if not lost.files and lost.is_cut:
         detail = f"each file that was looked at has its record; {cut}"
         cure = "runner doctor --whole-bucket looks at all, a request for each thousand objects"
-        return Line(section="store", name="records", level=Level.NOTE, detail=detail, cure=cure)
+        return DoctorLine(section="store", name="records", level=Level.NOTE, detail=detail, cure=cure)
     if not lost.files:
-        return Line(section="store", name="records", level=Level.OK, detail="each file has its record")
+        return DoctorLine(section="store", name="records", level=Level.OK, detail="each file has its record")
     rest = f"; {cut}: runner doctor --whole-bucket looks at all" if lost.is_cut else ""
-    return Line(
+    return DoctorLine(
         section="store",
         name="records",
         level=Level.MISSING,
@@ -295,17 +296,17 @@ def _records(settings: Settings, *, whole: bool) -> Line:
     )
 
 
-def _local_store(settings: Settings) -> Iterator[Line]:
+def _local_store(settings: Settings) -> Iterator[DoctorLine]:
     if settings.store_scheme == "s3":
         found = Spool(settings.spool_path).unsure()
         cure = "they are kept and not sent; docs/s3.md says what to do with them"
         if found:
             detail = f"{len(found)} waiting files have no note that can be read: {', '.join(found[:3])}"
-            yield Line(section="store", name="spool", level=Level.NOTE, detail=detail, cure=cure)
+            yield DoctorLine(section="store", name="spool", level=Level.NOTE, detail=detail, cure=cure)
         return
     if settings.store_scheme != "file":
         kept = "as long as the process that keeps them" if settings.store_scheme == "memory" else "not at all"
-        yield Line(
+        yield DoctorLine(
             section="store", name="files", level=Level.OK, detail=f"{settings.store} keeps them {kept}"
         )
         return
@@ -314,26 +315,29 @@ def _local_store(settings: Settings) -> Iterator[Line]:
     except OSError as error:
         cure = "let this user read the store"
         detail = f"cannot be read: {error.strerror}"
-        yield Line(section="store", name="index", level=Level.MISSING, detail=detail, cure=cure)
+        yield DoctorLine(section="store", name="index", level=Level.MISSING, detail=detail, cure=cure)
         return
     for finding in findings:
         level = Level.OK if finding.cure is None else Level.NOTE
         level = Level.MISSING if finding.cure and finding.name == "index" else level
-        yield Line(section="store", name=finding.name, level=level, detail=finding.detail, cure=finding.cure)
+        yield DoctorLine(
+            section="store", name=finding.name, level=level, detail=finding.detail, cure=finding.cure
+        )
 
 
-def _own_folder(name: str, path: Path) -> Line:
+def _own_folder(name: str, path: Path) -> DoctorLine:
     # As `Path.exists` does not: what may not be looked at has a line of its own.
     there = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
     status = there.stat()
-    found = f"{path}: {_described(there)}" if there == path else f"{path}: will be made in {there}"
     usable = stat.S_ISDIR(status.st_mode) and os.access(there, os.W_OK | os.X_OK)
+    made = "will be made in" if usable else "is not there, and this user can make nothing in"
+    found = f"{path}: {_described(there)}" if there == path else f"{path}: {made} {there}"
     if not usable or (there == path and status.st_uid != os.geteuid()):
-        cure = f"make it a folder of the user {_user(os.geteuid())}, or name another with RUNNER_"
+        cure = f"make it, as a folder of the user {account_name(os.geteuid())}, or name another with RUNNER_"
         cure += "STATE_DIR" if name == "state" else "STORE"
-        return Line(section="folders", name=name, level=Level.MISSING, detail=found, cure=cure)
+        return DoctorLine(section="folders", name=name, level=Level.MISSING, detail=found, cure=cure)
     if there == path and status.st_mode & 0o077:
-        return Line(
+        return DoctorLine(
             section="folders",
             name=name,
             level=Level.NOTE,
@@ -343,17 +347,17 @@ def _own_folder(name: str, path: Path) -> Line:
     return _with_space("folders", name, found, there)
 
 
-def _set_apart(state: Path) -> Iterator[Line]:
+def _set_apart(state: Path) -> Iterator[DoctorLine]:
     names = [str(path.relative_to(state)) for path in apart_in(state)]
     if names:
         cure = "look at what was damaged and why, then delete it"
         detail = f"{len(names)} damaged files are set apart: {', '.join(names[:3])}"
-        yield Line(section="folders", name="state", level=Level.NOTE, detail=detail, cure=cure)
+        yield DoctorLine(section="folders", name="state", level=Level.NOTE, detail=detail, cure=cure)
 
 
-def _homes_folder(path: Path) -> Line:
+def _homes_folder(path: Path) -> DoctorLine:
     if not path.is_dir():
-        return Line(
+        return DoctorLine(
             section="folders",
             name="homes",
             level=Level.MISSING,
@@ -363,17 +367,17 @@ def _homes_folder(path: Path) -> Line:
     status, found = path.stat(), f"{path}: {_described(path)}"
     if status.st_uid not in (0, os.geteuid()):
         cure = "let it belong to root or to this user, or name another with RUNNER_HOMES"
-        return Line(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
+        return DoctorLine(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         cure = f"chmod +t {path}: without it anybody may replace a home"
-        return Line(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
+        return DoctorLine(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
     if not os.access(path, os.W_OK | os.X_OK):
-        cure = f"let {_user(os.geteuid())} write there, or name another with RUNNER_HOMES"
-        return Line(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
+        cure = f"let {account_name(os.geteuid())} write there, or name another with RUNNER_HOMES"
+        return DoctorLine(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
     return _with_space("folders", "homes", found, path)
 
 
-def _sharing(store: Path, homes: Path) -> Iterator[Line]:
+def _sharing(store: Path, homes: Path) -> Iterator[DoctorLine]:
     there = next(folder for folder in (store, *store.parents) if os.path.exists(folder))
     try:
         shared = reflinks(there, homes)
@@ -381,11 +385,11 @@ def _sharing(store: Path, homes: Path) -> Iterator[Line]:
         # The lines above say what is wrong with the folder.
         return
     if shared:
-        yield Line(
+        yield DoctorLine(
             section="folders", name="reflink", level=Level.OK, detail="inputs are staged without copying"
         )
     else:
-        yield Line(
+        yield DoctorLine(
             section="folders",
             name="reflink",
             level=Level.NOTE,
@@ -394,44 +398,37 @@ def _sharing(store: Path, homes: Path) -> Iterator[Line]:
         )
 
 
-def _with_space(section: str, name: str, found: str, path: Path) -> Line:
+def _with_space(section: str, name: str, found: str, path: Path) -> DoctorLine:
     free = shutil.disk_usage(path).free
     detail = f"{found}, {free / 1024**3:.1f} GiB free"
     if free < _LITTLE_SPACE:
-        return Line(section=section, name=name, level=Level.NOTE, detail=detail, cure="free some space")
-    return Line(section=section, name=name, level=Level.OK, detail=detail)
+        return DoctorLine(section=section, name=name, level=Level.NOTE, detail=detail, cure="free some space")
+    return DoctorLine(section=section, name=name, level=Level.OK, detail=detail)
 
 
 def _described(path: Path) -> str:
     status = path.stat()
-    return f"{stat.filemode(status.st_mode)} of {_user(status.st_uid)}"
+    return f"{stat.filemode(status.st_mode)} of {account_name(status.st_uid)}"
 
 
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
-
-
-def _versions() -> Iterator[Line]:
-    yield Line(section="versions", name="python", level=Level.OK, detail=platform.python_version())
+def _versions() -> Iterator[DoctorLine]:
+    yield DoctorLine(section="versions", name="python", level=Level.OK, detail=platform.python_version())
     for name, (first, end) in SUPPORTED.items():
         found = importlib.metadata.version(name)
         wanted = f">={'.'.join(map(str, first))},<{'.'.join(map(str, end))}"
         number = tuple(int(part) for part in re.findall(r"\d+", found)[:3])
         if first <= number < end:
-            yield Line(section="versions", name=name, level=Level.OK, detail=found)
+            yield DoctorLine(section="versions", name=name, level=Level.OK, detail=found)
         else:
             cure = f"pip install '{name}{wanted}'"
-            yield Line(section="versions", name=name, level=Level.MISSING, detail=found, cure=cure)
+            yield DoctorLine(section="versions", name=name, level=Level.MISSING, detail=found, cure=cure)
 
 
-def _secrets(settings: Settings) -> Iterator[Line]:
+def _secrets(settings: Settings) -> Iterator[DoctorLine]:
     for name, secret in settings.secrets.items():
         fault = secret_fault(name, secret)
         said = f"{name}, for {', '.join(secret.tools)}"
-        yield Line(
+        yield DoctorLine(
             section="configuration",
             name="secret",
             level=Level.MISSING if fault else Level.OK,
@@ -442,7 +439,7 @@ def _secrets(settings: Settings) -> Iterator[Line]:
         )
 
 
-def _configuration(settings: Settings) -> Iterator[Line]:
+def _configuration(settings: Settings) -> Iterator[DoctorLine]:
     try:
         auth_provider(settings)
         tls = GatewayTls.of(settings)
@@ -450,12 +447,16 @@ def _configuration(settings: Settings) -> Iterator[Line]:
             check_startable(settings, "http")
     except RunnerError as error:
         cure = "docs/settings.md lists what belongs together, under HTTP"
-        yield Line(section="configuration", name="auth", level=Level.MISSING, detail=str(error), cure=cure)
+        yield DoctorLine(
+            section="configuration", name="auth", level=Level.MISSING, detail=str(error), cure=cure
+        )
     else:
-        yield Line(section="configuration", name="auth", level=Level.OK, detail=settings.auth.kind)
+        yield DoctorLine(section="configuration", name="auth", level=Level.OK, detail=settings.auth.kind)
         for warning in () if tls is None else tls.warnings:
             cure = "renew it; new connections are made with it without a restart"
-            yield Line(section="configuration", name="auth", level=Level.NOTE, detail=warning, cure=cure)
+            yield DoctorLine(
+                section="configuration", name="auth", level=Level.NOTE, detail=warning, cure=cure
+            )
     yield from _secrets(settings)
-    yield Line(section="configuration", name="workers", level=Level.OK, detail=_reuse(settings))
-    yield Line(section="configuration", name="jobs", level=Level.OK, detail=_jobs(settings))
+    yield DoctorLine(section="configuration", name="workers", level=Level.OK, detail=_reuse(settings))
+    yield DoctorLine(section="configuration", name="jobs", level=Level.OK, detail=_jobs(settings))

@@ -11,7 +11,7 @@ Source: requirements S0-68, S4-80; rule H5 of the conformance cases.
 from typing import Any
 
 from runner.contract.viewers import category_of, viewer_of
-from runner.files.my_files import Change
+from runner.files.my_files import FileChange
 from runner.store.protocol import Origin, Record
 from runner.users.events import Events
 from runner.users.usernames import home_segment
@@ -25,7 +25,7 @@ STORED = "artifact_stored"
 REMOVED = "artifact_removed"
 
 
-def tell(events: Events, change: Change) -> None:
+def tell(events: Events, change: FileChange) -> None:
     """Publish what a change means to whoever listens to its user."""
     record = change.record
     told: list[dict[str, Any]] = [

@@ -42,11 +42,11 @@ from runner.store.protocol import (
     Scope,
 )
 from runner.store.removals import log_removals
-from runner.store.retention import Budgets, Quota, Rules
+from runner.store.retention import Budgets, Quota, RetentionRules
 from runner.store.sources import opened
 from runner.system.threads import finished, in_thread
 
-__all__ = ["Change", "Deferral", "Library", "MyFiles", "open_library", "store_rules"]
+__all__ = ["Deferral", "FileChange", "Library", "MyFiles", "open_library", "store_rules"]
 
 _NEAREST = 3
 # The session of a user whose protocol has none. No client can name it: theirs are never empty.
@@ -69,7 +69,7 @@ class Deferral:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class FileChange:
     """A file that came into My Files, or went.
 
     Attributes:
@@ -85,7 +85,7 @@ class Change:
     gone: bool = False
 
 
-def _unheard(_: Change) -> None:
+def _unheard(_: FileChange) -> None:
     """Tell nobody of a change."""
 
 
@@ -93,13 +93,13 @@ def _uncounted(_: int) -> None:
     """Count nothing."""
 
 
-def store_rules(settings: Settings) -> Rules:
+def store_rules(settings: Settings) -> RetentionRules:
     """Return what a store may keep by these settings."""
     largest = max(Quota().max_file_bytes, settings.max_artifact_bytes)
     quota = Quota(
         max_file_bytes=largest, max_user_bytes=settings.max_user_bytes, max_age_s=settings.max_file_age_s
     )
-    return Rules(files=quota, observations=budgets_of(settings.output_guard))
+    return RetentionRules(files=quota, observations=budgets_of(settings.output_guard))
 
 
 def open_library(settings: Settings, store: ArtifactStore | None = None) -> "Library":
@@ -132,7 +132,7 @@ class Library:
     sessions: KnownSessions
     persist: bool = True
     clock: Callable[[], datetime] = utc_now
-    changed: Callable[[Change], None] = _unheard
+    changed: Callable[[FileChange], None] = _unheard
 
     def of(
         self,
@@ -348,7 +348,7 @@ class MyFiles:
     def _tell(self, record: Record, *, gone: bool = False) -> None:
         owned = record.scope.session_id is not None
         session = self.session or None if owned else None
-        self.library.changed(Change(user=self.user, session=session, record=record, gone=gone))
+        self.library.changed(FileChange(user=self.user, session=session, record=record, gone=gone))
 
     async def _remove_all(self) -> list[str]:
         own = [r for r in await self.library.store.list(scope=self.scope) if r.scope.session_id is not None]

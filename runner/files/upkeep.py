@@ -20,6 +20,8 @@ __all__ = ["LAST_SEND_S", "Upkeep"]
 
 log = logging.getLogger(__name__)
 
+_NOTHING = contextlib.nullcontext()
+
 LAST_SEND_S = 10.0
 """How long a server that ends goes on to send files that wait, in seconds."""
 
@@ -82,7 +84,7 @@ class Upkeep:
     def in_use(self, user: User) -> AbstractAsyncContextManager[None]:
         """Keep the session in which a user speaks from ending meanwhile; it ends with this server."""
         if self.library.persist:
-            return contextlib.nullcontext()
+            return _NOTHING
         if user.session is not None:
             self._spoken.add(user.session)
         return self.library.of(user.name, user.session).in_use()

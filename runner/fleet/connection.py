@@ -20,11 +20,11 @@ from redis.retry import Retry as BlockingRetry
 from runner.errors import UsageError
 from runner.fleet.address import RedisAddress
 from runner.fleet.internals.plain_pickles import read_plain_pickles_only
-from runner.fleet.redis_names import Keys
+from runner.fleet.redis_names import RedisKeys
 from runner.fleet.seal import FleetKey
 from runner.settings.model import Settings
 
-__all__ = ["TASK", "Connection", "Unreachable", "leave_if_cancelled", "problem_of"]
+__all__ = ["TASK", "FleetConnection", "Unreachable", "leave_if_cancelled", "problem_of"]
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ async def _elsewhere(record: str) -> None:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Connection:
+class FleetConnection:
     """A connection to the Redis of a fleet.
 
     Attributes:
@@ -74,7 +74,7 @@ class Connection:
     """
 
     address: RedisAddress
-    keys: Keys
+    keys: RedisKeys
     key: FleetKey
     redis: Redis
     reading: Redis
@@ -102,7 +102,7 @@ class Connection:
         logging.getLogger("docket").setLevel(logging.WARNING)
         connection = cls(
             address=address,
-            keys=Keys(settings.fleet),
+            keys=RedisKeys(settings.fleet),
             key=FleetKey.read(settings.fleet_key_file),
             redis=_client(address, _COMMAND_S),
             reading=_client(address, _READ_S),

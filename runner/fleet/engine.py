@@ -23,14 +23,14 @@ from redis.exceptions import ResponseError
 
 from runner.contract.error_messages import invalid_result, over_rate, too_often
 from runner.errors import CallError
-from runner.fleet.connection import TASK, Connection, Unreachable, leave_if_cancelled, problem_of
+from runner.fleet.connection import TASK, FleetConnection, Unreachable, leave_if_cancelled, problem_of
 from runner.fleet.errors import may_have_run, no_room, redis_lost
 from runner.fleet.far_call import Again, FarCall, Gone, Limit
 from runner.fleet.listening import NOTICE
 from runner.fleet.lua import COUNT, REVOKE
-from runner.fleet.messages import WIRE_VERSION, Said, Told, read
+from runner.fleet.messages import WIRE_VERSION, HostMessage, NodeMessage, read
 from runner.fleet.placing import LEASE_S, Placing
-from runner.fleet.redis_names import Keys
+from runner.fleet.redis_names import RedisKeys
 from runner.fleet.release import release_of
 from runner.fleet.results import Ended, completed_of, read_ended
 from runner.fleet.seal import Forged
@@ -90,7 +90,7 @@ class FleetEngine:
     """
 
     toolset: Toolset
-    connection: Connection
+    connection: FleetConnection
     release: str
     host: str = field(default_factory=lambda: f"host-{secrets.token_hex(6)}")
     lasting: "Sequence[asyncio.Task[None]]" = ()
@@ -118,7 +118,7 @@ class FleetEngine:
             UsageError: The settings do not say which, or Redis cannot be used.
         """
         release = release_of(toolset.targets, named=toolset.settings.fleet_release)
-        async with Connection.open(toolset.settings) as connection:
+        async with FleetConnection.open(toolset.settings) as connection:
             engine = cls(toolset=toolset, connection=connection, release=release)
             log.info("host of a fleet", extra={"host": engine.host, "release": release})
             said = connection.keys.said(engine.host)
@@ -172,7 +172,7 @@ class FleetEngine:
         with contextlib.suppress(*Unreachable):
             for node in await self.connection.redis.smembers(keys.nodes(self.release)):
                 name = node.decode() if isinstance(node, bytes) else node
-                await self._tell(name, Told(kind="ended", call="", body={"session": session}))
+                await self._tell(name, HostMessage(kind="ended", call="", body={"session": session}))
 
     async def count(self, request: Request, tool: str, limits: Sequence[Counted]) -> None:
         """Count a call for what may be called how often, in the whole fleet. See `Elsewhere`."""
@@ -327,11 +327,13 @@ class FleetEngine:
             said = await listener.request(body)
         else:
             said = {"error": {"code": -32601, "message": "a node may ask clients only what tools may"}}
-        answer = Told(kind="answer", call=call.id, body={"number": body.get("number"), "said": dict(said)})
+        answer = HostMessage(
+            kind="answer", call=call.id, body={"number": body.get("number"), "said": dict(said)}
+        )
         with contextlib.suppress(*Unreachable):
             await self._tell(str(call.node), answer)
 
-    async def _tell(self, node: str, told: Told) -> None:
+    async def _tell(self, node: str, told: HostMessage) -> None:
         stream = self.connection.keys.told(node)
         sealed = self.connection.key.seal(told.model_dump(), to=node)
         async with self.connection.redis.pipeline(transaction=False) as both:
@@ -341,7 +343,7 @@ class FleetEngine:
 
     async def _hear(self, text: bytes) -> None:
         try:
-            said: Said = read(Said, text, self.connection.key, to=self.host)
+            said: NodeMessage = read(NodeMessage, text, self.connection.key, to=self.host)
         except Forged as error:
             log.warning("a message was dropped", extra={"reason": str(error)})
             return
@@ -451,7 +453,7 @@ class FleetEngine:
             with contextlib.suppress(*Unreachable):
                 await self._revoke(call)
                 if call.node is not None:
-                    await self._tell(call.node, Told(kind="cancel", call=call.id))
+                    await self._tell(call.node, HostMessage(kind="cancel", call=call.id))
         await self.placing.give_back(call, is_over=is_over)
 
 
@@ -466,7 +468,7 @@ async def _noted(body: Mapping[str, Any], listener: CallListener) -> None:
         await listener.tell(text)
 
 
-def _limits_of(one: Counted, keys: Keys) -> Iterator[Limit]:
+def _limits_of(one: Counted, keys: RedisKeys) -> Iterator[Limit]:
     """Yield what a limit by name allows at once."""
     if one.limit.max_calls is not None:
         yield Limit(keys.running(f"limit.{one.name}", one.whose), one.limit.max_calls)
@@ -474,7 +476,7 @@ def _limits_of(one: Counted, keys: Keys) -> Iterator[Limit]:
         yield Limit(keys.running(f"memory.{one.name}", one.whose), one.limit.memory_mb, one.memory_mb)
 
 
-def _rates_of(one: Counted, keys: Keys) -> Iterator[_Rate]:
+def _rates_of(one: Counted, keys: RedisKeys) -> Iterator[_Rate]:
     """Yield what a limit by name allows in some time."""
     for setting, rate in RATES.items():
         most: int | None = getattr(one.limit, setting)

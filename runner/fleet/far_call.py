@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from runner.fleet.messages import Said, SentCall, counted_json
+from runner.fleet.messages import NodeMessage, SentCall, counted_json
 from runner.steps.execution import Request
 
 __all__ = ["Again", "FarCall", "Gone", "Limit"]
@@ -72,7 +72,7 @@ class FarCall:
     has_taken: bool = False
     has_begun: bool = False
     lost: int = 0
-    _said: "asyncio.Queue[Said | Exception]" = field(default_factory=lambda: asyncio.Queue(_MOST_SAID))
+    _said: "asyncio.Queue[NodeMessage | Exception]" = field(default_factory=lambda: asyncio.Queue(_MOST_SAID))
 
     def __post_init__(self) -> None:
         # Some requests ask for something themselves, and have the id of their own call then.
@@ -105,7 +105,7 @@ class FarCall:
         self.has_taken = self.has_begun = False
         self._said = asyncio.Queue(_MOST_SAID)
 
-    def hear(self, said: Said) -> None:
+    def hear(self, said: NodeMessage) -> None:
         """Take what a node says. What is said of an earlier placing counts no more."""
         if said.epoch != self.epoch:
             return
@@ -123,7 +123,7 @@ class FarCall:
         """End the waiting for what the node says."""
         self._put(error)
 
-    async def next(self) -> Said:
+    async def next(self) -> NodeMessage:
         """Return what its node says next.
 
         Raises:
@@ -135,7 +135,7 @@ class FarCall:
             raise said
         return said
 
-    def _put(self, said: Said | Exception) -> None:
+    def _put(self, said: NodeMessage | Exception) -> None:
         if self._said.full():
             self._said.get_nowait()
         self._said.put_nowait(said)

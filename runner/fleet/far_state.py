@@ -15,8 +15,8 @@ from typing import Any
 from redis.asyncio import Redis
 
 from runner.fleet.connection import Unreachable
-from runner.fleet.redis_names import Keys
-from runner.toolset.session_state import Kept, SessionState
+from runner.fleet.redis_names import RedisKeys
+from runner.toolset.session_state import SessionState, StateItem
 from sandbox import strict_json
 
 __all__ = ["FarState"]
@@ -36,7 +36,7 @@ class FarState:
     """
 
     redis: Redis
-    keys: Keys
+    keys: RedisKeys
     state: SessionState
     stay_s: float
     _versions: dict[str, bytes] = field(default_factory=dict)
@@ -89,9 +89,9 @@ class FarState:
         self._versions[user] = str(replies[-2]).encode()
 
 
-def _read(entries: Mapping[bytes, bytes], *, now: float) -> Mapping[str, Kept]:
+def _read(entries: Mapping[bytes, bytes], *, now: float) -> Mapping[str, StateItem]:
     """Return values as Redis has them; what is none is left out."""
-    found: dict[str, Kept] = {}
+    found: dict[str, StateItem] = {}
     for name, text in entries.items():
         ends, _, value = text.decode(errors="replace").partition("\n")
         try:
@@ -101,5 +101,5 @@ def _read(entries: Mapping[bytes, bytes], *, now: float) -> Mapping[str, Kept]:
         except ValueError:
             continue
         if isinstance(known, list) and len(known) == 2 and (left_s is None or left_s > 0):
-            found[name.decode()] = Kept(value, left_s)
+            found[name.decode()] = StateItem(value, left_s)
     return found

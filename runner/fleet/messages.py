@@ -1,7 +1,7 @@
 """What hosts and worker nodes tell each other, as JSON. All that comes from the other side is checked here.
 
-A host writes a `SentCall` for one node; the node answers with any number of `Said`, the last of which ends
-the call. A host may tell the node more of a call that runs, as `Told`.
+A host writes a `SentCall` for one node; the node answers with any number of `NodeMessage`, the last of which
+ends the call. A host may tell the node more of a call that runs, as `HostMessage`.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,16 @@ from runner.fleet.seal import FleetKey, Forged
 from runner.settings.named_limits import Counted
 from runner.worker.wire import RequestFacts
 
-__all__ = ["WIRE_VERSION", "Said", "SentCall", "Told", "counted_json", "counted_of", "facts_of", "read"]
+__all__ = [
+    "WIRE_VERSION",
+    "HostMessage",
+    "NodeMessage",
+    "SentCall",
+    "counted_json",
+    "counted_of",
+    "facts_of",
+    "read",
+]
 
 WIRE_VERSION = 2
 """Which version of these messages this is. Who meets another one leaves it to others."""
@@ -69,7 +78,7 @@ class SentCall(_Message):
     counted: list[Object]
 
 
-class Said(_Message):
+class NodeMessage(_Message):
     """Something that a node says of a call.
 
     Attributes:
@@ -86,7 +95,7 @@ class Said(_Message):
     body: Object = Field(default_factory=dict)
 
 
-class Told(_Message):
+class HostMessage(_Message):
     """Something that a host tells a node of a call, or of a session.
 
     Attributes:
@@ -104,7 +113,7 @@ def read(message: type[Any], text: bytes, key: FleetKey, *, to: str) -> Any:
     """Return a message from its sealed text.
 
     Args:
-        message: `SentCall`, `Said` or `Told`.
+        message: `SentCall`, `NodeMessage` or `HostMessage`.
         text: The text.
         key: The key of the fleet.
         to: Who reads it.

@@ -23,10 +23,10 @@ from typing import Any
 from docket import Worker
 
 from runner.files.sessions import Unkept
-from runner.fleet.connection import TASK, Connection, Unreachable, leave_if_cancelled
+from runner.fleet.connection import TASK, FleetConnection, Unreachable, leave_if_cancelled
 from runner.fleet.far_state import FarState
 from runner.fleet.lua import BEGIN, SPEND
-from runner.fleet.messages import WIRE_VERSION, Said, SentCall, Told, read
+from runner.fleet.messages import WIRE_VERSION, HostMessage, NodeMessage, SentCall, read
 from runner.fleet.node_call import NodeCall
 from runner.fleet.seal import Forged
 from runner.fleet.shared_events import SharedEvents
@@ -67,12 +67,14 @@ class Node:
     """
 
     toolset: Toolset
-    connection: Connection
+    connection: FleetConnection
     release: str
     name: str
     fenced: asyncio.Event = field(default_factory=asyncio.Event)
     _calls: dict[str, NodeCall] = field(default_factory=dict)
-    _outbox: "asyncio.Queue[tuple[str, Said]]" = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING))
+    _outbox: "asyncio.Queue[tuple[str, NodeMessage]]" = field(
+        default_factory=lambda: asyncio.Queue(_MOST_WAITING)
+    )
     _spending: "set[asyncio.Task[None]]" = field(default_factory=set)
     _state: FarState = field(init=False)
     _is_draining: bool = False
@@ -91,7 +93,7 @@ class Node:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, toolset: Toolset, connection: Connection, release: str) -> AsyncIterator["Node"]:
+    async def open(cls, toolset: Toolset, connection: FleetConnection, release: str) -> AsyncIterator["Node"]:
         """Take calls until the block ends."""
         name = f"{socket.gethostname()[:40]}-{secrets.token_hex(6)}"
         node = cls(toolset=toolset, connection=connection, release=release, name=name)
@@ -173,7 +175,7 @@ class Node:
         is_ours = said.version == WIRE_VERSION and said.release == self.release
         is_known = said.call in self._calls
         if not is_ours or self._is_draining or is_known or self.fenced.is_set():
-            await self._say(said.host, Said(call=said.call, epoch=said.epoch, kind="refused"))
+            await self._say(said.host, NodeMessage(call=said.call, epoch=said.epoch, kind="refused"))
             return
         call = NodeCall(
             record=said, toolset=self.toolset, begin=self._begins, send=self._say, state=self._state
@@ -215,7 +217,7 @@ class Node:
             facts = {"setting": setting, "amount": amount, "fault": str(error)}
             log.warning("what a call has used was not counted", extra=facts)
 
-    async def _say(self, host: str, said: Said) -> None:
+    async def _say(self, host: str, said: NodeMessage) -> None:
         if said.kind == "note" and len(str(said.body)) > _MOST_NOTE_BYTES:
             return
         await self._outbox.put((host, said))
@@ -255,7 +257,7 @@ class Node:
 
     def _told(self, text: bytes) -> "asyncio.Future[None] | None":
         try:
-            told: Told = read(Told, text, self.connection.key, to=self.name)
+            told: HostMessage = read(HostMessage, text, self.connection.key, to=self.name)
         except Forged as error:
             log.warning("a message was dropped", extra={"reason": str(error)})
             return None

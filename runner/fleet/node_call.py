@@ -11,14 +11,14 @@ from typing import Any, Literal
 from runner.artifacts.route import NEVER_INLINE
 from runner.call import execute_admitted, relay
 from runner.contract.error_messages import cancelled
+from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError
 from runner.fleet.far_state import FarState
 from runner.fleet.listening import FarListener
-from runner.fleet.messages import Said, SentCall, counted_of, facts_of
+from runner.fleet.messages import NodeMessage, SentCall, counted_of, facts_of
 from runner.fleet.results import ended, failed, noted, wire_failed
-from runner.http.last_resort import unexpected
 from runner.steps.execution import Request
-from runner.steps.listener import Nobody
+from runner.steps.listener import LOG_LEVELS, Nobody
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 from runner.worker.wire import WireError
@@ -27,11 +27,8 @@ __all__ = ["NodeCall", "Send", "Unwanted"]
 
 log = logging.getLogger(__name__)
 
-Send = Callable[[str, Said], Awaitable[None]]
+Send = Callable[[str, NodeMessage], Awaitable[None]]
 """Sends a host what is said of a call."""
-
-# No client is asked whether it wants them: the host knows, and hears all.
-_LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 
 
 class Unwanted(Exception):
@@ -86,7 +83,8 @@ class NodeCall:
             facts=facts,
             client=Nobody(),
             inline_max_bytes=NEVER_INLINE,
-            levels=_LEVELS,
+            # No client is asked whether it wants them: the host knows, and hears all.
+            levels=LOG_LEVELS,
             is_awaited=record.is_awaited,
             id=record.call.partition(".")[0],
             begins=self._begins,
@@ -167,5 +165,5 @@ class NodeCall:
             self._questions.pop(number, None)
 
     async def _say(self, kind: Any, body: Mapping[str, Any] | None = None) -> None:
-        said = Said(call=self.record.call, epoch=self.record.epoch, kind=kind, body=dict(body or {}))
+        said = NodeMessage(call=self.record.call, epoch=self.record.epoch, kind=kind, body=dict(body or {}))
         await self.send(self.record.host, said)

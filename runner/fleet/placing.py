@@ -18,7 +18,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from runner.errors import CallError
-from runner.fleet.connection import Connection, Unreachable, leave_if_cancelled, problem_of
+from runner.fleet.connection import FleetConnection, Unreachable, leave_if_cancelled, problem_of
 from runner.fleet.errors import no_node, no_room, redis_lost
 from runner.fleet.far_call import FarCall
 from runner.fleet.lua import PLACE, RELEASE, TURNS
@@ -68,7 +68,7 @@ class Placing:
         stay_s: How long a user stays with a node, in seconds.
     """
 
-    connection: Connection
+    connection: FleetConnection
     release: str
     host: str
     stay_s: float

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Keys"]
+__all__ = ["RedisKeys"]
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class RedisKeys:
     """The names of one fleet.
 
     Attributes:

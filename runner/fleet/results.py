@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.artifacts.accept import ArtifactFile, Processed
 from runner.artifacts.route import NEVER_INLINE, s3_ref
-from runner.contract.error_messages import Refusal, invalid_result
+from runner.contract.error_messages import RefusedFile, invalid_result
+from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
 from runner.files.my_files import MyFiles
@@ -28,7 +29,6 @@ from sandbox.outcome import Denial, Ending, Outcome
 
 __all__ = ["Ended", "completed_of", "ended", "failed", "noted", "read_ended", "wire_failed"]
 
-_FILES = ("artifacts", "deferred_artifacts")
 # What the host says of a file itself, from what the store knows.
 _OURS = ("name", "mime", "size", "b64", "path", "s3_ref", "uri", "sha256", "pending")
 _MOST_FILES = 10_000
@@ -127,10 +127,10 @@ def ended(completed: Completed, request: Request) -> dict[str, Any]:
     said: dict[str, Any] = {"wire": dict(completed.wire), "fared": noted(request)}
     if completed.interim is not None:
         return {**said, "interim": dict(completed.interim)}
-    entries = {key: processed.value.get(key, ()) for key in _FILES}
+    entries = {key: processed.value.get(key, ()) for key in FILE_LISTS}
     return {
         **said,
-        "value": {key: item for key, item in processed.value.items() if key not in _FILES},
+        "value": {key: item for key, item in processed.value.items() if key not in FILE_LISTS},
         "files": _files(entries["artifacts"], processed.files),
         "deferred": _files(entries["deferred_artifacts"], processed.deferred),
         "errors": [
@@ -216,18 +216,18 @@ async def completed_of(
     normalised = normalise(
         {"structuredContent": said.value}, wrapped=False, results_max_bytes=results_max_bytes
     )
-    value = {key: item for key, item in normalised.value.items() if key not in _FILES}
+    value = {key: item for key, item in normalised.value.items() if key not in FILE_LISTS}
     travel = _Travel(files, left=request.inline_max_bytes)
     artifacts = [await travel.taken(one) for one in said.files]
     deferred = [await travel.taken(one, may_be_inline=False) for one in said.deferred]
-    for name, pairs in zip(_FILES, (artifacts, deferred), strict=True):
+    for name, pairs in zip(FILE_LISTS, (artifacts, deferred), strict=True):
         if pairs:
             value[name] = [entry for entry, _ in pairs]
     processed = Processed(
         value=value,
         files=tuple(file for _, file in artifacts),
         deferred=tuple(file for _, file in deferred),
-        errors=tuple(Refusal(name=r.name, reason=r.reason, error=_error(r.error)) for r in said.errors),
+        errors=tuple(RefusedFile(name=r.name, reason=r.reason, error=_error(r.error)) for r in said.errors),
         texts=tuple(said.texts),
         failure=None if said.failure is None else _error(said.failure),
         is_own=said.is_own,

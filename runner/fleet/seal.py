@@ -10,13 +10,13 @@ Source: RFC 2104; `docs/decisions/0044-a-fleet-over-redis.md`.
 import hashlib
 import hmac
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from runner.errors import UsageError
+from runner.system.private_files import read_private
 from sandbox import strict_json
 
 __all__ = ["FleetKey", "Forged"]
@@ -24,8 +24,6 @@ __all__ = ["FleetKey", "Forged"]
 _LEAST_BYTES = 32
 _MOST_BYTES = 4096
 _MAC_CHARS = 64
-# As for secrets: a group may read it, as files of a Kubernetes Secret are.
-_OPEN_TO_OTHERS = 0o027
 
 
 class Forged(ValueError):
@@ -45,17 +43,10 @@ class FleetKey:
         Raises:
             UsageError: There is no such file, others may read it, or it holds no key.
         """
-        try:
-            with path.open("rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                secret = file.read(_MOST_BYTES + 1).strip()
-        except OSError as error:
-            raise UsageError(f"fleet_key_file: {path} cannot be read: {error.strerror}") from error
-        if mode & _OPEN_TO_OTHERS:
-            raise UsageError(f"fleet_key_file: {path} is open to other users; chmod 600 {path}")
-        if not _LEAST_BYTES <= len(secret) <= _MOST_BYTES:
+        secret = read_private("fleet_key_file", path, most_bytes=_MOST_BYTES).strip()
+        if len(secret) < _LEAST_BYTES:
             raise UsageError(
-                f"fleet_key_file: {path} holds {len(secret)} bytes, and a key has {_LEAST_BYTES} at least; "
+                f"fleet_key_file {path} holds {len(secret)} bytes, and a key has {_LEAST_BYTES} at least; "
                 f"make one, the same for all machines: openssl rand -base64 33 > {path}"
             )
         return cls(secret)

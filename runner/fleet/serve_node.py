@@ -2,16 +2,16 @@
 
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 
 from runner.errors import UsageError
-from runner.fleet.connection import Connection, Unreachable, leave_if_cancelled
+from runner.fleet.connection import FleetConnection, Unreachable, leave_if_cancelled
 from runner.fleet.node import Node
 from runner.fleet.release import release_of
 from runner.observation.metrics_server import metrics_served
 from runner.settings.model import Settings
+from runner.system.stop_signals import StopSignals
 from runner.toolset.toolset import Toolset
 
 __all__ = ["check_of_fleet", "serve_node"]
@@ -55,28 +55,16 @@ async def serve_node(settings: Settings, targets: Sequence[str]) -> int:
         UsageError: The settings do not say which fleet, or its Redis cannot be used.
         LoadError: A tool file is at fault.
     """
-    stopped, again = asyncio.Event(), asyncio.Event()
-    came: list[int] = []
-
-    def stop(number: int) -> None:
-        came.append(number)
-        (again if stopped.is_set() else stopped).set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop, number)
-    async with Connection.open(settings) as connection:
-        while not stopped.is_set():
-            await _live(settings, targets, connection, stopped, again)
-            await _reachable(connection, stopped)
-    return 128 + signal.SIGINT if signal.SIGINT in came else 0
+    signals = StopSignals.heard()
+    async with FleetConnection.open(settings) as connection:
+        while not signals.stopped.is_set():
+            await _live(settings, targets, connection, signals)
+            await _reachable(connection, signals.stopped)
+    return signals.exit_status
 
 
 async def _live(
-    settings: Settings,
-    targets: Sequence[str],
-    connection: Connection,
-    stopped: asyncio.Event,
-    again: asyncio.Event,
+    settings: Settings, targets: Sequence[str], connection: FleetConnection, signals: StopSignals
 ) -> None:
     """Live one life of a node: until it is told to stop, or cut off."""
     release = release_of(targets, named=settings.fleet_release)
@@ -90,15 +78,15 @@ async def _live(
         Node.open(toolset, connection, release) as node,
     ):
         print(f"worker node {node.name} of {connection.address.shown}", file=sys.stderr, flush=True)  # noqa: T201
-        ends = [asyncio.create_task(stopped.wait()), asyncio.create_task(node.fenced.wait())]
+        ends = [asyncio.create_task(event.wait()) for event in (signals.stopped, node.fenced)]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for task in ends:
             task.cancel()
         if not node.fenced.is_set():
-            await node.drain(settings.drain_s, again)
+            await node.drain(settings.drain_s, signals.again)
 
 
-async def _reachable(connection: Connection, stopped: asyncio.Event) -> None:
+async def _reachable(connection: FleetConnection, stopped: asyncio.Event) -> None:
     """Wait until Redis answers, or the node is told to stop."""
     while not stopped.is_set():
         leave_if_cancelled()

@@ -1,16 +1,20 @@
 """News of files and lists, from whichever host or worker node has them to the clients of every host.
 
 They go over a channel of Redis: who listens hears them at once, and what is said while nobody listens is
-lost. A host that was cut off says so to its listeners, as it does where they did not keep up. What a process
-says while it is itself cut off is lost, and nobody is told.
+lost. A host that was cut off says so to its listeners, as it does where they did not keep up.
+
+What a process has to tell while Redis does not answer waits for it, so some may come twice. That a list or
+a resource has changed waits once, however often it did. What is too much then goes, the oldest first; it is
+counted, and the listeners of its user hear how much they have missed.
 
 Source: requirement S0-68; Redis, "Pub/Sub".
 """
 
 import asyncio
 import contextlib
+import itertools
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +22,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.files.file_events import REMOVED, STORED
-from runner.fleet.connection import Connection, Unreachable, leave_if_cancelled
+from runner.fleet.connection import FleetConnection, Unreachable, leave_if_cancelled, problem_of
 from runner.fleet.seal import Forged
-from runner.users.events import LIST_CHANGED, UPDATED, Events
+from runner.users.events import LIST_CHANGED, MISSED, UPDATED, Events
 
 __all__ = ["SharedEvents"]
 
@@ -30,6 +34,7 @@ _EVERYBODY = "events"
 _MOST_WAITING = 1000
 _MOST_AT_ONCE = 100
 _AGAIN_S = 0.3
+_LAST_S = 1.0
 # What belongs to one call its own host tells.
 _SHARED = frozenset({STORED, REMOVED, LIST_CHANGED, UPDATED, "files_update"})
 
@@ -53,10 +58,14 @@ class SharedEvents:
         source: What it is called in the fleet.
     """
 
-    connection: Connection
+    connection: FleetConnection
     events: Events
     source: str
-    _waiting: "asyncio.Queue[str]" = field(default_factory=lambda: asyncio.Queue(_MOST_WAITING))
+    # In the order in which they came.
+    _waiting: dict[Hashable, _News] = field(default_factory=dict)
+    _lost: dict[str, int] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
     async def shared(self, *, hears: bool) -> AsyncIterator[None]:
@@ -76,30 +85,79 @@ class SharedEvents:
             for task in work:
                 task.cancel()
             await asyncio.wait(work)
+            with contextlib.suppress(*Unreachable):
+                async with asyncio.timeout(_LAST_S):
+                    while self._waiting or self._lost:
+                        await self._publish()
+            if self._waiting or self._lost:
+                log.warning(
+                    "news of files are lost", extra={"count": len(self._waiting) + self._count_lost()}
+                )
 
     def _tell(self, event: Mapping[str, Any], user: str, session: str | None) -> None:
         if event.get("type") not in _SHARED or "call" in event:
             return
         news = _News(source=self.source, user=user, session=session, event=dict(event))
-        with contextlib.suppress(asyncio.QueueFull):
-            self._waiting.put_nowait(self.connection.key.seal(news.model_dump(), to=_EVERYBODY))
+        same = _same(news)
+        key = next(self._numbers) if same is None else same
+        # What replaces another one is as new as the last.
+        self._waiting.pop(key, None)
+        self._waiting[key] = news
+        if len(self._waiting) > _MOST_WAITING:
+            self._lose(self._waiting.pop(next(iter(self._waiting))))
+        self._woken.set()
+
+    def _lose(self, news: _News) -> None:
+        if not self._lost:
+            log.warning("more news of files than wait for Redis: the oldest are lost")
+        self.events.lost += 1
+        self._lost[news.user] = self._lost.get(news.user, 0) + 1
+
+    def _count_lost(self) -> int:
+        return sum(self._lost.values())
 
     async def _send(self) -> None:
-        channel = self.connection.keys.events
+        is_behind = False
         while True:
             leave_if_cancelled()
-            texts = [await self._waiting.get()]
-            while not self._waiting.empty() and len(texts) < _MOST_AT_ONCE:
-                texts.append(self._waiting.get_nowait())
+            await self._woken.wait()
+            self._woken.clear()
             try:
-                async with self.connection.redis.pipeline(transaction=False) as all_of_them:
-                    for text in texts:
-                        all_of_them.publish(channel, text)
-                    await all_of_them.execute()
+                while self._waiting or self._lost:
+                    await self._publish()
             except Unreachable as error:
-                # They are lost. Hosts that are cut off, too, say so to their listeners; others do not know.
-                log.warning("news of files were not told", extra={"fault": str(error)})
+                if not is_behind:
+                    facts = {"fault": problem_of(error), "count": len(self._waiting)}
+                    log.warning("news of files wait until redis answers", extra=facts)
+                is_behind = True
                 await asyncio.sleep(_AGAIN_S)
+                self._woken.set()
+            else:
+                is_behind = False
+
+    async def _publish(self) -> None:
+        """Say some of what waits, and how much was lost; keep it where that fails.
+
+        Raises:
+            Unreachable: Redis does not answer.
+        """
+        due, lost = dict(itertools.islice(self._waiting.items(), _MOST_AT_ONCE)), dict(self._lost)
+        missed = [
+            _News(source=self.source, user=user, session=None, event={"type": MISSED, "count": count})
+            for user, count in lost.items()
+        ]
+        async with self.connection.redis.pipeline(transaction=False) as all_of_them:
+            for news in (*missed, *due.values()):
+                text = self.connection.key.seal(news.model_dump(), to=_EVERYBODY)
+                all_of_them.publish(self.connection.keys.events, text)
+            await all_of_them.execute()
+        for key, news in due.items():
+            if self._waiting.get(key) is news:
+                del self._waiting[key]
+        for user, count in lost.items():
+            self._lost[user] -= count
+            if not self._lost[user]:
+                del self._lost[user]
 
     async def _listen(self) -> None:
         was_cut_off = False
@@ -126,3 +184,11 @@ class SharedEvents:
             return
         if news.source != self.source:
             self.events.deliver(news.event, user=news.user, session=news.session)
+
+
+def _same(news: _News) -> Hashable:
+    """Return what two news have in common of which the later says all; None where there is no such other."""
+    event = news.event
+    kind = event.get("type")
+    what = event.get("list") if kind == LIST_CHANGED else event.get("uri") if kind == UPDATED else None
+    return None if what is None else (kind, news.user, news.session, str(what))

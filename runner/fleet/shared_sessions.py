@@ -27,7 +27,7 @@ from runner.errors import CallError, Code
 from runner.files.sessions import Session
 from runner.fleet.connection import Unreachable, problem_of
 from runner.fleet.lua import SESSION_CLAIM, SESSION_END, SESSION_LEAVE, SESSION_USE
-from runner.fleet.redis_names import Keys
+from runner.fleet.redis_names import RedisKeys
 
 __all__ = ["LEASE_S", "SharedSessions"]
 
@@ -89,7 +89,7 @@ class SharedSessions:
     """
 
     redis: Redis
-    keys: Keys
+    keys: RedisKeys
     _uses: dict[str, _Names] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

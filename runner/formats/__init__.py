@@ -1,1 +1,1 @@
-"""What a few file formats say of themselves: read from a bounded part, never decoded, never trusted."""
+"""Bytes, names and numbers as formats have them: base64, MIME types, file names, JSON, images, tables."""

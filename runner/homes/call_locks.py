@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from runner.errors import CallError, Code
@@ -89,7 +90,7 @@ class CallLocks:
             locks.let_go(fd)
 
     def _open(self, segment: str) -> int:
-        path = Path(self.state, _FOLDER, f"{segment}.lock")
+        path = _path(self.state, segment)
         try:
             return open_lock(path)
         except FileNotFoundError:
@@ -112,6 +113,12 @@ class _Calling(AbstractContextManager[None]):
     def __exit__(self, *_: object) -> None:
         if self._fd is not None:
             locks.let_go(self._fd)
+
+
+@lru_cache(maxsize=1024)
+def _path(state: Path, segment: str) -> Path:
+    # Kept: to put a path together takes longer than to open it.
+    return Path(state, _FOLDER, f"{segment}.lock")
 
 
 def _shared(fd: int) -> bool:

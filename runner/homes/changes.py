@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from runner.homes.outputs import is_output
 
-__all__ = ["Change", "Changes"]
+__all__ = ["ChangedFile", "Changes"]
 
 _MOST = 1000
 # What change times are taken from advances in steps, at most this long.
@@ -34,7 +34,7 @@ _CLOCK_REALTIME_COARSE = 5
 _FLOCK = struct.Struct("hhqqi4x")
 
 
-class Change(NamedTuple):
+class ChangedFile(NamedTuple):
     """A file that changed.
 
     Attributes:
@@ -66,7 +66,7 @@ class Changes:
     _lock: int | None = None
     _began_alone: bool = True
     _before: dict[int, tuple[int, int]] = field(default_factory=dict)
-    _found: dict[str, Change] = field(default_factory=dict)
+    _found: dict[str, ChangedFile] = field(default_factory=dict)
 
     def begin(self, home_fd: int) -> None:
         """Be under way in a home from now on, until `end`.
@@ -105,7 +105,7 @@ class Changes:
         if was_before or file in self._found or not is_output(file, self.further):
             return
         if len(self._found) < _MOST:
-            self._found[file] = Change(file, found.st_ino, found.st_size, found.st_ctime_ns)
+            self._found[file] = ChangedFile(file, found.st_ino, found.st_size, found.st_ctime_ns)
         else:
             self.beyond += 1
 
@@ -123,7 +123,7 @@ class Changes:
             os.close(lock)
 
     @property
-    def found_since_begin(self) -> list[Change]:
+    def found_since_begin(self) -> list[ChangedFile]:
         """Return those that changed while this call ran, by path."""
         return [
             change
@@ -133,7 +133,7 @@ class Changes:
         ]
 
     @property
-    def found(self) -> list[Change]:
+    def found(self) -> list[ChangedFile]:
         """Return the files that changed and may be outputs, by path."""
         return sorted(self._found.values())
 

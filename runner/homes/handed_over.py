@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from runner.homes.changes import Change
+from runner.homes.changes import ChangedFile
 from runner.homes.homes import HomeLease
 
 __all__ = ["HandedOver"]
@@ -26,20 +26,20 @@ _MOST = 1000
 class HandedOver:
     """What is handed over in the homes of one runner, by the name of the home and the path of the file."""
 
-    _files: dict[str, dict[str, Change]] = field(default_factory=dict)
+    _files: dict[str, dict[str, ChangedFile]] = field(default_factory=dict)
 
-    def add(self, segment: str, changes: Iterable[Change]) -> None:
+    def add(self, segment: str, changes: Iterable[ChangedFile]) -> None:
         """Hand files over, 1000 of a home at most, in place of what was said of them before."""
         files = self._files.setdefault(segment, {})
         for change in changes:
             if change.file in files or len(files) < _MOST:
                 files[change.file] = change
 
-    def seen(self, segment: str) -> list[Change]:
+    def seen(self, segment: str) -> list[ChangedFile]:
         """Return what was handed over, by path."""
         return sorted(self._files.get(segment, {}).values())
 
-    def take(self, home: HomeLease) -> list[Change]:
+    def take(self, home: HomeLease) -> list[ChangedFile]:
         """Return what of it is still there, and hand it over to nobody else."""
         changes = self.seen(home.segment)
         self._files.pop(home.segment, None)
@@ -52,7 +52,7 @@ class HandedOver:
             _log.warning("files that were not returned went with their home", extra={"count": len(left)})
 
 
-def _is_there(change: Change, home: HomeLease) -> bool:
+def _is_there(change: ChangedFile, home: HomeLease) -> bool:
     try:
         os.stat(change.file, dir_fd=home.fd, follow_symlinks=False)
     except OSError:

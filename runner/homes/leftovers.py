@@ -12,7 +12,7 @@ import os
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from runner.homes.changes import Change, Changes
+from runner.homes.changes import ChangedFile, Changes
 from runner.homes.emptying import remove
 from runner.system.openat import CONFINED, openat2
 from runner.system.threads import finished
@@ -100,8 +100,8 @@ class Leftovers:
     def _is_over(self, limits: Limits) -> bool:
         return self.usage.bytes > limits.home_bytes or self.usage.entries > limits.home_entries
 
-    def beside(self, others: Iterable[Change]) -> "Leftovers":
-        """Return the same with the files of other calls, which are not to be discarded either."""
+    def beside(self, others: Iterable[ChangedFile]) -> "Leftovers":
+        """Return leftovers that spare the files of other calls, too, when this one's are discarded."""
         if self.known is None:
             return self
         return replace(self, known=self.known | {change.inode for change in others})

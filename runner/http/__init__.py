@@ -1,1 +1,1 @@
-"""What the HTTP server offers beside MCP: files, links, events, sessions, health; the checks in front."""
+"""What the HTTP server offers beside MCP, and the checks in front: who comes, how often, with how much."""

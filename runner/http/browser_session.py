@@ -24,7 +24,8 @@ from runner.http.logins import Login
 from runner.http.origins import over_https
 from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.http.under_way import UnderWay
-from runner.users.identity import User, token_print
+from runner.users.identity import User
+from runner.users.tokens_file import token_print
 
 __all__ = ["SESSION_S", "BrowserSession", "begin_session", "routes"]
 

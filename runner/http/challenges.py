@@ -6,7 +6,7 @@ whoever is refused is told where this server describes itself, and so where to l
 Source: RFC 6750, section 3; RFC 9728, section 5.1; MCP specification 2025-11-25, "Authorization".
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 from fastmcp.server.dependencies import get_access_token
 from starlette.datastructures import MutableHeaders
@@ -35,11 +35,13 @@ class Challenges:
         self._required = tuple(required)
         self._metadata = metadata
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request."""
         if scope["type"] != "http" or not (self._required or self._metadata is not None):
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
+        return self._checked(scope, receive, send)
+
+    async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = get_access_token()
         if token is not None and not set(self._required) <= set(token.scopes):
             asked = challenge(

@@ -22,7 +22,7 @@ from runner.http.joined_writes import JoinedWrites
 from runner.users.gateway_tls import names_of
 from sandbox.host import descriptors
 
-__all__ = ["PEER_NAMES", "Connection", "Connections", "protocol_of"]
+__all__ = ["PEER_NAMES", "HttpConnection", "HttpConnections", "protocol_of"]
 
 PEER_NAMES = "toolcell.peer_names"
 """In the scope of a request that came over TLS: the names of the client's certificate, see `names_of`."""
@@ -41,7 +41,7 @@ _EIGHTHS_OF_ONE = 7
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Connections:
+class HttpConnections:
     """The connections of one server.
 
     Attributes:
@@ -57,17 +57,17 @@ class Connections:
     headers_s: float = _HEADERS_S
     pace_s: float = _PACE_S
     stalled_s: float = _STALLED_S
-    _of: dict[str, dict["Connection", None]] = field(init=False, default_factory=dict)
+    _of: dict[str, dict["HttpConnection", None]] = field(init=False, default_factory=dict)
     _count: int = field(init=False, default=0)
     _lingering: int = field(init=False, default=0)
 
     @classmethod
-    def of(cls, most: int | None, most_of_one: int | None) -> "Connections":
+    def of(cls, most: int | None, most_of_one: int | None) -> "HttpConnections":
         """Return what settings ask for; by default half of the descriptors, 7/8 of them for one address."""
         most = most or max(16, descriptors.limit() // _SHARE_OF_DESCRIPTORS)
         return cls(most=most, most_of_one=most_of_one or max(1, most * _EIGHTHS_OF_ONE // 8))
 
-    def come(self, connection: "Connection", address: str) -> tuple[int, str] | None:
+    def come(self, connection: "HttpConnection", address: str) -> tuple[int, str] | None:
         """Take in a connection; return the status and the sentence with which it is refused, if it is."""
         mine = self._of.setdefault(address, {})
         refusal = None
@@ -85,7 +85,7 @@ class Connections:
             del self._of[address]
         return refusal
 
-    def go(self, connection: "Connection", address: str) -> None:
+    def go(self, connection: "HttpConnection", address: str) -> None:
         """Take note that a connection has ended, or is about to."""
         mine = self._of.get(address, {})
         if connection in mine:
@@ -109,7 +109,7 @@ class Connections:
         # Of whom there are most: who holds a thousand gives way before who holds one.
         return any(self._end_idle(mine) for mine in sorted(self._of.values(), key=len, reverse=True))
 
-    def _end_idle(self, mine: dict["Connection", None]) -> bool:
+    def _end_idle(self, mine: dict["HttpConnection", None]) -> bool:
         idle = next((connection for connection in mine if connection.is_idle), None)
         if idle is None:
             return False
@@ -117,7 +117,7 @@ class Connections:
         return True
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """One connection.
 
     Args:
@@ -125,7 +125,7 @@ class Connection(HttpToolsProtocol):
         more: What uvicorn tells of itself.
     """
 
-    def __init__(self, *, connections: Connections, **more: Any) -> None:
+    def __init__(self, *, connections: HttpConnections, **more: Any) -> None:
         super().__init__(**more)
         self._all = connections
         self._address = ""
@@ -172,11 +172,9 @@ class Connection(HttpToolsProtocol):
             return
         self._came += len(data)
         super().data_received(data)
-        if self._timer is None and not self.transport.is_closing():
-            self._watch_over_the_rest()
-
-    def _watch_over_the_rest(self) -> None:
-        """Set a clock for what is still to come; most requests come whole."""
+        # A clock for what is still to come; most requests come whole.
+        if self._timer is not None or self.transport.is_closing():
+            return
         if self._body_is_due:
             self._set_timer(self._all.pace_s, self._check_pace)
         elif self.is_idle:
@@ -269,6 +267,8 @@ class Connection(HttpToolsProtocol):
 
 
 def protocol_of(most: int | None = None, most_of_one: int | None = None) -> type[asyncio.Protocol]:
-    """Return what uvicorn speaks on connections that share these bounds; see `Connections.of`."""
+    """Return what uvicorn speaks on connections that share these bounds; see `HttpConnections.of`."""
     # It is only ever called.
-    return cast("type[asyncio.Protocol]", partial(Connection, connections=Connections.of(most, most_of_one)))
+    return cast(
+        "type[asyncio.Protocol]", partial(HttpConnection, connections=HttpConnections.of(most, most_of_one))
+    )

@@ -12,7 +12,7 @@ from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
-from runner.users.identity import token_prints
+from runner.users.tokens_file import token_prints
 from sandbox.probe.machine import Tier
 
 __all__ = ["Site"]
@@ -38,8 +38,8 @@ class Site:
         named_files: The files that are served, or that name the servers.
         faults: Says why what is served cannot take calls now, by part.
         logins: Which browser sessions hold.
-        known_tokens: What `runner.users.identity.token_print` says of the tokens that hold; None where nobody
-            has a list of them.
+        known_tokens: What `runner.users.tokens_file.token_print` says of the tokens that hold; None where
+            nobody has a list of them.
         own_paths: What no client is told.
     """
 

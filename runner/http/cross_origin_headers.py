@@ -8,16 +8,16 @@ Source: WHATWG Fetch, "Cross-Origin-Resource-Policy header"; RFC 6797, sections 
 
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.settings.model import Settings
 
 __all__ = ["KeptApart"]
 
-_POLICY = "Cross-Origin-Resource-Policy"
-_TRANSPORT = "Strict-Transport-Security"
-_YEAR = "max-age=31536000"
+_POLICY = b"cross-origin-resource-policy"
+_OF_THIS_ORIGIN = (_POLICY, b"same-origin")
+_BY_HTTPS = (b"strict-transport-security", b"max-age=31536000")
 
 
 class KeptApart:
@@ -40,10 +40,12 @@ class KeptApart:
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.setdefault(_POLICY, "same-origin")
+                headers = list(message.get("headers", ()))
+                if _POLICY not in {name.lower() for name, _ in headers}:
+                    headers.append(_OF_THIS_ORIGIN)
                 if self._came_by_https(scope):
-                    headers[_TRANSPORT] = _YEAR
+                    headers = [*(each for each in headers if each[0].lower() != _BY_HTTPS[0]), _BY_HTTPS]
+                message = {**message, "headers": headers}
             await send(message)
 
         await self._app(scope, receive, sent)

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from runner.http.context import Site
 from runner.http.identify import who
 from runner.http.responses import SAFE_HEADERS, Refusal
-from runner.users.events import LISTENERS_PER_USER, Subscription
+from runner.users.events import LISTENERS_PER_USER, MISSED, Subscription
 from runner.users.identity import User
 
 __all__ = ["routes"]
@@ -56,7 +56,7 @@ async def _frames(site: Site, user: User, session: str | None) -> AsyncIterator[
                 beats = True
             missed, lost = _lost(heard, missed)
             if lost:
-                yield _frame({"type": "events_missed", "count": lost})
+                yield _frame({"type": MISSED, "count": lost})
             if beats:
                 # Told without an event, too: where a host was cut off from others, none may come.
                 yield b":\n\n"

@@ -48,6 +48,10 @@ class JoinedWrites:
         self._flush()
         self._transport.close()
 
+    def is_closing(self) -> bool:
+        """Say whether the connection is being closed, which is asked with every request."""
+        return self._transport.is_closing()
+
     def _flush(self) -> None:
         if self._held:
             self._transport.write(b"".join(self._held))

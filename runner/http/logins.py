@@ -42,7 +42,8 @@ class Login:
     Attributes:
         end: When it ends, in whole seconds since the epoch.
         token_end: When the token ends that it was made from; 0 where it does not end, or there was none.
-        token: Which token that was, as `runner.users.identity.token_print` says; empty where there was none.
+        token: Which token that was, as `runner.users.tokens_file.token_print` says; empty where there was
+            none.
     """
 
     end: int

@@ -8,6 +8,7 @@ origin that stands in `allowed_origins`, each exactly as a browser writes it. Wh
 Source: MCP specification 2025-11-25, "Transports", security warning; RFC 6454, section 6; `docs/http.md`.
 """
 
+from collections.abc import Awaitable
 from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
@@ -84,18 +85,18 @@ class KnownOrigins:
         self._app = app
         self._settings = settings
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request."""
-        if scope["type"] == "http" and b"origin" in [name for name, _ in scope["headers"]]:
-            request = Request(scope)
-            named = request.headers.getlist("origin")
-            if len(named) != 1 or not self._is_known(request, named[0]):
-                await refused(403, _FOREIGN)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        if scope["type"] == "http" and b"origin" in dict(scope["headers"]) and not self._is_known(scope):
+            return refused(403, _FOREIGN)(scope, receive, send)
+        return self._app(scope, receive, send)
 
-    def _is_known(self, request: Request, origin: str) -> bool:
-        return origin in self._settings.allowed_origins or is_own(self._settings, request, origin)
+    def _is_known(self, scope: Scope) -> bool:
+        request = Request(scope)
+        named = request.headers.getlist("origin")
+        if len(named) != 1:
+            return False
+        return named[0] in self._settings.allowed_origins or is_own(self._settings, request, named[0])
 
 
 class HostGuard(HostOriginGuardMiddleware):

@@ -72,7 +72,7 @@ def _user_of(site: Site, scope: Scope) -> str | None:
     user = token_user(site)
     if user is not None:
         return user
-    if b"cookie" not in [name for name, _ in scope["headers"]]:
+    if b"cookie" not in dict(scope["headers"]):
         return None
     known = browser_session(site.settings, site.tokens, Request(scope), now=site.clock())
     return None if known is None else known.name

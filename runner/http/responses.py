@@ -12,8 +12,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError, Code
-from runner.http.last_resort import unexpected
 from runner.http.whole import note_left
 from runner.settings.own_paths import OwnPaths
 

@@ -28,12 +28,14 @@ class SessionEnds:
         self._app = app
         self._ended = ended
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request."""
         session = _ending(scope)
         if session is None:
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
+        return self._heard(session, scope, receive, send)
+
+    async def _heard(self, session: str, scope: Scope, receive: Receive, send: Send) -> None:
         granted = False
 
         async def heard(message: Message) -> None:

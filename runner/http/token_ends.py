@@ -7,15 +7,15 @@ Source: RFC 6750, section 5.3; MCP specification 2025-11-25 and 2026-07-28, "Str
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import anyio
 from fastmcp.server.dependencies import get_access_token
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from runner.http.open_streams import answer_until_ended, stays_open
 
 __all__ = ["EndsWithToken"]
-
-_LISTENS = (b"mcp-method", b"subscriptions/listen")
 
 
 class EndsWithToken:
@@ -30,31 +30,20 @@ class EndsWithToken:
         self._app = app
         self._clock = clock
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request."""
-        token = get_access_token() if scope["type"] == "http" and _stays_open(scope) else None
+        if stays_open(scope):
+            return self._answer(scope, receive, send)
+        return self._app(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token = get_access_token()
         if token is None or token.expires_at is None:
             await self._app(scope, receive, send)
             return
         left_s = token.expires_at - self._clock()
-        is_stream = has_ended = False
-        with anyio.CancelScope() as ends:
 
-            async def sent(message: Message) -> None:
-                nonlocal is_stream, has_ended
-                if message["type"] == "http.response.start":
-                    is_stream = not any(name.lower() == b"content-length" for name, _ in message["headers"])
-                    if is_stream:
-                        # A file is handed out whole: that ends by itself.
-                        ends.deadline = anyio.current_time() + left_s
-                elif not message.get("more_body"):
-                    has_ended = True
-                await send(message)
+        def begun(ends: anyio.CancelScope) -> None:
+            ends.deadline = anyio.current_time() + left_s
 
-            await self._app(scope, receive, sent)
-        if ends.cancelled_caught and not has_ended:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-def _stays_open(scope: Scope) -> bool:
-    return bool(scope["method"] == "GET" or _LISTENS in scope["headers"])
+        await answer_until_ended(self._app, scope, receive, send, begun)

@@ -71,9 +71,14 @@ class EndsWithSession:
         self._site = site
         self._under_way = under_way
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request."""
-        user = _of_browser(self._site, scope)
+        if scope["type"] == "http" and b"cookie" in dict(scope["headers"]):
+            return self._of_browser(scope, receive, send)
+        return self._app(scope, receive, send)
+
+    async def _of_browser(self, scope: Scope, receive: Receive, send: Send) -> None:
+        user = _named_by_cookie(self._site, scope)
         login = None if user is None else login_of(self._site, user)
         if user is None or login is None:
             await self._app(scope, receive, send)
@@ -110,9 +115,7 @@ class EndsWithSession:
         await self._under_way.end(user)
 
 
-def _of_browser(site: Site, scope: Scope) -> User | None:
-    if scope["type"] != "http" or (scope["method"], scope["path"]) == _LOGOUT:
-        return None
-    if b"cookie" not in [name for name, _ in scope["headers"]]:
+def _named_by_cookie(site: Site, scope: Scope) -> User | None:
+    if (scope["method"], scope["path"]) == _LOGOUT:
         return None
     return browser_session(site.settings, site.tokens, Request(scope), now=site.clock())

@@ -28,7 +28,7 @@ from runner.http.multipart import FormFile
 from runner.http.responses import Refusal
 from runner.settings.model import Settings
 
-__all__ = ["Upload", "read_json", "receive"]
+__all__ = ["UploadedFile", "read_json", "receive"]
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upload:
+class UploadedFile:
     """A file that arrived whole.
 
     Attributes:
@@ -58,7 +58,7 @@ class Upload:
 
 
 @asynccontextmanager
-async def receive(request: Request, settings: Settings) -> AsyncIterator[Upload]:
+async def receive(request: Request, settings: Settings) -> AsyncIterator[UploadedFile]:
     """Read the file that a request brings; it is gone when the block ends.
 
     Raises:
@@ -137,7 +137,7 @@ class _Sink:
             left = left[self._file.write(left) :]
 
 
-async def _received(request: Request, settings: Settings, sink: _Sink) -> Upload:
+async def _received(request: Request, settings: Settings, sink: _Sink) -> UploadedFile:
     named = request.query_params.get("filename")
     stated = request.headers.get("content-type", "")
     kind = stated.partition(";")[0].strip().lower()
@@ -151,16 +151,16 @@ async def _received(request: Request, settings: Settings, sink: _Sink) -> Upload
     return upload
 
 
-async def _of_body(request: Request, sink: _Sink, name: str | None, kind: str) -> Upload:
+async def _of_body(request: Request, sink: _Sink, name: str | None, kind: str) -> UploadedFile:
     if not name:
         raise Refusal(400, "the file has no name; add ?filename=NAME")
     _check_length(request, sink.max_bytes, sink.too_large)
     async for chunk in _body(request):
         await sink.write(chunk)
-    return Upload(fd=sink.fd, name=name, mime=_type(name, kind))
+    return UploadedFile(fd=sink.fd, name=name, mime=_type(name, kind))
 
 
-async def _of_form(request: Request, sink: _Sink, stated: str, named: str | None) -> Upload:
+async def _of_form(request: Request, sink: _Sink, stated: str, named: str | None) -> UploadedFile:
     form = FormFile(stated)
     most = sink.max_bytes + _FORM_BYTES
     _check_length(request, most, sink.too_large)
@@ -174,10 +174,10 @@ async def _of_form(request: Request, sink: _Sink, stated: str, named: str | None
     name = named or form.name
     if not name:
         raise Refusal(400, "the file in the form has no name; add ?filename=NAME")
-    return Upload(fd=sink.fd, name=name, mime=_type(name, form.mime))
+    return UploadedFile(fd=sink.fd, name=name, mime=_type(name, form.mime))
 
 
-async def _of_json(request: Request, sink: _Sink, max_bytes: int) -> Upload:
+async def _of_json(request: Request, sink: _Sink, max_bytes: int) -> UploadedFile:
     said = await read_json(request, max_bytes)
     if not isinstance(said, dict) or not isinstance(said.get("filename"), str) or not said["filename"]:
         raise Refusal(400, "the body must be a JSON object with filename and content_base64")
@@ -185,7 +185,9 @@ async def _of_json(request: Request, sink: _Sink, max_bytes: int) -> Upload:
     if content is None:
         raise Refusal(400, "content_base64 is no base64")
     await sink.write(await asyncio.to_thread(decode, content))
-    return Upload(fd=sink.fd, name=said["filename"], mime=_type(said["filename"], said.get("content_type")))
+    return UploadedFile(
+        fd=sink.fd, name=said["filename"], mime=_type(said["filename"], said.get("content_type"))
+    )
 
 
 def _type(name: str, stated: object) -> str | None:

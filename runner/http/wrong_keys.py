@@ -177,7 +177,8 @@ class WrongKeys:
 
         async def sent(message: Message) -> None:
             nonlocal is_refused
-            if message["type"] == "http.response.start":
+            # Nearly every answer says that nothing was wrong.
+            if message["type"] == "http.response.start" and (noted or message["status"] == 401):
                 wrong = [each for each in noted if each is not _LET_IN]
                 if message["status"] == 401 and _LET_IN not in noted:
                     wrong.extend(_wrong_tokens(scope, self._claims))

@@ -13,7 +13,7 @@ from pathlib import Path
 from runner.errors import UsageError
 from runner.observation.audit_log import FILES, GENESIS, read_head
 
-__all__ = ["Verdict", "verify"]
+__all__ = ["AuditVerdict", "verify"]
 
 _END = re.compile(rb',"hash":"([0-9a-f]{64})"\}\n')
 _END_BYTES = len(b',"hash":""}\n') + 64
@@ -21,7 +21,7 @@ _MOST_FAULTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class AuditVerdict:
     """What was found.
 
     Attributes:
@@ -46,7 +46,7 @@ class Verdict:
         return not self.faults
 
 
-def verify(folder: Path, *, expected: str | None = None) -> Verdict:
+def verify(folder: Path, *, expected: str | None = None) -> AuditVerdict:
     """Check an audit log.
 
     Args:
@@ -70,7 +70,7 @@ class _Chain:
         self._notes: list[str] = []
         self._faults: list[str] = []
 
-    def read(self, folder: Path, expected: str | None) -> Verdict:
+    def read(self, folder: Path, expected: str | None) -> AuditVerdict:
         files = sorted((int(match[1]), path) for path, match in _named(folder))
         if not files:
             raise UsageError(f"there is no audit log in {folder}; is it the setting audit_dir?")
@@ -85,7 +85,7 @@ class _Chain:
             self._fault(f"the log ends with record {self._last}, and record {head.seq} was the last written")
         if expected is not None and expected not in self._hashes:
             self._fault(f"no record has the expected hash {expected}")
-        return Verdict(
+        return AuditVerdict(
             records=self._records,
             first=self._first,
             last=self._last,

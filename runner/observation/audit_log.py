@@ -7,11 +7,14 @@ written last, so that lines missing at the end are noticed too. Several processe
 them.
 
 A record is written before its call is answered, and is on disk within a second. What is cut short by an end
-of the machine stays as it is, and the next file says so.
+of the machine stays as it is, and the next file says so. A disk that has taken a line may fail to keep it,
+and the kernel says so once and forgets: so a line stays in memory until it is on disk, and is written again.
 
-Source: RFC 6962, 2.1 (a log that only grows), simplified to a chain; flock(2); `docs/observation.md`.
+Source: RFC 6962, 2.1 (a log that only grows), simplified to a chain; flock(2); fsync(2), "NOTES";
+`docs/observation.md`.
 """
 
+import asyncio
 import contextlib
 import hashlib
 import hmac
@@ -22,7 +25,7 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +34,14 @@ from typing import Any
 from runner.errors import CallError, Code, UsageError
 from runner.observation.call_record import CallRecord, FileFacts
 from runner.system import locks
-from runner.system.state_files import Damaged, open_lock, open_regular, write_whole
+from runner.system.state_files import (
+    Damaged,
+    open_lock,
+    open_regular,
+    read_whole,
+    sync_folder,
+    write_whole,
+)
 
 __all__ = ["FILES", "GENESIS", "MOST_PENDING", "AuditLog", "Head", "chained", "read_head"]
 
@@ -92,6 +102,15 @@ def read_head(folder: Path) -> Head | None:
     return head if all(type(n) is int for n in numbers) and isinstance(head.hash, str) else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line that was written, and is perhaps not on disk yet."""
+
+    seq: int
+    offset: int
+    text: bytes
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class AuditLog:
     """The end of an audit log, to which records are added. Make one with `open`.
@@ -113,9 +132,11 @@ class AuditLog:
     _fd: int = -1
     _known: Head | None = None
     _known_line: bytes = b""
-    _unsynced: bool = False
+    # Of the file that is open; of an earlier one nothing is left to do.
+    _unsynced: "deque[_Line]" = field(default_factory=deque)
     _pending: "deque[Mapping[str, Any]]" = field(default_factory=deque)
     _fault: str | None = None
+    _sync_fault: str | None = None
 
     @classmethod
     def open(cls, folder: Path, *, max_bytes: int, max_files: int | None = None) -> "AuditLog":
@@ -143,12 +164,14 @@ class AuditLog:
     @property
     def fault(self) -> str | None:
         """Return why records cannot be written now; None while they can."""
+        if self._fault is None and self._sync_fault is not None:
+            return f"its disk does not keep what was written ({self._sync_fault})"
         return self._fault
 
     @property
     def pending(self) -> int:
-        """Return how many records wait to be written."""
-        return len(self._pending)
+        """Return how many records wait to be written, or to be written again."""
+        return len(self._pending) + (0 if self._sync_fault is None else len(self._unsynced))
 
     def digest(self, value: object) -> str:
         """Return what stands for a value: equal for equal values, and of no use without the folder's key."""
@@ -160,12 +183,12 @@ class AuditLog:
         Raises:
             CallError: `E_STORE`: the disk has taken nothing for so long that no more records may wait.
         """
-        if len(self._pending) >= MOST_PENDING:
+        if self.pending >= MOST_PENDING:
             self.flush()
-        if len(self._pending) >= MOST_PENDING:
+        if self.pending >= MOST_PENDING:
             raise CallError(
                 Code.E_STORE,
-                f"The audit log cannot be written ({self._fault}), so no further call is taken; "
+                f"The audit log cannot be written ({self.fault}), so no further call is taken; "
                 "the operator has to make room in audit_dir",
             )
 
@@ -213,10 +236,50 @@ class AuditLog:
         self._fault = None
 
     def sync(self) -> None:
-        """Wait until what was written is on disk."""
+        """Wait until what was written is on disk.
+
+        Raises:
+            OSError: The disk has not kept it; at the next time it is written again.
+        """
         if self._unsynced and self._fd >= 0:
-            self._unsynced = False
-            os.fdatasync(self._fd)
+            lines = tuple(self._unsynced)
+            try:
+                _keep(os.dup(self._fd), self._again(lines))
+            except OSError as error:
+                self._not_kept(error)
+                raise
+            self._kept(lines)
+
+    async def synced(self) -> None:
+        """See to it that what was written is on disk; nobody else waits for it, and a fault is told of."""
+        if not self._unsynced or self._fd < 0:
+            return
+        lines = tuple(self._unsynced)
+        try:
+            await asyncio.to_thread(_keep, os.dup(self._fd), self._again(lines))
+        except OSError as error:
+            self._not_kept(error)
+        else:
+            self._kept(lines)
+
+    def _again(self, lines: Sequence[_Line]) -> Sequence[_Line]:
+        return () if self._sync_fault is None else lines
+
+    def _not_kept(self, error: OSError) -> None:
+        if self._sync_fault is None:
+            log.error(
+                "the disk has not kept what was written to the audit log; it is written again",
+                extra={"folder": str(self.folder), "problem": error.strerror, "count": len(self._unsynced)},
+            )
+        self._sync_fault = error.strerror or "unknown"
+
+    def _kept(self, lines: Sequence[_Line]) -> None:
+        """Forget lines that are on disk; what was written meanwhile may not be."""
+        while self._unsynced and self._unsynced[0].seq <= lines[-1].seq:
+            self._unsynced.popleft()
+        if self._sync_fault is not None:
+            log.warning("the audit log is on its disk again", extra={"folder": str(self.folder)})
+        self._sync_fault = None
 
     def close(self) -> None:
         """Write and keep what can be, and let go of the files."""
@@ -225,8 +288,11 @@ class AuditLog:
         self.flush()
         if self._pending:
             log.error("records of the audit log are lost", extra={"count": len(self._pending)})
-        with contextlib.suppress(OSError):
+        try:
             self.sync()
+        except OSError as error:
+            facts = {"count": len(self._unsynced), "problem": error.strerror}
+            log.error("records of the audit log may not be on its disk", extra=facts)  # noqa: TRY400 - as above
         for fd in (self._fd, self._head_fd, self._lock):
             if fd >= 0:
                 os.close(fd)
@@ -245,12 +311,15 @@ class AuditLog:
             # Ours alone, under the lock: a half line would be read as a damaged one.
             os.ftruncate(self._fd, head.size)
             raise
-        self._unsynced = True
+        self._unsynced.append(_Line(head.seq + 1, head.size, line))
         self._note(Head(file=head.file, size=head.size + len(line), seq=head.seq + 1, hash=digest))
 
     def _note(self, head: Head) -> None:
         self._known, self._known_line = head, head.line()
-        os.pwrite(self._head_fd, self._known_line, 0)
+        # The line is in the log, and its record waits no more, whatever becomes of the note: the next one
+        # finds the end without it.
+        with contextlib.suppress(OSError):
+            os.pwrite(self._head_fd, self._known_line, 0)
 
     def _end(self) -> Head:
         """Return where the log ends, also after another process has added to it, or has died while it did."""
@@ -258,32 +327,39 @@ class AuditLog:
             return self._known
         numbers = sorted(self._numbers())
         head = read_head(self.folder) or self._by_hand(max(numbers, default=0))
-        self._let_go()
         for number in (number for number in numbers if number >= head.file):
             if number > head.file:
                 head = Head(file=number, seq=head.seq, hash=head.hash)
-            self._let_go()
-            try:
-                self._fd = open_regular(self._path(number), os.O_RDWR | os.O_APPEND)
-            except Damaged:
-                # Something else has that name: it stays, and a file begins behind it.
-                continue
+            if self._size_of_open(number) is None:
+                self._let_go()
+                try:
+                    self._fd = open_regular(self._path(number), os.O_RDWR | os.O_APPEND)
+                except Damaged:
+                    # Something else has that name: it stays, and a file begins behind it.
+                    continue
             size = os.fstat(self._fd).st_size
             head = self._caught_up(head, size)
             if head.size != size:
                 # Half a line, of a process that died, or less than was noted: it stays, and a file begins.
                 self._let_go()
+        if self._size_of_open(head.file) is None:
+            self._let_go()
         return head
 
     def _is_as_known(self, known: Head) -> bool:
         if self._fd < 0 or os.pread(self._head_fd, len(self._known_line), 0) != self._known_line:
             return False
+        return self._size_of_open(known.file) == known.size
+
+    def _size_of_open(self, number: int) -> int | None:
+        """Return the size of a file, if it is the one that is open; it may have been moved away."""
+        if self._fd < 0:
+            return None
         try:
-            # By its name: it may have been moved away, and is full then.
-            found = os.stat(self._path(known.file), follow_symlinks=False)
+            found = os.stat(self._path(number), follow_symlinks=False)
         except OSError:
-            return False
-        return found.st_size == known.size and os.path.samestat(found, os.fstat(self._fd))
+            return None
+        return found.st_size if os.path.samestat(found, os.fstat(self._fd)) else None
 
     def _caught_up(self, head: Head, size: int) -> Head:
         """Return the head after the whole lines that were written, and not noted."""
@@ -314,17 +390,22 @@ class AuditLog:
         return Head()
 
     def _next_file(self, head: Head) -> Head:
+        self._let_go()
         number = max(max(self._numbers(), default=0), head.file) + 1
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(self._path(number), flags, 0o600)
-        self.sync()
-        self._let_go()
-        self._fd = fd
+        self._fd = os.open(self._path(number), flags, 0o600)
+        sync_folder(self.folder)
         self._drop_oldest()
         return Head(file=number, seq=head.seq, hash=head.hash)
 
     def _let_go(self) -> None:
+        """Close the file, which holds nothing then that is not on disk.
+
+        Raises:
+            OSError: The disk has not kept it; the file stays open, and what comes waits.
+        """
         if self._fd >= 0:
+            self.sync()
             os.close(self._fd)
         self._fd = -1
 
@@ -343,6 +424,32 @@ class AuditLog:
         return self.folder / f"audit-{number:06}.jsonl"
 
 
+def _keep(fd: int, again: Sequence[_Line]) -> None:
+    """Wait until a file is on disk, and close it.
+
+    Args:
+        fd: Its descriptor.
+        again: What the disk has failed to keep. The kernel takes that for written, so it is written anew.
+
+    Raises:
+        OSError: The disk has not kept it.
+    """
+    try:
+        if again:
+            # The file may have another name by now; and what is open appends.
+            writing = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                for line in again:
+                    done = 0
+                    while done < len(line.text):
+                        done += os.pwrite(writing, line.text[done:], line.offset + done)
+            finally:
+                os.close(writing)
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
+
+
 def _told(file: FileFacts) -> dict[str, Any]:
     return {"sha256": file.sha256, "bytes": file.size}
 
@@ -350,7 +457,7 @@ def _told(file: FileFacts) -> dict[str, Any]:
 def _key_of(folder: Path) -> bytes:
     path = folder / "key"
     with contextlib.suppress(FileNotFoundError):
-        key = path.read_bytes()
+        key = read_whole(path)
         if len(key) == _KEY_BYTES:
             return key
         raise ValueError(f"{path.name} is not the key that was made here; restore it, or move it away")

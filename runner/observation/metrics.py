@@ -45,6 +45,7 @@ class Gauges:
         user_memory: Memory of the processes of each user, in bytes.
         faults: Parts that keep calls from working.
         audit_pending: Records that wait for the audit log's disk.
+        events_lost: Events that could not be told to other hosts of a fleet, since the server began.
     """
 
     running: int = 0
@@ -55,6 +56,7 @@ class Gauges:
     user_memory: Mapping[str, int] = field(default_factory=dict)
     faults: Iterable[str] = ()
     audit_pending: int = 0
+    events_lost: int = 0
 
 
 class _Child(Protocol):
@@ -173,6 +175,11 @@ class _Collected:
         yield _gauge(
             "toolcell_audit_pending", "Records that wait for the audit log's disk.", now.audit_pending
         )
+        lost = CounterMetricFamily(
+            "toolcell_events_lost", "Events that could not be told to other hosts of a fleet."
+        )
+        lost.add_metric((), now.events_lost)
+        yield lost
         retired = CounterMetricFamily(
             "toolcell_workers_retired", "Workers that serve no other call, by reason.", labels=("reason",)
         )

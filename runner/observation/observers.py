@@ -1,7 +1,6 @@
 """Who hears of each call that has ended: the audit log, metrics, spans; those that the settings ask for."""
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -98,10 +97,9 @@ class Observers:
         """See to it, until cancelled, that what was recorded is on disk within a second."""
         while self.audit is not None:
             await asyncio.sleep(_SYNC_S)
-            with contextlib.suppress(OSError):
-                if self.audit.pending:
-                    self.audit.flush()
-                await asyncio.to_thread(self.audit.sync)
+            if self.audit.pending:
+                self.audit.flush()
+            await self.audit.synced()
 
     def close(self) -> None:
         """Keep what was recorded, and let go of what it takes."""

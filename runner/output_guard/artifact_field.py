@@ -55,7 +55,7 @@ class ArtifactField(BaseModel):
         return self._preset
 
     def of_preset(self, name: str) -> Self:
-        """Return the same field as one of a preset."""
+        """Return a copy of this field that says which preset it comes from."""
         made = self.model_copy()
         made._preset = name
         return made

@@ -15,7 +15,7 @@ from runner.output_guard.encoded import cut
 from runner.output_guard.json_view import json_text, raw_json, view
 from runner.output_guard.oversize import raw_reference, size_of
 from runner.output_guard.references import large_text
-from runner.output_guard.storing import Find, Finding, Keeper, Store, drive
+from runner.output_guard.storing import Find, Keeper, LayerRun, Store, drive
 from runner.store.protocol import Record, Scope
 
 __all__ = ["Clamped", "clamp", "clamped_by"]
@@ -97,7 +97,7 @@ async def clamped_by(
     return _within(made, limit), event
 
 
-def _reference(value: Any) -> Finding[dict[str, Any]]:
+def _reference(value: Any) -> LayerRun[dict[str, Any]]:
     whole = isinstance(value, str)
     content = value if whole else raw_json(value)
     mime, ending = ("text/plain", "txt") if whole else ("application/json", "json")

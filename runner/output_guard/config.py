@@ -26,7 +26,7 @@ from runner.errors import UsageError
 from runner.output_guard.artifact_field import ArtifactField
 from runner.output_guard.operator_code import function_name
 from runner.output_guard.preset import preset
-from runner.output_guard.transformer import Bounds
+from runner.output_guard.transformer import TransformerLimits
 from runner.store.observations import Observations
 
 __all__ = ["BinaryDetection", "Budget", "GuardConfig", "Place", "ResourceHandling", "from_mapping"]
@@ -155,9 +155,9 @@ class GuardConfig(BaseModel):
         return merged | {key: fields for key, fields in given.items() if key != PRESET_KEY}
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> TransformerLimits:
         """Return what a transformer may take."""
-        return Bounds(
+        return TransformerLimits(
             timeout_s=self.transformer_timeout_s,
             max_chars=self.transformer_max_chars,
             max_elements=self.max_elements,
@@ -250,7 +250,7 @@ def from_mapping(
 
 
 def _written(place: Place, given: Mapping[str, Any]) -> Place:
-    """Return a place with the names that were written, where they are others for the same."""
+    """Return a place by the names that the file has, which may be older ones."""
     if not place:
         return place
     older = next((old for old, new in _OLDER.items() if new == place[0] and old in given), place[0])

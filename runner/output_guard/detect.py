@@ -30,9 +30,9 @@ from runner.output_guard.encoded import (
     wrapped_blocks,
 )
 from runner.output_guard.json_view import Unruly, json_text, view
-from runner.output_guard.magic import BASE64_PREFIXES, PROBE_BYTES, Kind, identify, mime_types
+from runner.output_guard.magic import BASE64_PREFIXES, PROBE_BYTES, BinaryFormat, identify, mime_types
 from runner.output_guard.references import file_name, large_text, marker, reference, summary
-from runner.output_guard.storing import Find, Finding
+from runner.output_guard.storing import Find, LayerRun
 
 __all__ = ["Detector", "scan"]
 
@@ -45,7 +45,7 @@ _NESTED_MAX = 8
 # JSON and `data:` URLs: encoded content in them may have blanks beside it.
 _OPENS = frozenset("{[dD")
 _BEGINNING_CHARS = 300
-_UNKNOWN = Kind("bin", DEFAULT_MIME)
+_UNKNOWN = BinaryFormat("bin", DEFAULT_MIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Detector:
     min_chars: int
     probe_bytes: int
     needs_magic: bool
-    signatures: tuple[tuple[str, Kind, bool], ...]
+    signatures: tuple[tuple[str, BinaryFormat, bool], ...]
     max_parse_chars: int
     max_elements: int
     template: str
@@ -81,7 +81,7 @@ class Detector:
             probe_bytes=detection.max_decode_bytes,
             needs_magic=detection.require_magic_bytes,
             signatures=tuple(
-                (prefix, Kind(name, mime), mime not in known)
+                (prefix, BinaryFormat(name, mime), mime not in known)
                 for prefix, (name, mime) in detection.signatures.items()
             ),
             max_parse_chars=config.max_parse_bytes,
@@ -97,7 +97,7 @@ class Detector:
         first = text[0]
         return first in _OPENS or first.isspace() or has_stretch(text, least)
 
-    def recognise(self, text: str) -> tuple[bytes, Kind] | None:
+    def recognise(self, text: str) -> tuple[bytes, BinaryFormat] | None:
         """Return the bytes that `text` encodes, whole, and their format; None if it is no known binary."""
         if self._kind(head(text), text) is not None:
             content = decode(text)
@@ -110,17 +110,17 @@ class Detector:
         kind = self._kind(content, text)
         return None if kind is None else (content, kind)
 
-    def _kind(self, content: bytes, text: str) -> Kind | None:
+    def _kind(self, content: bytes, text: str) -> BinaryFormat | None:
         known = identify(content, probe_bytes=self.probe_bytes)
         return known or self._configured(text, only_unknown=True)
 
-    def _configured(self, text: str, *, only_unknown: bool) -> Kind | None:
+    def _configured(self, text: str, *, only_unknown: bool) -> BinaryFormat | None:
         for prefix, kind, unknown in self.signatures:
             if text.startswith(prefix) and (unknown or not only_unknown):
                 return kind
         return None
 
-    def _unknown(self, text: str) -> tuple[bytes, Kind] | None:
+    def _unknown(self, text: str) -> tuple[bytes, BinaryFormat] | None:
         content = decode(text) if unhex(text, probe=True) is None else None
         if content is None:
             return None
@@ -131,7 +131,7 @@ class Detector:
         return None
 
 
-def scan(value: Any, detector: Detector, where: str = "", level: int = 0) -> Finding[Any]:
+def scan(value: Any, detector: Detector, where: str = "", level: int = 0) -> LayerRun[Any]:
     """Return `value` with the encoded binary content in its strings taken out, and all bytes."""
     match value:
         case str():
@@ -146,7 +146,7 @@ def scan(value: Any, detector: Detector, where: str = "", level: int = 0) -> Fin
             return value
 
 
-def _object(value: dict[str, Any], detector: Detector, where: str, level: int) -> Finding[Any]:
+def _object(value: dict[str, Any], detector: Detector, where: str, level: int) -> LayerRun[Any]:
     made: dict[str, Any] = {}
     same = True
     for key, item in value.items():
@@ -165,7 +165,7 @@ def _object(value: dict[str, Any], detector: Detector, where: str, level: int) -
     return value if same else made
 
 
-def _array(value: list[Any], detector: Detector, where: str, level: int) -> Finding[Any]:
+def _array(value: list[Any], detector: Detector, where: str, level: int) -> LayerRun[Any]:
     content = _as_bytes(value, detector)
     if content is not None:
         kind = identify(content, probe_bytes=detector.probe_bytes) or _UNKNOWN
@@ -195,7 +195,7 @@ def _as_bytes(value: list[Any], detector: Detector) -> bytes | None:
     return content if identify(content, probe_bytes=detector.probe_bytes) else None
 
 
-def _string(text: str, detector: Detector, where: str, level: int, payload: dict[str, Any]) -> Finding[Any]:
+def _string(text: str, detector: Detector, where: str, level: int, payload: dict[str, Any]) -> LayerRun[Any]:
     if not detector.may_hold(text):
         return text
     # Of a long text only the beginning is copied.
@@ -219,7 +219,7 @@ def _string(text: str, detector: Detector, where: str, level: int, payload: dict
     return (yield from _pieces_out(text, _pieces(text, found_runs, detector), where))
 
 
-def _json(text: str, detector: Detector, where: str, level: int) -> Finding[Any]:
+def _json(text: str, detector: Detector, where: str, level: int) -> LayerRun[Any]:
     if len(text) > detector.max_parse_chars:
         return (yield from _unparsed(text, where))
     try:
@@ -232,15 +232,15 @@ def _json(text: str, detector: Detector, where: str, level: int) -> Finding[Any]
     return text if made is parsed else json_text(made)
 
 
-def _unparsed(text: str, where: str) -> Finding[dict[str, Any]]:
+def _unparsed(text: str, where: str) -> LayerRun[dict[str, Any]]:
     find = Find(content=text, mime="application/json", name="tool-output.json", where=where)
     kept = yield find
     return large_text(find, kept, f"Large JSON stored as artifact ({len(text)} chars)", text, text)
 
 
 def _taken(
-    content: bytes, kind: Kind, detector: Detector, where: str, payload: dict[str, Any]
-) -> Finding[dict[str, Any]]:
+    content: bytes, kind: BinaryFormat, detector: Detector, where: str, payload: dict[str, Any]
+) -> LayerRun[dict[str, Any]]:
     find = Find(
         content=content, mime=kind.mime, name=file_name(payload, where, kind.mime, kind.name), where=where
     )
@@ -252,10 +252,10 @@ def _taken(
 class _Piece:
     span: Span
     content: bytes
-    kind: Kind
+    kind: BinaryFormat
 
 
-def _pieces_out(text: str, pieces: Iterable[_Piece], where: str) -> Finding[str]:
+def _pieces_out(text: str, pieces: Iterable[_Piece], where: str) -> LayerRun[str]:
     parts: list[str] = []
     position = 0
     for piece in pieces:

@@ -20,8 +20,8 @@ from runner.output_guard.json_view import json_text, thawed, view
 from runner.output_guard.magic import identify
 from runner.output_guard.oversize import size_of
 from runner.output_guard.references import file_name, large_text, reference, summary
-from runner.output_guard.selectors import Place, find, parse
-from runner.output_guard.storing import Find, Finding
+from runner.output_guard.selectors import ValueSlot, find, parse
+from runner.output_guard.storing import Find, LayerRun
 
 __all__ = ["extract_fields"]
 
@@ -31,7 +31,7 @@ _MIME_OF = {"pdf": "application/pdf", "text": "text/plain", "json": "application
 
 def extract_fields(
     value: Any, fields: Iterable[ArtifactField], config: GuardConfig, warnings: list[str]
-) -> Finding[Any]:
+) -> LayerRun[Any]:
     """Return `value` with the files in `fields` taken out; what is no file stays, with a warning."""
     box = [thawed(value)]
     for spec in fields:
@@ -42,7 +42,7 @@ def extract_fields(
     return box[0]
 
 
-def _extract(root: Any, spec: ArtifactField, config: GuardConfig, warnings: list[str]) -> Finding[bool]:
+def _extract(root: Any, spec: ArtifactField, config: GuardConfig, warnings: list[str]) -> LayerRun[bool]:
     changed = False
     for place in find(root, parse(spec.field_path)):
         held = place.value
@@ -83,8 +83,8 @@ def _may_hold(held: Any, spec: ArtifactField, config: GuardConfig) -> bool:
 
 
 def _extract_in_text(
-    place: Place, spec: ArtifactField, config: GuardConfig, warnings: list[str]
-) -> Finding[None]:
+    place: ValueSlot, spec: ArtifactField, config: GuardConfig, warnings: list[str]
+) -> LayerRun[None]:
     text = place.value
     if text.lstrip()[:1] not in ("{", "[") or len(text) > config.max_parse_bytes:
         return
@@ -109,7 +109,7 @@ def _content(held: Any, spec: ArtifactField) -> bytes | str | None:
     return None if body is None else decode_canonical(body)
 
 
-def _payload(place: Place, root: Any) -> Mapping[str, Any]:
+def _payload(place: ValueSlot, root: Any) -> Mapping[str, Any]:
     """Return the fields beside a field, and behind them those of the whole result; never the field itself."""
     outer = root if isinstance(root, dict) else {}
     beside = place.container if isinstance(place.container, dict) else {}
@@ -124,11 +124,11 @@ def _roots(box: list[Any]) -> Iterator[Any]:
         yield from (value[key] for key in _WRAPPERS if isinstance(value.get(key), dict | list))
 
 
-def _json_texts(box: list[Any]) -> Iterator[Place]:
+def _json_texts(box: list[Any]) -> Iterator[ValueSlot]:
     value = box[0]
     if isinstance(value, str):
-        yield Place(box, 0)
+        yield ValueSlot(box, 0)
     blocks = value.get("content") if isinstance(value, dict) else value
     for block in blocks if isinstance(blocks, list) else ():
         if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
-            yield Place(block, "text")
+            yield ValueSlot(block, "text")

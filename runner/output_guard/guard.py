@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.contract.models import FILE_LISTS
 from runner.errors import UsageError
-from runner.files.my_files import Change, MyFiles
+from runner.files.my_files import FileChange, MyFiles
 from runner.output_guard.config import GuardConfig, from_mapping
 from runner.output_guard.message import guard_message
 from runner.output_guard.operator_code import load_function
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 
 # A contract value goes out as text and as structured content, and the text escapes its quotes.
 _SHARE_OF_RESULTS = 0.4
-_CARRIERS = ("artifacts", "deferred_artifacts")
 
 
 def config_of(settings: Settings) -> GuardConfig:
@@ -206,7 +206,7 @@ class OutputGuard:
         files = call.files
         session = None if files.library.persist else files.session or None
         for record in records:
-            files.library.changed(Change(user=files.user, session=session, record=record))
+            files.library.changed(FileChange(user=files.user, session=session, record=record))
         if records:
             self.keepers.add(files.user)
 
@@ -260,7 +260,7 @@ class _Aside:
 
 
 def _lightened(structured: dict[str, Any], carried: dict[tuple[str, int], str]) -> dict[str, Any]:
-    for key in _CARRIERS:
+    for key in FILE_LISTS:
         entries = structured.get(key)
         if not isinstance(entries, list):
             continue

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-__all__ = ["DEPTH_MAX", "Unruly", "View", "json_text", "raw_json", "text_of", "thawed", "view"]
+__all__ = ["DEPTH_MAX", "JsonView", "Unruly", "json_text", "raw_json", "text_of", "thawed", "view"]
 
 DEPTH_MAX = 100
 # json.dumps refuses integers above 4300 digits, which is about this many bits.
@@ -39,7 +39,7 @@ class Unruly(ValueError):
 
 
 @dataclasses.dataclass(slots=True)
-class View:
+class JsonView:
     """A plain value and what was seen of it.
 
     Attributes:
@@ -66,13 +66,13 @@ class View:
         return _LONGEST_ESCAPE * self.chars + _LONGEST_BETWEEN * (self.elements + 1)
 
 
-def view(value: Any, *, max_elements: int) -> View:
+def view(value: Any, *, max_elements: int) -> JsonView:
     """Return `value` as plain JSON values with what was seen of them.
 
     Raises:
         Unruly: It has more than `max_elements` items or nests deeper than `DEPTH_MAX`.
     """
-    seen = View()
+    seen = JsonView()
     seen.value = _plain(value, seen, max_elements, 0)
     return seen
 
@@ -102,7 +102,7 @@ def thawed(value: Any) -> Any:
     return [thawed(item) for item in value] if isinstance(value, list) else value
 
 
-def _plain(value: Any, seen: View, allowed: int, depth: int) -> Any:
+def _plain(value: Any, seen: JsonView, allowed: int, depth: int) -> Any:
     kind = type(value)
     if kind is str:
         return _string(value, seen)
@@ -122,7 +122,7 @@ def _plain(value: Any, seen: View, allowed: int, depth: int) -> Any:
     return _plain(_foreign(value), seen, allowed, depth + 1)
 
 
-def _string(text: str, seen: View) -> str:
+def _string(text: str, seen: JsonView) -> str:
     length = len(text)
     seen.chars += length
     if length > seen.longest:
@@ -137,7 +137,7 @@ def _string(text: str, seen: View) -> str:
     return text
 
 
-def _number(value: Any, seen: View) -> Any:
+def _number(value: Any, seen: JsonView) -> Any:
     if type(value) is float:
         return value if math.isfinite(value) else None
     bits = 0 if value is None else value.bit_length()
@@ -148,7 +148,7 @@ def _number(value: Any, seen: View) -> Any:
     return value
 
 
-def _object(value: dict[Any, Any], seen: View, allowed: int, depth: int) -> Any:
+def _object(value: dict[Any, Any], seen: JsonView, allowed: int, depth: int) -> Any:
     kind = value.get("type")
     if isinstance(kind, str) and kind in _BLOCK_TYPES:
         seen.typed = True
@@ -163,7 +163,7 @@ def _object(value: dict[Any, Any], seen: View, allowed: int, depth: int) -> Any:
     return value if made is None else made
 
 
-def _array(value: list[Any], seen: View, allowed: int, depth: int) -> Any:
+def _array(value: list[Any], seen: JsonView, allowed: int, depth: int) -> Any:
     if len(value) > seen.numbers and type(value[0]) is int:
         seen.numbers = len(value)
     made = [_plain(item, seen, allowed, depth + 1) for item in value]
@@ -251,6 +251,6 @@ def _pieces(value: Any) -> Iterator[str | _Inner]:
                 yield _Inner(item)
             yield "]"
         case None | bool() | str() | int() | float():
-            yield json_text(_plain(value, View(), 1, 0))
+            yield json_text(_plain(value, JsonView(), 1, 0))
         case _:
             yield _Inner(_foreign(value))

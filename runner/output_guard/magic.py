@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["BASE64_PREFIXES", "PROBE_BYTES", "Kind", "identify", "mime_types"]
+__all__ = ["BASE64_PREFIXES", "PROBE_BYTES", "BinaryFormat", "identify", "mime_types"]
 
 # Enough for every check of `identify` but those that look at the end or for the parts of an archive.
 PROBE_BYTES = 3000
@@ -21,7 +21,7 @@ Check = Callable[[bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class BinaryFormat:
     """A binary format.
 
     Attributes:
@@ -36,7 +36,7 @@ class Kind:
 @dataclass(frozen=True, slots=True)
 class _Signature:
     magic: bytes
-    kind: Kind
+    kind: BinaryFormat
     offset: int = 0
     check: Check | None = None
 
@@ -133,82 +133,82 @@ def _is_mp3_frame(content: bytes) -> bool:
 
 
 _FTYP = {
-    b"avif": Kind("avif", "image/avif"),
-    b"heic": Kind("heic", "image/heic"),
-    b"heix": Kind("heic", "image/heic"),
-    b"mif1": Kind("heif", "image/heif"),
-    b"M4A ": Kind("m4a", "audio/mp4"),
-    b"qt  ": Kind("mov", "video/quicktime"),
+    b"avif": BinaryFormat("avif", "image/avif"),
+    b"heic": BinaryFormat("heic", "image/heic"),
+    b"heix": BinaryFormat("heic", "image/heic"),
+    b"mif1": BinaryFormat("heif", "image/heif"),
+    b"M4A ": BinaryFormat("m4a", "audio/mp4"),
+    b"qt  ": BinaryFormat("mov", "video/quicktime"),
 }
-_MP4 = Kind("mp4", "video/mp4")
-_ZIP = Kind("zip", "application/zip")
-_OLE = Kind("doc", "application/x-ole-storage")
+_MP4 = BinaryFormat("mp4", "video/mp4")
+_ZIP = BinaryFormat("zip", "application/zip")
+_OLE = BinaryFormat("doc", "application/x-ole-storage")
 
 _OFFICE = "application/vnd.openxmlformats-officedocument."
 _OPEN = "application/vnd.oasis.opendocument."
 _PARTS = (
-    (b"word/document", Kind("docx", _OFFICE + "wordprocessingml.document")),
-    (b"xl/workbook", Kind("xlsx", _OFFICE + "spreadsheetml.sheet")),
-    (b"ppt/presentation", Kind("pptx", _OFFICE + "presentationml.presentation")),
+    (b"word/document", BinaryFormat("docx", _OFFICE + "wordprocessingml.document")),
+    (b"xl/workbook", BinaryFormat("xlsx", _OFFICE + "spreadsheetml.sheet")),
+    (b"ppt/presentation", BinaryFormat("pptx", _OFFICE + "presentationml.presentation")),
 )
 # The first part of these archives is their MIME type, stored as it is.
 _DECLARED = (
-    (_OPEN.encode() + b"text", Kind("odt", _OPEN + "text")),
-    (_OPEN.encode() + b"spreadsheet", Kind("ods", _OPEN + "spreadsheet")),
-    (_OPEN.encode() + b"presentation", Kind("odp", _OPEN + "presentation")),
-    (b"application/epub+zip", Kind("epub", "application/epub+zip")),
+    (_OPEN.encode() + b"text", BinaryFormat("odt", _OPEN + "text")),
+    (_OPEN.encode() + b"spreadsheet", BinaryFormat("ods", _OPEN + "spreadsheet")),
+    (_OPEN.encode() + b"presentation", BinaryFormat("odp", _OPEN + "presentation")),
+    (b"application/epub+zip", BinaryFormat("epub", "application/epub+zip")),
 )
 
 _RIFF = {
-    b"WEBP": Kind("webp", "image/webp"),
-    b"WAVE": Kind("wav", "audio/wav"),
-    b"AVI ": Kind("avi", "video/x-msvideo"),
+    b"WEBP": BinaryFormat("webp", "image/webp"),
+    b"WAVE": BinaryFormat("wav", "audio/wav"),
+    b"AVI ": BinaryFormat("avi", "video/x-msvideo"),
 }
 
 _SIGNATURES = (
-    _Signature(b"%PDF-", Kind("pdf", "application/pdf")),
-    _Signature(b"\x89PNG\r\n\x1a\n", Kind("png", "image/png")),
-    _Signature(b"\xff\xd8\xff", Kind("jpg", "image/jpeg"), check=_is_jpeg),
-    _Signature(b"GIF87a", Kind("gif", "image/gif")),
-    _Signature(b"GIF89a", Kind("gif", "image/gif")),
+    _Signature(b"%PDF-", BinaryFormat("pdf", "application/pdf")),
+    _Signature(b"\x89PNG\r\n\x1a\n", BinaryFormat("png", "image/png")),
+    _Signature(b"\xff\xd8\xff", BinaryFormat("jpg", "image/jpeg"), check=_is_jpeg),
+    _Signature(b"GIF87a", BinaryFormat("gif", "image/gif")),
+    _Signature(b"GIF89a", BinaryFormat("gif", "image/gif")),
     *(_Signature(b"RIFF", kind, check=_is_riff(form)) for form, kind in _RIFF.items()),
-    _Signature(b"BM", Kind("bmp", "image/bmp"), check=_is_bmp),
-    _Signature(b"II*\0", Kind("tiff", "image/tiff"), check=_is_tiff),
-    _Signature(b"MM\0*", Kind("tiff", "image/tiff"), check=_is_tiff),
-    _Signature(b"II+\0\x08\0\0\0", Kind("tiff", "image/tiff")),
+    _Signature(b"BM", BinaryFormat("bmp", "image/bmp"), check=_is_bmp),
+    _Signature(b"II*\0", BinaryFormat("tiff", "image/tiff"), check=_is_tiff),
+    _Signature(b"MM\0*", BinaryFormat("tiff", "image/tiff"), check=_is_tiff),
+    _Signature(b"II+\0\x08\0\0\0", BinaryFormat("tiff", "image/tiff")),
     _Signature(b"PK\x03\x04", _ZIP, check=_is_zip_entry),
     _Signature(b"PK\x05\x06\0\0\0\0", _ZIP),
     _Signature(b"PK\x07\x08PK\x03\x04", _ZIP),
-    _Signature(b"\x1f\x8b\x08", Kind("gz", "application/gzip"), check=_is_gzip),
-    _Signature(b"\x28\xb5\x2f\xfd", Kind("zst", "application/zstd")),
-    _Signature(b"BZh", Kind("bz2", "application/x-bzip2"), check=_is_zlib_start),
-    _Signature(b"\xfd7zXZ\0", Kind("xz", "application/x-xz")),
-    _Signature(b"7z\xbc\xaf\x27\x1c", Kind("7z", "application/x-7z-compressed")),
-    _Signature(b"Rar!\x1a\x07", Kind("rar", "application/vnd.rar")),
-    _Signature(b"ustar", Kind("tar", "application/x-tar"), 257),
-    _Signature(b"ID3", Kind("mp3", "audio/mpeg"), check=_is_id3),
-    _Signature(b"\xff", Kind("mp3", "audio/mpeg"), check=_is_mp3_frame),
-    _Signature(b"OggS", Kind("ogg", "audio/ogg"), check=_is_ogg),
-    _Signature(b"fLaC", Kind("flac", "audio/flac"), check=_is_flac),
-    _Signature(b"MThd\0\0\0\x06", Kind("mid", "audio/midi")),
-    _Signature(b"\x1a\x45\xdf\xa3", Kind("mkv", "video/x-matroska")),
+    _Signature(b"\x1f\x8b\x08", BinaryFormat("gz", "application/gzip"), check=_is_gzip),
+    _Signature(b"\x28\xb5\x2f\xfd", BinaryFormat("zst", "application/zstd")),
+    _Signature(b"BZh", BinaryFormat("bz2", "application/x-bzip2"), check=_is_zlib_start),
+    _Signature(b"\xfd7zXZ\0", BinaryFormat("xz", "application/x-xz")),
+    _Signature(b"7z\xbc\xaf\x27\x1c", BinaryFormat("7z", "application/x-7z-compressed")),
+    _Signature(b"Rar!\x1a\x07", BinaryFormat("rar", "application/vnd.rar")),
+    _Signature(b"ustar", BinaryFormat("tar", "application/x-tar"), 257),
+    _Signature(b"ID3", BinaryFormat("mp3", "audio/mpeg"), check=_is_id3),
+    _Signature(b"\xff", BinaryFormat("mp3", "audio/mpeg"), check=_is_mp3_frame),
+    _Signature(b"OggS", BinaryFormat("ogg", "audio/ogg"), check=_is_ogg),
+    _Signature(b"fLaC", BinaryFormat("flac", "audio/flac"), check=_is_flac),
+    _Signature(b"MThd\0\0\0\x06", BinaryFormat("mid", "audio/midi")),
+    _Signature(b"\x1a\x45\xdf\xa3", BinaryFormat("mkv", "video/x-matroska")),
     _Signature(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", _OLE),
-    _Signature(b"SQLite format 3\0", Kind("sqlite", "application/vnd.sqlite3")),
-    _Signature(b"PAR1", Kind("parquet", "application/vnd.apache.parquet"), check=_is_parquet),
-    _Signature(b"ARROW1\0\0", Kind("arrow", "application/vnd.apache.arrow.file")),
-    _Signature(b"\x93NUMPY", Kind("npy", "application/x-npy")),
-    _Signature(b"\x89HDF\r\n\x1a\n", Kind("h5", "application/x-hdf5")),
-    _Signature(b"\x7fELF", Kind("elf", "application/x-elf")),
-    _Signature(b"MZ", Kind("exe", "application/vnd.microsoft.portable-executable"), check=_is_pe),
-    _Signature(b"\0asm\x01\0\0\0", Kind("wasm", "application/wasm")),
-    _Signature(b"\xca\xfe\xba\xbe", Kind("class", "application/java-vm"), check=_is_class),
-    _Signature(b"\xcf\xfa\xed\xfe", Kind("macho", "application/x-mach-binary")),
-    _Signature(b"wOFF", Kind("woff", "font/woff")),
-    _Signature(b"wOF2", Kind("woff2", "font/woff2")),
-    _Signature(b"OTTO\0", Kind("otf", "font/otf")),
-    _Signature(b"\0\x01\0\0", Kind("ttf", "font/ttf"), check=_is_ttf),
-    _Signature(b"\0\0\x01\0", Kind("ico", "image/vnd.microsoft.icon"), check=_is_ico),
-    _Signature(b"8BPS\0\x01", Kind("psd", "image/vnd.adobe.photoshop")),
+    _Signature(b"SQLite format 3\0", BinaryFormat("sqlite", "application/vnd.sqlite3")),
+    _Signature(b"PAR1", BinaryFormat("parquet", "application/vnd.apache.parquet"), check=_is_parquet),
+    _Signature(b"ARROW1\0\0", BinaryFormat("arrow", "application/vnd.apache.arrow.file")),
+    _Signature(b"\x93NUMPY", BinaryFormat("npy", "application/x-npy")),
+    _Signature(b"\x89HDF\r\n\x1a\n", BinaryFormat("h5", "application/x-hdf5")),
+    _Signature(b"\x7fELF", BinaryFormat("elf", "application/x-elf")),
+    _Signature(b"MZ", BinaryFormat("exe", "application/vnd.microsoft.portable-executable"), check=_is_pe),
+    _Signature(b"\0asm\x01\0\0\0", BinaryFormat("wasm", "application/wasm")),
+    _Signature(b"\xca\xfe\xba\xbe", BinaryFormat("class", "application/java-vm"), check=_is_class),
+    _Signature(b"\xcf\xfa\xed\xfe", BinaryFormat("macho", "application/x-mach-binary")),
+    _Signature(b"wOFF", BinaryFormat("woff", "font/woff")),
+    _Signature(b"wOF2", BinaryFormat("woff2", "font/woff2")),
+    _Signature(b"OTTO\0", BinaryFormat("otf", "font/otf")),
+    _Signature(b"\0\x01\0\0", BinaryFormat("ttf", "font/ttf"), check=_is_ttf),
+    _Signature(b"\0\0\x01\0", BinaryFormat("ico", "image/vnd.microsoft.icon"), check=_is_ico),
+    _Signature(b"8BPS\0\x01", BinaryFormat("psd", "image/vnd.adobe.photoshop")),
 )
 
 _BY_FIRST_BYTE = {
@@ -239,7 +239,7 @@ BASE64_PREFIXES = (
 )
 
 
-def identify(content: bytes, *, probe_bytes: int = 5_000_000) -> Kind | None:
+def identify(content: bytes, *, probe_bytes: int = 5_000_000) -> BinaryFormat | None:
     """Return the format of `content`, or None if it is none of those known.
 
     Args:
@@ -260,13 +260,13 @@ def mime_types() -> frozenset[str]:
     return frozenset(kind.mime for kind in _kinds())
 
 
-def _kinds() -> Iterator[Kind]:
+def _kinds() -> Iterator[BinaryFormat]:
     yield from (signature.kind for signature in _SIGNATURES)
     yield from (kind for _, kind in (*_PARTS, *_DECLARED))
     yield from (*_FTYP.values(), _MP4)
 
 
-def _archive(content: bytes, probe_bytes: int) -> Kind:
+def _archive(content: bytes, probe_bytes: int) -> BinaryFormat:
     if content[30:38] == b"mimetype":
         return next((kind for text, kind in _DECLARED if content[38 : 38 + len(text)] == text), _ZIP)
     # The list of parts is at the end, and the parts themselves from the beginning on.

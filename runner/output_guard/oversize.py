@@ -13,7 +13,7 @@ from typing import Any
 from runner.output_guard.encoded import cut
 from runner.output_guard.json_view import raw_json, text_of
 from runner.output_guard.references import large_text
-from runner.output_guard.storing import Find, Finding
+from runner.output_guard.storing import Find, LayerRun
 
 __all__ = ["fit", "inline", "raw_reference", "size_of"]
 
@@ -24,7 +24,7 @@ _PREVIEW_CHARS = 2_000
 _EXACT_BELOW = 500_000
 
 
-def inline(value: Any, limit: int, where: str = "") -> Finding[Any]:
+def inline(value: Any, limit: int, where: str = "") -> LayerRun[Any]:
     """Return `value` with the strings above `limit` characters stored."""
     match value:
         case str() if len(value) > limit:
@@ -46,7 +46,7 @@ def inline(value: Any, limit: int, where: str = "") -> Finding[Any]:
             return value
 
 
-def fit(value: Any, budget: int, where: str = "") -> Finding[Any]:
+def fit(value: Any, budget: int, where: str = "") -> LayerRun[Any]:
     """Return `value` with what takes most of it stored, so that its text fits into `budget` characters.
 
     What cannot be made to fit is stored as a whole.
@@ -69,7 +69,7 @@ def fit(value: Any, budget: int, where: str = "") -> Finding[Any]:
     return (yield from _whole(value, where))
 
 
-def raw_reference(value: Any, where: str = "") -> Finding[Any]:
+def raw_reference(value: Any, where: str = "") -> LayerRun[Any]:
     """Store any structure at all, unparsed, and return its reference."""
     content = raw_json(value)
     find = Find(content=content, mime="application/json", name="tool-output.json", where=where)
@@ -119,7 +119,7 @@ def _may_be_long(item: Any, limit: int) -> bool:
     return len(item) > limit if isinstance(item, str) else isinstance(item, dict | list)
 
 
-def _text(text: str, limit: int, where: str) -> Finding[Any]:
+def _text(text: str, limit: int, where: str) -> LayerRun[Any]:
     find = Find(content=text, mime="text/plain", name="tool-output.txt", where=where)
     kept = yield find
     if kept.record is None and text[:1] not in ("{", "["):
@@ -129,14 +129,14 @@ def _text(text: str, limit: int, where: str) -> Finding[Any]:
     return large_text(find, kept, f"Large text stored as artifact ({len(text)} chars)", text, text)
 
 
-def _key(key: str, limit: int, where: str) -> Finding[str]:
+def _key(key: str, limit: int, where: str) -> LayerRun[str]:
     find = Find(content=key, mime="text/plain", name="tool-output.txt", where=where)
     kept = yield find
     place = f"artifact {kept.record.id}" if kept.record else "not kept"
     return f"{cut(key, min(limit, 200))}... [truncated: name of {len(key)} characters, {place}]"
 
 
-def _whole(value: Any, where: str) -> Finding[Any]:
+def _whole(value: Any, where: str) -> LayerRun[Any]:
     if not isinstance(value, str):
         return (yield from raw_reference(value, where))
     find = Find(content=value, mime="text/plain", name="tool-output.txt", where=where)
@@ -144,7 +144,7 @@ def _whole(value: Any, where: str) -> Finding[Any]:
     return large_text(find, kept, f"Large text stored as artifact ({len(value)} chars)", value, value)
 
 
-def _lightened(value: dict[str, Any], by_weight: list[str], excess: int, where: str) -> Finding[Any]:
+def _lightened(value: dict[str, Any], by_weight: list[str], excess: int, where: str) -> LayerRun[Any]:
     """Store the heaviest items of an object, one by one, until it has `excess` characters less."""
     heavy = []
     while excess > 0:

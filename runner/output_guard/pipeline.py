@@ -31,9 +31,9 @@ from runner.output_guard.clamp import clamped_by
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.detect import Detector, scan
 from runner.output_guard.fields import extract_fields
-from runner.output_guard.json_view import Unruly, View, text_of, view
+from runner.output_guard.json_view import JsonView, Unruly, text_of, view
 from runner.output_guard.oversize import fit, inline, raw_reference
-from runner.output_guard.storing import Finding, Keeper, Store, TooMany, drive
+from runner.output_guard.storing import Keeper, LayerRun, Store, TooMany, drive
 from runner.output_guard.transformer import Transformer, transformed
 from runner.output_guard.typed import extract_blocks
 from runner.store.protocol import Record, Scope
@@ -108,18 +108,18 @@ async def guard(
     )
 
 
-def _is_too_long(seen: View, limit: int) -> bool:
+def _is_too_long(seen: JsonView, limit: int) -> bool:
     """Say whether the text of a value is too long; most are so short that nobody has to write it."""
     if not seen.raw and seen.most_chars <= limit:
         return False
     return seen.chars > limit or len(text_of(seen.value)) > limit
 
 
-async def _layers(seen: View, settings: GuardConfig, keeper: Keeper, *, limit: int, handled: bool) -> Any:
+async def _layers(seen: JsonView, settings: GuardConfig, keeper: Keeper, *, limit: int, handled: bool) -> Any:
     value, chars = seen.value, seen.chars
     template, warnings = settings.default_summary_template, keeper.warnings
     fields = settings.fields_of(keeper.tool, keeper.server) if settings.tool_fields and not handled else ()
-    layers: list[Callable[[Any], Finding[Any]]] = []
+    layers: list[Callable[[Any], LayerRun[Any]]] = []
     if fields:
         layers.append(lambda value: extract_fields(value, fields, settings, warnings))
     if seen.typed and not handled:
@@ -135,7 +135,7 @@ async def _layers(seen: View, settings: GuardConfig, keeper: Keeper, *, limit: i
 
 
 async def _taken_out(
-    layer: Callable[[Any], Finding[Any]],
+    layer: Callable[[Any], LayerRun[Any]],
     value: Any,
     settings: GuardConfig,
     keeper: Keeper,

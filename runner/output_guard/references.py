@@ -13,7 +13,7 @@ from runner.formats.human_numbers import human_size
 from runner.formats.mime import extension
 from runner.output_guard.encoded import cut
 from runner.output_guard.shapes import HEAD_CHARS, TAIL_CHARS, shape_of, shape_of_bytes
-from runner.output_guard.storing import Find, Kept
+from runner.output_guard.storing import Find, KeptFind
 from runner.store.protocol import Record
 
 __all__ = ["file_name", "large_text", "marker", "reference", "summary"]
@@ -23,7 +23,7 @@ _VALUE_MAX_CHARS = 200
 _NAME_KEYS = ("filename", "file_name", "name", "title")
 
 
-def reference(find: Find, kept: Kept, said: str) -> dict[str, Any]:
+def reference(find: Find, kept: KeptFind, said: str) -> dict[str, Any]:
     """Return what stands in place of binary content; `said` is the summary of what was kept."""
     if kept.record is None:
         return _unkept(find, kept)
@@ -32,7 +32,7 @@ def reference(find: Find, kept: Kept, said: str) -> dict[str, Any]:
     return made | ({"shape": shape} if shape else {}) | {"read": _how(kept.record)}
 
 
-def large_text(find: Find, kept: Kept, said: str, value: Any, text: str) -> dict[str, Any]:
+def large_text(find: Find, kept: KeptFind, said: str, value: Any, text: str) -> dict[str, Any]:
     """Return what stands in place of long text or a large structure.
 
     Args:
@@ -49,7 +49,7 @@ def large_text(find: Find, kept: Kept, said: str, value: Any, text: str) -> dict
     return base | ({"read": _how(kept.record)} if kept.record else {})
 
 
-def marker(find: Find, kept: Kept) -> str:
+def marker(find: Find, kept: KeptFind) -> str:
     """Return what stands within a text in place of a part of it. Without quotes: the text may be JSON."""
     was = f"{find.mime}, {len(find.content)} bytes"
     if kept.record is None:
@@ -57,7 +57,7 @@ def marker(find: Find, kept: Kept) -> str:
     return f"[binary content removed: {was}, stored as artifact {kept.record.id}, {_how(kept.record)}]"
 
 
-def summary(template: str, find: Find, kept: Kept, kind: str, payload: Mapping[str, Any]) -> str:
+def summary(template: str, find: Find, kept: KeptFind, kind: str, payload: Mapping[str, Any]) -> str:
     """Fill in a summary template: its own placeholders, then fields of the payload; others stay."""
     size = find.size
     named = payload.get("filename")
@@ -98,7 +98,7 @@ def _how(record: Record) -> str:
     return f"read it as resource artifact://{record.id}"
 
 
-def _unkept(find: Find, kept: Kept) -> dict[str, Any]:
+def _unkept(find: Find, kept: KeptFind) -> dict[str, Any]:
     unit = "characters" if isinstance(find.content, str) else "bytes"
     size = len(find.content)
     return {

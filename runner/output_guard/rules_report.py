@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runner.output_guard.artifact_field import ArtifactField
 from runner.output_guard.config import Budget, GuardConfig, Place
 
-__all__ = ["Rule", "rules_of"]
+__all__ = ["AppliedRule", "rules_of"]
 
 _LIMITS = (
     "max_observation_chars", "max_inline_size", "output_transformer", "ttl_seconds", "max_artifact_bytes",
@@ -18,7 +18,7 @@ _KEPT = ("ttl_seconds", "max_artifact_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class AppliedRule:
     """One rule that applies to a tool.
 
     Attributes:
@@ -34,7 +34,7 @@ class Rule:
     because: str
 
 
-def rules_of(config: GuardConfig, tool: str, server: str | None, file: str) -> Iterator[Rule]:
+def rules_of(config: GuardConfig, tool: str, server: str | None, file: str) -> Iterator[AppliedRule]:
     """Yield the rules that apply to a tool: its limits, then the fields that are known to hold files.
 
     Args:
@@ -49,7 +49,7 @@ def rules_of(config: GuardConfig, tool: str, server: str | None, file: str) -> I
         yield _field(key, field, file)
 
 
-def _limit(config: GuardConfig, tool: str, server: str | None, name: str, file: str) -> Rule:
+def _limit(config: GuardConfig, tool: str, server: str | None, name: str, file: str) -> AppliedRule:
     found: tuple[Place, Budget] | None = None
     for place, budget in config.budgets_of(tool, server):
         if getattr(budget, name) is not None:
@@ -58,10 +58,10 @@ def _limit(config: GuardConfig, tool: str, server: str | None, name: str, file: 
         place, budget = found
         value = getattr(budget, name)
         because = f"key {place[-1]!r} of {place[0]}"
-        return Rule(name=name, value=value, origin=file, because=because)
+        return AppliedRule(name=name, value=value, origin=file, because=because)
     general = config.retention if name in _KEPT else config
     given = name in general.model_fields_set
-    return Rule(
+    return AppliedRule(
         name=name,
         value=getattr(general, name),
         origin=file if given else "default",
@@ -69,11 +69,11 @@ def _limit(config: GuardConfig, tool: str, server: str | None, name: str, file: 
     )
 
 
-def _field(key: str, field: ArtifactField, file: str) -> Rule:
+def _field(key: str, field: ArtifactField, file: str) -> AppliedRule:
     # A preset was asked for somewhere, and that is where it comes from for the operator.
     where = f"preset {field.preset}, {file}" if field.preset else file
     only = ", where it is large" if field.only_large else ""
-    return Rule(
+    return AppliedRule(
         name=f"field {field.field_path}",
         value=f"{field.content_type}{only}: {field.summary_template}",
         origin=where,

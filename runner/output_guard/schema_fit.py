@@ -8,18 +8,24 @@ made to fit is left out; the reference in the result's content says where all of
 Source: MCP specification 2025-11-25, tools, "Output Schema".
 """
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
-from jsonschema.exceptions import SchemaError, UnknownType
-from jsonschema.validators import validator_for
-from referencing.exceptions import Unresolvable
+from jsonschema.validators import extend, validator_for
+from referencing import Registry
 
 __all__ = ["fitted", "satisfies", "shortened"]
 
 _TEXT_CHARS = 400
 _ITEMS_CHARS = 4_000
+# A schema is a stranger's, and is followed here, where everybody waits for it: so far, and no farther.
+_MOST_STEPS = 10_000
+_MOST_UNIQUE = 100
+# Their expressions may take for ever.
+_NEVER_FOLLOWED = ("pattern", "patternProperties")
+_left: ContextVar[int] = ContextVar("steps left")
 
 
 def fitted(was: Any, guarded: Any, schema: Mapping[str, Any]) -> Any:
@@ -37,15 +43,58 @@ def fitted(was: Any, guarded: Any, schema: Mapping[str, Any]) -> Any:
 
 
 def satisfies(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Say whether a value is an object that satisfies a schema; one that cannot be checked, any does."""
+    """Say whether a value is an object that satisfies a schema; one that cannot be checked, any does.
+
+    Nothing is fetched or read for it, no regular expression is tried, and what takes too many steps does not
+    satisfy it.
+    """
     if not isinstance(value, dict):
         return False
     try:
-        checked: bool = validator_for(schema)(schema).is_valid(value)
-    except (SchemaError, UnknownType, Unresolvable, RecursionError, re.error):
+        _left.set(_MOST_STEPS)
+        checked: bool = _bounded(validator_for(schema))(schema, registry=Registry()).is_valid(value)
+    except _TooMuch:
+        return False
+    except Exception:  # noqa: BLE001 - of a schema that is none, whatever its validator meets in it
         # Then the client cannot check it either.
         return True
     return checked
+
+
+class _TooMuch(Exception):
+    """To follow a schema would take longer than it may."""
+
+
+@cache
+def _bounded(kind: Any) -> Any:
+    """Return a class of validators that takes no more steps than are left, and makes no others.
+
+    What is behind a reference, or says that it is of another dialect, is followed by this class too: else it
+    would be followed without bound.
+    """
+    bounded = extend(
+        kind, {keyword: _counted(keyword, follow) for keyword, follow in kind.VALIDATORS.items()}
+    )
+    fields = [field for field in bounded.__attrs_attrs__ if field.init]
+
+    def evolve(validator: Any, **changes: Any) -> Any:
+        return bounded(**{**{field.alias: getattr(validator, field.name) for field in fields}, **changes})
+
+    bounded.evolve = evolve
+    return bounded
+
+
+def _counted(keyword: str, follow: Callable[..., Iterable[Any] | None]) -> Callable[..., Any]:
+    def step(validator: Any, said: Any, instance: Any, schema: Any) -> Any:
+        left = _left.get() - 1
+        _left.set(left)
+        if left < 0 or keyword in _NEVER_FOLLOWED:
+            raise _TooMuch
+        if keyword == "uniqueItems" and isinstance(instance, list) and len(instance) > _MOST_UNIQUE:
+            raise _TooMuch
+        return follow(validator, said, instance, schema)
+
+    return step
 
 
 def _reworded(was: Any, guarded: Any) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Path", "Place", "find", "parse"]
+__all__ = ["Selector", "ValueSlot", "find", "parse"]
 
 _TOKEN = re.compile(
     r"""
@@ -33,11 +33,11 @@ class _Step:
     deep: bool = False
 
 
-Path = tuple[_Step, ...]
+Selector = tuple[_Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ValueSlot:
     """Where a value stands: an item of a list or of an object."""
 
     container: Any
@@ -53,7 +53,7 @@ class Place:
         self.container[self.key] = value
 
 
-def parse(text: str) -> Path:
+def parse(text: str) -> Selector:
     """Return the steps of a path.
 
     Raises:
@@ -77,7 +77,7 @@ def parse(text: str) -> Path:
     return tuple(steps)
 
 
-def find(root: Any, path: Sequence[_Step]) -> Iterator[Place]:
+def find(root: Any, path: Sequence[_Step]) -> Iterator[ValueSlot]:
     """Yield every place in `root` to which `path` leads. The caller may put other values there."""
     head, rest = path[0], path[1:]
     for place in list(_places(root, head)):
@@ -99,31 +99,31 @@ def _key(token: re.Match[str]) -> str | int | None:
     return token["quoted"] or token["name"]
 
 
-def _places(root: Any, step: _Step) -> Iterator[Place]:
+def _places(root: Any, step: _Step) -> Iterator[ValueSlot]:
     yield from _here(root, step.key)
     if step.deep:
         for child in _children(root):
             yield from _places(child.value, step)
 
 
-def _here(root: Any, key: str | int | None) -> Iterator[Place]:
+def _here(root: Any, key: str | int | None) -> Iterator[ValueSlot]:
     if key is None:
         yield from _children(root)
     elif isinstance(root, dict):
         if key in root:
-            yield Place(root, key)
+            yield ValueSlot(root, key)
     elif isinstance(root, list):
         yield from _in_list(root, key)
 
 
-def _in_list(items: list[Any], key: str | int) -> Iterator[Place]:
+def _in_list(items: list[Any], key: str | int) -> Iterator[ValueSlot]:
     index = _index(key)
     if index is None:
         for item in items:
             if isinstance(item, dict):
                 yield from _here(item, key)
     elif -len(items) <= index < len(items):
-        yield Place(items, index)
+        yield ValueSlot(items, index)
 
 
 def _index(key: str | int) -> int | None:
@@ -132,8 +132,8 @@ def _index(key: str | int) -> int | None:
     return int(key) if key.isdecimal() else None
 
 
-def _children(root: Any) -> Iterator[Place]:
+def _children(root: Any) -> Iterator[ValueSlot]:
     if isinstance(root, dict):
-        yield from (Place(root, key) for key in root)
+        yield from (ValueSlot(root, key) for key in root)
     elif isinstance(root, list):
-        yield from (Place(root, index) for index in range(len(root)))
+        yield from (ValueSlot(root, index) for index in range(len(root)))

@@ -1,7 +1,7 @@
 """What the layers ask to be kept, and the one place that keeps it.
 
-The layers are generators: they yield a `Find` and get a `Kept` back, and touch no store themselves. So each
-of them can be run with values alone, and bytes are let go as soon as they are stored.
+The layers are generators: they yield a `Find` and get a `KeptFind` back, and touch no store themselves. So
+each of them can be run with values alone, and bytes are let go as soon as they are stored.
 
 Source: document 004, sections 5.2 to 5.4; requirements S4-15, S4-71 to S4-74, S4-107; contradiction C33.
 """
@@ -19,7 +19,7 @@ from runner.errors import CallError
 from runner.store.observations import Observations
 from runner.store.protocol import Put, Record, Retention, Scope
 
-__all__ = ["Find", "Finding", "Keeper", "Kept", "Store", "TooMany", "drive"]
+__all__ = ["Find", "Keeper", "KeptFind", "LayerRun", "Store", "TooMany", "drive"]
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class Find:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFind:
     """What became of a find: its record, or why there is none."""
 
     record: Record | None
@@ -76,7 +76,7 @@ class TooMany(ValueError):
     """A layer finds more in one result than may be stored one by one."""
 
 
-Finding = Generator[Find, Kept, T]
+LayerRun = Generator[Find, KeptFind, T]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Keeper:
     stored: list[Record] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    async def keep(self, find: Find) -> Kept:
+    async def keep(self, find: Find) -> KeptFind:
         """Store one find. What cannot be stored is left out, and a warning says so."""
         if self.store is None:
             return self._lost(find, "no artifact store is configured")
@@ -126,17 +126,17 @@ class Keeper:
         if record.said.source.get("truncated"):
             return self._lost(find, "no artifact store is configured")
         self.stored.append(record)
-        return Kept(record)
+        return KeptFind(record)
 
     def _expires_at(self) -> datetime | None:
         if self.retention is None or not self.retention.ttl_seconds:
             return None
         return datetime.now(UTC) + timedelta(seconds=self.retention.ttl_seconds)
 
-    def _lost(self, find: Find, reason: str) -> Kept:
+    def _lost(self, find: Find, reason: str) -> KeptFind:
         size, unit = len(find.content), "characters" if isinstance(find.content, str) else "bytes"
         self.warnings.append(f"{find.where or 'result'}: {size} {unit} of {find.mime} truncated, {reason}")
-        return Kept(None, reason)
+        return KeptFind(None, reason)
 
     def _namespace(self) -> str:
         named = self.server or self.tool
@@ -147,7 +147,7 @@ class Keeper:
         return {key: value[:_SOURCE_MAX_CHARS] for key, value in said.items() if value}
 
 
-async def drive(layer: Finding[T], keeper: Keeper, *, chars: int, most: int | None = None) -> T:
+async def drive(layer: LayerRun[T], keeper: Keeper, *, chars: int, most: int | None = None) -> T:
     """Run a layer to its end, keep what it finds, and return what it returns.
 
     Args:
@@ -160,7 +160,7 @@ async def drive(layer: Finding[T], keeper: Keeper, *, chars: int, most: int | No
     Raises:
         TooMany: There are more.
     """
-    kept: Kept | None = None
+    kept: KeptFind | None = None
     for finds in itertools.count(1):
         if most is not None and finds > most + 1:
             layer.close()
@@ -178,7 +178,7 @@ class _Done:
     value: Any
 
 
-def _next(layer: Finding[Any], kept: Kept | None) -> Find | _Done:
+def _next(layer: LayerRun[Any], kept: KeptFind | None) -> Find | _Done:
     try:
         return next(layer) if kept is None else layer.send(kept)
     except StopIteration as stop:

@@ -22,17 +22,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from runner.output_guard.json_view import Unruly, View, thawed, view
+from runner.output_guard.json_view import JsonView, Unruly, thawed, view
 from runner.output_guard.storing import Find, Keeper
 from runner.store.protocol import ArtifactRef
 
-__all__ = ["Artifacts", "Bounds", "TransformContext", "Transformer", "transformed"]
+__all__ = ["TransformContext", "Transformer", "TransformerArtifacts", "TransformerLimits", "transformed"]
 
 Transformer = Callable[[str, Any, "TransformContext"], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Artifacts:
+class TransformerArtifacts:
     """Keeps bytes and text of the current call; what a transformer gets of the store."""
 
     _keeper: Keeper
@@ -86,13 +86,13 @@ class TransformContext:
         server: Name of its server, if it has one.
     """
 
-    artifacts: Artifacts
+    artifacts: TransformerArtifacts
     tool: str
     server: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class TransformerLimits:
     """What a transformer may take.
 
     Attributes:
@@ -106,7 +106,9 @@ class Bounds:
     max_elements: int
 
 
-async def transformed(transformer: Transformer, seen: View, keeper: Keeper, bounds: Bounds) -> View | None:
+async def transformed(
+    transformer: Transformer, seen: JsonView, keeper: Keeper, bounds: TransformerLimits
+) -> JsonView | None:
     """Return what the transformer makes of a result, or None if it is not handled."""
     if seen.chars > bounds.max_chars:
         keeper.warnings.append(f"the transformer was not called: more than {bounds.max_chars} characters")
@@ -122,7 +124,7 @@ async def transformed(transformer: Transformer, seen: View, keeper: Keeper, boun
         return None
 
 
-def _seen(made: Any, bounds: Bounds) -> View:
+def _seen(made: Any, bounds: TransformerLimits) -> JsonView:
     final = view(made, max_elements=bounds.max_elements)
     if final.chars > bounds.max_chars:
         raise Unruly(f"returned more than {bounds.max_chars} characters")
@@ -141,7 +143,7 @@ _PLACES = threading.BoundedSemaphore(_MOST_THREADS)
 async def _run(transformer: Transformer, result: Any, keeper: Keeper, timeout_s: float) -> Any:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = loop.create_future()
-    context = TransformContext(Artifacts(keeper, loop), keeper.tool, keeper.server)
+    context = TransformContext(TransformerArtifacts(keeper, loop), keeper.tool, keeper.server)
     given = thawed(result)
 
     async def call() -> Any:

@@ -13,12 +13,12 @@ from runner.formats.base64 import decode as decode_canonical
 from runner.formats.mime import DEFAULT_MIME, is_mime
 from runner.output_guard.magic import identify
 from runner.output_guard.references import file_name, reference, summary
-from runner.output_guard.storing import Find, Finding
+from runner.output_guard.storing import Find, LayerRun
 
 __all__ = ["extract_blocks"]
 
 
-def extract_blocks(value: Any, template: str, warnings: list[str], where: str = "") -> Finding[Any]:
+def extract_blocks(value: Any, template: str, warnings: list[str], where: str = "") -> LayerRun[Any]:
     """Return `value` with the bytes of its content blocks taken out."""
     if isinstance(value, list):
         items = []
@@ -41,7 +41,7 @@ def extract_blocks(value: Any, template: str, warnings: list[str], where: str = 
 
 def _block(
     block: dict[str, Any], template: str, warnings: list[str], where: str
-) -> Finding[dict[str, Any] | None]:
+) -> LayerRun[dict[str, Any] | None]:
     match block.get("type"):
         case "image" | "audio" as kind:
             return (yield from _media(block, kind, template, warnings, where))
@@ -53,7 +53,7 @@ def _block(
 
 def _media(
     block: dict[str, Any], kind: str, template: str, warnings: list[str], where: str
-) -> Finding[dict[str, Any] | None]:
+) -> LayerRun[dict[str, Any] | None]:
     content = _bytes(block.get("data"))
     declared = block.get("mimeType")
     told = identify(content) if content is not None else None
@@ -76,7 +76,7 @@ def _media(
 
 def _embedded(
     block: dict[str, Any], template: str, warnings: list[str], where: str
-) -> Finding[dict[str, Any] | None]:
+) -> LayerRun[dict[str, Any] | None]:
     resource = block["resource"]
     content = _bytes(resource.get("blob"))
     if content is None:

@@ -7,18 +7,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.contract.loose_json import mapping_of
 from runner.playground.loose_event import (
     error_text,
     json_of,
-    mapping_of,
     object_of_json,
     text_of,
     usage_event,
 )
 from runner.playground.model_names import ModelNames
-from runner.playground.model_turn import Answered, Event, Message, Said, Seen, ToolResult, Turn
+from runner.playground.model_turn import (
+    AssistantMessage,
+    Event,
+    Message,
+    ToolMessage,
+    ToolResult,
+    Turn,
+    UserMessage,
+)
 
-__all__ = ["PATH", "Answer", "body", "headers"]
+__all__ = ["PATH", "AnthropicAnswer", "body", "headers"]
 
 PATH = "/messages"
 
@@ -66,13 +74,13 @@ def body(turn: Turn, names: ModelNames, max_tokens: int | None) -> dict[str, Any
 
 
 def _role(message: Message) -> str:
-    return "assistant" if isinstance(message, Answered) else "user"
+    return "assistant" if isinstance(message, AssistantMessage) else "user"
 
 
 def _content(message: Message, names: ModelNames) -> list[dict[str, Any]]:
-    if isinstance(message, Said):
+    if isinstance(message, UserMessage):
         return [{"type": "text", "text": message.text}]
-    if isinstance(message, Seen):
+    if isinstance(message, ToolMessage):
         return [_result(result) for result in message.results]
     # An empty text is refused.
     text = [{"type": "text", "text": message.text}] if message.text.strip() else []
@@ -102,7 +110,7 @@ class _Asked:
 
 
 @dataclass(slots=True)
-class Answer:
+class AnthropicAnswer:
     """An answer while it comes.
 
     Attributes:

@@ -4,9 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from runner.contract.loose_json import mapping_of
 from runner.playground.model_turn import Event
 
-__all__ = ["error_text", "json_of", "list_of", "mapping_of", "object_of_json", "text_of", "usage_event"]
+__all__ = ["error_text", "json_of", "list_of", "object_of_json", "text_of", "usage_event"]
 
 
 def object_of_json(data: str) -> Mapping[str, Any]:
@@ -23,11 +24,6 @@ def object_of_json(data: str) -> Mapping[str, Any]:
 def json_of(value: object) -> str:
     """Return a value as JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict)
-
-
-def mapping_of(value: object) -> Mapping[str, Any]:
-    """Return an object, or an empty one."""
-    return value if isinstance(value, dict) else {}
 
 
 def list_of(value: object) -> list[Mapping[str, Any]]:

@@ -6,9 +6,11 @@ answer or of a fault has it.
 Source: decision 47.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
@@ -20,14 +22,16 @@ from runner.playground.model_turn import Event, Turn
 from runner.settings.model import Settings
 from runner.settings.secrets import CallSecrets, read_key_file
 
-__all__ = ["Answer", "Endpoint", "Request", "Unspoken"]
+__all__ = ["Endpoint", "ModelAnswer", "ModelRequest", "Unspoken"]
+
+log = logging.getLogger(__name__)
 
 _SETTING = "playground_model_key"
 _KEY = re.compile(r"[!-~]+")
 _MOST_TOLD = 300
 
 
-class Answer(Protocol):
+class ModelAnswer(Protocol):
     """An answer of one of the APIs while it comes."""
 
     def read(self, data: str) -> Iterator[Event]:
@@ -38,7 +42,7 @@ class Answer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ModelRequest:
     """A request to the endpoint.
 
     Attributes:
@@ -53,7 +57,7 @@ class Request:
     headers: Mapping[str, str] = field(repr=False)
     body: Mapping[str, Any]
     names: ModelNames
-    answer: Answer
+    answer: ModelAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,7 @@ class Endpoint:
         max_tokens: Most tokens of an answer, if there is a bound.
         images: Whether pictures may be given to the models.
         silence_s: How long it may be silent, in seconds.
+        key_file: The file that has the key, if one has.
     """
 
     url: str
@@ -77,6 +82,7 @@ class Endpoint:
     max_tokens: int | None
     images: bool
     silence_s: float
+    key_file: Path | None
     _key: str | None = field(repr=False)
 
     @classmethod
@@ -88,7 +94,6 @@ class Endpoint:
         """
         if settings.playground_model_url is None:
             return None
-        file = settings.playground_model_key_file
         return cls(
             url=settings.playground_model_url,
             api=settings.playground_model_api,
@@ -97,30 +102,56 @@ class Endpoint:
             max_tokens=settings.playground_model_max_tokens,
             images=settings.playground_model_images,
             silence_s=settings.playground_model_timeout_s,
-            _key=_key_of(settings) if file is not None or settings.playground_model_key is not None else None,
+            key_file=settings.playground_model_key_file,
+            _key=_key_of(settings),
         )
+
+    def renewed(self) -> Self:
+        """Return this endpoint with the key that its file has now, for one turn.
+
+        A turn keeps its key: what it says is searched for that one. While the file cannot be used, as in the
+        middle of a change, the key before holds, and the log says so.
+        """
+        if self.key_file is None:
+            return self
+        try:
+            key = _of_file(self.key_file)
+        except UsageError as error:
+            log.warning(
+                "the key for models cannot be read anew; the one before holds", extra={"problem": str(error)}
+            )
+            return self
+        return self if key == self._key else replace(self, _key=key)
 
     @property
     def host(self) -> str:
         """Return where what people write goes, as they are told: host and port."""
         return urlsplit(self.url).netloc
 
-    def request(self, turn: Turn) -> Request:
+    def request(self, turn: Turn) -> ModelRequest:
         """Return the request for a turn."""
         called = (call.name for message in turn.messages for call in getattr(message, "calls", ()))
         names = ModelNames.of([*(tool.name for tool in turn.tools), *called])
         if self.api == "anthropic":
             path, proves = anthropic_api.PATH, anthropic_api.headers(self._key)
-            body, answer = anthropic_api.body(turn, names, self.max_tokens), anthropic_api.Answer(names)
+            body, answer = (
+                anthropic_api.body(turn, names, self.max_tokens),
+                anthropic_api.AnthropicAnswer(names),
+            )
             return self._request(path, proves, body, names, answer)
         path, proves = openai_api.PATH, openai_api.headers(self._key)
         return self._request(
-            path, proves, openai_api.body(turn, names, self.max_tokens), names, openai_api.Answer(names)
+            path, proves, openai_api.body(turn, names, self.max_tokens), names, openai_api.OpenAIAnswer(names)
         )
 
     def _request(
-        self, path: str, proves: Mapping[str, str], body: Mapping[str, Any], names: ModelNames, answer: Answer
-    ) -> Request:
+        self,
+        path: str,
+        proves: Mapping[str, str],
+        body: Mapping[str, Any],
+        names: ModelNames,
+        answer: ModelAnswer,
+    ) -> ModelRequest:
         headers = {
             **proves,
             "content-type": "application/json",
@@ -128,7 +159,7 @@ class Endpoint:
             # So that the bound of an answer is one of what is read.
             "accept-encoding": "identity",
         }
-        return Request(url=self.url + path, headers=headers, body=body, names=names, answer=answer)
+        return ModelRequest(url=self.url + path, headers=headers, body=body, names=names, answer=answer)
 
     def why(self, status: int, said: str) -> str:
         """Say what an answer with another status than 200 means, and what to do.
@@ -186,12 +217,19 @@ def _error_in(said: str) -> str:
         return ""
 
 
-def _key_of(settings: Settings) -> str:
+def _key_of(settings: Settings) -> str | None:
     if settings.playground_model_key_file is not None:
-        key = read_key_file(f"{_SETTING}_file", settings.playground_model_key_file)
-    else:
-        assert settings.playground_model_key is not None  # noqa: S101 - one of them is set, or nobody asks
-        key = settings.playground_model_key.get_secret_value()
+        return _of_file(settings.playground_model_key_file)
+    if settings.playground_model_key is not None:
+        return _checked(settings.playground_model_key.get_secret_value())
+    return None
+
+
+def _of_file(file: Path) -> str:
+    return _checked(read_key_file(f"{_SETTING}_file", file))
+
+
+def _checked(key: str) -> str:
     if not _KEY.fullmatch(key):
         raise UsageError(
             f"{_SETTING}: the key has a blank or a letter beyond ASCII in it, which no header can have"

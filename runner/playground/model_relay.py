@@ -30,7 +30,7 @@ from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.playground.event_stream import EventStream
 from runner.playground.json_body import object_of
 from runner.playground.model_endpoint import Endpoint, Unspoken
-from runner.playground.model_endpoint import Request as Asked
+from runner.playground.model_endpoint import ModelRequest as Asked
 from runner.playground.model_turn import Event, Turn, turn_of
 from runner.users.identity import User
 
@@ -142,10 +142,12 @@ class ModelRelay:
             log.info("turn of a model", extra={**noted, **facts.counted})
 
     async def _relayed(self, turn: Turn, tell: Tell, facts: _Facts) -> None:
-        asked = self._endpoint.request(turn)
+        # Read off the loop: a file may lie where reading it takes a while.
+        endpoint = self._endpoint = await asyncio.to_thread(self._endpoint.renewed)
+        asked = endpoint.request(turn)
         if asked.names.changed():
             await tell({"type": "names", "names": asked.names.changed()})
-        silence_s = self._endpoint.silence_s
+        silence_s = endpoint.silence_s
         limits = httpx2.Timeout(silence_s, connect=_CONNECT_S)
         try:
             content = json.dumps(asked.body, ensure_ascii=False, default=dict).encode("utf-8", "replace")
@@ -154,8 +156,8 @@ class ModelRelay:
                 client,
                 client.stream("POST", asked.url, headers=dict(asked.headers), content=content) as response,
             ):
-                await self._checked(response)
-                await self._read(response, asked, tell, facts)
+                await self._checked(response, endpoint)
+                await self._read(response, asked, _Telling(endpoint, tell, facts))
         except RecursionError:
             raise _Failed("what was sent is nested too deeply to be given to a model") from None
         except httpx2.ConnectTimeout:
@@ -168,12 +170,12 @@ class ModelRelay:
                 "or ask less"
             ) from None
         except httpx2.ConnectError as error:
-            raise _Failed(f"the endpoint cannot be reached: {self._endpoint.told(str(error))}") from None
+            raise _Failed(f"the endpoint cannot be reached: {endpoint.told(str(error))}") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            told = self._endpoint.told(str(error)) or type(error).__name__
+            told = endpoint.told(str(error)) or type(error).__name__
             raise _Failed(f"the connection to the endpoint broke off: {told}") from None
 
-    async def _checked(self, response: httpx2.Response) -> None:
+    async def _checked(self, response: httpx2.Response, endpoint: Endpoint) -> None:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.status_code != 200:
             said = bytearray()
@@ -181,15 +183,15 @@ class ModelRelay:
                 said += piece
                 if len(said) > _MOST_ERROR:
                     break
-            raise _Failed(self._endpoint.why(response.status_code, said.decode("utf-8", "replace")))
+            raise _Failed(endpoint.why(response.status_code, said.decode("utf-8", "replace")))
         if kind != "text/event-stream" or response.headers.get("content-encoding", "identity") != "identity":
             raise _Failed(
-                f"the endpoint answered with no stream of events, as {self._endpoint.api} does; look at "
+                f"the endpoint answered with no stream of events, as {endpoint.api} does; look at "
                 "playground_model_url and playground_model_api"
             )
 
-    async def _read(self, response: httpx2.Response, asked: Asked, tell: Tell, facts: _Facts) -> None:
-        stream, read, telling = EventStream(), 0, _Telling(self._endpoint, tell, facts)
+    async def _read(self, response: httpx2.Response, asked: Asked, telling: "_Telling") -> None:
+        stream, read = EventStream(), 0
         async for piece in response.aiter_raw():
             read += len(piece)
             if read > MOST_ANSWER:

@@ -14,16 +14,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from runner.http.responses import Refusal
 
 __all__ = [
-    "Answered",
+    "AssistantMessage",
     "Call",
     "Event",
     "Image",
     "Message",
     "OfferedTool",
-    "Said",
-    "Seen",
+    "ToolMessage",
     "ToolResult",
     "Turn",
+    "UserMessage",
     "turn_of",
 ]
 
@@ -39,7 +39,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Said(_Part):
+class UserMessage(_Part):
     """What the person said."""
 
     role: Literal["user"]
@@ -54,7 +54,7 @@ class Call(_Part):
     arguments: Mapping[str, Any]
 
 
-class Answered(_Part):
+class AssistantMessage(_Part):
     """What the model answered."""
 
     role: Literal["assistant"]
@@ -78,7 +78,7 @@ class ToolResult(_Part):
     images: tuple[Image, ...] = ()
 
 
-class Seen(_Part):
+class ToolMessage(_Part):
     """The results of all calls of the answer before."""
 
     role: Literal["tool"]
@@ -93,7 +93,7 @@ class OfferedTool(_Part):
     parameters: Mapping[str, Any]
 
 
-Message = Annotated[Said | Answered | Seen, Field(discriminator="role")]
+Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
 class Turn(_Part):
@@ -127,7 +127,9 @@ def turn_of(said: Mapping[str, Any], *, models: tuple[str, ...], images: bool) -
         raise Refusal(400, f"there is no model {turn.model[:80]!r} here; choose one of {', '.join(models)}")
     if len({tool.name for tool in turn.tools}) < len(turn.tools):
         raise Refusal(400, "two tools have the same name; offer each once")
-    seen = (result for message in turn.messages if isinstance(message, Seen) for result in message.results)
+    seen = (
+        result for message in turn.messages if isinstance(message, ToolMessage) for result in message.results
+    )
     if not images and any(result.images for result in seen):
         raise Refusal(400, "pictures are not given to models here (playground_model_images)")
     return turn

@@ -7,19 +7,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.contract.loose_json import mapping_of
 from runner.playground.loose_event import (
     error_text,
     json_of,
     list_of,
-    mapping_of,
     object_of_json,
     text_of,
     usage_event,
 )
 from runner.playground.model_names import ModelNames
-from runner.playground.model_turn import Answered, Event, Message, Said, Seen, ToolResult, Turn
+from runner.playground.model_turn import (
+    AssistantMessage,
+    Event,
+    Message,
+    ToolMessage,
+    ToolResult,
+    Turn,
+    UserMessage,
+)
 
-__all__ = ["PATH", "Answer", "body", "headers"]
+__all__ = ["PATH", "OpenAIAnswer", "body", "headers"]
 
 PATH = "/chat/completions"
 
@@ -62,15 +70,15 @@ def body(turn: Turn, names: ModelNames, max_tokens: int | None) -> dict[str, Any
 
 
 def _parts(message: Message, names: ModelNames) -> Iterator[dict[str, Any]]:
-    if isinstance(message, Said):
+    if isinstance(message, UserMessage):
         yield {"role": "user", "content": message.text}
-    elif isinstance(message, Answered):
+    elif isinstance(message, AssistantMessage):
         yield from _answered(message, names)
     else:
         yield from _seen(message)
 
 
-def _answered(message: Answered, names: ModelNames) -> Iterator[dict[str, Any]]:
+def _answered(message: AssistantMessage, names: ModelNames) -> Iterator[dict[str, Any]]:
     calls = [
         {
             "id": call.id,
@@ -85,7 +93,7 @@ def _answered(message: Answered, names: ModelNames) -> Iterator[dict[str, Any]]:
         yield {"role": "assistant", "content": message.text}
 
 
-def _seen(message: Seen) -> Iterator[dict[str, Any]]:
+def _seen(message: ToolMessage) -> Iterator[dict[str, Any]]:
     for result in message.results:
         yield {"role": "tool", "tool_call_id": result.id, "content": result.text}
     # A result has text only; pictures come after all of them, as if the person showed them.
@@ -109,7 +117,7 @@ class _Asked:
 
 
 @dataclass(slots=True)
-class Answer:
+class OpenAIAnswer:
     """An answer while it comes.
 
     Attributes:

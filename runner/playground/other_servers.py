@@ -31,7 +31,7 @@ from runner.playground.json_body import object_of
 from runner.settings.model import Settings
 from runner.users.identity import User
 
-__all__ = ["COMMAND", "CONNECTIONS_CHANGED", "Beside", "Connect", "Connected", "Wanted", "may_reach"]
+__all__ = ["COMMAND", "CONNECTIONS_CHANGED", "Beside", "Connect", "ConnectedServer", "Wanted", "may_reach"]
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Wanted:
         return str(self.entry["url"])
 
 
-class Connected(Protocol):
+class ConnectedServer(Protocol):
     """A server that was connected to, behind a proxy of its own."""
 
     @property
@@ -93,7 +93,7 @@ class Connected(Protocol):
         """Ask it whether it is there; say why not, or return None."""
 
 
-Connect = Callable[[Wanted, User], AbstractAsyncContextManager[Connected]]
+Connect = Callable[[Wanted, User], AbstractAsyncContextManager[ConnectedServer]]
 """Connects to a server for a user. Raises `RunnerError` where that is not possible."""
 
 
@@ -127,11 +127,11 @@ class _Server:
     id: str = field(default_factory=lambda: secrets.token_urlsafe(9))
     state: str = "connecting"
     why: str = ""
-    connected: Connected | None = None
+    connected: ConnectedServer | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
     task: "asyncio.Task[None] | None" = None
 
-    def reached(self) -> Connected:
+    def reached(self) -> ConnectedServer:
         """Return it. Raises `Refusal` where it is not connected."""
         if self.connected is None:
             raise Refusal(503, self.why or f"the server {self.wanted.name} is not connected yet")
@@ -271,7 +271,7 @@ class Beside:
         finally:
             server.connected = None
 
-    async def _watch(self, server: _Server, connected: Connected) -> None:
+    async def _watch(self, server: _Server, connected: ConnectedServer) -> None:
         while not server.over.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_EVERY_S):

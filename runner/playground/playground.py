@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 # Its pages are small, and nothing on it stays open.
 _MOST_CONNECTIONS = 64
+# For whoever is slow to take one of them.
+_GRACE_S = 1
 _PORT_SETTING = "playground_frames_port"
 
 
@@ -138,6 +140,7 @@ async def _frames(settings: Settings, bundle: Bundle, port: int) -> AsyncIterato
         log_config=None,
         access_log=False,
         lifespan="off",
+        timeout_graceful_shutdown=_GRACE_S,
     )
     server = QuietServer(config)
     serving = asyncio.create_task(server.serve(sockets=listeners))

@@ -6,6 +6,7 @@ sessions were begun that way end with the browser's.
 """
 
 from collections import OrderedDict
+from collections.abc import Awaitable
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -44,11 +45,13 @@ class PlaygroundAuth:
         self._begun: OrderedDict[str, tuple[User, Any]] = OrderedDict()
         under_way.also(self._end)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Lead a request to `/play/mcp` on to `/mcp`; let all others pass."""
         if scope["type"] != "http" or scope["path"] != DOOR:
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
+        return self._let_in(scope, receive, send)
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         try:
             user = await of_page(self._site, request)

@@ -5,7 +5,8 @@ what it does for a call. So a request that is exactly what a client sends is ans
 everything unusual goes to the SDK as it came.
 
 A call of the later era needs nothing but itself. One of the handshake era belongs to a connection: what is
-cancelled, asked and ended on it stays with the SDK, among whose requests the call is put (`Connected`).
+cancelled, asked and ended on it stays with the SDK, among whose requests the call is put
+(`SessionConnection`).
 
 Source: MCP specification 2026-07-28, "Basic protocol" on the fields of each request; 2025-11-25,
 "Lifecycle"; requirement S3-142.
@@ -25,10 +26,10 @@ from mcp_types.version import LATEST_MODERN_VERSION
 from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 from starlette.types import Scope
 
-from runner.protocol.internals.dispatch import Connected, Own
+from runner.protocol.internals.dispatch import Own, SessionConnection
 from runner.protocol.internals.types import Connection, DispatchContext, TransportContext
 
-__all__ = ["Answer", "Ask", "DirectCall", "Notify", "is_traced", "is_usual", "take"]
+__all__ = ["Answerer", "Ask", "DirectCall", "Notify", "is_traced", "is_usual", "take"]
 
 _PARAMS = frozenset({"name", "arguments", "_meta"})
 
@@ -62,14 +63,14 @@ class DirectCall:
     scope: Scope | None = None
 
 
-class Answer(Protocol):
+class Answerer(Protocol):
     """What answers direct calls."""
 
     def takes(self, tool: str) -> bool:
         """Say whether calls of a tool may come directly."""
         ...
 
-    def connected(self, session: str | None) -> Connected | None:
+    def connected(self, session: str | None) -> SessionConnection | None:
         """Return the connection of a session, or, for None, that over stdio; None if it is not known yet."""
         ...
 
@@ -79,8 +80,8 @@ class Answer(Protocol):
 
 
 def take(
-    answer: Answer,
-    connected: Connected,
+    answer: Answerer,
+    connected: SessionConnection,
     request: JSONRPCRequest,
     *,
     own: Own | None = None,

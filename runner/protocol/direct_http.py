@@ -11,7 +11,7 @@ Source: MCP specification 2026-07-28 and 2025-11-25, "Streamable HTTP".
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -19,9 +19,9 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.http.whole import again
-from runner.protocol.direct import Answer, DirectCall, is_traced, is_usual
+from runner.protocol.direct import Answerer, DirectCall, is_traced, is_usual
 from runner.protocol.direct_sessions import answer_in_session
-from runner.protocol.http_exchange import Exchange
+from runner.protocol.http_exchange import HttpExchange
 from runner.protocol.internals.answer import error_reply
 from runner.protocol.internals.http_sessions import HttpSessions
 
@@ -49,7 +49,7 @@ class DirectCalls:
         sessions: The sessions of the handshake era.
     """
 
-    def __init__(self, app: ASGIApp, answer: Answer, sessions: HttpSessions | None = None) -> None:
+    def __init__(self, app: ASGIApp, answer: Answerer, sessions: HttpSessions | None = None) -> None:
         self._app = app
         self._answer = answer
         self._sessions = sessions
@@ -57,30 +57,31 @@ class DirectCalls:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         headers = _headers(scope)
-        if headers is None or is_traced():
+        if headers is None:
             await self._app(scope, receive, send)
             return
         first = await receive()
         body = _body(first)
-        if body is None or not await self._is_answered(body, headers, (scope, receive, send)):
-            await self._app(scope, again(first, receive), send)
+        answer = None if body is None else self._begun(body, headers, (scope, receive, send))
+        if answer is None:
+            answer = self._app(scope, again(first, receive), send)
+        await answer
 
-    async def _is_answered(
+    def _begun(
         self, body: bytes, headers: Mapping[bytes, bytes], request: tuple[Scope, Receive, Send]
-    ) -> bool:
-        """Answer a request, if it is a usual call; say whether it was."""
+    ) -> Awaitable[None] | None:
+        """Begin to answer a request, if it is a usual call; return the rest of it, or None if it is none."""
         scope, receive, send = request
-        if _SESSION not in headers:
-            exchange = Exchange(receive=receive, send=send, ping=lambda: _PING)
-            call = _call(body, headers, scope, exchange)
-            if call is None or not self._answer.takes(call.params["name"]):
-                return False
-            await _run(exchange, call, self._answer)
-            return True
-        if self._sessions is None:
-            return False
-        session = self._sessions.of(scope, headers[_SESSION].decode("latin-1"))
-        return session is not None and await answer_in_session(self._answer, session, body, request)
+        if _SESSION in headers:
+            if self._sessions is None:
+                return None
+            session = self._sessions.of(scope, headers[_SESSION].decode("latin-1"))
+            return None if session is None else answer_in_session(self._answer, session, body, request)
+        exchange = HttpExchange(receive=receive, send=send, ping=lambda: _PING)
+        call = None if is_traced() else _call(body, headers, scope, exchange)
+        if call is None or not self._answer.takes(call.params["name"]):
+            return None
+        return _run(exchange, call, self._answer)
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes] | None:
@@ -130,7 +131,9 @@ def _body(message: Message) -> bytes | None:
     return body
 
 
-def _call(body: bytes, headers: Mapping[bytes, bytes], scope: Scope, exchange: Exchange) -> DirectCall | None:
+def _call(
+    body: bytes, headers: Mapping[bytes, bytes], scope: Scope, exchange: HttpExchange
+) -> DirectCall | None:
     """Return the call of the later era that a request holds, if it holds nothing else."""
     try:
         request = json.loads(body)
@@ -158,7 +161,7 @@ def _is_named(name: str, header: bytes | None) -> bool:
     return header is not None and not name.startswith(_ENCODED) and header.decode("latin-1") == name
 
 
-async def _run(exchange: Exchange, call: DirectCall, answer: Answer) -> None:
+async def _run(exchange: HttpExchange, call: DirectCall, answer: Answerer) -> None:
     """Answer a call of the later era, unless its client leaves first: then it is cancelled."""
     owner = asyncio.current_task()
     assert owner is not None  # noqa: S101 - an ASGI application runs in a task

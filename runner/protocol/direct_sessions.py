@@ -7,6 +7,7 @@ Source: MCP specification 2025-11-25, "Streamable HTTP", "Sending messages to th
 """
 
 import asyncio
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -16,8 +17,8 @@ import pydantic_core
 from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
 from starlette.types import Receive, Scope, Send
 
-from runner.protocol.direct import Answer, take
-from runner.protocol.http_exchange import Exchange
+from runner.protocol.direct import Answerer, take
+from runner.protocol.http_exchange import HttpExchange
 from runner.protocol.internals.dispatch import Own
 from runner.protocol.internals.http_sessions import HttpSession
 from runner.protocol.internals.types import SessionMessage
@@ -27,10 +28,10 @@ __all__ = ["answer_in_session"]
 _KEYS = frozenset({"jsonrpc", "id", "method", "params"})
 
 
-async def answer_in_session(
-    answer: Answer, session: HttpSession, body: bytes, request: tuple[Scope, Receive, Send]
-) -> bool:
-    """Answer a request in a session, if it is a usual call; say whether it was.
+def answer_in_session(
+    answer: Answerer, session: HttpSession, body: bytes, request: tuple[Scope, Receive, Send]
+) -> Awaitable[None] | None:
+    """Begin to answer a request in a session, if it is a usual call; return the rest of it, or None.
 
     Args:
         answer: Answers.
@@ -40,19 +41,15 @@ async def answer_in_session(
     """
     asked = _request(body)
     if asked is None:
-        return False
+        return None
     scope, receive, send = request
     named = (b"mcp-session-id", session.id.encode("latin-1"))
-    exchange = Exchange(
+    exchange = HttpExchange(
         receive=receive, send=send, ping=_ping, more=[named], is_stream=not session.wants_json
     )
     said = _Said(exchange, session)
     own = Own(stream=said, can_ask=not session.wants_json, settled=said.settled.set)
-    if not take(answer, session.connected, asked, own=own, scope=scope):
-        return False
-    with session.held():
-        await said.wait(request)
-    return True
+    return said.wait(request) if take(answer, session.connected, asked, own=own, scope=scope) else None
 
 
 def _request(body: bytes) -> JSONRPCRequest | None:
@@ -77,7 +74,7 @@ class _Said:
         settled: Is set once nothing more will be said.
     """
 
-    def __init__(self, exchange: Exchange, session: HttpSession) -> None:
+    def __init__(self, exchange: HttpExchange, session: HttpSession) -> None:
         self._exchange = exchange
         self._session = session
         self._fault: Exception | None = None
@@ -118,6 +115,7 @@ class _Said:
             left = True
             self.settled.set()
 
+        self._session.hold()
         self._exchange.watch(leave)
         try:
             await self.settled.wait()
@@ -129,6 +127,7 @@ class _Said:
             self._exchange.unwatch()
             # The call may go on; nobody hears of it.
             self._exchange.is_over = True
+            self._session.let_go()
 
     async def _end(self, request: tuple[Scope, Receive, Send]) -> None:
         """End a response without an answer: its session has been ended."""

@@ -12,7 +12,7 @@ from typing import Self
 import anyio
 from mcp_types import JSONRPCMessage, JSONRPCRequest
 
-from runner.protocol.direct import Answer, take
+from runner.protocol.direct import Answerer, take
 from runner.protocol.internals.types import SessionMessage
 from runner.protocol.lines import IncomingLines
 
@@ -27,7 +27,7 @@ class DirectLines:
         answer: Answers.
     """
 
-    def __init__(self, incoming: IncomingLines, answer: Answer) -> None:
+    def __init__(self, incoming: IncomingLines, answer: Answerer) -> None:
         self._incoming = incoming
         self._answer = answer
 

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 
 from runner.http.internals.endpoint import endpoint_of
 from runner.http.whole import WholeRequests
-from runner.protocol.direct import Answer
+from runner.protocol.direct import Answerer
 from runner.protocol.direct_http import DirectCalls
 from runner.protocol.internals.http_sessions import HttpSessions, bound_sessions
 
@@ -26,7 +26,7 @@ def set_up_endpoint(
     max_bytes: int,
     max_sessions: int,
     user: Callable[[], str | None],
-    direct: Answer | None,
+    direct: Answerer | None,
 ) -> None:
     """Change the MCP endpoint of `app`, made by FastMCP's `http_app`.
 
@@ -48,9 +48,9 @@ def set_up_endpoint(
             manager, limit = endpoint_of(app)
             limit.max_body_size = max_bytes
             bound_sessions(manager, most=max_sessions, user=user)
+            limit.app = WholeRequests(limit.app)
             if direct is not None:
                 limit.app = DirectCalls(limit.app, direct, HttpSessions(manager, direct.connected))
-            limit.app = WholeRequests(limit.app)
             yield state
 
     app.router.lifespan_context = lifespan

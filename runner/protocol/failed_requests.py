@@ -2,7 +2,7 @@
 
 Without this, the SDK would answer in its earlier era with code 0 and the text of the exception.
 
-Source: JSON-RPC 2.0, "Error object"; `runner.http.last_resort`.
+Source: JSON-RPC 2.0, "Error object"; `runner.contract.unexpected_errors`.
 """
 
 from functools import partial
@@ -14,8 +14,8 @@ from mcp_types import INTERNAL_ERROR
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.artifacts.accept import failed
+from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError
-from runner.http.last_resort import unexpected
 from runner.protocol.internals.answer import is_told
 from runner.protocol.internals.host import Relay
 from runner.protocol.messages import check_meta

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from starlette.types import Receive, Send
 
-__all__ = ["Exchange", "Header"]
+__all__ = ["Header", "HttpExchange"]
 
 Header = tuple[bytes, bytes]
 
@@ -22,7 +22,7 @@ _LAST = (b"x-accel-buffering", b"no")
 
 
 @dataclass(slots=True, kw_only=True)
-class Exchange:
+class HttpExchange:
     """A response that is told piece by piece, by whoever knows something.
 
     Attributes:

@@ -11,7 +11,6 @@ Source: MCP specification 2025-11-25 and 2026-07-28, "Transports, stdio".
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import time
 from collections import deque
@@ -24,15 +23,18 @@ from mcp_types import JSONRPCError
 
 from runner.protocol.internals.types import SessionMessage
 from runner.protocol.messages import Unreadable, read_message
+from runner.system.now_and_then import NowAndThen
 
-__all__ = ["IncomingLines", "OutgoingLines"]
+__all__ = ["MOST_LINE_BYTES", "IncomingLines", "OutgoingLines"]
 
 log = logging.getLogger(__name__)
+
+MOST_LINE_BYTES = 1 << 29
+"""More than any message that is accepted has; a line that is longer ends the connection."""
 
 _PIECE_BYTES = 1 << 18
 _MOST_WAITING = 64
 _LAST_WORDS_S = 2.0
-_LOG_EVERY_S = 10.0
 
 
 class _Stream:
@@ -67,12 +69,12 @@ class IncomingLines(_Stream):
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[SessionMessage | Unreadable] = deque()
         self._begun: list[bytes] = []
+        self._begun_bytes = 0
         self._came = asyncio.Event()
         self._ended = False
         self._listening = False
         self._always_ready = False
-        self._unreadable = 0
-        self._logged_at = -math.inf
+        self._unreadable = NowAndThen()
         # Says whether notifications would be dropped now, and hears how many were before they were read.
         self.sheds: Callable[[], bool] = lambda: False
         self.shed: Callable[[int], None] = lambda _count: None
@@ -96,11 +98,9 @@ class IncomingLines(_Stream):
 
     def _note(self, problem: Unreadable) -> None:
         """Tell the log of a line that is no message: nobody else may hear of it."""
-        self._unreadable += 1
-        now = time.monotonic()
-        if now - self._logged_at > _LOG_EVERY_S:
-            log.info("a line is no message", extra={"problem": str(problem), "lines": self._unreadable})
-            self._unreadable, self._logged_at = 0, now
+        lines = self._unreadable.due(now=time.monotonic())
+        if lines:
+            log.info("a line is no message", extra={"problem": str(problem), "lines": lines})
 
     async def _next(self) -> SessionMessage | Unreadable:
         while not self._waiting:
@@ -169,17 +169,25 @@ class IncomingLines(_Stream):
             data = b""
         if b"\n" in data:
             *whole, rest = (b"".join(self._begun) + data).split(b"\n")
-            self._begun = [rest]
+            self._begun, self._begun_bytes = [rest], len(rest)
             self._waiting.extend(map(_message, self._wanted(whole)))
         elif data:
             self._begun.append(data)
+            self._begun_bytes += len(data)
         else:
             self._waiting.extend(_message(line) for line in [b"".join(self._begun)] if line)
             self._end()
+        self._end_if_too_long()
         if len(self._waiting) >= _MOST_WAITING:
             self._silence()
         if self._waiting or self._always_ready:
             self._came.set()
+
+    def _end_if_too_long(self) -> None:
+        if self._begun_bytes > MOST_LINE_BYTES:
+            log.warning("connection ended: a line is too long", extra={"bytes": self._begun_bytes})
+            self._begun, self._begun_bytes = [], 0
+            self._end()
 
 
 class OutgoingLines(_Stream):

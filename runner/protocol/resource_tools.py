@@ -23,7 +23,7 @@ from runner.formats.mime import guess
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.pipeline import guard
 from runner.output_guard.references import large_text
-from runner.output_guard.storing import Find, Finding, Keeper, drive
+from runner.output_guard.storing import Find, Keeper, LayerRun, drive
 from runner.store.protocol import ArtifactStore, Record, Scope
 from runner.users.events import UPDATED
 
@@ -306,7 +306,7 @@ def _problem(contents: Iterable[Mapping[str, Any]]) -> str | None:
     return None
 
 
-def _large(text: str, item: Mapping[str, Any]) -> Finding[dict[str, Any]]:
+def _large(text: str, item: Mapping[str, Any]) -> LayerRun[dict[str, Any]]:
     name = safe_name(str(item.get("uri")).partition("?")[0].rstrip("/").rpartition("/")[2] or "resource.txt")
     declared = item.get("mimeType")
     mime = declared if isinstance(declared, str) and declared else "text/plain"

@@ -97,15 +97,15 @@ class ResultMessages:
 
     def _told(self, request: Request, processed: Processed) -> Processed:
         """Return a result as its client is told it: what we say in it names no path of ours."""
+        meta = processed.value.get("meta_data")
+        if not isinstance(meta, Mapping):
+            return processed
         told = self.own_paths.told
         with CallScope(request.id):
             if processed.is_error:
                 return replace(processed, value=told(processed.value))
-            meta = processed.value.get("meta_data")
-            if isinstance(meta, Mapping):
-                ours = {key: told(meta[key]) for key in _OURS if key in meta}
-                return replace(processed, value={**processed.value, "meta_data": {**meta, **ours}})
-        return processed
+            ours = {key: told(meta[key]) for key in _OURS if key in meta}
+            return replace(processed, value={**processed.value, "meta_data": {**meta, **ours}})
 
     async def _short(self, processed: Processed, call: GuardedCall) -> Processed:
         """Return a contract value with guarded `results`, from which text and structured content are made.

@@ -120,7 +120,7 @@ def asker(
     session = _of_browser(settings, tokens, ctx.request, user)
     if session is None and has_sessions(ctx):
         # Later eras have no sessions; theirs would be a new one for each request.
-        session = session_of(connection_of(ctx), ctx.request)
+        session = session_of(connection_of(ctx), None if ctx.request is None else ctx.request.scope)
     return replace(user, session=session)
 
 
@@ -146,16 +146,17 @@ def direct_sender(settings: Settings, tokens: Tokens, call: DirectCall) -> Sende
     Raises:
         MCPError: It comes from nobody whom this server serves.
     """
-    request = None if call.scope is None else HttpRequest(call.scope)
-    token = None if request is None else get_access_token()
-    user = _user(settings, "stdio" if request is None else "http", token)
-    session = _of_browser(settings, tokens, request, user)
+    scope = call.scope
+    token = None if scope is None else get_access_token()
+    user = _user(settings, "stdio" if scope is None else "http", token)
+    has_cookie = scope is not None and b"cookie" in dict(scope["headers"])
+    session = _of_browser(settings, tokens, HttpRequest(scope), user) if scope and has_cookie else None
     if call.connection is None:
-        facts = direct_facts(request, call.id, call.params, token)
+        facts = direct_facts(scope, call.id, call.params, token)
     else:
-        facts = connection_facts(call.connection, request, call.id, token, can_ask=call.can_ask)
+        facts = connection_facts(call.connection, scope, call.id, token, can_ask=call.can_ask)
         session = session or facts.session_id
-    return (user if session is None else replace(user, session=session)), facts
+    return (user if session is None else User(user.name, session)), facts
 
 
 def _user(settings: Settings, transport: Transport, token: AccessToken | None) -> User:

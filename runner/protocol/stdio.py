@@ -14,7 +14,7 @@ import anyio
 from fastmcp import FastMCP
 
 from runner.errors import StartError
-from runner.protocol.direct import Answer
+from runner.protocol.direct import Answerer
 from runner.protocol.direct_stdio import DirectLines
 from runner.protocol.internals.host import serve_streams
 from runner.protocol.internals.types import SessionMessage
@@ -27,7 +27,7 @@ __all__ = ["serve_stdio"]
 _ABOVE_STANDARD = 3
 
 
-async def serve_stdio(app: FastMCP, unanswered: Unanswered, *, direct: Answer | None = None) -> None:
+async def serve_stdio(app: FastMCP, unanswered: Unanswered, *, direct: Answerer | None = None) -> None:
     """Serve an application until the client closes standard input.
 
     Args:

@@ -27,7 +27,7 @@ from runner.errors import RunnerError, UsageError
 from runner.homes.homes import HomeLease, Homes
 from runner.homes.scratch import scratch_folder
 from runner.proxy.dispatcher import LineDispatcher
-from runner.proxy.hints import option_hint
+from runner.proxy.hints import option_hint, variable_hint
 from runner.proxy.remote import HomedTransport, Unreached
 from runner.proxy.stderr import LastWords
 from runner.proxy.stdio_process import spoken_with
@@ -219,9 +219,11 @@ class ConfinedTransport(HomedTransport):
                 self.home = None
 
     async def _why(self, problem: str, said: LastWords) -> str:
-        words = await said.wait()
-        lending = hint_for(self._settings, self._tier)(words)
-        missing = not self._settings.rights().network and missed_network(words)
+        """Return a problem with what the command said last, and with the option that would have helped."""
+        words, rights = await said.wait(), self._settings.rights()
+        passed = {*rights.variables, *self._target.env}
+        lending = hint_for(self._settings, self._tier)(words) or variable_hint(words, passed, os.environ)
+        missing = not rights.network and missed_network(words)
         hint = "; a confined server has no network, which --allow-net would allow" if missing else ""
         told = f"; it said: {words[-_SAID_CHARS:]}" if words else ""
         return f"{problem}{hint}{told}" + (f"; {lending}" if lending else "")
@@ -262,6 +264,7 @@ class ConfinedTransport(HomedTransport):
             homes=(settings.homes,),
             environment={**planned_environment(limits), **environment, **personal, **self._target.env},
             limits=limits,
+            closed_ports=settings.closed_ports,
             uid=uid,
             namespaces=self._tier is Tier.NAMESPACE,
             hidden=settings.private_paths,

@@ -18,9 +18,9 @@ from runner.proxy.remote_call import RemoteCall, begun_task, task_said
 from runner.proxy.server_connection import Unreachable
 from runner.steps.execution import (
     SHORT_BYTES,
+    CallFiles,
     Completed,
     Executed,
-    Place,
     conclude,
     file_delivery_of,
     interim_of,
@@ -132,7 +132,7 @@ def _spec(call: RemoteCall) -> ToolSpec:
     return ToolSpec(name=call.tool, parameters={}, output_schema=None, identity=identity)
 
 
-async def _place(call: RemoteCall, home: HomeLease | None) -> Place:
+async def _place(call: RemoteCall, home: HomeLease | None) -> CallFiles:
     """Return where the files of a call are: in the home of a command, or behind links for a far server."""
     upstreams, way, request = call.upstreams, call.upstreams.ways[call.server], call.request
     files = upstreams.files(request.user, trace=request.id, counted=request.counted)
@@ -151,7 +151,7 @@ async def _place(call: RemoteCall, home: HomeLease | None) -> Place:
             )
         return links.to(files.holder, file.id)
 
-    return Place(files=files, inputs=home, outputs=home, link=link, file_delivery=delivery)
+    return CallFiles(files=files, inputs=home, outputs=home, link=link, file_delivery=delivery)
 
 
 async def _message(call: RemoteCall, completed: Completed, messages: ResultMessages) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from runner.contract.error_messages import timed_out
 from runner.steps.listener import CallListener
 from sandbox.deadlines import Ladder, Rung
 
-__all__ = ["Watched", "watch"]
+__all__ = ["WatchedListener", "watch"]
 
 _ENDS: dict[Rung, Literal["total", "idle"]] = {Rung.TOTAL_END: "total", Rung.IDLE_END: "idle"}
 
 
 @dataclass(slots=True, eq=False)
-class Watched:
+class WatchedListener:
     """A `CallListener` that knows when it heard something last, and whether the client is being asked."""
 
     listener: CallListener
@@ -57,14 +57,14 @@ class Watched:
 
 
 async def watch(
-    act: Callable[[Watched], Awaitable[dict[str, Any]]], listener: CallListener
+    act: Callable[[WatchedListener], Awaitable[dict[str, Any]]], listener: CallListener
 ) -> dict[str, Any]:
     """Return what `act` returns, or end it when it is silent or takes too long.
 
     Raises:
         CallError: `E_TIMEOUT`.
     """
-    watched = Watched(listener, Ladder(listener.deadlines, time.monotonic()))
+    watched = WatchedListener(listener, Ladder(listener.deadlines, time.monotonic()))
     climbing: asyncio.Task[NoReturn] | None = None
 
     def begin() -> None:
@@ -90,7 +90,7 @@ async def watch(
     return await cast("asyncio.Task[NoReturn]", climbing)
 
 
-async def _climb(watched: Watched) -> NoReturn:
+async def _climb(watched: WatchedListener) -> NoReturn:
     """Give notices as their rungs are reached, until the last, at which the call ends.
 
     Raises:

@@ -30,8 +30,8 @@ from mcp_types import (
     RequestId,
 )
 
+from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError, RunnerError
-from runner.http.last_resort import unexpected
 from runner.protocol.internals.types import (
     CallOptions,
     OnNotify,
@@ -44,18 +44,24 @@ from runner.protocol.internals.types import (
     run_notify_intercept,
 )
 from runner.protocol.lines import IncomingLines, OutgoingLines
-from runner.proxy.notification_pace import DROPPED, Pace
-from runner.proxy.remote import FAILURES
-from runner.worker.internals.exchange import Exchange
+from runner.proxy.notification_pace import DROPPED, NotificationPace
+from runner.proxy.remote import FAILURES, TOO_MANY_REQUESTS
+from runner.worker.internals.exchange import RelayedExchange
 
 __all__ = ["LineDispatcher"]
 
 log = logging.getLogger(__name__)
 
+# Those that wait for whoever answers, and those whose answer the server does not read.
+_MOST_REQUESTS = 256
 _COURTESY_S = 5.0
 _CANCELLED = "notifications/cancelled"
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 _CLOSED = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
+_TOO_MANY = ErrorData(
+    code=CONNECTION_CLOSED,
+    message=f"Connection closed: {TOO_MANY_REQUESTS}",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,9 @@ class LineDispatcher:
     _serving: dict[RequestId, anyio.CancelScope] = field(default_factory=dict)
     _tasks: anyio.abc.TaskGroup | None = None
     _number: int = 0
-    _pace: Pace = field(default_factory=Pace)
+    _requests: int = 0
+    _end: ErrorData = field(default_factory=lambda: _CLOSED)
+    _pace: NotificationPace = field(default_factory=NotificationPace)
 
     def __post_init__(self) -> None:
         self.incoming.sheds = lambda: self._pace.is_used_up(time.monotonic())
@@ -105,6 +113,10 @@ class LineDispatcher:
                 task_status.started()
                 async with self.incoming:
                     async for item in self.incoming:
+                        if self._requests > _MOST_REQUESTS:
+                            log.warning("connection ended: too many requests", extra={"open": self._requests})
+                            self._end = _TOO_MANY
+                            break
                         if isinstance(item, SessionMessage):
                             self._take(item, tasks, on_request, on_notify, on_notify_intercept)
                         elif not item.is_request:
@@ -126,7 +138,7 @@ class LineDispatcher:
         options: CallOptions = opts or {}
         id_ = options.get("request_id") or self._next()
         if self._tasks is None:
-            raise MCPError(code=_CLOSED.code, message=_CLOSED.message)
+            raise MCPError(code=self._end.code, message=self._end.message)
         if coerce_request_id(id_) in self._pending:
             raise ValueError(f"request id {id_!r} is already in use")
         sent, progress = dict(params or {}), options.get("on_progress")
@@ -161,7 +173,7 @@ class LineDispatcher:
                 await self.outgoing.send(SessionMessage(request))
                 return await pending.answer
         except _GONE:
-            return _CLOSED
+            return self._end
         except TimeoutError:
             await self._abandon(request.id, f"timed out after {limit_s} s", courtesy=courtesy)
             return ErrorData(code=REQUEST_TIMEOUT, message=f"Request {request.method!r} timed out")
@@ -185,15 +197,19 @@ class LineDispatcher:
     ) -> None:
         match item.message:
             case JSONRPCResponse(id=id_, result=result):
-                self._tell_of_dropped(tasks, on_notify, at_last=True)
+                self._tell_of_dropped(tasks, on_notify, at_last=self._is_awaited(id_))
                 self._settle(id_, result)
             case JSONRPCError(id=id_, error=error):
-                self._tell_of_dropped(tasks, on_notify, at_last=True)
+                self._tell_of_dropped(tasks, on_notify, at_last=self._is_awaited(id_))
                 self._settle(id_, error)
             case JSONRPCRequest() as request:
+                self._requests += 1
                 tasks.start_soon(self._serve, request, on_request)
             case JSONRPCNotification(method=method, params=params):
                 if method != _CANCELLED and not self._pace.takes(time.monotonic()):
+                    return
+                if method == DROPPED:
+                    # That is said here, and by no server.
                     return
                 self._tell_of_dropped(tasks, on_notify, at_last=False)
                 self._apply(method, params or {}, tasks)
@@ -206,6 +222,10 @@ class LineDispatcher:
         if count:
             said = {"count": count}
             tasks.start_soon(_contained, partial(on_notify, self._exchange(None), DROPPED, said))
+
+    def _is_awaited(self, id_: RequestId | None) -> bool:
+        # Any number of answers may come that nobody asked for.
+        return id_ is not None and coerce_request_id(id_) in self._pending
 
     def _settle(self, id_: RequestId | None, said: dict[str, Any] | ErrorData) -> None:
         pending = None if id_ is None else self._pending.get(coerce_request_id(id_))
@@ -247,9 +267,10 @@ class LineDispatcher:
                 self._serving.pop(key, None)
             with contextlib.suppress(*_GONE):
                 await self.outgoing.send(SessionMessage(answer))
+        self._requests -= 1
 
-    def _exchange(self, id_: RequestId | None) -> Exchange:
-        return Exchange(
+    def _exchange(self, id_: RequestId | None) -> RelayedExchange:
+        return RelayedExchange(
             request_id=id_,
             can_send_request=True,
             transport=TransportContext(kind="stdio", can_send_request=True),
@@ -266,7 +287,7 @@ class LineDispatcher:
         self._tasks = None
         for pending in self._pending.values():
             if not pending.answer.done():
-                pending.answer.set_result(_CLOSED)
+                pending.answer.set_result(self._end)
 
 
 def _request(id_: RequestId, method: str, params: dict[str, Any]) -> JSONRPCRequest:
@@ -284,6 +305,9 @@ async def _contained(act: Callable[[], Awaitable[None]]) -> None:
         await act()
     except (*FAILURES, RunnerError) as error:
         log.info("not passed on", extra={"problem": str(error)[:200]})
+    except Exception:
+        # Ours to mend; what one notification is about must not end the connection of all calls.
+        log.exception("a notification could not be passed on")
 
 
 def _number(value: object) -> float | None:

@@ -6,7 +6,7 @@ Source: `docs/lending.md`.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from runner.contract.error_messages import ALLOW_SOCKETS
@@ -14,11 +14,16 @@ from runner.settings.lendable import flag_for, within
 from runner.settings.rights import Rights
 from sandbox.denials.paths_in_errors import named_paths, wants_socket
 
-__all__ = ["option_hint"]
+__all__ = ["option_hint", "variable_hint"]
 
 _MISSING = re.compile(r"ENOENT|no such file or directory|does not exist|not found", re.IGNORECASE)
 _QUOTED = re.compile(r"['\"\u2018`]?(/[^'\"\u2019`\n]+?)['\"\u2019`]?(?:[\s,;:)\]]|$)")
 _MOST_CHARS = 8192
+# What Python and Node say of a module that they do not find, and what says where modules lie.
+_NO_MODULE = re.compile(r"No module named|Cannot find (?:module|package)|ERR_MODULE_NOT_FOUND")
+_OF_MODULES = ("PYTHONPATH", "NODE_PATH")
+# With an underscore, so that a word in capitals is not taken for a name.
+_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 
 
 def option_hint(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) -> str | None:
@@ -37,6 +42,23 @@ def option_hint(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path
         )
     for path, flag in _flags(said[-_MOST_CHARS:], rights, homes=homes, unseen=unseen):
         return f"{path} is not open to this server. For the operator: {flag} would lend its folder"
+    return None
+
+
+def variable_hint(said: str, passed: Collection[str], variables: Collection[str]) -> str | None:
+    """Return a sentence that names the option which passes a variable, if a server seems to lack one.
+
+    Args:
+        said: What the server said as it ended.
+        passed: Names of the variables that it may see.
+        variables: Names of the variables of this process.
+    """
+    wanted = [*_VARIABLE.findall(said), *(_OF_MODULES if _NO_MODULE.search(said) else ())]
+    for name in wanted:
+        if name in variables and name not in passed:
+            told = f"{name} is set here and not passed to this server. For the operator: --allow-env={name}"
+            more = ", and --allow-read=FOLDER lends the folders that it names" if name in _OF_MODULES else ""
+            return f"{told} passes it{more}"
     return None
 
 

@@ -6,7 +6,7 @@ time. What is too much is dropped and counted, and the client is told how many. 
 
 from dataclasses import dataclass, field
 
-__all__ = ["DROPPED", "Pace"]
+__all__ = ["DROPPED", "NotificationPace"]
 
 DROPPED = "toolcell/dropped"
 """The method by which it is passed on that notifications were dropped; `count` says how many."""
@@ -15,7 +15,7 @@ _REPORT_EVERY_S = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Pace:
+class NotificationPace:
     """The pace of one connection.
 
     Attributes:

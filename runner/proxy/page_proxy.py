@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from runner.http.context import Site
 from runner.http.origins import protection
 from runner.http.requests_per_user import token_user
-from runner.playground.other_servers import Connect, Connected, Wanted, may_reach
+from runner.playground.other_servers import Connect, ConnectedServer, Wanted, may_reach
 from runner.playground.start_key import Passes, admit
 from runner.protocol.endpoint import set_up_endpoint
 from runner.protocol.internals.proxy import mend_messages_over_http
@@ -25,7 +25,7 @@ from runner.proxy.server import make_proxy
 from runner.proxy.targets import target_of
 from runner.proxy.upstreams import Shared, Upstreams
 from runner.proxy.ways import ways_to
-from runner.server.serve import Served
+from runner.server.serve import ServedApplication
 from runner.settings.model import Settings
 from runner.users.identity import User
 
@@ -36,7 +36,7 @@ _CONNECT_S = 30.0
 _READ_S = 300.0
 
 
-def connecting(site: Site, served: Served) -> Connect:
+def connecting(site: Site, served: ServedApplication) -> Connect:
     """Return what connects to servers for pages of a site. A `runner.server.serve.Connecting`.
 
     Args:
@@ -55,7 +55,7 @@ def connecting(site: Site, served: Served) -> Connect:
 
 @dataclass(frozen=True, slots=True)
 class _Connected:
-    """A `runner.playground.other_servers.Connected`."""
+    """A `runner.playground.other_servers.ConnectedServer`."""
 
     web: ASGIApp
     tier: str | None
@@ -74,7 +74,9 @@ class _Connected:
 
 
 @asynccontextmanager
-async def _connected(site: Site, shared: Shared, wanted: Wanted, user: User) -> AsyncIterator[Connected]:
+async def _connected(
+    site: Site, shared: Shared, wanted: Wanted, user: User
+) -> AsyncIterator[ConnectedServer]:
     settings = site.settings
     target = target_of(wanted.name, wanted.entry)
     [way] = ways_to(settings, [target])

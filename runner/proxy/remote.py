@@ -36,6 +36,7 @@ from runner.protocol.resource_tools import RemoteError
 
 __all__ = [
     "FAILURES",
+    "TOO_MANY_REQUESTS",
     "Announced",
     "ConnectionLost",
     "HomedTransport",
@@ -90,6 +91,10 @@ class HomedTransport(ClientTransport):
             NotImplementedError: The command runs in no home.
         """
         raise NotImplementedError
+
+
+TOO_MANY_REQUESTS = "it had too many requests of its own open"
+"""Why the connection of a server was ended that asks without end."""
 
 
 class ConnectionLost(RemoteError):

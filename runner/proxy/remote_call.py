@@ -17,7 +17,7 @@ from runner.output_guard.guard import GuardedCall
 from runner.protocol.resource_tools import Reader, blocks_of
 from runner.protocol.sender import has_sessions
 from runner.proxy.contract import Contract
-from runner.proxy.deadline_watch import Watched, watch
+from runner.proxy.deadline_watch import WatchedListener, watch
 from runner.proxy.foreign_words import told_beside, without_our_words
 from runner.proxy.question_rounds import answered
 from runner.proxy.remote import is_modern
@@ -143,7 +143,7 @@ class RemoteCall:
         """
         params = {**self.request.params, **changed, "name": self.tool}
 
-        async def act(watched: Watched) -> dict[str, Any]:
+        async def act(watched: WatchedListener) -> dict[str, Any]:
             send = partial(self.backend.request, "tools/call", watched=watched)
             return await answered(send, params, watched.ask if has_sessions(self.ctx) else None)
 

@@ -10,7 +10,7 @@ S4-98; architecture, "One call, in order", of which it has steps 1, 2 and 10.
 
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from runner.protocol.artifact_resources import SCHEME, read_artifact
 from runner.protocol.artifact_tools import described
 from runner.protocol.failed_requests import answer_failures
 from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
-from runner.protocol.internals.host import relay_innermost, use_input_schemas
+from runner.protocol.internals.host import relay_innermost, say_version, use_input_schemas
 from runner.protocol.resource_tools import Reader, RemoteError, resource_tools
 from runner.protocol.result_messages import DownloadUrl, ResultMessages
 from runner.protocol.sender import McpClient, Transport, asker, has_sessions, newcomer, request_facts
@@ -85,6 +85,7 @@ def make_proxy(
         version=upstreams.about.version,
         auth=auth_provider(upstreams.settings) if transport == "http" else None,
     )
+    say_version(app, upstreams.about.version)
     upstreams.levels = partial(connection_levels, app)
     relay = _Proxy(app, upstreams, transport, download_url)
     relay_innermost(app, relay, around=answer_failures(upstreams.own_paths))
@@ -93,6 +94,15 @@ def make_proxy(
     # The remote servers know their schemas; nothing is checked against them on the way.
     use_input_schemas(app, lambda _name: None)
     return app
+
+
+# What methods of the protocol begin with, in any version.
+_OF_MCP = (
+    "completion/", "elicitation/", "logging/", "notifications/", "prompts/", "resources/", "roots/",
+    "sampling/", "server/", "subscriptions/", "tasks/", "tools/",
+)  # fmt: skip
+
+_Act = Callable[[_Context, dict[str, Any], User], Awaitable[dict[str, Any]]]
 
 
 class _Proxy:
@@ -131,8 +141,26 @@ class _Proxy:
             await self._heard(ctx)
             return await call_next(ctx)
         act = self._acts.get(ctx.method)
-        if act is None or not is_ready(ctx):
+        if not is_ready(ctx):
             return await call_next(ctx)
+        if act is None:
+            try:
+                return await call_next(ctx)
+            except MCPError as error:
+                if error.error.code != mcp_types.METHOD_NOT_FOUND or not self._may_be_foreign(ctx.method):
+                    raise
+            act = self._foreign
+        return await self._acted(ctx, act)
+
+    def _may_be_foreign(self, method: str) -> bool:
+        """Say whether a server may have this method as its own.
+
+        Of several servers nothing says which one is meant. What the protocol itself calls so, and we do not
+        know, could be another way to a tool's result, past the output guard.
+        """
+        return not self._upstreams.names.prefixed and not method.startswith(_OF_MCP)
+
+    async def _acted(self, ctx: _Context, act: _Act) -> HandlerResult:
         try:
             result = await act(ctx, dict(ctx.params or {}), self.user_of(ctx))
         except MCPError as error:
@@ -327,6 +355,10 @@ class _Proxy:
                 )
             server, ref["name"] = found
         return await self._ask(ctx, user, server, {**params, "ref": ref})
+
+    async def _foreign(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
+        """Answer a method that we do not know as the server does, which may not know it either."""
+        return await self._ask(ctx, user, self._upstreams.names.servers[0], params)
 
     async def _ask(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:
         backend = self._upstreams.backend(ctx, user, server)

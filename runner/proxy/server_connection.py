@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import mcp_types
@@ -31,10 +32,11 @@ from runner.protocol.internals.proxy import tell_remote
 from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.messages import check_meta
 from runner.protocol.resource_tools import RemoteError, RemoteResources
-from runner.proxy.deadline_watch import Watched
-from runner.proxy.notification_pace import DROPPED, Pace
+from runner.proxy.deadline_watch import WatchedListener
+from runner.proxy.notification_pace import DROPPED, NotificationPace
 from runner.proxy.remote import (
     FAILURES,
+    TOO_MANY_REQUESTS,
     Announced,
     ConnectionLost,
     HomedTransport,
@@ -42,7 +44,7 @@ from runner.proxy.remote import (
     client_for,
     is_modern,
 )
-from runner.steps.listener import PROGRESS, ClientRefusal
+from runner.steps.listener import MESSAGE, PROGRESS, ClientRefusal
 from runner.system.backoff import BackOff
 from runner.toolset.catalog import ToolSpec
 
@@ -50,7 +52,6 @@ __all__ = ["Backend", "Front", "Unreachable"]
 
 log = logging.getLogger(__name__)
 
-CONNECT_S = 30.0
 _SHORT_S = 2.0
 _MODERN = ("auto",)
 _HANDSHAKE = ("legacy", "auto")
@@ -69,6 +70,11 @@ _QUESTIONS = frozenset(
         "tasks/result",
     }
 )
+
+# A person answers one after the other, and each that waits is kept here and at the client.
+_MOST_QUESTIONS = 32
+# So many refusals a server may need: at once, and a second.
+_REFUSALS = partial(NotificationPace, at_once=256, per_s=10.0)
 _NEWS = frozenset({"notifications/elicitation/complete", "notifications/tasks/status"})
 _LISTS = frozenset(
     {
@@ -106,6 +112,7 @@ class Backend:
         changed: Hears that a resource, or a list, has changed: the notification's method and its URI.
         ends_with_its_connection: Whether dropping the connection ends the server.
         answer_s: How long an answer may take where nobody watches over the request.
+        connect_s: How long it may take to connect; the server may have to start meanwhile.
         identity: Name of the parameter of tools that says who calls.
         learned: Hears of the tools that the server lists.
         met: Hears of each attempt to connect: why it failed, or nothing.
@@ -124,6 +131,7 @@ class Backend:
     changed: Callable[[str, str], Awaitable[None]]
     ends_with_its_connection: bool = False
     answer_s: float = 30.0
+    connect_s: float = 30.0
     identity: str = "username"
     learned: Callable[[Iterable[ToolSpec]], None] = lambda _specs: None
     met: Callable[[str], None] = lambda _why: None
@@ -134,13 +142,16 @@ class Backend:
     widgets: dict[str, WidgetRights] = field(default_factory=dict)
     subscribed: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, str] = field(default_factory=dict)
-    _asking: list[Watched] = field(default_factory=list)
+    _asking: list[WatchedListener] = field(default_factory=list)
+    _questions: int = 0
+    _refusals: NotificationPace = field(default_factory=_REFUSALS)
+    _ending: "asyncio.Task[None] | None" = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _client: "Client[Any] | None" = None
     _way: ClientTransport | None = None
     _knows_all: bool = False
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
-    _pace: Pace = field(default_factory=Pace)
+    _pace: NotificationPace = field(default_factory=NotificationPace)
 
     @property
     def busy(self) -> bool:
@@ -204,7 +215,7 @@ class Backend:
             return self._client
 
     async def request(
-        self, method: str, params: Mapping[str, Any], watched: Watched | None = None
+        self, method: str, params: Mapping[str, Any], watched: WatchedListener | None = None
     ) -> dict[str, Any]:
         """Send a request, connecting first where there is no connection.
 
@@ -221,7 +232,11 @@ class Backend:
             try:
                 return await self._told_of_all(session.request(method, params, self._reporting(watched)))
             except ConnectionLost as error:
+                had_too_many = self._ending is not None
                 await self.drop()
+                # A connection over lines that ended for this by itself has said so.
+                if method == "tools/call" and had_too_many and TOO_MANY_REQUESTS not in str(error):
+                    raise ConnectionLost(f"{error}: {TOO_MANY_REQUESTS}") from error
                 if method == "tools/call" and "session" not in str(error).lower():
                     raise
             return await (await self.remote()).request(method, params, self._reporting(watched))
@@ -232,7 +247,7 @@ class Backend:
         await self._tell_of_dropped(self._pace.tell(time.monotonic(), at_last=True))
         return result
 
-    def _reporting(self, watched: Watched | None) -> ProgressFnT | None:
+    def _reporting(self, watched: WatchedListener | None) -> ProgressFnT | None:
         if watched is None:
             return None
 
@@ -328,20 +343,26 @@ class Backend:
 
     async def _connect(self) -> "Client[Any]":
         problem = ""
+        self._refusals, self._ending = _REFUSALS(), None
         for mode in _MODERN if self.front is None else _HANDSHAKE:
-            way = self.transport()
+            way, begun = self.transport(), time.monotonic()
             client = client_for(
                 way,
                 mode=mode,
                 announced=self.announced,
                 asked=self._asked,
                 told=self._told,
-                connect_s=CONNECT_S,
+                connect_s=self.connect_s,
             )
             try:
                 await self._stack.enter_async_context(client)
             except FAILURES as error:
                 problem = str(error) or type(error).__name__
+                if time.monotonic() - begun >= self.connect_s:
+                    problem = (
+                        f"no answer within {self.connect_s:g} s, which --connect-timeout (connect_timeout_s) "
+                        f"would lengthen: {problem}"
+                    )
                 continue
             log.info("connected", extra={"server": self.name, "protocol": client.session.protocol_version})
             self._way = way
@@ -430,13 +451,27 @@ class Backend:
             return {}
         if method not in _QUESTIONS:
             raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Method not found", data=method)
+        if self._questions >= _MOST_QUESTIONS:
+            message = f"{_MOST_QUESTIONS} requests wait for the client's answer; ask again after one of them"
+            if not self._refusals.takes(time.monotonic()) and self._ending is None:
+                # To go on refusing would take everybody's time.
+                log.warning("connection ended: too many requests", extra={"server": self.name})
+                self._ending = asyncio.create_task(self.drop())
+            raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
+        self._questions += 1
+        try:
+            return await self._asked_of_client(method, dict(params or {}))
+        finally:
+            self._questions -= 1
+
+    async def _asked_of_client(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if self._asking:
             try:
-                return await self._asking[-1].ask(method, dict(params or {}))
+                return await self._asking[-1].ask(method, params)
             except ClientRefusal as refusal:
                 raise MCPError(code=refusal.code, message=str(refusal)) from refusal
         if self.front is not None:
-            return await self.front.ask(method, dict(params or {}))
+            return await self.front.ask(method, params)
         message = "no request of the client is under way during which it could be asked"
         raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
 
@@ -445,17 +480,17 @@ class Backend:
         said = dict(params or {})
         now = time.monotonic()
         if method == DROPPED:
-            await self._tell_of_dropped(int(said["count"]))
+            await self._tell_of_dropped(count if type(count := said.get("count")) is int else 0)
             return
         if method == PROGRESS or not self._pace.takes(now):
             # Progress has come to the request that it is of.
             return
         await self._tell_of_dropped(self._pace.tell(now))
-        if method == "notifications/message" and self._asking:
+        if method == MESSAGE and self._asking:
             await self._asking[-1].notify({"method": method, "params": said})
         elif method == "notifications/resources/updated" or method in _LISTS:
             await self._changed(method, str(said.get("uri", "")))
-        elif self.front is not None and (method in _NEWS or method == "notifications/message"):
+        elif self.front is not None and (method in _NEWS or method == MESSAGE):
             await self.front.tell(method, said)
 
     async def _tell_of_dropped(self, count: int) -> None:
@@ -466,9 +501,9 @@ class Backend:
         words = f"{count} notifications of {self.name} were dropped: there were more than could be passed on"
         said = {"level": "warning", "logger": "runner", "data": {"msg": words, "extra": None}}
         if self._asking:
-            await self._asking[-1].notify({"method": "notifications/message", "params": said})
+            await self._asking[-1].notify({"method": MESSAGE, "params": said})
         elif self.front is not None:
-            await self.front.tell("notifications/message", said)
+            await self.front.tell(MESSAGE, said)
         for method in sorted(_LISTS):
             await self._changed(method, "")
         for uri in list(self.subscribed):
@@ -484,7 +519,7 @@ class Backend:
 
 
 @contextmanager
-def _listed(asking: list[Watched], watched: Watched | None) -> Iterator[None]:
+def _listed(asking: list[WatchedListener], watched: WatchedListener | None) -> Iterator[None]:
     if watched is None:
         yield
         return

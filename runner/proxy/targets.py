@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from runner.errors import UsageError
 from runner.proxy.contract import Contract
+from runner.system.private_files import read_file
 
 __all__ = ["SCRIPTS", "Target", "read_targets", "target_of"]
 
@@ -97,12 +98,14 @@ def target_of(name: str, entry: Mapping[str, Any]) -> Target:
 
 def _from_file(path: Path) -> tuple[Target, ...]:
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        said = json.loads(read_file(path).decode())
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}") from None
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}, line {error.lineno}: this is no JSON: {error.msg}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     table = next((said[key] for key in _TABLES if key in said), None) if isinstance(said, dict) else None
     if not isinstance(table, dict) or not table:

@@ -29,6 +29,7 @@ from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
 from runner.http.link_downloads import routes
+from runner.http.loopback import Loopback
 from runner.observation.metrics import Gauges
 from runner.observation.observers import Observers
 from runner.output_guard.guard import OutputGuard
@@ -47,11 +48,11 @@ from runner.settings.model import Settings
 from runner.settings.named_limits import Counted
 from runner.settings.own_paths import OwnPaths
 from runner.steps.execution import file_delivery_of
+from runner.steps.listener import MESSAGE, log_message
 from runner.system.once import Once
 from runner.toolset.admission import Admission
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.drain import Drain
-from runner.toolset.loopback import Loopback
 from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
 from runner.toolset.throttle import Throttle
@@ -158,8 +159,9 @@ class _Front:
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Tell the client something; log messages only of the levels that it asked for."""
-        if method != "notifications/message" or params.get("level") in self.levels(self.connection):
-            await self.connection.notify(method, params)
+        told = log_message(params, self.levels(self.connection)) if method == MESSAGE else params
+        if told is not None:
+            await self.connection.notify(method, told)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -459,6 +461,7 @@ class Upstreams:
             changed=changed,
             ends_with_its_connection=way.tier is not None,
             answer_s=self.settings.idle_timeout_s,
+            connect_s=self.settings.connect_timeout_s,
             identity=self.settings.username_parameter,
             learned=partial(self._learned, way),
             met=partial(self._noted, server),

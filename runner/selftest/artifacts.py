@@ -16,7 +16,7 @@ from pathlib import Path
 
 from runner.artifacts.named_file import collect
 from runner.errors import CallError
-from sandbox.selftest.attempt import Act, Attempt, Kind, Need, Oracle, Place, Seen
+from sandbox.selftest.attempt import Act, ActEvidence, Attempt, AttemptKind, AttemptNeed, Oracle, Surroundings
 from sandbox.selftest.calls import call, libc, raised
 from sandbox.selftest.life import pulse, wait_until_ready
 from sandbox.selftest.world import LIMITS, World
@@ -28,7 +28,7 @@ _STUCK_S, _SWAP_S = 0.5, 1.0
 _MOST_BYTES = LIMITS.file_bytes
 
 
-def _handed_out(world: World, seen: Seen) -> bytes:
+def _handed_out(world: World, seen: ActEvidence) -> bytes:
     """Return what the host would pass on to the caller."""
     if not isinstance(seen.claim, str):
         return b""
@@ -52,15 +52,15 @@ def _trusting(path: Path) -> bytes:
         return b""
 
 
-def _leaked(world: World, seen: Seen) -> bool:
+def _leaked(world: World, seen: ActEvidence) -> bool:
     return world.canary.encode() in _handed_out(world, seen)
 
 
-def _too_long(world: World, seen: Seen) -> bool:
+def _too_long(world: World, seen: ActEvidence) -> bool:
     return len(_handed_out(world, seen)) > _MOST_BYTES
 
 
-def _stuck(world: World, seen: Seen) -> bool:
+def _stuck(world: World, seen: ActEvidence) -> bool:
     """Say whether the host waits for somebody who never writes."""
     host = threading.Thread(target=_handed_out, args=(world, seen), daemon=True)
     host.start()
@@ -72,7 +72,7 @@ def _stuck(world: World, seen: Seen) -> bool:
     return stuck
 
 
-def _leaked_later(world: World, seen: Seen) -> bool:
+def _leaked_later(world: World, seen: ActEvidence) -> bool:
     """Give whoever is left of the call the moment that it waits for, then take the artifact."""
     (world.home / "go").touch()
     deadline = time.monotonic() + _SWAP_S
@@ -81,73 +81,73 @@ def _leaked_later(world: World, seen: Seen) -> bool:
     return _leaked(world, seen)
 
 
-def _result(place: Place) -> str:
+def _result(place: Surroundings) -> str:
     return f"{place.home}/result.txt"
 
 
-def _linked(target: Callable[[Place], str]) -> Act:
+def _linked(target: Callable[[Surroundings], str]) -> Act:
     """Return an act that names a link to `target`."""
 
-    def act(place: Place) -> str:
+    def act(place: Surroundings) -> str:
         os.symlink(target(place), _result(place))
         return _result(place)
 
     return act
 
 
-def _linked_folder(place: Place) -> str:
+def _linked_folder(place: Surroundings) -> str:
     os.symlink(place.other, f"{place.home}/folder")
     return f"{place.home}/folder/file.txt"
 
 
-def _up_from_link(place: Place) -> str:
+def _up_from_link(place: Surroundings) -> str:
     """Name a path that is in the home by its text, and elsewhere for the kernel."""
     os.symlink(f"{place.other}/empty", f"{place.home}/folder")
     Path(f"{place.home}/file.txt").write_text("harmless")
     return f"{place.home}/folder/../file.txt"
 
 
-def _hard_link(place: Place) -> str:
+def _hard_link(place: Surroundings) -> str:
     call("linkat", _AT_CWD, f"{place.other}/file.txt".encode(), _AT_CWD, _result(place).encode(), 0)
     return _result(place)
 
 
-def _stolen(place: Place) -> str:
+def _stolen(place: Surroundings) -> str:
     raised("rename", libc.rename(f"{place.other}/file.txt".encode(), _result(place).encode()))
     return _result(place)
 
 
-def _node(place: Place) -> str:
+def _node(place: Surroundings) -> str:
     call("mknodat", _AT_CWD, _result(place).encode(), stat.S_IFCHR | 0o600, os.makedev(1, 5))
     return _result(place)
 
 
-def _pipe(place: Place) -> str:
+def _pipe(place: Surroundings) -> str:
     call("mknodat", _AT_CWD, _result(place).encode(), stat.S_IFIFO | 0o600, 0)
     return _result(place)
 
 
-def _sparse(place: Place) -> str:
+def _sparse(place: Surroundings) -> str:
     descriptor = os.open(_result(place), os.O_WRONLY | os.O_CREAT, 0o600)
     raised("ftruncate", libc.ftruncate(descriptor, 64 * _MOST_BYTES))
     return _result(place)
 
 
-def _mounted(place: Place) -> str:
+def _mounted(place: Surroundings) -> str:
     os.mkdir(f"{place.home}/folder")
     target = f"{place.home}/folder".encode()
     raised("mount", libc.mount(place.other.encode(), target, None, _MS_BIND, None))
     return f"{place.home}/folder/file.txt"
 
 
-def _other_home(place: Place) -> str:
+def _other_home(place: Surroundings) -> str:
     """Put another home in the place of the own one."""
     raised("rename", libc.rename(place.home.encode(), f"{place.home}-away".encode()))
     raised("symlink", libc.symlink(place.other.encode(), place.home.encode()))
     return f"{place.home}/file.txt"
 
 
-def _swapped(place: Place) -> str:
+def _swapped(place: Surroundings) -> str:
     """Leave somebody who puts a link in the place of the artifact once the call has ended."""
     Path(_result(place)).write_text("harmless")
     if os.fork() == 0:
@@ -164,9 +164,14 @@ def _swapped(place: Place) -> str:
     return _result(place)
 
 
-def _name(name: str, technique: str, act: Act, *needs: Need, escaped: Oracle = _leaked) -> Attempt:
+def _name(name: str, technique: str, act: Act, *needs: AttemptNeed, escaped: Oracle = _leaked) -> Attempt:
     return Attempt(
-        id=f"artifact-{name}", kind=Kind.ARTIFACT, technique=technique, act=act, escaped=escaped, needs=needs
+        id=f"artifact-{name}",
+        kind=AttemptKind.ARTIFACT,
+        technique=technique,
+        act=act,
+        escaped=escaped,
+        needs=needs,
     )
 
 
@@ -182,21 +187,24 @@ ARTIFACTS: tuple[Attempt, ...] = (
         "root-link", "a link through /proc/self/root", _linked(lambda p: f"/proc/self/root{p.other}/file.txt")
     ),
     _name(
-        "environ", "a link to /proc/PID/environ", _linked(lambda p: f"/proc/{p.victim}/environ"), Need.VICTIM
+        "environ",
+        "a link to /proc/PID/environ",
+        _linked(lambda p: f"/proc/{p.victim}/environ"),
+        AttemptNeed.VICTIM,
     ),
     _name(
         "cwd",
         "a link through /proc/PID/cwd",
         _linked(lambda p: f"/proc/{p.victim}/cwd/file.txt"),
-        Need.VICTIM,
+        AttemptNeed.VICTIM,
     ),
     _name(
         "nameless",
         "a link to a file without a name, /proc/PID/fd",
         _linked(lambda p: f"/proc/{p.victim}/fd/{p.descriptor}"),
-        Need.VICTIM,
+        AttemptNeed.VICTIM,
     ),
-    _name("shared", "a link to POSIX shared memory", _linked(lambda p: p.shared), Need.IPC),
+    _name("shared", "a link to POSIX shared memory", _linked(lambda p: p.shared), AttemptNeed.IPC),
     _name("device", "a link to a device without end", _linked(lambda _: "/dev/zero"), escaped=_too_long),
     _name("node", "a device of one's own", _node, escaped=_too_long),
     _name("pipe", "a FIFO, at which a reader waits for ever", _pipe, escaped=_stuck),

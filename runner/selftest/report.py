@@ -18,9 +18,9 @@ from runner.settings.model import Settings
 from runner.settings.sources import load
 from sandbox.inside.confine import LAYERS
 from sandbox.probe.machine import TRIAL_UID, Tier
-from sandbox.selftest.attempt import Attempt, Blind, Kind
-from sandbox.selftest.run import Report, run
-from sandbox.selftest.trial import Mode, Setup, Trial, Verdict
+from sandbox.selftest.attempt import Attempt, AttemptKind, Blind
+from sandbox.selftest.run import SelftestReport, run
+from sandbox.selftest.trial import Mode, Setup, Trial, TrialVerdict
 
 __all__ = ["AGAINST", "SelftestOptions", "selftest_from_shell", "settings_to_attack"]
 
@@ -36,7 +36,7 @@ _MEANING = {
     Mode.USER: "in a worker that has served a call of its user before, was stopped and continued, and stays",
     Mode.CALL: "in a worker of its own, which ends with the call",
 }
-_ORDER = (Verdict.GOT_OUT, Verdict.LEFT_OPEN, Verdict.NOT_PROVABLE, Verdict.HELD)
+_ORDER = (TrialVerdict.GOT_OUT, TrialVerdict.LEFT_OPEN, TrialVerdict.NOT_PROVABLE, TrialVerdict.HELD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ class SelftestOptions:
         Raises:
             UsageError: A kind or an id is not known, or no attempt is both.
         """
-        known = [kind.value for kind in Kind]
+        known = [kind.value for kind in AttemptKind]
         for name in self.kinds:
             if name not in known:
                 raise UsageError(f"no kind is called {name!r}; there are {', '.join(known)}")
@@ -177,11 +177,11 @@ class _Counter:
             sys.stderr.flush()
 
 
-def _text(report: Report, options: SelftestOptions) -> str:
+def _text(report: SelftestReport, options: SelftestOptions) -> str:
     lines = [f"isolation: {options.isolation}", ""]
     for mode in report.modes:
         lines += [f"worker_reuse = {mode.value}: {_MEANING[mode]}", ""]
-        for kind in Kind:
+        for kind in AttemptKind:
             trials = [trial for trial in report.in_mode(mode).trials if trial.attempt.kind is kind]
             if trials:
                 lines += [f"{kind.value}: {len(trials)} attempts", *_rows(trials), ""]
@@ -199,36 +199,36 @@ def _rows(trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def _why(trial: Trial) -> str:
-    if trial.verdict is Verdict.LEFT_OPEN and trial.attempt.residue is not None:
+    if trial.verdict is TrialVerdict.LEFT_OPEN and trial.attempt.residue is not None:
         return f"SECURITY.md: {trial.attempt.residue.value}"
     if isinstance(trial.seen.during, Blind):
         return trial.seen.during.reason
-    if trial.verdict is Verdict.NOT_PROVABLE:
+    if trial.verdict is TrialVerdict.NOT_PROVABLE:
         return f"unconfined: {trial.control.error or 'no effect'}"
     return trial.stopped_by
 
 
-def _explained(report: Report) -> Iterator[str]:
-    if report.of(Verdict.NOT_PROVABLE):
+def _explained(report: SelftestReport) -> Iterator[str]:
+    if report.of(TrialVerdict.NOT_PROVABLE):
         yield (
             "not provable here: it does not get out of an unconfined process either, "
             "or the host may not look; it is not counted"
         )
-    if report.of(Verdict.LEFT_OPEN):
+    if report.of(TrialVerdict.LEFT_OPEN):
         yield "left open: SECURITY.md says what it comes to, under the heading named; it is not counted"
 
 
-def _summary(report: Report) -> str:
+def _summary(report: SelftestReport) -> str:
     parts = []
     for mode in report.modes:
         part = report.in_mode(mode)
-        out = len(part.of(Verdict.GOT_OUT))
+        out = len(part.of(TrialVerdict.GOT_OUT))
         counted = f"{len(part.counted)} attempts, {len(part.kinds)} kinds"
         parts.append(f"worker_reuse = {mode.value}: {counted}: {out if out else 'nothing'} got out")
     return "\n".join([*parts, f"{report.elapsed_s:.0f} s"])
 
 
-def _json(report: Report, options: SelftestOptions) -> dict[str, Any]:
+def _json(report: SelftestReport, options: SelftestOptions) -> dict[str, Any]:
     return {
         "against": options.against,
         "isolation": options.isolation,
@@ -237,7 +237,7 @@ def _json(report: Report, options: SelftestOptions) -> dict[str, Any]:
         "held": report.held,
         "counted": len(report.counted),
         "kinds": [kind.value for kind in report.kinds],
-        "verdicts": {verdict.name.lower(): len(report.of(verdict)) for verdict in Verdict},
+        "verdicts": {verdict.name.lower(): len(report.of(verdict)) for verdict in TrialVerdict},
         "elapsed_s": round(report.elapsed_s, 1),
         "attempts": [
             {
@@ -255,10 +255,10 @@ def _json(report: Report, options: SelftestOptions) -> dict[str, Any]:
     }
 
 
-def _junit(report: Report, options: SelftestOptions) -> bytes:
+def _junit(report: SelftestReport, options: SelftestOptions) -> bytes:
     name = f"runner selftest, isolation {options.isolation}"
     suites = Xml.Element("testsuites", name=name, time=f"{report.elapsed_s:.1f}")
-    for kind in Kind:
+    for kind in AttemptKind:
         trials = [trial for trial in report.trials if trial.attempt.kind is kind]
         if trials:
             suites.append(_suite(kind, trials))
@@ -267,17 +267,17 @@ def _junit(report: Report, options: SelftestOptions) -> bytes:
     return text
 
 
-def _suite(kind: Kind, trials: Sequence[Trial]) -> "Xml.Element":
-    failed = sum(trial.verdict is Verdict.GOT_OUT for trial in trials)
-    skipped = sum(trial.verdict in (Verdict.NOT_PROVABLE, Verdict.LEFT_OPEN) for trial in trials)
+def _suite(kind: AttemptKind, trials: Sequence[Trial]) -> "Xml.Element":
+    failed = sum(trial.verdict is TrialVerdict.GOT_OUT for trial in trials)
+    skipped = sum(trial.verdict in (TrialVerdict.NOT_PROVABLE, TrialVerdict.LEFT_OPEN) for trial in trials)
     counts = {"tests": str(len(trials)), "failures": str(failed), "skipped": str(skipped)}
     suite = Xml.Element("testsuite", {"name": kind.value, **counts})
     for trial in trials:
         case = Xml.SubElement(
             suite, "testcase", classname=f"selftest.{kind.value}.{trial.mode.value}", name=trial.attempt.id
         )
-        if trial.verdict is Verdict.GOT_OUT:
+        if trial.verdict is TrialVerdict.GOT_OUT:
             Xml.SubElement(case, "failure", message=f"{trial.attempt.technique} got out")
-        elif trial.verdict is not Verdict.HELD:
+        elif trial.verdict is not TrialVerdict.HELD:
             Xml.SubElement(case, "skipped", message=f"{trial.verdict.value}: {_why(trial)}")
     return suite

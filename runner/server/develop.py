@@ -29,7 +29,7 @@ from sandbox.host.launch import Launched
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["RELOADED", "develop"]
+__all__ = ["RELOADED", "develop", "ended_at_once"]
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +64,16 @@ async def develop(
     def make(toolset: Toolset, download_url: DownloadUrl | None) -> FastMCP:
         return make_host(toolset, transport="http", download_url=download_url)
 
-    settings = with_connections(settings)
+    settings = ended_at_once(with_connections(settings))
     opened = _reloading(settings, targets, launched)
     return await serve_application(settings, "http", opened, make, reread, connecting)
+
+
+def ended_at_once(settings: Settings) -> Settings:
+    """Return the settings of a server whose only caller ends it: by default what runs ends with it."""
+    return (
+        settings if "drain_s" in settings.model_fields_set else settings.model_copy(update={"drain_s": 0.0})
+    )
 
 
 @asynccontextmanager

@@ -19,12 +19,12 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request as HttpRequest
 from starlette.routing import BaseRoute
 
-from runner.call import Elsewhere, Request, ask_route, execute, relay, told_denial
+from runner.call import Completed, Elsewhere, Request, ask_route, execute, relay, told_denial
+from runner.contract.unexpected_errors import unexpected
 from runner.contract.widget_dialects import NO_WIDGETS
 from runner.errors import CallError
 from runner.http.author_routes import AuthorRoutes, hidden
 from runner.http.context import Site
-from runner.http.last_resort import unexpected
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.protocol.artifact_resources import SCHEME, read_artifact
 from runner.protocol.artifact_tools import READING, described, reading_result
@@ -32,8 +32,13 @@ from runner.protocol.direct import DirectCall
 from runner.protocol.failed_requests import answer_failures, failed_result, told_error, told_result
 from runner.protocol.internals.answer import is_told, sealed_question
 from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
-from runner.protocol.internals.dispatch import Connected, Connections
-from runner.protocol.internals.host import let_tasks_pass, relay_innermost, use_input_schemas
+from runner.protocol.internals.dispatch import SessionConnection, SessionConnections
+from runner.protocol.internals.host import (
+    let_tasks_pass,
+    relay_innermost,
+    say_version,
+    use_input_schemas,
+)
 from runner.protocol.result_messages import DownloadUrl, ResultMessages, inline_limit_of
 from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, newcomer, sender
 from runner.protocol.subscriptions import announced, offer_subscriptions
@@ -150,6 +155,7 @@ def make_host(
         icons=[mcp_types.Icon.model_validate(icon) for icon in catalog.icons] or None,
         auth=auth_provider(toolset.settings, catalog.auth) if transport == "http" else None,
     )
+    say_version(app, catalog.version)
     unused = unused_auth(toolset.settings, catalog.auth) if transport == "http" else None
     if unused is not None:
         log.warning("auth of the file is not used", extra={"reason": unused})
@@ -193,7 +199,7 @@ class _Relay:
             settings=toolset.settings, guard=self._guard, own_paths=own_paths, download_url=download_url
         )
         self._resources = OwnResources(toolset, self._guard)
-        self._connections = Connections()
+        self._connections = SessionConnections()
         self.tasks = McpTasks(
             self._call_tool,
             polls=lambda tool: toolset.catalog.tasks.get(tool),
@@ -248,10 +254,8 @@ class _Relay:
             return _in_its_era(ctx, message)
         return await self._telling_of_reading(request, self._call_or_task(request))
 
-    async def _call_or_task(self, request: Request) -> dict[str, Any]:
-        if self.tasks.wants(request):
-            return await self.tasks.begin(request)
-        return await self._call_tool(request)
+    def _call_or_task(self, request: Request) -> Awaitable[dict[str, Any]]:
+        return self.tasks.begin(request) if self.tasks.wants(request) else self._call_tool(request)
 
     async def _relayed(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
         """Answer any request but a tool call: what the file offers first, then what is ours."""
@@ -326,11 +330,11 @@ class _Relay:
         return {**discovered, "capabilities": {**capabilities, "extensions": extensions}}
 
     def takes(self, tool: str) -> bool:
-        """Say whether calls of a tool may come directly. A `runner.protocol.direct.Answer`."""
+        """Say whether calls of a tool may come directly. A `runner.protocol.direct.Answerer`."""
         spec = self._toolset.catalog.tools.get(tool)
         return spec is not None and not spec.mirrors_arguments
 
-    def connected(self, session: str | None) -> Connected | None:
+    def connected(self, session: str | None) -> SessionConnection | None:
         """Return the connection of a session, or, for None, that over stdio."""
         return self._connections.of(session)
 
@@ -360,7 +364,12 @@ class _Relay:
 
     async def _call_tool(self, request: Request) -> dict[str, Any]:
         try:
-            return told_result(self._own_paths, await self._answered(request))
+            completed = await execute(self._toolset, request, self._elsewhere)
+            if completed.interim is not None:
+                return told_result(self._own_paths, dict(completed.interim))
+            return told_result(self._own_paths, await self._message(request, completed))
+        except WireError as error:
+            raise told_error(self._own_paths, _mcp_error(error)) from error
         except MCPError as error:
             raise told_error(self._own_paths, error) from error
         except Exception as error:
@@ -369,17 +378,14 @@ class _Relay:
             told = unexpected(error, call=request.id)
             return failed_result(told, protocol=request.facts.protocol)
 
-    async def _answered(self, request: Request) -> dict[str, Any]:
-        try:
-            completed = await execute(self._toolset, request, self._elsewhere)
-        except WireError as error:
-            raise _mcp_error(error) from error
-        if completed.interim is not None:
-            return dict(completed.interim)
+    async def _message(self, request: Request, completed: Completed) -> dict[str, Any]:
+        """Return what the client gets of a call that is complete."""
         files = self._toolset.files(request.user, trace=request.id)
         message = await self._messages.of(completed, request, files)
-        described = metadata_url(self._toolset.settings) if self._transport == "http" else None
-        message = challenged(message, completed.processed.failure, resource_metadata=described)
+        failure = completed.processed.failure
+        if failure is not None:
+            described = metadata_url(self._toolset.settings) if self._transport == "http" else None
+            message = challenged(message, failure, resource_metadata=described)
         message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: self._isolation(request)}
         if wants_report(request.params):
             message["_meta"][REPORT] = self._report(request)

@@ -29,8 +29,8 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.call import Request
+from runner.contract.unexpected_errors import unexpected
 from runner.errors import RunnerError
-from runner.http.last_resort import unexpected
 from runner.steps.listener import PROGRESS, ClientRefusal
 from runner.users.capability_tokens import Tokens
 from runner.users.identity import User

@@ -7,7 +7,8 @@ from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 
 from runner.http.context import Site
 from runner.settings.model import Settings
-from runner.users.identity import auth_provider, token_prints
+from runner.users.identity import auth_provider
+from runner.users.tokens_file import token_prints
 
 __all__ = ["prepare_tokens"]
 

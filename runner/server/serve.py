@@ -29,6 +29,7 @@ from runner.files.my_files import Library, MyFiles
 from runner.http.connections import protocol_of
 from runner.http.context import Site
 from runner.http.gateway import Gateway, Peers
+from runner.http.open_streams import OpenStreams
 from runner.http.session_ends import SessionEnds
 from runner.http.under_way import UnderWay
 from runner.observation.metrics import Gauges
@@ -41,7 +42,7 @@ from runner.playground.routes import playground_address
 from runner.playground.routes import routes as playground_routes
 from runner.playground.session_auth import PlaygroundAuth
 from runner.playground.start_key import Passes, admit
-from runner.protocol.direct import Answer
+from runner.protocol.direct import Answerer
 from runner.protocol.sender import Transport
 from runner.protocol.stdio import serve_stdio
 from runner.protocol.unanswered import Unanswered
@@ -63,13 +64,23 @@ from runner.users.gateway_tls import GatewayTls
 from runner.users.identity import User, check_startable
 from sandbox.probe.machine import Tier
 
-__all__ = ["KEY_S", "Connecting", "Served", "make_application", "serve", "serve_application", "site_of"]
+__all__ = [
+    "KEY_S",
+    "Connecting",
+    "ServedApplication",
+    "make_application",
+    "serve",
+    "serve_application",
+    "site_of",
+]
 
 log = logging.getLogger(__name__)
 
 _THREADS = 64
 # For answers and ends that are on their way, once no call runs any more.
 _GRACE_S = 5
+# For what an open stream says at its end.
+_FAREWELL_S = 0.5
 
 KEY_S = 30 * 24 * 3600.0
 """Age at which the key that signs links and cookies is replaced when a server starts, in seconds."""
@@ -85,7 +96,7 @@ class Fleet(Elsewhere, Protocol):
         """End what goes on in a session, wherever that is."""
 
 
-class Served(Protocol):
+class ServedApplication(Protocol):
     """What an application works with, as far as what stands beside it over HTTP needs it."""
 
     links: DownloadLinks
@@ -133,9 +144,9 @@ class Served(Protocol):
         """Return what there is now, for whoever watches the server."""
 
 
-S = TypeVar("S", bound=Served)
+S = TypeVar("S", bound=ServedApplication)
 
-Connecting = Callable[[Site, Served], Connect]
+Connecting = Callable[[Site, ServedApplication], Connect]
 """Returns what connects a server to others for pages of its Playground."""
 
 
@@ -250,7 +261,7 @@ def _hung_up(had_terminal: bool, reloads: Reloads, signals: StopSignals) -> None
 
 
 @asynccontextmanager
-async def _reloading(reloads: Reloads, served: Served) -> AsyncIterator[None]:
+async def _reloading(reloads: Reloads, served: ServedApplication) -> AsyncIterator[None]:
     reloads.prepare.append(served.prepare)
     with RunningServer.open(
         reloads.settings.state_dir, what=", ".join(map(str, served.named_files))
@@ -324,7 +335,7 @@ async def _serve_http(
         await _serve_web(web, served, settings, listener, tls, signals)
 
 
-def _direct(app: FastMCP) -> Answer | None:
+def _direct(app: FastMCP) -> Answerer | None:
     return app.direct if isinstance(app, Host) else None
 
 
@@ -340,7 +351,7 @@ def _tell_address(base: str, playground: Playground) -> None:
         playground.key.tell = tell
 
 
-def site_of(served: Served, settings: Settings) -> Site:
+def site_of(served: ServedApplication, settings: Settings) -> Site:
     """Return what the routes beside MCP work with."""
     return Site(
         settings=settings,
@@ -405,7 +416,7 @@ def _with_author_routes(web: Starlette, app: FastMCP, site: Site) -> Starlette:
 
 async def _serve_web(
     web: Starlette,
-    served: Served,
+    served: ServedApplication,
     settings: Settings,
     listener: socket.socket,
     tls: GatewayTls | None,
@@ -413,9 +424,10 @@ async def _serve_web(
 ) -> None:
     if tls is not None:
         tls.tell()
+    streams = OpenStreams(web)
     # As uvicorn would put it there itself, yet behind what notes who is connected.
     believing: Any = ProxyHeadersMiddleware(
-        cast("Any", web), trusted_hosts=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
+        cast("Any", streams), trusted_hosts=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
     )
     config = uvicorn.Config(
         Peers(believing),
@@ -434,6 +446,7 @@ async def _serve_web(
     # Until then it answers: new calls are told why they are refused, and /readyz that it is ending.
     await _drained(served.drain, settings.drain_s, signals.again)
     server.should_exit = True
-    # Streams of events would hold the shutdown up to the end of its grace.
+    # What is open by itself would hold the shutdown up to the end of its grace.
     served.events.close()
+    await streams.end(_FAREWELL_S)
     await serving

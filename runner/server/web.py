@@ -29,7 +29,7 @@ from runner.http.responses import Refusal, fails, left, refuses
 from runner.http.token_ends import EndsWithToken
 from runner.http.under_way import EndsWithSession, UnderWay
 from runner.http.wrong_keys import WrongKeys
-from runner.protocol.direct import Answer
+from runner.protocol.direct import Answerer
 from runner.protocol.endpoint import set_up_endpoint
 from runner.settings.isolation import in_force
 from runner.users.identity import keys_fault
@@ -43,7 +43,7 @@ def make_web(
     site: Site,
     more: Sequence[BaseRoute] = (),
     *,
-    direct: Answer | None = None,
+    direct: Answerer | None = None,
     front: Callable[[UnderWay], Sequence[Middleware]] = lambda _: (),
 ) -> Starlette:
     """Return the application that serves `mcp` and the files of `site`.

@@ -9,10 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from runner.settings.values import (
     CertificateNames,
-    Folder,
     KeyUrl,
     Names,
     Networks,
+    PrivatePath,
+    PublicPath,
     Seconds,
     UpstreamUrl,
     UpstreamUrls,
@@ -88,7 +89,7 @@ class Auth(BaseModel):
         None, min_length=1, description="As what this server is registered with its login provider."
     )
     client_secret: SecretStr | None = Field(None, description="The secret that belongs to `client_id`.")
-    client_secret_file: Folder | None = Field(
+    client_secret_file: PrivatePath | None = Field(
         None, description="File with that secret, not readable by others; instead of `client_secret`."
     )
     config_url: UpstreamUrl | None = Field(
@@ -114,15 +115,15 @@ class Auth(BaseModel):
     gateway_addresses: Networks = Field(
         (), description="Addresses and networks from which that header counts; from others it is refused."
     )
-    gateway_certificate: Folder | None = Field(
+    gateway_certificate: PublicPath | None = Field(
         None,
         description="PEM file with this server's certificate and its chain: with it the server listens with "
         "TLS only, and takes connections of clients with a certificate only.",
     )
-    gateway_key: Folder | None = Field(
+    gateway_key: PrivatePath | None = Field(
         None, description="PEM file with the key of that certificate, not readable by others."
     )
-    gateway_ca: Folder | None = Field(
+    gateway_ca: PublicPath | None = Field(
         None, description="PEM file with the authorities whose client certificates count."
     )
     gateway_names: CertificateNames = Field(
@@ -130,7 +131,7 @@ class Auth(BaseModel):
         description="DNS names and URIs, one of which the client certificate of a gateway carries as "
         "subjectAltName, to the letter; from others the header is refused.",
     )
-    tokens_file: Folder | None = Field(
+    tokens_file: PrivatePath | None = Field(
         None, description="JSON object from token to user name, not readable by others; for `static`."
     )
 

@@ -6,7 +6,8 @@ __all__ = ["missed_network"]
 
 # What programs say when a name cannot be looked up, or a socket cannot be had or connected.
 _SAYINGS = re.compile(
-    r"EAI_AGAIN|ENOTFOUND|ENETUNREACH|getaddrinfo|name resolution|Name or service not known|dns error"
+    # As words of their own: "ModuleNotFoundError" has one of them in it.
+    r"\b(?:EAI_AGAIN|ENOTFOUND|ENETUNREACH)\b|getaddrinfo|name resolution|Name or service not known|dns error"
     r"|Network is unreachable|Could not resolve|fetch failed|ConnectError|NewConnectionError"
     r"|error sending request|(?:connect|socket).{0,600}(?:EACCES|EPERM|Permission denied|not permitted)",
     re.IGNORECASE,

@@ -21,15 +21,17 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from runner.settings.auth import Auth
 from runner.settings.named_limits import LimitSettings
+from runner.settings.private_paths import private_paths_of
 from runner.settings.resource_limits import LIMITS, limits_of
 from runner.settings.rights import Lent, Network, Paths, Programs, Rights, Variables
 from runner.settings.secrets import SecretName, SecretSettings
 from runner.settings.values import (
     Count,
-    Folder,
     HostPort,
     Names,
     Pattern,
+    PrivatePath,
+    PublicPath,
     Seconds,
     StoreUrl,
     UidRange,
@@ -129,11 +131,11 @@ class Settings(BaseSettings):
         None, description="Key id for S3; by default the standard chain of AWS finds credentials."
     )
     s3_secret_key: SecretStr | None = Field(None, description="Secret key for S3.")
-    state_dir: Folder = Field(
+    state_dir: PrivatePath = Field(
         default_factory=default_state_dir,
         description="Folder of the runner's own state: keys, locks, records.",
     )
-    homes: Folder = Field(Path("/tmp"), description="Folder under which each user's home is made.")  # noqa: S108
+    homes: PublicPath = Field(Path("/tmp"), description="Folder under which each user's home is made.")  # noqa: S108
     idle_timeout_s: Seconds = Field(
         30.0, description="Longest silence of a call between two progress reports."
     )
@@ -246,6 +248,9 @@ class Settings(BaseSettings):
         description="Whether what a tool begins may go on between calls, where its author asks for that.",
     )
     load_timeout_s: Seconds = Field(30.0, description="Longest import of a tool file.")
+    connect_timeout_s: Seconds = Field(
+        30.0, description="How long `runner proxy` waits for a server to start, or to be reached."
+    )
     drain_s: float = Field(
         25.0,
         ge=0,
@@ -340,8 +345,9 @@ class Settings(BaseSettings):
     playground_model_key: SecretStr | None = Field(
         None, min_length=8, description="Key for that endpoint; it never leaves the host for a page."
     )
-    playground_model_key_file: Folder | None = Field(
-        None, description="A file with that key instead, mode 0600."
+    playground_model_key_file: PrivatePath | None = Field(
+        None,
+        description="A file with that key instead, mode 0600; read for each turn: a new key holds at once.",
     )
     playground_model_max_tokens: Count | None = Field(
         None,
@@ -380,7 +386,7 @@ class Settings(BaseSettings):
         "info", description="Least important record logged."
     )
     log_format: Literal["text", "json"] = Field("text", description="Form of a log record on standard error.")
-    audit_dir: Folder | None = Field(
+    audit_dir: PrivatePath | None = Field(
         None, description="Folder of the audit log, which has a line for each call; by default there is none."
     )
     audit_max_bytes: int = Field(
@@ -412,7 +418,7 @@ class Settings(BaseSettings):
         pattern=r"^[A-Za-z0-9_-]{1,64}$",
         description="Name of the fleet, with which all that it has in Redis begins.",
     )
-    fleet_key_file: Folder | None = Field(
+    fleet_key_file: PrivatePath | None = Field(
         None,
         description="File with the key of the fleet, which seals what its machines say; the same on all.",
     )
@@ -462,14 +468,31 @@ class Settings(BaseSettings):
         if self.allow_run and self.deny_run:
             raise ValueError("allow_run names programs and deny_run lets none be run; give one of them")
         named = [text for tool in (None, *self.tools) for text in self.rights(tool).network]
-        for port in self.closed_ports:
+        for port, what in self._closed().items():
             if opened := [text for text in named if text.endswith(f":{port}")]:
                 raise ValueError(
-                    f"allow_net opens {opened[0]}, and port {port} is that of the fleet's Redis, which no "
-                    "tool may reach; leave it out, or let Redis listen on another port"
+                    f"allow_net opens {opened[0]}, and port {port} is that of {what}, which no tool may "
+                    f"reach; leave it out, or give {what} another port"
                 )
         if (self.s3_access_key is None) != (self.s3_secret_key is None):
             raise ValueError("s3_access_key and s3_secret_key belong together; give both, or neither")
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_tools_from_the_metrics(self) -> Self:
+        if self.metrics_address is None:
+            return self
+        if self.isolation == "guard":
+            raise ValueError(
+                "isolation guard stops no tool from reaching metrics_address, which tells of all users; "
+                "take another tier, or leave metrics_address out"
+            )
+        opened = [text for tool in (None, *self.tools) for text in self.rights(tool).network]
+        if opened and not int(self.metrics_address.rpartition(":")[2]):
+            raise ValueError(
+                f"metrics_address has port 0, which is chosen too late to be closed to tools, and allow_net "
+                f"opens {opened[0]}; give metrics_address a port by its number"
+            )
         return self
 
     @model_validator(mode="after")
@@ -533,23 +556,36 @@ class Settings(BaseSettings):
     @property
     def private_paths(self) -> tuple[Path, ...]:
         """Return what no worker may ever read: state, store, tokens, secrets, audit log, configuration."""
-        of_auth = (self.auth.tokens_file, self.auth.client_secret_file, self.auth.gateway_key)
-        secrets = (secret.file for secret in self.secrets.values())
-        paths = (
-            self.state_dir, self.store_path, *of_auth, self._config, self.audit_dir, *secrets,
-            self.fleet_key_file, self.playground_model_key_file,
-        )  # fmt: skip
-        # Where the credentials of AWS are, if not where nobody may read anyway.
+        return tuple(path for _name, path in self.named_private_paths)
+
+    @property
+    def named_private_paths(self) -> tuple[tuple[str, Path], ...]:
+        """Return those paths, each behind the name of its setting, or behind `private` where it has none."""
+        paths = [("store", self.store_path), *private_paths_of(self)]
+        if self._config is not None:
+            paths.append(("config", self._config))
+        # If not where nobody may read anyway.
         named = (os.environ.get(name) for name in _AWS_FILES)
-        return tuple(path for path in (*paths, *(_expanded(n) for n in named if n)) if path is not None)
+        return (*paths, *(("private", _expanded(name)) for name in named if name))
 
     @property
     def closed_ports(self) -> tuple[int, ...]:
-        """Return the ports that no tool may reach anywhere: that of the fleet's Redis, if there is one."""
-        if self.engine == "local" or self.redis_url is None:
-            return ()
-        parts = urlsplit(self.redis_url.get_secret_value())
-        return () if parts.scheme == "unix" else (parts.port or REDIS_PORT,)
+        """Return the ports that no tool may reach anywhere: of the fleet's Redis, and of the metrics."""
+        return tuple(self._closed())
+
+    def _closed(self) -> dict[int, str]:
+        """Return those ports, and what listens there: it asks nobody who he is, and tells of all users."""
+        closed: dict[int, str] = {}
+        if self.engine != "local" and self.redis_url is not None:
+            parts = urlsplit(self.redis_url.get_secret_value())
+            if parts.scheme != "unix":
+                closed[parts.port or REDIS_PORT] = "the fleet's Redis"
+        if self.metrics_address is not None:
+            port = int(self.metrics_address.rpartition(":")[2])
+            # 0 is whichever is free at the start, and nobody's before; with it allow_net opens nothing.
+            if port:
+                closed[port] = "metrics_address"
+        return closed
 
     @property
     def most_idle_workers(self) -> int:

@@ -75,13 +75,7 @@ class OwnPaths:
             files: The files that are served, or that servers are started from.
         """
         named = [
-            (settings.state_dir, "{state_dir}", True),
-            (settings.store_path, "{store}", True),
-            (settings.auth.tokens_file, "{auth.tokens_file}", True),
-            (settings.auth.client_secret_file, "{auth.client_secret_file}", True),
-            (settings.auth.gateway_key, "{auth.gateway_key}", True),
-            (settings.config_file, "{config}", True),
-            *((path, "{private}", True) for path in settings.private_paths),
+            *((path, f"{{{name}}}", True) for name, path in settings.named_private_paths),
             *((path, f"{{tool_folder}}/{path.name}", False) for path in files),
             *((path.parent, "{tool_folder}", False) for path in files),
             *((Path(path), "{python}", False) for path in _python()),
@@ -93,7 +87,6 @@ class OwnPaths:
         words = [
             (str(there), word, whole)
             for path, word, whole in named
-            if path is not None
             for there in dict.fromkeys((path.absolute(), path.resolve()))
             if str(there) not in kept or word == "{homes}"
         ]

@@ -16,7 +16,7 @@ from sandbox.policy import MIB, Limits
 __all__ = [
     "DISK_FULL",
     "LIMITS",
-    "Facts",
+    "LimitFacts",
     "Memories",
     "disk_full",
     "limits_of",
@@ -45,7 +45,7 @@ class Memories(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class LimitFacts:
     """What there is to say of one limit.
 
     Attributes:
@@ -70,8 +70,8 @@ class Facts:
 _SMALLER = "Read the data in chunks"
 _FEWER_FILES = "Write less, or delete what is not needed any more"
 
-LIMITS: Mapping[str, Facts] = {
-    "memory_bytes": Facts(
+LIMITS: Mapping[str, LimitFacts] = {
+    "memory_bytes": LimitFacts(
         setting="memory_mb",
         code=Code.E_MEMORY,
         unit="bytes",
@@ -79,7 +79,7 @@ LIMITS: Mapping[str, Facts] = {
         cure=_SMALLER,
         factor=MIB,
     ),
-    "call_memory_bytes": Facts(
+    "call_memory_bytes": LimitFacts(
         setting="call_memory_mb",
         code=Code.E_MEMORY,
         unit="bytes",
@@ -87,7 +87,7 @@ LIMITS: Mapping[str, Facts] = {
         cure="Start fewer processes, or give each less",
         factor=MIB,
     ),
-    "total_memory_bytes": Facts(
+    "total_memory_bytes": LimitFacts(
         setting="user_memory_mb",
         code=Code.E_MEMORY,
         unit="bytes",
@@ -96,49 +96,49 @@ LIMITS: Mapping[str, Facts] = {
         factor=MIB,
         own=False,
     ),
-    "cpu_s": Facts(
+    "cpu_s": LimitFacts(
         setting="cpu_s",
         code=Code.E_RESOURCE_LIMIT,
         unit="seconds",
         says="The tool used more processor time than its limit of {limit}",
         cure="Compute less in one call",
     ),
-    "file_bytes": Facts(
+    "file_bytes": LimitFacts(
         setting="max_file_bytes",
         code=Code.E_FILE_TOO_LARGE,
         unit="bytes",
         says="Generated file exceeds processing limits",
         cure="Consider generating summary or using chunked processing",
     ),
-    "home_bytes": Facts(
+    "home_bytes": LimitFacts(
         setting="max_home_bytes",
         code=Code.E_QUOTA,
         unit="bytes",
         says="The user's folder held {used}; its limit is {limit}",
         cure=_FEWER_FILES,
     ),
-    "home_entries": Facts(
+    "home_entries": LimitFacts(
         setting="max_home_files",
         code=Code.E_QUOTA,
         unit="files and folders",
         says="The user's folder held more than its limit of {limit}",
         cure=_FEWER_FILES,
     ),
-    "open_files": Facts(
+    "open_files": LimitFacts(
         setting="open_files",
         code=Code.E_RESOURCE_LIMIT,
         unit="descriptors",
         says="The tool had more files open than its limit of {limit}",
         cure="Close files that are not needed any more",
     ),
-    "call_processes": Facts(
+    "call_processes": LimitFacts(
         setting="call_processes",
         code=Code.E_RESOURCE_LIMIT,
         unit="processes and threads",
         says="The call had {used} at once; its limit is {limit}",
         cure="Start fewer at a time",
     ),
-    "processes": Facts(
+    "processes": LimitFacts(
         setting="user_processes",
         code=Code.E_RESOURCE_LIMIT,
         unit="processes and threads",
@@ -146,14 +146,14 @@ LIMITS: Mapping[str, Facts] = {
         cure="Start fewer at a time",
         own=False,
     ),
-    "frame_bytes": Facts(
+    "frame_bytes": LimitFacts(
         setting="max_answer_bytes",
         code=Code.E_INVALID_RESULT,
         unit="bytes",
         says="The tool's result is {used} long; the limit is {limit}",
         cure="Write long results to a file and return its path",
     ),
-    "output_bytes": Facts(
+    "output_bytes": LimitFacts(
         setting="max_output_bytes",
         code=None,
         unit="bytes",
@@ -280,5 +280,5 @@ def _of_old(code: Code, reached: Reached) -> dict[str, Any]:
     return {}
 
 
-def _amount(number: int | None, facts: Facts) -> str:
+def _amount(number: int | None, facts: LimitFacts) -> str:
     return f"too many {facts.unit}" if number is None else f"{number} {facts.unit}"

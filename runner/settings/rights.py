@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator
 from pydantic_settings import NoDecode
 
 from runner.errors import UsageError
+from runner.settings.values import OPEN_TO_TOOLS, Names, split_at_commas
 from sandbox.network.destinations import Destinations
 from sandbox.network.egress import RESOLVER_OPTIONS
 from sandbox.policy import Policy
@@ -45,10 +46,6 @@ _ENV = "env"
 # Git refuses a repository that belongs to another user id than its own, which a lent one may. What such a
 # repository could make it run is confined like all else.
 _GIT = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
-
-
-def _split(value: object) -> object:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 def _destinations(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -82,11 +79,12 @@ def _absolute(paths: tuple[Path, ...]) -> tuple[Path, ...]:
         raise ValueError("there is no such home folder; write the whole path") from error
 
 
-_List = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-Network = Annotated[_List, AfterValidator(_destinations)]
-Variables = Annotated[_List, AfterValidator(_variables)]
-Programs = Annotated[_List, AfterValidator(_programs)]
-Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split), AfterValidator(_absolute)]
+Network = Annotated[Names, AfterValidator(_destinations)]
+Variables = Annotated[Names, AfterValidator(_variables)]
+Programs = Annotated[Names, AfterValidator(_programs)]
+Paths = Annotated[
+    tuple[Path, ...], NoDecode, BeforeValidator(split_at_commas), AfterValidator(_absolute), OPEN_TO_TOOLS
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,19 +8,19 @@ Source: `docs/decisions/0042-secrets-are-of-one-call.md`; `SECURITY.md`.
 """
 
 import json
-import os
 import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from runner.errors import UsageError
-from runner.settings.values import Folder, Names
+from runner.settings.values import Names, PrivatePath
+from runner.system.private_files import read_private
 
 __all__ = [
     "CallSecrets",
@@ -44,7 +44,8 @@ _LEAST_CHARS = 8
 # The kernel takes 128 KiB for a variable of a program that a tool starts.
 _MOST_BYTES = 64 * 1024
 _COMMAND_S = 20.0
-_OPEN_TO_OTHERS = 0o027
+# What stands for bytes that are no character.
+_CUT_CHAR = "\ufffd"
 
 
 def _variable(name: str) -> str:
@@ -63,7 +64,7 @@ class SecretSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    file: Folder | None = Field(
+    file: PrivatePath | None = Field(
         None, description="File that holds the value, not readable by others; one line break at its end goes."
     )
     command: tuple[str, ...] = Field(
@@ -101,8 +102,7 @@ def read_key_file(setting: str, path: Path) -> str:
     Raises:
         UsageError: It cannot be had, or cannot be used; the message says why and never holds the value.
     """
-    where = f"{setting} {path}"
-    return _value(where, _of_file(where, path))
+    return _value(f"{setting} {path}", read_private(setting, path, most_bytes=_MOST_BYTES))
 
 
 def _value(where: str, content: bytes) -> str:
@@ -130,23 +130,6 @@ def secret_fault(name: str, secret: SecretSettings) -> str | None:
     return None
 
 
-def _of_file(where: str, path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            content = file.read(_MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise UsageError(f"{where} does not exist; write the value there, with mode 0600") from None
-    except PermissionError as error:
-        cure = "let it belong to the user of the runner, with mode 0600"
-        raise UsageError(f"{where} may not be read by this user; {cure}") from error
-    except OSError as error:
-        raise UsageError(f"{where} cannot be read: {error.strerror}") from error
-    if mode & _OPEN_TO_OTHERS:
-        raise UsageError(f"{where} is open to other users; chmod 600 {path}")
-    return _bounded(where, content)
-
-
 def _of_command(where: str, command: tuple[str, ...]) -> bytes:
     try:
         # What it says beside the value is not shown: it may hold the value, or how to get it.
@@ -166,13 +149,9 @@ def _of_command(where: str, command: tuple[str, ...]) -> bytes:
         raise UsageError(
             f"{where} ended with status {ended.returncode}; run it by hand as this user to see why"
         )
-    return _bounded(where, ended.stdout)
-
-
-def _bounded(where: str, content: bytes) -> bytes:
-    if len(content) > _MOST_BYTES:
+    if len(ended.stdout) > _MOST_BYTES:
         raise UsageError(f"{where}: the value has more than {_MOST_BYTES} bytes, too many for a variable")
-    return content
+    return ended.stdout
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +192,20 @@ class CallSecrets:
                     text = text.replace(form, f"[secret {name}]")
         return text
 
+    def masked_end(self, text: str) -> str:
+        """Return the end of a text that was cut anywhere, masked; also half a value at its beginning."""
+        # The cut may have gone through a character, too.
+        whole = text.lstrip(_CUT_CHAR)
+        parts = [
+            (len(form) - start, name)
+            for name, value in self.values.items()
+            for form in _forms(value)
+            for start in range(len(form))
+            if form[start] == whole[:1] and whole.startswith(form[start:])
+        ]
+        length, name = max(parts, default=(0, ""))
+        return (f"[secret {name}]" if length else "") + self.masked_text(whole[length:])
+
     def _leaf(self, item: Any, waiting: list[list[Any] | dict[str, Any]]) -> Any:
         if isinstance(item, str):
             return self.masked_text(item)
@@ -226,9 +219,9 @@ _NONE = CallSecrets()
 
 
 def _forms(value: str) -> tuple[str, ...]:
-    """Return how a value stands in texts: as it is, within JSON, and within a URL."""
+    """Return how a value stands in texts: as it is, within JSON, and within a URL or a form."""
     as_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
-    return tuple(dict.fromkeys((value, *as_json, quote(value), quote(value, safe=""))))
+    return tuple(dict.fromkeys((value, *as_json, quote(value), quote(value, safe=""), quote_plus(value))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, SettingsError
 
@@ -19,7 +20,9 @@ from runner.errors import UsageError
 from runner.settings.model import Auth, Settings, ToolSettings
 from runner.settings.named_limits import LimitSettings
 from runner.settings.secrets import SecretSettings
+from runner.settings.values import split_at_commas
 from runner.system.logging_setup import redact
+from runner.system.private_files import read_file
 
 __all__ = ["CONFIG_FILE", "config_report", "config_text", "load", "origins", "variables"]
 
@@ -34,25 +37,11 @@ _FOREIGN = frozenset(
         "TRACKING_ID", "WORKSPACE",
     )
 )  # fmt: skip
-_FLAGS = {"idle_timeout_s": "--timeout", "total_timeout_s": "--total-timeout"}
-_PATHS = (
-    ("state_dir",),
-    ("homes",),
-    ("auth", "tokens_file"),
-    ("auth", "gateway_certificate"),
-    ("auth", "gateway_key"),
-    ("auth", "gateway_ca"),
-    ("playground_model_key_file",),
-)
-_LENT = ("allow_read", "allow_write")
-_SECRET = (
-    ("auth", "public_key"),
-    ("auth", "client_secret"),
-    ("s3_access_key",),
-    ("s3_secret_key",),
-    ("redis_url",),
-    ("playground_model_key",),
-)
+_FLAGS = {
+    "connect_timeout_s": "--connect-timeout",
+    "idle_timeout_s": "--timeout",
+    "total_timeout_s": "--total-timeout",
+}
 _REDACTED = "(redacted)"
 _SECRETS = "secrets"
 # What is written above the tables and belongs into one.
@@ -63,8 +52,14 @@ _GUARD_NAMES = frozenset(
     }
 )  # fmt: skip
 _OF_GUARD = "; it stands under [output_guard]"
+# What stands under each name that the operator gives in such a table.
+_BY_NAME: Mapping[str, type[BaseModel]] = {
+    "tools": ToolSettings,
+    "call_limits": LimitSettings,
+    _SECRETS: SecretSettings,
+}
 # Only the file has these.
-_TABLES = ("tools", "call_limits", _SECRETS, "output_guard")
+_TABLES = (*_BY_NAME, "output_guard")
 
 Leaf = tuple[str, ...]
 
@@ -216,12 +211,14 @@ def _unknown_variables() -> Iterator[str]:
 def _from_file(config: Path | None) -> dict[Leaf, _Given]:
     path = config or Path(CONFIG_FILE)
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_file(path).decode())
     except FileNotFoundError:
         if config is None:
             return {}
         raise UsageError(f"configuration file {path} does not exist; check --config") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"configuration file {path} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"configuration file {path} cannot be read: {error}") from error
     values = {leaf: _beside(path, leaf, value) for leaf, value in _flat(content)}
     for leaf, value in values.items():
@@ -239,10 +236,11 @@ def _has_zero(value: object) -> bool:
 
 def _beside(config: Path, leaf: Leaf, value: object) -> object:
     # A relative path in a file means the same wherever the command is started from.
-    if leaf[-1] in _LENT and isinstance(value, list):
-        return [_below(config, item) for item in value]
-    is_path = leaf in _PATHS or (leaf[0] == _SECRETS and leaf[-1] == "file")
-    return _below(config, value) if is_path else value
+    if not _is_of(leaf, Path):
+        return value
+    if _is_of(leaf, tuple):
+        value = split_at_commas(value)
+    return [_below(config, item) for item in value] if isinstance(value, list) else _below(config, value)
 
 
 def _below(config: Path, value: object) -> object:
@@ -285,7 +283,7 @@ def _sentence(detail: ErrorDetails, given: Mapping[Leaf, _Given]) -> str:
     if item is None:
         return f"{name}: {reason}" if name and name not in reason else reason
     # Whoever misspells the table of a secret may have written the secret itself.
-    shown = "the value given" if leaf in _SECRET or leaf[0] == _SECRETS else repr(_shown(item.value))
+    shown = "the value given" if _is_of(leaf, SecretStr) or leaf[0] == _SECRETS else repr(_shown(item.value))
     return f"{where}{shown} will not do for {name}: {reason[:1].lower()}{reason[1:]}"
 
 
@@ -294,16 +292,23 @@ def _origin_below(leaf: Leaf, given: Mapping[Leaf, _Given]) -> str:
     return next((f"{item.label}: " for key, item in given.items() if key[: len(leaf)] == leaf), "")
 
 
-def _siblings(leaf: Leaf) -> Iterable[str]:
-    if leaf[0] == "auth" and len(leaf) > 1:
-        return Auth.model_fields
-    if leaf[0] == "tools" and len(leaf) > 1:
-        return ToolSettings.model_fields
-    if leaf[0] == "call_limits" and len(leaf) > 1:
-        return LimitSettings.model_fields
-    if leaf[0] == _SECRETS and len(leaf) > 1:
-        return SecretSettings.model_fields
-    return Settings.model_fields
+def _siblings(leaf: Leaf) -> Mapping[str, FieldInfo]:
+    """Return the settings that stand in the table of one."""
+    if len(leaf) == 1:
+        return Settings.model_fields
+    table = Auth if leaf[0] == "auth" else _BY_NAME.get(leaf[0], Settings)
+    return table.model_fields
+
+
+def _is_of(leaf: Leaf, kind: type) -> bool:
+    """Say whether the value of a setting is of a type, or has parts that are."""
+    field = _siblings(leaf).get(leaf[-1])
+    return field is not None and _holds(field.annotation, kind)
+
+
+def _holds(annotation: object, kind: type) -> bool:
+    is_it = annotation is kind or get_origin(annotation) is kind
+    return is_it or any(_holds(part, kind) for part in get_args(annotation))
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -17,8 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import UsageError
+from runner.system.private_files import open_file, read_file
 
-__all__ = ["Entry", "check_targets", "entry_of", "module_line", "proxy_line", "split_target", "tool_files"]
+__all__ = [
+    "EntryPoint",
+    "check_targets",
+    "entry_of",
+    "module_line",
+    "proxy_line",
+    "split_target",
+    "tool_files",
+]
 
 _CONFIG = "fastmcp.json"
 _IN_PACKAGE = ("server.py", "__init__.py", "main.py", "app.py", "mcp.py", "__main__.py")
@@ -28,7 +37,7 @@ _INTERPRETERS = {".js": "node", ".mjs": "node", ".cjs": "node", ".ts": "npx tsx"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class EntryPoint:
     """What is loaded for one FILE argument.
 
     Attributes:
@@ -107,7 +116,7 @@ def check_targets(targets: list[str]) -> list[str]:
     return [_check(target) for target in targets]
 
 
-def entry_of(target: str) -> Entry:
+def entry_of(target: str) -> EntryPoint:
     """Return what a checked target stands for.
 
     Raises:
@@ -115,7 +124,7 @@ def entry_of(target: str) -> Entry:
     """
     file, name = split_target(target)
     path = _absolute(file)
-    return _configured(path, name) if path.suffix == ".json" else Entry(file=path, name=name)
+    return _configured(path, name) if path.suffix == ".json" else EntryPoint(file=path, name=name)
 
 
 def proxy_line(*command: str) -> str:
@@ -124,7 +133,7 @@ def proxy_line(*command: str) -> str:
 
 
 def module_line(python: str, folder: Path, module: str, *arguments: str) -> str:
-    """Return the same for a module that is run and lies in a folder, which it then has to be able to read."""
+    """Return the command line that serves a module of a folder behind the proxy, with that folder to read."""
     command = ("env", f"PYTHONPATH={folder}", python, "-m", module, *arguments)
     return shlex.join(["runner", "proxy", f"--allow-read={folder}", "--", *command])
 
@@ -208,11 +217,13 @@ def _module(dotted: str) -> Path | None:
     return None
 
 
-def _configured(path: Path, name: str | None) -> Entry:
+def _configured(path: Path, name: str | None) -> EntryPoint:
     """Return what a `fastmcp.json` names, by the rules of FastMCP's configuration, version 1."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        told = json.loads(read_file(path).decode())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise UsageError(f"{path} cannot be read as JSON: {error}") from error
     if isinstance(told, dict) and "mcpServers" in told:
         line = shlex.join(["runner", "proxy", str(path)])
@@ -230,7 +241,7 @@ def _configured(path: Path, name: str | None) -> Entry:
     if file.suffix != ".py" or not file.is_file():
         raise UsageError(f"{path} names {given}, and there is no such Python file beside it or here")
     variables, arguments = deployment.get("env"), deployment.get("args")
-    return Entry(
+    return EntryPoint(
         file=file,
         name=None if entrypoint is None else str(entrypoint),
         config=path,
@@ -248,7 +259,7 @@ def _beside_config(path: Path, given: str) -> Path:
 
 def _readable(path: Path, given: str) -> None:
     try:
-        path.open("rb").close()
+        os.close(open_file(path))
     except OSError as error:
         raise UsageError(f"{given} cannot be read: {error.strerror}") from error
 

@@ -14,14 +14,16 @@ from pydantic_settings import NoDecode
 from runner.errors import UsageError
 
 __all__ = [
+    "OPEN_TO_TOOLS",
     "CertificateNames",
     "Count",
-    "Folder",
     "HostPort",
     "KeyUrl",
     "Names",
     "Networks",
     "Pattern",
+    "PrivatePath",
+    "PublicPath",
     "Seconds",
     "StoreUrl",
     "UidRange",
@@ -30,7 +32,11 @@ __all__ = [
     "WebAddress",
     "default_state_dir",
     "default_store",
+    "split_at_commas",
 ]
+
+OPEN_TO_TOOLS = "open to tools"
+"""Marks the type of a setting whose paths tools may come to see; any other is private: `private_paths`."""
 
 _STORES_WITHOUT_PLACE = ("memory:", "none:")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -44,7 +50,8 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[!-~]{1,2000}")
 _LOOPBACK_URLS = ("http://localhost", "http://127.0.0.1", "http://[::1]")
 
 
-def _split(value: object) -> object:
+def split_at_commas(value: object) -> object:
+    """Return the parts of a text, as variables and options name several of something; all else as it is."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
@@ -164,11 +171,12 @@ def default_state_dir() -> Path:
     return _xdg("XDG_STATE_HOME", "~/.local/state")
 
 
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_commas)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 CertificateNames = Annotated[Names, AfterValidator(_certificate_names)]
 Networks = Annotated[Names, AfterValidator(_networks)]
-Folder = Annotated[Path, AfterValidator(_absolute)]
+PrivatePath = Annotated[Path, AfterValidator(_absolute)]
+PublicPath = Annotated[Path, AfterValidator(_absolute), OPEN_TO_TOOLS]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
@@ -176,5 +184,5 @@ UidRange = Annotated[str, AfterValidator(_uid_range)]
 KeyUrl = Annotated[str, AfterValidator(_https)]
 HostPort = Annotated[str, AfterValidator(_host_port)]
 UpstreamUrl = Annotated[str, AfterValidator(_upstream)]
-UpstreamUrls = Annotated[tuple[UpstreamUrl, ...], NoDecode, BeforeValidator(_split)]
+UpstreamUrls = Annotated[tuple[UpstreamUrl, ...], NoDecode, BeforeValidator(split_at_commas)]
 WebAddress = Annotated[str, AfterValidator(_web_address)]

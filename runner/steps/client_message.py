@@ -17,8 +17,9 @@ from runner.artifacts.route import NEVER_INLINE
 from runner.contract.display import decide
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.loose_json import list_of, mapping_of, without
+from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import flag_meta_data
-from runner.steps.model_view import CARRIED, FILES, briefed, compact_json, legible, model_view, own_structured
+from runner.steps.model_view import CARRIED, briefed, compact_json, legible, model_view, own_structured
 from runner.steps.replacements import Replacements
 
 __all__ = [
@@ -216,7 +217,7 @@ def _display_meta(value: Mapping[str, Any], allowed_origins: Collection[str]) ->
 
 
 def _client_value(draft: _Draft) -> dict[str, Any]:
-    value: dict[str, Any] = draft.paths.value(without(draft.processed.value, *FILES), contents=True)
+    value: dict[str, Any] = draft.paths.value(without(draft.processed.value, *FILE_LISTS), contents=True)
     entries = _entries(draft.processed, bytes_inline=draft.form.bytes_inline)
     value |= draft.paths.value(entries, contents=False)
     if draft.form.note is not None and draft.processed.files:
@@ -228,7 +229,7 @@ def _client_value(draft: _Draft) -> dict[str, Any]:
 def _entries(processed: Processed, *, bytes_inline: bool) -> dict[str, list[dict[str, Any]]]:
     """Return the lists of files of a value, each file with its bytes or as a reference."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for key, files in zip(FILES, (processed.files, processed.deferred), strict=True):
+    for key, files in zip(FILE_LISTS, (processed.files, processed.deferred), strict=True):
         entries = processed.value.get(key, ())
         if entries or files:
             pairs = zip(entries, files, strict=True)

@@ -14,20 +14,21 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol
 
 from runner.artifacts.accept import Keep, Processed, failed, process_artifacts
 from runner.artifacts.named_file import OpenHome
 from runner.contract.display import decide
 from runner.contract.error_messages import file_not_found
 from runner.contract.interface_events import announce
+from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import Normalised, normalise
+from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError, Code
 from runner.files.download_links import without_tokens
 from runner.files.my_files import Deferral, MyFiles
-from runner.homes.changes import Change
+from runner.homes.changes import ChangedFile
 from runner.homes.homes import HomeLease
-from runner.http.last_resort import unexpected
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord, FileFacts, operation
 from runner.observation.observers import Observers
 from runner.settings.model import Settings
@@ -36,7 +37,6 @@ from runner.steps.client_message import referenced
 from runner.steps.inputs import Link, prepare_inputs, read_arguments
 from runner.steps.light_events import without_bytes
 from runner.steps.listener import CallListener, Client
-from runner.steps.model_view import FILES
 from runner.steps.rewriting import FileDelivery, Inputs
 from runner.steps.timing import Steps
 from runner.store.protocol import Origin, Record
@@ -50,13 +50,13 @@ from sandbox.probe.machine import Tier
 
 __all__ = [
     "SHORT_BYTES",
+    "CallFiles",
     "Completed",
     "Execute",
     "Executed",
-    "Left",
-    "Place",
     "Request",
     "Service",
+    "UnreturnedFiles",
     "conclude",
     "file_delivery_of",
     "interim_of",
@@ -69,9 +69,6 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 SHORT_BYTES = 64 * 1024
 """An answer that is longer is worth a thread, so that it holds up no other call."""
@@ -110,6 +107,7 @@ class Request:
         steps: How long each step took.
         span: Its span for OpenTelemetry, where spans are made.
         counted: The limits by name that it counts for, once they have been looked up.
+        tool: Name of the tool that is called, as its client knows it.
     """
 
     user: User
@@ -125,11 +123,10 @@ class Request:
     steps: Steps = field(default_factory=Steps)
     span: Any = None
     counted: Sequence[Counted] = ()
+    tool: str = field(init=False)
 
-    @property
-    def tool(self) -> str:
-        """Return the name of the tool that is called, as its client knows it."""
-        return str(self.params.get("name"))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tool", str(self.params.get("name")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +178,7 @@ class Service(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CallFiles:
     """Where a call finds its files, and where it leaves them.
 
     Attributes:
@@ -200,7 +197,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class UnreturnedFiles:
     """What becomes of files that a call has changed and does not return.
 
     Attributes:
@@ -208,8 +205,8 @@ class Left:
         keep: Keeps them, or tells of them, in a result.
     """
 
-    of: Callable[[Normalised], Sequence[Change]]
-    keep: Callable[[Processed, Sequence[Change]], Awaitable[Processed]]
+    of: Callable[[Normalised], Sequence[ChangedFile]]
+    keep: Callable[[Processed, Sequence[ChangedFile]], Awaitable[Processed]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +228,7 @@ class Executed:
     at_rest: Callable[[], Awaitable[None]] = _nothing_runs
     facts: Mapping[str, Any] = field(default_factory=dict)
     interim: Mapping[str, Any] | None = None
-    left: Left | None = None
+    left: UnreturnedFiles | None = None
     release: Callable[[], None] = _nothing_held
 
 
@@ -243,7 +240,7 @@ async def perform(
     service: Service,
     request: Request,
     spec: ToolSpec,
-    place: Place,
+    place: CallFiles,
     listener: CallListener,
     execute: Execute,
 ) -> Completed:
@@ -286,7 +283,7 @@ async def settle(
     service: Service,
     request: Request,
     spec: ToolSpec,
-    place: Place,
+    place: CallFiles,
     listener: CallListener,
     executed: Executed,
 ) -> Completed:
@@ -306,10 +303,12 @@ async def settle(
     question = question_of(wire)
     if question is not None:
         return interim_of(question, spec)
-    read = asyncio.to_thread if executed.is_long else _at_once
-    normalised = await read(_normalise, service.settings, wire, spec)
+    if executed.is_long:
+        normalised = await asyncio.to_thread(_normalise, service.settings, wire, spec)
+    else:
+        normalised = _normalise(service.settings, wire, spec)
     left = executed.left.of(normalised) if executed.left is not None else ()
-    if left or any(normalised.value.get(key) for key in FILES):
+    if left or any(map(normalised.value.get, FILE_LISTS)):
         # Outputs are read now, and no process of the call may go on to change them.
         request.steps.done("normalise")
         await executed.at_rest()
@@ -388,9 +387,9 @@ async def conclude(
 
 def traced(service: Service, request: Request) -> Request:
     """Return a request that tells the tool's server of its span, where spans are made."""
-    span, params = service.observers.began(request.params, began=time.time())
-    if span is None:
+    if service.observers.spans is None:
         return request
+    span, params = service.observers.began(request.params, began=time.time())
     # The steps are the same for both: who reports of them has the request as it came.
     request.steps.trace = params["_meta"].get("traceparent")
     return replace(request, span=span, params=params)
@@ -432,10 +431,6 @@ def listener_of(service: Service, request: Request, tool: str | None, deadlines:
 def file_delivery_of(settings: Settings) -> FileDelivery:
     """Return how files named by `filename` and `filenames` are handed over, as the settings have it."""
     return "url" if settings.file_delivery == "url" else "path"
-
-
-async def _at_once(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    return act(*args, **kwargs)
 
 
 def _normalise(settings: Settings, wire: Mapping[str, Any], spec: ToolSpec) -> Normalised:

@@ -6,7 +6,7 @@ in progress messages are for it alone.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,7 +18,18 @@ from runner.toolset.session_state import SessionState, StateRefused
 from runner.worker.wire import PUBLISHED
 from sandbox.deadlines import Deadlines, Rung
 
-__all__ = ["CLIENT_REQUESTS", "PROGRESS", "CallListener", "Client", "ClientRefusal", "Nobody", "widened"]
+__all__ = [
+    "CLIENT_REQUESTS",
+    "LOG_LEVELS",
+    "MESSAGE",
+    "PROGRESS",
+    "CallListener",
+    "Client",
+    "ClientRefusal",
+    "Nobody",
+    "log_message",
+    "widened",
+]
 
 PROGRESS = "notifications/progress"
 MESSAGE = "notifications/message"
@@ -30,6 +41,8 @@ _LIST_CHANGED = (
 _UPDATED = "notifications/resources/updated"
 CLIENT_REQUESTS = ("elicitation/create", "roots/list", "sampling/createMessage")
 """What a tool may ask of the client of its call."""
+LOG_LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
+"""All levels that messages of the log have in MCP."""
 _STATE_REQUESTS = ("state/delete", "state/get", "state/put")
 _LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 _MAX_NUMBER = 1e300
@@ -87,6 +100,23 @@ def widened(params: Mapping[str, Any]) -> dict[str, Any]:
     meta.setdefault("progressToken", _OWN_TOKEN)
     meta[_LEVEL_KEY] = "debug"
     return {**params, "_meta": meta}
+
+
+def log_message(params: Mapping[str, Any], levels: Collection[str]) -> dict[str, Any] | None:
+    """Return a message of the log with nothing but what MCP has in it, or None for one that nobody asked for.
+
+    Who sends it may send anything: a client's library gives its user a traceback for a logger that is no
+    text, or for a message without `data`.
+
+    Args:
+        params: What was sent.
+        levels: The levels that the client wants to hear.
+    """
+    level, logger = params.get("level"), params.get("logger")
+    if not isinstance(level, str) or level not in levels:
+        return None
+    named = {"logger": logger} if isinstance(logger, str) else {}
+    return {"level": level, **named, "data": params.get("data")}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -160,7 +190,7 @@ class CallListener:
             return {"result": self._state_request(method, params)}
         except ClientRefusal as error:
             return {"error": {"code": error.code, "message": str(error)}}
-        except (StateRefused, KeyError, TypeError) as error:
+        except (StateRefused, KeyError, TypeError, RecursionError) as error:
             return {"error": {"code": -32602, "message": str(error)}}
 
     def waits_for_client(self, value: Mapping[str, object]) -> bool:
@@ -220,14 +250,16 @@ class CallListener:
         if isinstance(text, str):
             self.last_progress = text[:MESSAGE_MAX_CHARS]
             self.publish({"type": "tool_log", "level": str(level), "message": text[:MESSAGE_MAX_CHARS]})
-        if isinstance(level, str) and level in self.levels:
-            passed = {"level": level, "logger": params.get("logger"), "data": data}
-            await self.client.notify(MESSAGE, {k: v for k, v in passed.items() if v is not None})
+        passed = log_message(params, self.levels)
+        if passed is not None:
+            await self.client.notify(MESSAGE, passed)
 
     def _state_request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         if method not in _STATE_REQUESTS:
             raise TypeError(f"a tool cannot ask the host for {method!r}")
         key, collection = str(params["key"]), params.get("collection")
+        if not (collection is None or isinstance(collection, str)):
+            raise TypeError("a collection of session state is named by a text")
         match method:
             case "state/get":
                 value, ttl = self.state.get(self.user, collection, key)

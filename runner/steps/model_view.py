@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.contract.loose_json import list_of, mapping_of, without
+from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import parsed
 from runner.output_guard.schema_fit import satisfies
 from runner.steps.short_meta_data import brief, fitting
 
-__all__ = ["CARRIED", "FILES", "briefed", "compact_json", "legible", "model_view", "own_structured"]
-
-FILES = ("artifacts", "deferred_artifacts")
-"""The keys of a value that list files."""
+__all__ = ["CARRIED", "briefed", "compact_json", "legible", "model_view", "own_structured"]
 
 CARRIED = ("b64", "s3_ref", "path")
 """The keys by which an entry of a file carries its bytes, or says where they are."""
@@ -30,7 +28,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 def model_view(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of a contract value a model may read: no bytes, keys, tokens, oversized facts."""
     view = briefed(value)
-    for key in FILES:
+    for key in FILE_LISTS:
         if key in view:
             entries = list_of(view[key])
             view[key] = [without(entry, *CARRIED) for entry in entries if isinstance(entry, Mapping)]

@@ -14,10 +14,10 @@ from runner.artifacts.accept import Processed
 from runner.artifacts.generated import Generated, keep_generated, not_returned
 from runner.artifacts.put_while_running import RunningPuts
 from runner.contract.normalise import Normalised
-from runner.homes.changes import Change, Changes
+from runner.homes.changes import ChangedFile, Changes
 from runner.homes.homes import HomeLease
 from runner.settings.secrets import CallSecrets
-from runner.steps.execution import Left, Request
+from runner.steps.execution import Request, UnreturnedFiles
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
 from sandbox.host.lease import Lease
@@ -35,7 +35,7 @@ def left_of(
     lease: Lease,
     *,
     is_last: bool,
-) -> Left | None:
+) -> UnreturnedFiles | None:
     """Return what becomes of files that calls have changed in a home and do not return, if any are.
 
     Args:
@@ -54,7 +54,7 @@ def left_of(
     given = toolset.secrets.of(spec.name, request.user.name)
     found = [] if mode == "ignore" else _nameable(changes.found, given)
 
-    def of(normalised: Normalised) -> list[Change]:
+    def of(normalised: Normalised) -> list[ChangedFile]:
         if not is_last:
             during = [] if mode == "ignore" else _nameable(changes.found_since_begin, given)
             toolset.handed_over.add(home.segment, not_returned(during, normalised, home, put=puts.kept))
@@ -66,12 +66,12 @@ def left_of(
     if not (found or toolset.handed_over.seen(home.segment)):
         return None
     rules = _rules(toolset, request, spec, home, lease)
-    return Left(
+    return UnreturnedFiles(
         of=of, keep=lambda processed, left: keep_generated(processed, left, rules, beyond=changes.beyond)
     )
 
 
-def _nameable(found: Sequence[Change], given: CallSecrets) -> list[Change]:
+def _nameable(found: Sequence[ChangedFile], given: CallSecrets) -> list[ChangedFile]:
     """Return what may be told of: no file that has a secret for its name."""
     return [change for change in found if given.masked_text(change.file) == change.file]
 

@@ -43,6 +43,8 @@ _OF_PROCESSES = re.compile(r"/proc/(?:self|thread-self|[0-9]+)(?:/|$)")
 _NO_TEMPORARY = "[Errno 2] No usable temporary directory found in "
 # What a tool raised itself, and so has words of its author's.
 _SAID = ("tool error", "raised")
+# What the SDK makes of an exception that nobody has made anything of, beside its code 0 in sessions.
+_OF_THE_SDK = ("Internal server error", "Invalid request parameters")
 # Errors with words of a tool or of its author.
 _OF_TOOLS = (Code.E_TOOL, Code.E_INVALID_PATH, Code.E_NETWORK_DENIED)
 _WRAPPED = "Error calling tool "
@@ -165,12 +167,29 @@ def _answered(
         # What the author says is read first, whatever we know beside it.
         if raised.get("kind") in _SAID and isinstance(result, dict) and _is_authors(result, error):
             error.answer = result
-        raise _masked(error, raised, result)
+        if not _is_of_the_protocol(answer, raised, error):
+            raise _masked(error, raised, result)
     if isinstance(answer.get("error"), dict):
         raise WireError(_written(answer["error"]))
     if not isinstance(result, dict):
         raise invalid_result("result", "the worker's answer holds no result")
     return unfolded(result) if answer.get(FOLDED) is True else result
+
+
+def _is_of_the_protocol(answer: Mapping[str, Any], raised: Mapping[str, Any], error: CallError) -> bool:
+    """Say whether the author's server has made an error of JSON-RPC of what the tool raised.
+
+    FastMCP itself answers with a result that is an error; so this is what middleware of the author's wants
+    clients to get, such as `ErrorHandlingMiddleware`. Where we know better why it failed, that is told.
+    """
+    told = answer.get("error")
+    return (
+        isinstance(told, dict)
+        and told.get("code") != 0
+        and told.get("message") not in _OF_THE_SDK
+        and raised.get("kind") in _SAID
+        and error.code is Code.E_TOOL
+    )
 
 
 def _masked(error: CallError, raised: Mapping[str, Any], result: object) -> CallError:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from runner.store.protocol import Scope
 from runner.users.usernames import home_segment
 
-__all__ = ["Place", "place_of", "places_for"]
+__all__ = ["OwnerPlace", "place_of", "places_for"]
 
 
-class Place(NamedTuple):
+class OwnerPlace(NamedTuple):
     """Where an owner's artifacts are.
 
     Attributes:
@@ -28,7 +28,7 @@ class Place(NamedTuple):
     session: str
 
 
-def place_of(scope: Scope) -> Place:
+def place_of(scope: Scope) -> OwnerPlace:
     """Return where artifacts of exactly this owner are.
 
     Raises:
@@ -36,13 +36,13 @@ def place_of(scope: Scope) -> Place:
     """
     session = "" if scope.session_id is None else f":{scope.session_id}"
     if scope.user_id is not None and scope.tenant_id is None:
-        return Place(f"users/{home_segment(scope.user_id)}", session)
+        return OwnerPlace(f"users/{home_segment(scope.user_id)}", session)
     # Without a user a session is on its own: two of them may be two people's.
     owner = [scope.tenant_id, scope.user_id, scope.session_id if scope.user_id is None else None]
-    return Place(f"scopes/{hashlib.sha256(json.dumps(owner).encode()).hexdigest()}", session)
+    return OwnerPlace(f"scopes/{hashlib.sha256(json.dumps(owner).encode()).hexdigest()}", session)
 
 
-def places_for(caller: Scope) -> dict[Place, Scope]:
+def places_for(caller: Scope) -> dict[OwnerPlace, Scope]:
     """Return every place whose artifacts a caller may have, with its owner; the caller's own comes first.
 
     These are the owners that name nothing but what the caller names too: the rule of `Scope.admits`.

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from runner.errors import CallError
 from runner.settings.model import Settings
 from runner.store.opening import s3_address
-from runner.store.s3.faults import Fault, fault_in
+from runner.store.s3.faults import StoreFault, fault_in
 
 if TYPE_CHECKING:
     from runner.store.s3.sweep import Lost
 
-__all__ = ["LISTED_OBJECTS", "LISTED_S", "Fault", "fault_of", "lost_records"]
+__all__ = ["LISTED_OBJECTS", "LISTED_S", "StoreFault", "fault_of", "lost_records"]
 
 LISTED_OBJECTS = 50_000
 """After how many objects a look at a bucket ends: some fifty requests."""
@@ -19,7 +19,7 @@ LISTED_S = 10.0
 """After how many seconds it ends, whatever it has seen."""
 
 
-def fault_of(settings: Settings) -> Fault | None:
+def fault_of(settings: Settings) -> StoreFault | None:
     """Ask the server of `settings.store`, which is in S3; return what is wrong, or None."""
     try:
         address = s3_address(settings)
@@ -51,11 +51,11 @@ def lost_records(settings: Settings, *, in_all: bool) -> "Lost":
     address = s3_address(settings)
     # Only here: see above.
     from runner.store.s3.bucket import Bucket  # noqa: PLC0415
-    from runner.store.s3.sweep import Bounds, count_lost  # noqa: PLC0415
+    from runner.store.s3.sweep import ListingLimits, count_lost  # noqa: PLC0415
 
     bucket = Bucket(address)
     try:
-        bounds = None if in_all else Bounds(objects=LISTED_OBJECTS, seconds=LISTED_S)
+        bounds = None if in_all else ListingLimits(objects=LISTED_OBJECTS, seconds=LISTED_S)
         return count_lost(bucket, address.prefix, bounds=bounds)
     finally:
         bucket.close()

@@ -28,7 +28,7 @@ from runner.store.local.row import Bytes
 from runner.store.local.store import utc_now
 from runner.store.memory import MemoryStore
 from runner.store.protocol import ArtifactStore, Record
-from runner.store.retention import Rules
+from runner.store.retention import RetentionRules
 
 __all__ = ["ANSWER_S", "discover"]
 
@@ -44,7 +44,7 @@ _METHODS = ("put_artifact", "get_artifact", "delete_artifact")
 def discover(
     state_store: object,
     *,
-    rules: Rules | None = None,
+    rules: RetentionRules | None = None,
     clock: Callable[[], datetime] = utc_now,
     answer_s: float = ANSWER_S,
 ) -> ArtifactStore | None:

@@ -26,7 +26,7 @@ from runner.store.local.rows import Rows
 from runner.store.local.store import utc_now
 from runner.store.protocol import Content, Put, Reason, Record, Removal, Scope
 from runner.store.removals import log_removals
-from runner.store.retention import Rules
+from runner.store.retention import RetentionRules
 from runner.store.sources import opened
 from runner.system.threads import finished
 
@@ -73,12 +73,12 @@ class MemoryStore:
 
     def __init__(
         self,
-        rules: Rules | None = None,
+        rules: RetentionRules | None = None,
         *,
         clock: Callable[[], datetime] = utc_now,
         shelf: Shelf | None = None,
     ) -> None:
-        self._rules = rules or Rules()
+        self._rules = rules or RetentionRules()
         self._clock = clock
         self._shelf: Shelf = shelf or _Dictionary()
         self._lock = asyncio.Lock()

@@ -8,17 +8,17 @@ from runner.store.local.store import LocalStore
 from runner.store.memory import MemoryStore
 from runner.store.noop import NoStore
 from runner.store.protocol import ArtifactStore
-from runner.store.retention import Rules
+from runner.store.retention import RetentionRules
 from runner.store.spool.files import Spool
 from runner.store.spool.store import SpoolingStore
 
 if TYPE_CHECKING:
-    from runner.store.s3.bucket import Address
+    from runner.store.s3.bucket import BucketAddress
 
 __all__ = ["open_store", "s3_address"]
 
 
-def open_store(settings: Settings, rules: Rules) -> ArtifactStore:
+def open_store(settings: Settings, rules: RetentionRules) -> ArtifactStore:
     """Return the store of `settings.store`; nothing is asked of a server yet.
 
     A store in S3 comes as a `SpoolingStore`; a server runs its `run()` beside everything else.
@@ -39,15 +39,15 @@ def open_store(settings: Settings, rules: Rules) -> ArtifactStore:
             return LocalStore(settings.store_path, rules)
 
 
-def s3_address(settings: Settings) -> "Address":
+def s3_address(settings: Settings) -> "BucketAddress":
     """Return where a store in S3 is."""
     # Only here: boto3 takes a while to import.
-    from runner.store.s3.bucket import Address  # noqa: PLC0415
+    from runner.store.s3.bucket import BucketAddress  # noqa: PLC0415
 
     parts = urlsplit(settings.store)
     prefix = parts.path.strip("/")
     path_style = settings.s3_path_style
-    return Address(
+    return BucketAddress(
         bucket=parts.netloc,
         prefix=f"{prefix}/" if prefix else "",
         endpoint=settings.s3_endpoint,
@@ -58,7 +58,7 @@ def s3_address(settings: Settings) -> "Address":
     )
 
 
-def _s3_store(settings: Settings, rules: Rules) -> ArtifactStore:
+def _s3_store(settings: Settings, rules: RetentionRules) -> ArtifactStore:
     address = s3_address(settings)
     from runner.store.s3.store import S3Store  # noqa: PLC0415 - as above
 

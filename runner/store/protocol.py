@@ -160,8 +160,13 @@ class Put:
     reason: str | None = None
     expires_at: datetime | None = None
 
+    @property
+    def id_prefix(self) -> str:
+        """Return the beginning of its artifact's id."""
+        return self.namespace.replace(".", "_") + "_"
+
     def as_text(self) -> "Put":
-        """Return the same of text: `text/plain` unless a type is given."""
+        """Return how text is put: as this says, and as `text/plain` unless a type is given."""
         return replace(self, mime=self.mime or "text/plain")
 
 

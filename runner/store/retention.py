@@ -19,9 +19,9 @@ from runner.store.protocol import Put, Reason, Retention
 __all__ = [
     "Budgets",
     "Cleanup",
-    "Held",
+    "KeptObservation",
     "Quota",
-    "Rules",
+    "RetentionRules",
     "check_quota",
     "end_of_touched",
     "ends_at",
@@ -80,7 +80,7 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class RetentionRules:
     """The rules of both classes."""
 
     observations: Budgets = field(default_factory=Budgets)
@@ -88,7 +88,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class KeptObservation:
     """One observation that is kept.
 
     Attributes:
@@ -106,7 +106,7 @@ class Held:
     used: float
 
 
-def ends_at(about: Put, *, now: datetime, rules: Rules) -> datetime | None:
+def ends_at(about: Put, *, now: datetime, rules: RetentionRules) -> datetime | None:
     """Return the last moment at which something put now is found; None: it never ends by itself."""
     is_file = about.retention is Retention.FILES
     ttl_s = rules.files.max_age_s if is_file else rules.observations.ttl_s
@@ -117,7 +117,7 @@ def ends_at(about: Put, *, now: datetime, rules: Rules) -> datetime | None:
 
 
 def end_of_touched(
-    about: Put, expires_at: datetime | None, *, now: datetime, rules: Rules
+    about: Put, expires_at: datetime | None, *, now: datetime, rules: RetentionRules
 ) -> datetime | None:
     """Return the last moment of something that is touched now: an observation lives anew, a file does not.
 
@@ -136,8 +136,8 @@ def has_ended(expires_at: datetime | None, *, now: datetime) -> bool:
 
 
 def make_room(
-    size: int, trace: str | None, held: Sequence[Held], budgets: Budgets
-) -> tuple[tuple[Held, Reason], ...]:
+    size: int, trace: str | None, held: Sequence[KeptObservation], budgets: Budgets
+) -> tuple[tuple[KeptObservation, Reason], ...]:
     """Return what has to go before an observation of `size` bytes may come, in order.
 
     Args:
@@ -150,7 +150,7 @@ def make_room(
         CallError: `E_QUOTA`: it is larger than a budget, or there is no room and nothing may go.
     """
     _check_size(size, trace, budgets)
-    going: dict[str, tuple[Held, Reason]] = {}
+    going: dict[str, tuple[KeptObservation, Reason]] = {}
     if trace is not None:
         own = [item for item in held if item.trace == trace]
         limits = budgets.max_trace_bytes, budgets.max_artifacts_per_trace
@@ -200,11 +200,11 @@ def _check_size(size: int, trace: str | None, budgets: Budgets) -> None:
 
 
 def _surplus(
-    size: int, held: Sequence[Held], max_bytes: int, max_count: int, cleanup: Cleanup, what: str
-) -> list[Held]:
+    size: int, held: Sequence[KeptObservation], max_bytes: int, max_count: int, cleanup: Cleanup, what: str
+) -> list[KeptObservation]:
     """Return the first to go, until one more of `size` bytes is within both limits."""
     bytes_left, count_left = sum(item.size for item in held), len(held)
-    going: list[Held] = []
+    going: list[KeptObservation] = []
     queue = iter(sorted(held, key=lambda item: item.put if cleanup is Cleanup.FIFO else item.used))
     while bytes_left + size > max_bytes or count_left + 1 > max_count:
         oldest = None if cleanup is Cleanup.NONE else next(queue, None)

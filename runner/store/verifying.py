@@ -6,7 +6,7 @@ Nothing is changed, and nothing is noted as used. What comes or goes meanwhile i
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Damage", "Verdict", "Verifiable"]
+__all__ = ["Damage", "StoreVerdict", "Verifiable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Damage:
 
 
 @dataclass(slots=True, kw_only=True)
-class Verdict:
+class StoreVerdict:
     """What came of reading everything.
 
     Attributes:
@@ -50,7 +50,7 @@ class Verdict:
 class Verifiable(Protocol):
     """A store that can read all it keeps."""
 
-    async def verify(self) -> Verdict:
+    async def verify(self) -> StoreVerdict:
         """Read every content, whoever's it is, and hold it against its digest.
 
         Raises:

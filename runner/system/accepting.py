@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runner.system.handshakes import Handshakes
+from runner.system.now_and_then import NowAndThen
 from sandbox.host import descriptors
 
 __all__ = ["Acceptor"]
@@ -28,7 +29,6 @@ _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _AT_ONCE = 64
 _FIRST_REST_S = 0.05
 _LONGEST_REST_S = 1.0
-_LOG_EVERY_S = 10.0
 # What is kept for calls that are under way, whose files are read and written.
 _KEPT_FREE = 16
 _MOST_KEPT = 128
@@ -44,15 +44,12 @@ class _Warning:
     """A warning that is written now and then, with how often it was due since."""
 
     message: str
-    _times: int = field(init=False, default=0)
-    _told_at: float = field(init=False, default=float("-inf"))
+    _due: NowAndThen = field(init=False, default_factory=NowAndThen)
 
     def tell(self, **more: object) -> None:
-        self._times += 1
-        now = time.monotonic()
-        if now - self._told_at > _LOG_EVERY_S:
-            log.warning(self.message, extra={"times": self._times, **more})
-            self._told_at, self._times = now, 0
+        times = self._due.due(now=time.monotonic())
+        if times:
+            log.warning(self.message, extra={"times": times, **more})
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -32,7 +32,6 @@ class Handshakes:
     most: int
     most_of_one: int
     _of: dict[str, dict[socket.socket, None]] = field(init=False, default_factory=dict)
-    _count: int = field(init=False, default=0)
 
     @classmethod
     def usual(cls) -> Self:
@@ -43,24 +42,22 @@ class Handshakes:
     @property
     def count(self) -> int:
         """How many are under way."""
-        return self._count
+        return sum(map(len, self._of.values()))
 
     def begin(self, connection: socket.socket, address: str) -> None:
         """Take in one more, and end another for it where there are too many."""
         mine = self._of.get(address, {})
         if len(mine) >= self.most_of_one:
             self._end_oldest(address)
-        elif self._count >= self.most:
+        elif self.count >= self.most:
             self._end_oldest(max(self._of, key=lambda each: len(self._of[each])))
         self._of.setdefault(address, {})[connection] = None
-        self._count += 1
 
     def end(self, connection: socket.socket, address: str) -> None:
         """Take note that one has ended, well or not."""
         mine = self._of.get(address, {})
         if connection in mine:
             del mine[connection]
-            self._count -= 1
             if not mine:
                 del self._of[address]
 

@@ -3,9 +3,13 @@
 The event is a constant lower-case phrase, facts go in `extra`. Arguments, file contents and tokens
 are never logged; what slips into a URL or a header is redacted here as the last line of defence.
 
+What strangers and callers can bring about is bounded: how long a record is, and how often the web server
+says one thing.
+
 Source: Python's logging HOWTO, "Optimization".
 """
 
+import asyncio
 import json
 import logging
 import os
@@ -15,6 +19,8 @@ import time
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal, TextIO
+
+from runner.system.now_and_then import NowAndThen
 
 __all__ = ["CallScope", "redact", "set_up"]
 
@@ -36,6 +42,14 @@ _CHATTY = ("asyncio", "fastmcp", "httpcore2", "httpx2", "mcp", "sse_starlette", 
 _OWN = ("runner", "sandbox")
 # They log what remote servers say that is no message, each with a traceback of itself.
 _OF_REMOTES = ("mcp.client.sse", "mcp.client.streamable_http")
+# What it says of connections, requests and its own end.
+_WEB_SERVER = "uvicorn.error"
+# For programmers of servers that take WebSockets; ours take none.
+_ADVICE = "No supported WebSocket library detected"
+_CUT_OFF = "Cancel %s running task(s), timeout graceful shutdown exceeded"
+# A name or a path from a caller may have any length.
+_MOST_CHARS = 4096
+_MOST_TRACE_CHARS = 64 * 1024
 
 
 def set_up(
@@ -57,6 +71,7 @@ def set_up(
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     handler.addFilter(_add_call_id)
     handler.addFilter(_shorten)
+    handler.addFilter(_WebServer().tame)
     wanted = logging.getLevelNamesMapping()[level.upper()]
     # FastMCP puts handlers of its own on its logger when it is imported, before or after this.
     os.environ.setdefault("FASTMCP_LOG_ENABLED", "false")
@@ -113,11 +128,46 @@ def _shorten(record: logging.LogRecord) -> bool:
     return True
 
 
+class _WebServer:
+    """Has the web server say what strangers bring about now and then, and its end in one sentence."""
+
+    def __init__(self) -> None:
+        self._due: dict[str, NowAndThen] = {}
+        self._is_cutting_off = False
+
+    def tame(self, record: logging.LogRecord) -> bool:
+        """Change a record, or return False for one that is not to be written."""
+        if record.name != _WEB_SERVER:
+            return True
+        if record.msg == _CUT_OFF:
+            self._is_cutting_off = True
+            record.count = record.args[0] if isinstance(record.args, tuple) and record.args else None
+            record.msg, record.args = "the server ends, and requests that were not done are cut off", ()
+            record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+            return True
+        if record.exc_info:
+            # Of each request that it has cut off it says so again, with where that was.
+            return not (self._is_cutting_off and isinstance(record.exc_info[1], asyncio.CancelledError))
+        if str(record.msg).startswith(_ADVICE):
+            return False
+        if record.levelno == logging.WARNING:
+            # The message before its arguments: there are a handful of them.
+            times = self._due.setdefault(str(record.msg), NowAndThen()).due(now=time.monotonic())
+            record.times = times
+            return times > 0
+        return True
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}… ({len(text)} characters)"
+
+
 def _facts(record: logging.LogRecord) -> dict[str, object]:
     call_id = getattr(record, "call_id", None)
     facts: dict[str, object] = {"call_id": call_id} if call_id else {}
     for name, value in vars(record).items():
         if name not in _STANDARD:
+            value = _bounded(value) if isinstance(value, str) else value
             facts[name] = "[redacted]" if name.lower() in _NEVER else value
     return facts
 
@@ -130,26 +180,28 @@ class _JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": record.getMessage(),
+            "event": _bounded(record.getMessage()),
         }
         # A fact may not pose as one of the four above.
         fields = {**_facts(record), **fields}
         if record.exc_info:
-            fields["error"] = self.formatException(record.exc_info)
+            fields["error"] = self.formatException(record.exc_info)[-_MOST_TRACE_CHARS:]
         return redact(json.dumps(fields, default=str))
 
 
 class _TextFormatter(logging.Formatter):
-    """`time level logger: event name=value …`, always one line but for a traceback."""
+    """`time level logger: event name=value …`, one line, but for the lines of a traceback, set in."""
 
     def format(self, record: logging.LogRecord) -> str:
         now = time.gmtime(record.created)
         clock = f"{now.tm_hour:02}:{now.tm_min:02}:{now.tm_sec:02}.{int(record.msecs):03}"
         facts = "".join([f" {name}={_quoted(value)}" for name, value in _facts(record).items()])
-        event = _one_line(record.getMessage())
+        event = _one_line(_bounded(record.getMessage()))
         line = f"{clock} {record.levelname.lower():<7} {record.name}: {event}{facts}"
         if record.exc_info:
-            line = f"{line}\n{self.formatException(record.exc_info)}"
+            # The text of an exception may be a caller's: no line of it may look like a record.
+            trace = self.formatException(record.exc_info)[-_MOST_TRACE_CHARS:].split("\n")
+            line = "\n".join([line, *(f"  {_one_line(each)}" for each in trace)])
         return redact(line)
 
 

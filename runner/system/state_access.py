@@ -22,7 +22,7 @@ from pathlib import Path
 from runner.errors import StartError
 from runner.system.state_files import APART
 
-__all__ = ["Denied", "check_access", "denied_in"]
+__all__ = ["Denied", "account_name", "check_access", "denied_in"]
 
 _SHOWN = 3
 # What an area of a local store has, and what lies beside the areas.
@@ -173,7 +173,7 @@ def _cure(path: Path, found: os.stat_result) -> str:
     rights = "u+rwx" if stat.S_ISDIR(found.st_mode) else "u+rw"
     if found.st_uid == os.geteuid():
         return f"chmod {rights} {shlex.quote(str(path))}"
-    whose = f"it belongs to {_name(found.st_uid)}"
+    whose = f"it belongs to {account_name(found.st_uid)}"
     return f"{whose}: run as that user, or chown {_me()} {shlex.quote(str(path))} and chmod {rights} it"
 
 
@@ -182,10 +182,11 @@ def _joined(words: list[str]) -> str:
 
 
 def _me() -> str:
-    return _name(os.geteuid())
+    return account_name(os.geteuid())
 
 
-def _name(uid: int) -> str:
+def account_name(uid: int) -> str:
+    """Return the name of an account of this machine, or its number where it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

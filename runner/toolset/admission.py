@@ -14,7 +14,7 @@ from runner.contract.error_messages import busy
 from runner.errors import CallError
 from runner.settings.model import Settings
 from runner.settings.named_limits import Counted
-from runner.toolset.fair_queue import FairQueue, Full, Place
+from runner.toolset.fair_queue import FairQueue, Full, PlaceDemand
 
 __all__ = ["Admission"]
 
@@ -75,9 +75,10 @@ class Admission:
         Raises:
             CallError: `E_BUSY`; the queue is full, and the error says which.
         """
-        return _Held(self, user, [place for one in mine for place in _places(one)])
+        # Most servers have no limits by name.
+        return _Held(self, user, [place for one in mine for place in _places(one)] if mine else ())
 
-    async def enter(self, user: str, places: Sequence[Place] = ()) -> None:
+    async def enter(self, user: str, places: Sequence[PlaceDemand] = ()) -> None:
         """Take a place; `leave` gives it back."""
         if not self._queue.starts(user, places):
             await self._wait(user, places)
@@ -91,7 +92,7 @@ class Admission:
         """Return how many calls of `user` run now."""
         return self._queue.running(user)
 
-    async def _wait(self, user: str, places: Sequence[Place]) -> None:
+    async def _wait(self, user: str, places: Sequence[PlaceDemand]) -> None:
         mine = _Waiting(asyncio.get_running_loop().create_future())
         try:
             gone = self._queue.wait(user, mine, places)
@@ -107,7 +108,7 @@ class Admission:
                 self.leave(user, places)
             raise
 
-    def leave(self, user: str, places: Sequence[Place] = ()) -> None:
+    def leave(self, user: str, places: Sequence[PlaceDemand] = ()) -> None:
         """Give a place back, to whoever's turn it is."""
         self._begin(self._queue.leave(user, places))
 
@@ -118,11 +119,11 @@ class Admission:
                 call.turn.set_result(None)
 
 
-def _places(one: Counted) -> Iterator[Place]:
+def _places(one: Counted) -> Iterator[PlaceDemand]:
     if one.limit.max_calls is not None:
-        yield Place(("max_calls", one.name, one.whose), one.limit.max_calls)
+        yield PlaceDemand(("max_calls", one.name, one.whose), one.limit.max_calls)
     if one.limit.memory_mb is not None and one.memory_mb:
-        yield Place(("memory_mb", one.name, one.whose), one.limit.memory_mb, one.memory_mb)
+        yield PlaceDemand(("memory_mb", one.name, one.whose), one.limit.memory_mb, one.memory_mb)
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +149,7 @@ class _Held(AbstractAsyncContextManager[None]):
 
     _admission: Admission
     _user: str
-    _places: Sequence[Place]
+    _places: Sequence[PlaceDemand]
 
     async def __aenter__(self) -> None:
         await self._admission.enter(self._user, self._places)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["FairQueue", "Full", "Place"]
+__all__ = ["FairQueue", "Full", "PlaceDemand"]
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Full(Exception):
         self.value = value
 
 
-class Place(NamedTuple):
+class PlaceDemand(NamedTuple):
     """A kind of place that a call needs beside one in all and one of its user.
 
     Attributes:
@@ -60,7 +60,7 @@ class _User(Generic[T]):
 
     running: int = 0
     turn: float = 0.0
-    waiting: deque[tuple[T, Sequence[Place]]] = field(default_factory=deque)
+    waiting: deque[tuple[T, Sequence[PlaceDemand]]] = field(default_factory=deque)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -94,16 +94,16 @@ class FairQueue(Generic[T]):
         known = self._users.get(user)
         return 0 if known is None else known.running
 
-    def starts(self, user: str, places: Sequence[Place] = (), *, cost: float = 1.0) -> bool:
+    def starts(self, user: str, places: Sequence[PlaceDemand] = (), *, cost: float = 1.0) -> bool:
         """Say whether a call may start now, and count it if so."""
         mine = self._of(user)
-        if not (self._may_run(mine) and self._has_room(places)) or self._is_saved(places):
+        if not self._may_run(mine) or (places and (not self._has_room(places) or self._is_saved(places))):
             return False
         mine.turn = max(mine.turn, self._clock)
         self._start(mine, places, cost)
         return True
 
-    def wait(self, user: str, call: T, places: Sequence[Place] = ()) -> T | None:
+    def wait(self, user: str, call: T, places: Sequence[PlaceDemand] = ()) -> T | None:
         """Let a call wait; return one that has to go for it, if one has.
 
         Where the queue of all is full, whoever has most waiting gives up their latest for a user with fewer.
@@ -131,29 +131,29 @@ class FairQueue(Generic[T]):
         self._waiting -= 1
         return True
 
-    def leave(self, user: str, places: Sequence[Place] = ()) -> Iterator[T]:
-        """Take note that a running call has ended; yield those that start now, once they are counted."""
+    def leave(self, user: str, places: Sequence[PlaceDemand] = ()) -> Sequence[T]:
+        """Take note that a running call has ended; return those that start now, which are counted."""
         self._users[user].running -= 1
         self._running -= 1
         for place in places:
             self._places[place.kind] -= place.takes
             if not self._places[place.kind]:
                 del self._places[place.kind]
-        yield from self.next_ones()
+        return self.next_ones() if self._waiting else ()
 
-    def next_ones(self) -> Iterator[T]:
-        """Yield the calls that start now, once they are counted; also after bounds have been raised."""
+    def next_ones(self) -> Sequence[T]:
+        """Return the calls that start now, which are counted; also after bounds have been raised."""
+        started: list[T] = []
         while (first := self._next()) is not None:
             user, entry = first
             user.waiting.remove(entry)
             self._waiting -= 1
             self._start(user, entry[1], 1.0)
-            yield entry[0]
+            started.append(entry[0])
+        return started
 
-    def _next(self) -> tuple[_User[T], tuple[T, Sequence[Place]]] | None:
+    def _next(self) -> tuple[_User[T], tuple[T, Sequence[PlaceDemand]]] | None:
         """Return whose turn it is, and with which call; of two with the same turn, who came first."""
-        if not self._waiting:
-            return None
         saved: set[tuple[str, ...]] = set()
         for user in sorted(self._able(), key=lambda user: user.turn):
             for entry in user.waiting:
@@ -166,7 +166,7 @@ class FairQueue(Generic[T]):
     def _able(self) -> Iterator[_User[T]]:
         return (user for user in self._users.values() if user.waiting and self._may_run(user))
 
-    def _is_saved(self, places: Sequence[Place]) -> bool:
+    def _is_saved(self, places: Sequence[PlaceDemand]) -> bool:
         """Say whether somebody waits for more of a kind than there is left."""
         kinds = {place.kind for place in places if place.takes > 1}
         return bool(kinds) and any(
@@ -176,13 +176,13 @@ class FairQueue(Generic[T]):
             for place in wanted
         )
 
-    def _has_room(self, places: Sequence[Place]) -> bool:
+    def _has_room(self, places: Sequence[PlaceDemand]) -> bool:
         return all(self._places.get(place.kind, 0) + place.takes <= place.most for place in places)
 
     def _may_run(self, user: _User[T]) -> bool:
         return self._running < self.max_calls and user.running < self.max_calls_per_user
 
-    def _start(self, user: _User[T], places: Sequence[Place], cost: float) -> None:
+    def _start(self, user: _User[T], places: Sequence[PlaceDemand], cost: float) -> None:
         for place in places:
             self._places[place.kind] = self._places.get(place.kind, 0) + place.takes
         self._clock = max(self._clock, user.turn)

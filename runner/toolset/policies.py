@@ -22,21 +22,21 @@ from runner.system.tool_environment import (
     load_environment,
     planned_environment,
 )
-from runner.toolset.user_pool import Access
+from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 from sandbox.errors import IsolationUnavailable
 from sandbox.policy import Policy
 from sandbox.probe.machine import Tier
 from sandbox.readable import default_read
 
-__all__ = ["GUARD_ONLY", "Bounds", "aliases"]
+__all__ = ["GUARD_ONLY", "PolicyBuilder", "aliases"]
 
 GUARD_ONLY = ("landlock", "seccomp")
 """What the tier `guard` does without, for a laptop whose kernel lacks it. It protects nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class PolicyBuilder:
     """What holds for every user pool of a toolset.
 
     Attributes:
@@ -55,17 +55,17 @@ class Bounds:
     tier: Tier
     lasting: bool
 
-    def policy(self, user: User | None, access: Access, home: HomeLease | None, scratch: Path) -> Policy:
+    def policy(self, user: User | None, access: HomeAccess, home: HomeLease | None, scratch: Path) -> Policy:
         """Return what a zygote of this user may touch. Looks through the folder of the tool file."""
         read, list_only = self._readable()
-        if access is Access.READ and home is not None:
+        if access is HomeAccess.READ and home is not None:
             read = (*read, home.path)
         name = user.name if user is not None else "nobody"
         limits = self.settings.widest_limits()
         environment = load_environment(self.environment, user=name, scratch=scratch)
         return Policy(
-            home=home.path if home is not None and access is Access.WRITE else None,
-            aliases=aliases(home) if access is Access.WRITE else (),
+            home=home.path if home is not None and access is HomeAccess.WRITE else None,
+            aliases=aliases(home) if access is HomeAccess.WRITE else (),
             scratch=scratch,
             read=read,
             homes=(self.settings.homes,),
@@ -103,11 +103,11 @@ class Bounds:
             yield uid
 
     def config(
-        self, user: User | None, access: Access, home: HomeLease | None, scratch: Path
+        self, user: User | None, access: HomeAccess, home: HomeLease | None, scratch: Path
     ) -> dict[str, object]:
         """Return what its program is told."""
         name = user.name if user is not None else "nobody"
-        if home is not None and access is Access.WRITE:
+        if home is not None and access is HomeAccess.WRITE:
             environment = call_environment(user=name, home=home.path)
         else:
             environment = homeless_environment(user=name, empty=scratch / "empty")

@@ -17,16 +17,17 @@ from functools import partial
 from runner.contract.error_messages import out_of_descriptors
 from runner.files.download_links import DownloadLinks
 from runner.homes.homes import HomeLease
+from runner.http.loopback import Loopback
 from runner.settings.model import Settings
 from runner.settings.rights import with_rights
+from runner.system.now_and_then import NowAndThen
 from runner.system.threads import finished
-from runner.toolset.loopback import Loopback
-from runner.toolset.policies import Bounds
-from runner.toolset.user_pool import Access, PoolKey, UserPool, Workers
+from runner.toolset.policies import PolicyBuilder
+from runner.toolset.user_pool import HomeAccess, PoolKey, UserPool, Workers
 from runner.users.identity import User
 from sandbox.host import descriptors
 from sandbox.host.idle_workers import IdleWorkers
-from sandbox.host.pool import Pool, Source
+from sandbox.host.pool import Pool, ZygoteSource
 from sandbox.host.usage import has_memory_to_spare
 
 __all__ = ["PoolMaker"]
@@ -43,7 +44,6 @@ _KEPT_FREE = 8
 _WAIT_S = 30.0
 _LOOK_S = 0.02
 _RETRY_AFTER_S = 5
-_LOG_EVERY_S = 10.0
 _SHORT = {
     "descriptors": "descriptors run short: workers of idle users were ended; raise the limit of open files",
     "memory": "memory runs short: workers of idle users were ended; give this server more, or fewer users",
@@ -56,7 +56,7 @@ class PoolMaker:
 
     Attributes:
         settings: The effective settings.
-        bounds: What their processes may touch.
+        policies: Says what their processes may touch.
         forkserver: Where zygotes come from.
         links: Makes download links.
         user_pools: All user pools that there are.
@@ -65,16 +65,15 @@ class PoolMaker:
     """
 
     settings: Settings
-    bounds: Bounds
-    forkserver: Source
+    policies: PolicyBuilder
+    forkserver: ZygoteSource
     links: Callable[[], DownloadLinks]
     user_pools: Callable[[], Iterable[UserPool]]
     keep_s: float = 0
     wait_s: float = _WAIT_S
     # What is promised to pools that are being made.
     _promised: int = field(init=False, default=0)
-    _given_up: int = field(init=False, default=0)
-    _logged_at: float = field(init=False, default=float("-inf"))
+    _given_up: NowAndThen = field(init=False, default_factory=NowAndThen)
 
     async def make(self, user: User | None, key: PoolKey, loopback: Loopback | None) -> UserPool:
         """Return a new user pool with its workers.
@@ -92,9 +91,9 @@ class PoolMaker:
         home = None
         try:
             with await self._room():
-                owner = await finished(stack.enter_context, self.bounds.uid(key.segment))
+                owner = await finished(stack.enter_context, self.policies.uid(key.segment))
                 if user is not None:
-                    lease = self.bounds.homes.lease(user.name, keep_s=self.keep_s)
+                    lease = self.policies.homes.lease(user.name, keep_s=self.keep_s)
                     home = await finished(stack.enter_context, lease)
                 begin = partial(self._begin, user, key, home, owner, loopback)
                 workers = await begin()
@@ -122,13 +121,9 @@ class PoolMaker:
             return False
         # What goes on between calls is used, if by nobody at this moment.
         min(idle, key=lambda user_pool: (user_pool.pool.has_jobs, user_pool.used_at)).rest()
-        self._given_up += 1
-        if time.monotonic() - self._logged_at > _LOG_EVERY_S:
-            log.warning(
-                _SHORT[for_what],
-                extra={"users": self._given_up, "limit": descriptors.limit()},
-            )
-            self._logged_at, self._given_up = time.monotonic(), 0
+        users = self._given_up.due(now=time.monotonic())
+        if users:
+            log.warning(_SHORT[for_what], extra={"users": users, "limit": descriptors.limit()})
         return True
 
     async def _begin_anew(self, begin: Callable[[], Awaitable[Workers]]) -> Workers:
@@ -147,17 +142,17 @@ class PoolMaker:
         stack = contextlib.ExitStack()
         access = key.access
         try:
-            scratch = await finished(stack.enter_context, self.bounds.scratch(owner))
+            scratch = await finished(stack.enter_context, self.policies.scratch(owner))
             # In a thread: what may be read is found by looking through the tool file's folder.
-            policy = await asyncio.to_thread(self.bounds.policy, user, access, home, scratch)
+            policy = await asyncio.to_thread(self.policies.policy, user, access, home, scratch)
             policy = replace(with_rights(policy, key.rights or self.settings.rights(), os.environ), uid=owner)
             if loopback is not None:
                 policy = replace(policy, reach=(loopback.address,))
             pool = await Pool.start(
                 self.forkserver,
                 policy,
-                self.bounds.config(user, access, home, scratch),
-                home_fd=home.fd if home is not None and access is Access.WRITE else None,
+                self.policies.config(user, access, home, scratch),
+                home_fd=home.fd if home is not None and access is HomeAccess.WRITE else None,
                 load_timeout_s=self.settings.load_timeout_s,
                 idle_workers=IdleWorkers(
                     least=self.settings.idle_workers, most=self.settings.most_idle_workers

@@ -1,6 +1,7 @@
 """Session state of the tools: what `ctx.set_state` keeps between calls, held by the host in memory.
 
 Entries belong to one user. A worker can name any key, so the user is ours to add, never the worker's.
+Whatever it puts, no step takes longer for what there is already, and nothing is held beyond the bounds below.
 """
 
 import json
@@ -9,19 +10,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from runner.worker.wire import full_key
+from runner.worker.wire import VISIBILITY_SUFFIX, full_key
 
-__all__ = ["Kept", "SessionState", "StateRefused"]
+__all__ = ["SessionState", "StateItem", "StateRefused"]
 
 _MAX_VALUE_BYTES = 1024 * 1024
 _MAX_USER_BYTES = 16 * 1024 * 1024
+# What Python needs for an entry beside its text and its key.
+_ENTRY_BYTES = 256
+# These go to the worker with each request of the user.
+_MAX_RULES_BYTES = 256 * 1024
+_MAX_TTL_S = 1e12
+_SHOWN_CHARS = 100
 
 
 class StateRefused(ValueError):
     """A value is larger than session state may be; files belong in the home."""
 
 
-class Kept(NamedTuple):
+class StateItem(NamedTuple):
     """One value, as it is handed to another machine.
 
     Attributes:
@@ -40,81 +47,160 @@ class _Entry:
 
 
 @dataclass(slots=True)
+class _OfUser:
+    """The state of one user.
+
+    Attributes:
+        entries: The values by `full_key`.
+        size: What they take, in bytes.
+        rules: What those take that go with each request, by their keys.
+        changed: Keys of values that were put or deleted since somebody asked; whether there was one then.
+    """
+
+    entries: dict[str, _Entry] = field(default_factory=dict)
+    size: int = 0
+    rules: dict[str, int] = field(default_factory=dict)
+    changed: dict[str, bool] = field(default_factory=dict)
+
+    def place(self, name: str, entry: _Entry) -> None:
+        """Have a value, in place of the one before it."""
+        self.remove(name)
+        self.entries[name] = entry
+        self.size += _size(name, entry.text)
+        if _goes_along(name):
+            self.rules[name] = _size(name, entry.text)
+
+    def remove(self, name: str) -> bool:
+        """Have a value no more; say whether there was one."""
+        entry = self.entries.pop(name, None)
+        if entry is None:
+            return False
+        self.size -= _size(name, entry.text)
+        self.rules.pop(name, None)
+        return True
+
+
+@dataclass(slots=True)
 class SessionState:
     """All session state of one server."""
 
-    _users: dict[str, dict[str, _Entry]] = field(default_factory=dict)
-    _changed: dict[str, set[str]] = field(default_factory=dict)
+    _users: dict[str, _OfUser] = field(default_factory=dict)
 
     def get(self, user: str, collection: str | None, key: str) -> tuple[Any, float | None]:
         """Return the value and its remaining seconds; None where there is none."""
-        entries = self._users.get(user, {})
-        entry = entries.get(full_key(collection, key))
-        if entry is None:
+        return self._get(user, full_key(collection, key))
+
+    def _get(self, user: str, name: str) -> tuple[Any, float | None]:
+        mine = self._users.get(user)
+        entry = None if mine is None else mine.entries.get(name)
+        if mine is None or entry is None:
             return None, None
         if entry.expires_at is not None and entry.expires_at <= time.monotonic():
-            del entries[full_key(collection, key)]
+            mine.remove(name)
             return None, None
         left = None if entry.expires_at is None else entry.expires_at - time.monotonic()
         return json.loads(entry.text), left
 
     def put(
-        self, user: str, collection: str | None, key: str, value: Mapping[str, Any], ttl_s: float | None
+        self, user: str, collection: str | None, key: str, value: Mapping[str, Any], ttl_s: object
     ) -> None:
         """Keep a value.
 
+        Args:
+            user: Whose it is.
+            collection: Where the key counts.
+            key: Its key.
+            value: The value.
+            ttl_s: For how many seconds it is kept, a finite number; None: as long as the session.
+
         Raises:
-            StateRefused: It is above 1 MiB, or the user's state above 16 MiB.
+            StateRefused: It is above 1 MiB, the user's state above 16 MiB, what says which components are
+                visible above 256 KiB, or the time is no number.
         """
-        text = json.dumps(value)
-        entries = self._users.setdefault(user, {})
+        expires_at = _expiry(key, ttl_s)
+        text = _text(key, value)
         name = full_key(collection, key)
-        used = sum(len(e.text) + len(n) for n, e in entries.items() if n != name)
-        if len(text) > _MAX_VALUE_BYTES or used + len(text) + len(name) > _MAX_USER_BYTES:
+        mine = self._users.setdefault(user, _OfUser())
+        before = mine.entries.get(name)
+        used = mine.size - (0 if before is None else _size(name, before.text))
+        if len(text) > _MAX_VALUE_BYTES or used + _size(name, text) > _MAX_USER_BYTES:
             raise StateRefused(
-                f"session state {key!r} of {len(text)} bytes is above its limit "
-                f"({_MAX_VALUE_BYTES} bytes a value, {_MAX_USER_BYTES} a user); write it to a file instead"
+                f"session state {_shown(key)} of {len(text)} bytes is above its limit ({_MAX_VALUE_BYTES} "
+                f"bytes a value, {_MAX_USER_BYTES} a user with {_ENTRY_BYTES} for each key); write it to a "
+                "file instead"
             )
-        entries[name] = _Entry(text, None if ttl_s is None else time.monotonic() + ttl_s)
-        self._changed.setdefault(user, set()).add(name)
+        others = sum(mine.rules.values()) - mine.rules.get(name, 0)
+        if _goes_along(name) and others + _size(name, text) > _MAX_RULES_BYTES:
+            raise StateRefused(
+                f"session state {_shown(key)} of {len(text)} bytes is above the limit of {_MAX_RULES_BYTES} "
+                "bytes for what says which components are visible; use fewer rules, or another key"
+            )
+        mine.changed.setdefault(name, before is not None)
+        mine.place(name, _Entry(text, expires_at))
 
     def delete(self, user: str, collection: str | None, key: str) -> bool:
         """Forget a value; say whether there was one."""
-        name = full_key(collection, key)
-        is_known = self._users.get(user, {}).pop(name, None) is not None
-        if is_known:
-            self._changed.setdefault(user, set()).add(name)
-        return is_known
+        name, mine = full_key(collection, key), self._users.get(user)
+        if mine is None or not mine.remove(name):
+            return False
+        if not mine.changed.setdefault(name, True):
+            # It has come and gone since somebody asked: there are keys without end.
+            del mine.changed[name]
+        return True
 
-    def take_changes(self, user: str) -> "dict[str, Kept | None]":
+    def take_changes(self, user: str) -> "dict[str, StateItem | None]":
         """Return, once, what has changed of a user's state, by `full_key`; None for what is gone."""
-        entries = self._users.get(user, {})
-        names = self._changed.pop(user, set())
-        return {name: _kept(entries[name]) if name in entries else None for name in names}
+        mine = self._users.get(user)
+        if mine is None:
+            return {}
+        names, mine.changed = mine.changed, {}
+        return {name: _kept(mine.entries[name]) if name in mine.entries else None for name in names}
 
-    def take_over(self, user: str, entries: "Mapping[str, Kept]") -> None:
+    def take_over(self, user: str, entries: "Mapping[str, StateItem]") -> None:
         """Have these values, and no other, for a user."""
         now = time.monotonic()
-        self._users[user] = {
-            name: _Entry(kept.text, None if kept.left_s is None else now + kept.left_s)
-            for name, kept in entries.items()
-        }
-        self._changed.pop(user, None)
+        mine = self._users[user] = _OfUser()
+        for name, kept in entries.items():
+            mine.place(name, _Entry(kept.text, None if kept.left_s is None else now + kept.left_s))
 
-    def ending_in(self, user: str, suffix: str) -> dict[str, Any]:
-        """Return the user's values whose key ends in `suffix`, by `full_key`."""
-        found: dict[str, Any] = {}
-        for name in list(self._users.get(user, {})):
-            collection, key = json.loads(name)
-            if key.endswith(suffix):
-                found[name] = self.get(user, collection, key)[0]
-        return found
+    def visibility(self, user: str) -> dict[str, Any]:
+        """Return the user's values that say what is visible, by `full_key`."""
+        mine = self._users.get(user)
+        return {} if mine is None else {name: self._get(user, name)[0] for name in list(mine.rules)}
 
     def forget(self, user: str) -> None:
         """Drop everything of one user."""
         self._users.pop(user, None)
-        self._changed.pop(user, None)
 
 
-def _kept(entry: _Entry) -> "Kept":
-    return Kept(entry.text, None if entry.expires_at is None else entry.expires_at - time.monotonic())
+def _size(name: str, text: str) -> int:
+    return len(name) + len(text) + _ENTRY_BYTES
+
+
+def _goes_along(name: str) -> bool:
+    return name.endswith(f'{VISIBILITY_SUFFIX}"]')
+
+
+def _expiry(key: str, ttl_s: object) -> float | None:
+    if ttl_s is None:
+        return None
+    if isinstance(ttl_s, int | float) and abs(ttl_s) <= _MAX_TTL_S:
+        return time.monotonic() + ttl_s
+    raise StateRefused(
+        f"session state {_shown(key)} needs a time in seconds of at most {_MAX_TTL_S:g}, or none"
+    )
+
+
+def _text(key: str, value: object) -> str:
+    try:
+        return json.dumps(value)
+    except RecursionError:
+        raise StateRefused(f"session state {_shown(key)} is nested too deeply") from None
+
+
+def _shown(key: str) -> str:
+    return repr(key[:_SHOWN_CHARS])
+
+
+def _kept(entry: _Entry) -> "StateItem":
+    return StateItem(entry.text, None if entry.expires_at is None else entry.expires_at - time.monotonic())

@@ -24,6 +24,7 @@ from runner.files.my_files import Library, MyFiles, open_library
 from runner.files.sessions import KnownSessions
 from runner.files.upkeep import Upkeep
 from runner.homes.call_locks import CallLocks
+from runner.homes.full_disk import told_of_no_room
 from runner.homes.handed_over import HandedOver
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
@@ -39,7 +40,6 @@ from runner.settings.rights import program_files
 from runner.settings.secrets import Secrets
 from runner.settings.targets import tool_files
 from runner.store.protocol import ArtifactStore
-from runner.store.room import told_of_no_room
 from runner.system.once import Once
 from runner.system.tool_environment import framework_environment
 from runner.toolset.admission import Admission
@@ -48,12 +48,12 @@ from runner.toolset.catalog import Catalog, ToolSpec
 from runner.toolset.drain import Drain
 from runner.toolset.lending import lend
 from runner.toolset.load_check import LoadCheck
-from runner.toolset.policies import Bounds
+from runner.toolset.policies import PolicyBuilder
 from runner.toolset.pool_maker import PoolMaker
 from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
 from runner.toolset.throttle import Throttle
-from runner.toolset.user_pool import NOBODY, Access, PoolKey, UserPool
+from runner.toolset.user_pool import NOBODY, HomeAccess, PoolKey, UserPool
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
 from runner.users.identity import User
@@ -61,13 +61,13 @@ from sandbox.errors import SandboxError
 from sandbox.host.launch import Launched
 from sandbox.host.memory_guard import MemoryGuard
 from sandbox.host.server_memory import find_server_memory
-from sandbox.host.supervisor import Supervisor
+from sandbox.host.supervisor import ForkserverSupervisor
 from sandbox.host.usage import processes_below, read_process
 from sandbox.layers.mounts import EMPTY
 from sandbox.probe.machine import Tier
 
 if TYPE_CHECKING:
-    from runner.toolset.loopback import Loopback
+    from runner.http.loopback import Loopback
 
 __all__ = ["Toolset"]
 
@@ -113,7 +113,7 @@ class Toolset:
     targets: tuple[str, ...]
     homes: Homes
     library: Library
-    forkserver: Supervisor
+    forkserver: ForkserverSupervisor
     environment: Mapping[str, str]
     tier: Tier
     keep_s: float = 0
@@ -162,7 +162,7 @@ class Toolset:
         self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
         self._pool_maker = PoolMaker(
             settings=self.settings,
-            bounds=Bounds(
+            policies=PolicyBuilder(
                 settings=self.settings,
                 targets=self.targets,
                 homes=self.homes,
@@ -221,7 +221,7 @@ class Toolset:
         if secrets is None:
             secrets = await asyncio.to_thread(Secrets.read, settings.secrets)
         observers = Observers() if of_fleet else Observers.of(settings)
-        forkserver = await Supervisor.start(
+        forkserver = await ForkserverSupervisor.start(
             program, environment=environment, lasting=keep_s == 0, launched=launched
         )
         toolset = cls(
@@ -275,9 +275,9 @@ class Toolset:
         """Return the tool files."""
         return tool_files(self.targets)
 
-    def access(self, tool: ToolSpec | None = None) -> Access:
+    def access(self, tool: ToolSpec | None = None) -> HomeAccess:
         """Return what calls of a tool, or other requests, may do with their user's home."""
-        return Access.of(tool, homes_for=self.settings.homes_for)
+        return HomeAccess.of(tool, homes_for=self.settings.homes_for)
 
     def effective(self, tool: str | None = None) -> EffectiveToolSettings:
         """Return what a call of one tool may have, or any call."""
@@ -285,7 +285,7 @@ class Toolset:
         return self._worked_out(tool) if known is None else known
 
     def _worked_out(self, tool: str | None) -> EffectiveToolSettings:
-        """Return the same of a tool that is not named in the settings; it may be under a pattern there."""
+        """Return the settings of a tool that has not been asked for; the file may name it by a pattern."""
         if tool is None or self.settings.own(tool) is self.settings.own(None):
             found = self._effective[None]
         else:
@@ -312,7 +312,7 @@ class Toolset:
         spec: ToolSpec | None = None,
         *,
         links: bool = False,
-        access: Access | None = None,
+        access: HomeAccess | None = None,
     ) -> PoolKey:
         """Return the user pool that a call of a tool takes, or, without one, any other request.
 
@@ -355,11 +355,11 @@ class Toolset:
     async def hold(self, user: User, key: PoolKey) -> UserPool:
         """Count a call in a pool of workers, which then has some; see `user_pool`, which lets it go."""
         found = self._user_pools.get(key)
-        if found is None or not (found.done() and _usable(found)):
+        if found is not None and found.done() and not found.cancelled() and found.exception() is None:
+            user_pool = found.result()
+        else:
             with told_of_no_room(user.name), self._doubting():
                 user_pool = await self._user_pool(user, key)
-        else:
-            user_pool = found.result()
         user_pool.key = key
         user_pool.calls += 1
         if not user_pool.pool.alive:
@@ -435,7 +435,7 @@ class Toolset:
         nobody = self._start(NOBODY, None)
         if user is not None:
             # Beside it, not after it: a file that takes seconds to import is imported once, in wall time.
-            self._start(PoolKey(user.segment, Access.WRITE), user)
+            self._start(PoolKey(user.segment, HomeAccess.WRITE), user)
         user_pool = await asyncio.shield(nobody)
         await user_pool.pool.ready()
         try:
@@ -445,16 +445,16 @@ class Toolset:
         warn_of_refused_jobs(self.settings, self.catalog.tools)
         self._warn_of_secrets()
         if user is not None and not any(
-            self.access(tool) is Access.WRITE for tool in (None, *self.catalog.tools.values())
+            self.access(tool) is HomeAccess.WRITE for tool in (None, *self.catalog.tools.values())
         ):
-            await self._drop(PoolKey(user.segment, Access.WRITE))
+            await self._drop(PoolKey(user.segment, HomeAccess.WRITE))
 
     def _catalog_of(self, user_pool: UserPool) -> Catalog:
         return Catalog.from_hello(user_pool.pool.loaded.hello, identity=self.settings.username_parameter)
 
     async def _user_pool(self, user: User, key: PoolKey) -> UserPool:
         task = self._user_pools.get(key)
-        if task is None and key == PoolKey(user.segment, Access.NONE) and NOBODY in self._user_pools:
+        if task is None and key == PoolKey(user.segment, HomeAccess.NONE) and NOBODY in self._user_pools:
             # The pool that gave the catalog belongs to the first user who comes, and to no second one:
             # an import could have prepared a channel that all its workers share.
             task = self._user_pools[key] = self._user_pools.pop(NOBODY)
@@ -465,7 +465,7 @@ class Toolset:
             del self._user_pools[key]
             task = None
         if task is None:
-            task = self._start(key, None if key.access is Access.NONE else user)
+            task = self._start(key, None if key.access is HomeAccess.NONE else user)
         # Shielded: a caller that goes away must not take the user pool from the others who wait for it.
         return await asyncio.shield(task)
 
@@ -529,6 +529,7 @@ class Toolset:
             user_memory=await asyncio.to_thread(_memory_by_user, pools),
             faults=tuple(await self.faults()),
             audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
+            events_lost=self.events.lost,
         )
 
     def _start(self, key: PoolKey, user: User | None) -> "asyncio.Task[UserPool]":
@@ -551,7 +552,7 @@ class Toolset:
         """Open the address where tools fetch files, with the first tool that needs it."""
         # Only here: few tools take links, and a server takes a while to import.
         from runner.http.link_downloads import routes  # noqa: PLC0415
-        from runner.toolset.loopback import Loopback  # noqa: PLC0415
+        from runner.http.loopback import Loopback  # noqa: PLC0415
 
         return await Loopback.open(routes(self.links.tokens, self.library, clock=self.links.clock))
 

@@ -16,10 +16,10 @@ from runner.toolset.catalog import ToolSpec
 from runner.users.identity import User
 from sandbox.host.pool import Pool
 
-__all__ = ["NOBODY", "Access", "PoolKey", "UserPool", "Workers"]
+__all__ = ["NOBODY", "HomeAccess", "PoolKey", "UserPool", "Workers"]
 
 
-class Access(enum.Enum):
+class HomeAccess(enum.Enum):
     """What a call may do with its user's home."""
 
     NONE = "none"
@@ -27,7 +27,7 @@ class Access(enum.Enum):
     WRITE = "write"
 
     @classmethod
-    def of(cls, tool: ToolSpec | None, *, homes_for: Literal["declared", "all"] = "declared") -> "Access":
+    def of(cls, tool: ToolSpec | None, *, homes_for: Literal["declared", "all"] = "declared") -> "HomeAccess":
         """Return what a tool's parameters ask for; `username` is what gives a tool a home (S1-57).
 
         Args:
@@ -54,12 +54,12 @@ class PoolKey(NamedTuple):
     """
 
     segment: str
-    access: Access
+    access: HomeAccess
     links: bool = False
     rights: Rights | None = None
 
 
-NOBODY = PoolKey("", Access.NONE)
+NOBODY = PoolKey("", HomeAccess.NONE)
 """The user pool bound to no home, which lists the tools first of all."""
 
 

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.up.plan import Bounds, Server
-from sandbox.layers.cgroup import folders_of, places
+from runner.up.plan import Server, ServerLimits
+from sandbox.layers.cgroup import folders_of, hand_on, places
 
-__all__ = ["Held", "group_processes", "kill_group", "memory_of", "prepared", "remove_groups"]
+__all__ = ["ServerBounds", "group_processes", "kill_group", "memory_of", "prepared", "remove_groups"]
 
 _MIB = 1 << 20
 _PERIOD_US = 100_000
@@ -30,7 +30,7 @@ _PREFIX = "toolcell_up_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class ServerBounds:
     """What bounds one server.
 
     Attributes:
@@ -44,7 +44,7 @@ class Held:
     said: Mapping[str, str]
 
 
-def prepared(server: Server, mark: str) -> Held:
+def prepared(server: Server, mark: str) -> ServerBounds:
     """Make what bounds a server, before it starts. What is left in a group of its name is ended.
 
     Args:
@@ -54,6 +54,7 @@ def prepared(server: Server, mark: str) -> Held:
     Raises:
         OSError: A group can be made here, and could not be set up.
     """
+    hand_on(_NAMES)
     found = list(_places())
     if not {"memory", "pids"} <= {kind for _, kinds in found for kind in kinds}:
         return _by_processes(server)
@@ -66,7 +67,7 @@ def prepared(server: Server, mark: str) -> Held:
         for file, value in _values(folder, kinds, server.bounds):
             (folder / file).write_text(value)
         said |= {_NAMES[kind]: "cgroup" for kind in kinds}
-    return Held(groups=tuple(groups), rlimits={}, said=_asked(server.bounds, said))
+    return ServerBounds(groups=tuple(groups), rlimits={}, said=_asked(server.bounds, said))
 
 
 def group_processes(groups: Sequence[Path]) -> list[int]:
@@ -132,7 +133,7 @@ def _places() -> Iterator[tuple[Path, frozenset[str]]]:
             yield folder, frozenset(kinds)
 
 
-def _values(folder: Path, kinds: frozenset[str], bounds: Bounds) -> Iterator[tuple[str, str]]:
+def _values(folder: Path, kinds: frozenset[str], bounds: ServerLimits) -> Iterator[tuple[str, str]]:
     """Yield the files of a group to write and what; what is not bounded is written as such."""
     second = (folder / "cgroup.controllers").exists()
     memory = None if bounds.memory_mb is None else str(bounds.memory_mb * _MIB)
@@ -153,7 +154,7 @@ def _values(folder: Path, kinds: frozenset[str], bounds: Bounds) -> Iterator[tup
             yield "cpu.cfs_quota_us", quota or "-1"
 
 
-def _by_processes(server: Server) -> Held:
+def _by_processes(server: Server) -> ServerBounds:
     rlimits: dict[int, int] = {}
     said = dict.fromkeys(("memory", "processes", "cpus"), "nothing")
     if server.bounds.memory_mb is not None:
@@ -163,10 +164,10 @@ def _by_processes(server: Server) -> Held:
     if server.bounds.processes is not None and server.uid is not None:
         rlimits[resource.RLIMIT_NPROC] = server.bounds.processes
         said["processes"] = "rlimit of its user id"
-    return Held(groups=(), rlimits=rlimits, said=_asked(server.bounds, said))
+    return ServerBounds(groups=(), rlimits=rlimits, said=_asked(server.bounds, said))
 
 
-def _asked(bounds: Bounds, said: Mapping[str, str]) -> dict[str, str]:
+def _asked(bounds: ServerLimits, said: Mapping[str, str]) -> dict[str, str]:
     """Return what is said of the bounds that were asked for."""
     wanted = {"memory": bounds.memory_mb, "processes": bounds.processes, "cpus": bounds.cpus}
     return {name: by if wanted[name] is not None else "not asked for" for name, by in said.items()}

@@ -15,7 +15,7 @@ from runner.up.folders import Folders
 from runner.up.plan import Server
 from runner.up.processes import Life, last_line, start, trim
 from runner.up.readiness import fault_of, holder_of
-from runner.up.record import Entry, process_of
+from runner.up.record import ServerRecord, process_of
 from sandbox.probe.machine import unreadable
 
 __all__ = ["Keeping", "pause_s", "shown"]
@@ -46,7 +46,7 @@ class Keeping:
         server: What it is to be; None for one that was only found, and is to end.
     """
 
-    entry: Entry
+    entry: ServerRecord
     folders: Folders
     record: Callable[[], None]
     server: Server | None
@@ -206,7 +206,7 @@ class Keeping:
         return {"user": self.entry.name, **more}
 
 
-async def shown(entry: Entry, folders: Folders, *, next_at: float | None = None) -> dict[str, Any]:
+async def shown(entry: ServerRecord, folders: Folders, *, next_at: float | None = None) -> dict[str, Any]:
     """Return what there is to say of a server, JSON-serialisable.
 
     Args:

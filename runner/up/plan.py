@@ -14,16 +14,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from runner.errors import UsageError
+from runner.system.private_files import read_file
 from runner.up.users_file import Given, UsersFile, environment_of
 from runner.users.usernames import home_segment
 
-__all__ = ["Bounds", "Server", "planned"]
+__all__ = ["Server", "ServerLimits", "planned"]
 
 _INHERITED = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class ServerLimits:
     """The most that a server and all its calls may have in sum; None: as much as there is."""
 
     memory_mb: int | None
@@ -56,7 +57,7 @@ class Server:
     command: tuple[str, ...]
     environment: Mapping[str, str]
     reads: tuple[Path, ...]
-    bounds: Bounds
+    bounds: ServerLimits
     stop_s: float
 
     @property
@@ -136,7 +137,7 @@ def _server(name: str, file: UsersFile, beside: Path, folder: Path, port: int, u
         command=command,
         environment={**inherited, **usual, **told, "RUNNER_STATE_DIR": str(home / "state")},
         reads=(*files, *([config] if config else [])),
-        bounds=Bounds(memory_mb=given.memory_mb, processes=given.processes, cpus=given.cpus),
+        bounds=ServerLimits(memory_mb=given.memory_mb, processes=given.processes, cpus=given.cpus),
         stop_s=file.stop_s,
     )
 
@@ -147,7 +148,7 @@ def _refuse_tls(name: str, told: Mapping[str, str], config: Path | None) -> None
     if config is not None:
         # What is wrong with the file, the server says in its own words.
         with contextlib.suppress(OSError, ValueError):
-            found = tomllib.loads(config.read_text()).get("auth")
+            found = tomllib.loads(read_file(config).decode()).get("auth")
     in_file = isinstance(found, Mapping) and found.get("gateway_certificate")
     if in_file or told.get("RUNNER_AUTH__GATEWAY_CERTIFICATE"):
         raise UsageError(
@@ -188,6 +189,6 @@ def _placed(words: Iterable[str], beside: Path) -> tuple[list[str], list[Path]]:
 
 def _content(path: Path) -> str:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read_file(path)).hexdigest()
     except OSError:
         return ""

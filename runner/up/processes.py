@@ -18,7 +18,7 @@ from typing import IO, Any
 import psutil
 
 from runner.formats.terminal_text import printable
-from runner.up.bounds import Held, kill_group
+from runner.up.bounds import ServerBounds, kill_group
 from runner.up.plan import Server
 
 __all__ = ["Life", "last_line", "start", "trim"]
@@ -107,7 +107,7 @@ class Life:
         return f"it was killed by {signal.Signals(told.si_status).name}"
 
 
-def start(server: Server, held: Held, log: Path) -> Life:
+def start(server: Server, held: ServerBounds, log: Path) -> Life:
     """Start the process of a server, which waits until it is released; what it says goes to its log.
 
     Raises:

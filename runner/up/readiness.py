@@ -6,7 +6,7 @@ import json
 
 import psutil
 
-from runner.up.record import Entry, process_of
+from runner.up.record import ServerRecord, process_of
 
 __all__ = ["fault_of", "holder_of"]
 
@@ -14,12 +14,12 @@ _PATIENCE_S = 3.0
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask a server that listens everywhere
 
 
-async def fault_of(entry: Entry) -> str | None:
+async def fault_of(entry: ServerRecord) -> str | None:
     """Say why a server takes no calls; None if it does."""
     return await asyncio.to_thread(_fault, entry)
 
 
-def holder_of(entry: Entry) -> str | None:
+def holder_of(entry: ServerRecord) -> str | None:
     """Name the process that sits on a server's port and is not the server's, if there is one to be seen."""
     for found in psutil.net_connections("tcp"):
         if found.status == psutil.CONN_LISTEN and found.laddr.port == entry.port and found.pid != entry.pid:
@@ -32,7 +32,7 @@ def holder_of(entry: Entry) -> str | None:
     return None
 
 
-def _fault(entry: Entry) -> str | None:
+def _fault(entry: ServerRecord) -> str | None:
     process = process_of(entry)
     if process is None:
         return "it does not run"
@@ -45,7 +45,7 @@ def _fault(entry: Entry) -> str | None:
     return _asked(entry)
 
 
-def _asked(entry: Entry) -> str | None:
+def _asked(entry: ServerRecord) -> str | None:
     connection = http.client.HTTPConnection(_ANY.get(entry.host, entry.host), entry.port, timeout=_PATIENCE_S)
     try:
         # By a name that every server answers to.

@@ -12,14 +12,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from runner.system.state_files import Damaged, read_whole, set_apart, write_whole
 
-__all__ = ["Entry", "process_of", "read_record", "write_record"]
+__all__ = ["ServerRecord", "process_of", "read_record", "write_record"]
 
 # The clock may have been set since; no number comes round that soon.
 _SAME_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ServerRecord:
     """What is known of one user's server; of one that does not run, its port.
 
     Attributes:
@@ -52,12 +52,12 @@ class Entry:
     restarts: int = 0
     problem: str = ""
 
-    def without_process(self) -> "Entry":
+    def without_process(self) -> "ServerRecord":
         """Return what is left to know once its process has ended."""
         return replace(self, pid=None, began=0.0)
 
 
-def process_of(entry: Entry) -> psutil.Process | None:
+def process_of(entry: ServerRecord) -> psutil.Process | None:
     """Return the process of a server, if it still runs."""
     if entry.pid is None:
         return None
@@ -72,7 +72,7 @@ def process_of(entry: Entry) -> psutil.Process | None:
     return process if same and own and not gone else None
 
 
-def read_record(path: Path) -> dict[str, Entry]:
+def read_record(path: Path) -> dict[str, ServerRecord]:
     """Return what is recorded, by user; nothing where there is no record, or a damaged one, set apart now.
 
     Raises:
@@ -89,7 +89,7 @@ def read_record(path: Path) -> dict[str, Entry]:
     return {}
 
 
-def write_record(path: Path, entries: Mapping[str, Entry]) -> None:
+def write_record(path: Path, entries: Mapping[str, ServerRecord]) -> None:
     """Write the record, whole and on disk.
 
     Raises:
@@ -98,4 +98,4 @@ def write_record(path: Path, entries: Mapping[str, Entry]) -> None:
     write_whole(path, _RECORD.dump_json(dict(entries)))
 
 
-_RECORD = TypeAdapter(dict[str, Entry])
+_RECORD = TypeAdapter(dict[str, ServerRecord])

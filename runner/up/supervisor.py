@@ -23,7 +23,7 @@ from runner.up.bounds import kill_group, remove_groups
 from runner.up.folders import Folders
 from runner.up.keeping import Keeping
 from runner.up.plan import Server, planned
-from runner.up.record import Entry, process_of, read_record, write_record
+from runner.up.record import ServerRecord, process_of, read_record, write_record
 from runner.up.users_file import read_users_file
 
 __all__ = ["Supervisor", "check_users", "only_one"]
@@ -62,7 +62,7 @@ class Supervisor:
         self._folders = folders
         self._settings = settings
         self._kept: dict[str, Keeping] = {}
-        self._left: dict[str, Entry] = read_record(folders.record)
+        self._left: dict[str, ServerRecord] = read_record(folders.record)
         self._turn = asyncio.Lock()
         self._writing = threading.Lock()
 
@@ -142,7 +142,7 @@ class Supervisor:
         return name in self._kept and self._kept[name].entry.digest != server.digest
 
     def _begin(self, server: Server) -> None:
-        entry = Entry(
+        entry = ServerRecord(
             name=server.name,
             segment=server.segment,
             port=server.port,

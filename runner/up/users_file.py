@@ -4,7 +4,6 @@ Source: `docs/deploy.md`, "One machine, no orchestrator".
 """
 
 import json
-import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from runner.errors import UsageError
+from runner.system.private_files import read_file, read_private
 from runner.users.usernames import home_segment
 
 __all__ = ["Given", "UsersFile", "environment_of", "read_users_file"]
 
 _MOST_BYTES = 4 << 20
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 # What this command decides for each server: a file that could change it could name another user or port.
 _OURS = ("RUNNER_USER", "RUNNER_PORT", "RUNNER_TRANSPORT", "RUNNER_STATE_DIR")
 
@@ -108,10 +107,7 @@ def read_users_file(path: Path) -> UsersFile:
         UsageError: It is not there, cannot be read, or says what cannot be.
     """
     try:
-        content = path.read_bytes()[: _MOST_BYTES + 1]
-        if len(content) > _MOST_BYTES:
-            raise UsageError(f"{path} is larger than {_MOST_BYTES} bytes; it is no file of users")
-        text = content.decode()
+        text = read_file(path, most_bytes=_MOST_BYTES).decode()
         said = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise UsageError(
@@ -138,12 +134,11 @@ def environment_of(given: Given, beside: Path) -> dict[str, str]:
     if given.environment_file is None:
         return dict(given.environment)
     path = beside / given.environment_file
+    content = read_private("the environment file", path, most_bytes=_MOST_BYTES)
     try:
-        if path.stat().st_mode & _OTHERS:
-            raise UsageError(f"{path} holds secrets and others may read it; chmod 600 {path}")
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the environment file {path} cannot be read: {error}") from error
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the environment file {path} is no UTF-8 text: {error}") from error
     found = dict(_variables(path, lines))
     try:
         _refuse_ours(found)

@@ -1,1 +1,1 @@
-"""Who calls: identities, names, tokens, and what is told to one user only."""
+"""Who calls: identities, names, tokens, logins, and what is told to one user only."""

@@ -3,12 +3,13 @@
 Nothing is folded, mapped or cut: a name that would need it to be unmistakable is refused. Leaving off an
 ending that every name must have keeps names apart, since all lose the same.
 
-Refused are characters that nobody sees, a spelling that Unicode has a usual form for, and Latin, Greek,
-Cyrillic and their like mixed in one name, which only looks like another's. What is written in one such script
-throughout is another user than whom it looks like; whoever tells users apart by looking sets
-`identity_letters`.
+Refused are characters that nobody sees, two spaces in a row, a spelling that Unicode has a usual form for,
+and Latin, Greek, Cyrillic and their like mixed in one name, which only looks like another's. What is written
+in one such script throughout is another user than whom it looks like; whoever tells users apart by looking
+sets `identity_letters`.
 
-Source: RFC 8265; RFC 8264, section 12.6; Unicode UTS 39, sections 4 and 5; UAX 15.
+Source: RFC 8265; RFC 8264, section 12.6; RFC 8266, section 2.3; Unicode UTS 39, sections 4 and 5; UAX 15;
+UAX 44, `DerivedCoreProperties.txt`.
 """
 
 import unicodedata
@@ -22,7 +23,18 @@ from runner.settings.model import Settings
 __all__ = ["NameRule"]
 
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-_ALIKE = frozenset({"LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "FULLWIDTH"})
+# Letters, marks and signs by their category, and yet nothing is drawn: `Default_Ignorable_Code_Point` of
+# Unicode, as far as its categories are not among those above, and the blank of Braille.
+_BLANK = frozenset(
+    map(
+        chr,
+        (
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x2800, 0x3164),
+            *(*range(0xFE00, 0xFE10), 0xFFA0, *range(0xE0100, 0xE01F0)),
+        ),
+    )
+)
+_ALIKE = frozenset({"LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "FULLWIDTH", "LISU"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +87,11 @@ class NameRule:
 
 
 def _fault(claimed: str) -> str | None:
+    if "  " in claimed:
+        return "it has two spaces in a row, which a page shows as one"
     if claimed.isascii() and claimed.isprintable() and claimed == claimed.strip():
         return None
-    if any(unicodedata.category(char) in _UNSEEN for char in claimed):
+    if any(unicodedata.category(char) in _UNSEEN or char in _BLANK for char in claimed):
         return "it holds a character that cannot be seen"
     if claimed != claimed.strip():
         return "it begins or ends with a space"

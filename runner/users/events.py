@@ -15,13 +15,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["LISTENERS_PER_USER", "LIST_CHANGED", "UPDATED", "Events", "Subscription"]
+__all__ = ["LISTENERS_PER_USER", "LIST_CHANGED", "MISSED", "UPDATED", "Events", "Subscription"]
 
 LIST_CHANGED = "list_changed"
 """The event that what is offered has changed; `list` says what: tools, prompts or resources."""
 
 UPDATED = "resource_updated"
 """The event that a resource beyond ours has changed."""
+
+MISSED = "events_missed"
+"""The event that events were lost on their way; `count` says how many."""
 
 LISTENERS_PER_USER = 32
 """How many may listen to one user; whoever lets one listen asks `Events.listeners` first."""
@@ -91,14 +94,19 @@ class Events:
 
     Attributes:
         beyond: Hears of each event of a user, too: where other processes serve the same users.
+        lost: How many it could not tell them.
     """
 
     beyond: Callable[[Mapping[str, Any], str, str | None], None] | None = None
+    lost: int = 0
     _subscriptions: list[Subscription] = field(default_factory=list)
 
     def heard(self, *, user: str, session: str | None = None) -> bool:
         """Say whether anyone listens for that user and session."""
-        return any(each.hears(user=user, session=session) for each in self._subscriptions)
+        # Mostly nobody does, and each call asks.
+        return bool(self._subscriptions) and any(
+            each.hears(user=user, session=session) for each in self._subscriptions
+        )
 
     def listeners(self, *, user: str) -> int:
         """Return how many listen to that user."""

@@ -15,7 +15,6 @@ Source: RFC 5280, 4.2.1.6 (subjectAltName) and 6.1 (paths); RFC 8446, 4.4.2 (cli
 """
 
 import logging
-import os
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,13 +25,13 @@ from typing import Any
 from runner.errors import UsageError
 from runner.settings.auth import Auth
 from runner.settings.model import Settings
+from runner.system.private_files import read_private, read_public
 
 __all__ = ["GatewayTls", "names_of", "wanted_names"]
 
 log = logging.getLogger(__name__)
 
 _KINDS = ("DNS", "URI")
-_OPEN_TO_OTHERS = 0o027
 # Many times what the authorities of the web take.
 _MOST_BYTES = 4 * 1024 * 1024
 
@@ -84,7 +83,8 @@ class GatewayTls:
             return None
         # Before they are read: what changes meanwhile is read again.
         seen = _seen(auth)
-        return cls(auth, _made(auth), seen, _warnings(auth, datetime.now(UTC)))
+        context, warnings = _made(auth, datetime.now(UTC))
+        return cls(auth, context, seen, warnings)
 
     def context(self) -> ssl.SSLContext:
         """Return what a new connection is made with: the files as they are now, or the last good ones."""
@@ -96,8 +96,7 @@ class GatewayTls:
 
     def _renew(self) -> None:
         try:
-            self._context = _made(self._auth)
-            self.warnings = _warnings(self._auth, datetime.now(UTC))
+            self._context, self.warnings = _made(self._auth, datetime.now(UTC))
         except UsageError as error:
             log.warning(
                 "changed certificates cannot be used, and those of before go on: mend the files, which are "
@@ -133,16 +132,32 @@ def _state(path: Path) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _made(auth: Auth) -> ssl.SSLContext:
-    """Return a context of the files as they are.
+def _made(auth: Auth, now: datetime) -> tuple[ssl.SSLContext, tuple[str, ...]]:
+    """Return a context of the files as they are, and what is odd about their certificates.
 
     Raises:
         UsageError: A file cannot be had or used.
     """
     certificate, key, ca = _files(auth)
-    _certificates("auth.gateway_certificate", certificate)
-    _certificates("auth.gateway_ca", ca)
-    if b"ENCRYPTED" in _content("auth.gateway_key", key, is_secret=True):
+    own = _certificates("auth.gateway_certificate", certificate)[0]
+    authorities = _certificates("auth.gateway_ca", ca)
+    context = _context(certificate, key, ca)
+    told = [
+        (f"auth.gateway_certificate {certificate}", own, "gateways will not connect"),
+        *(
+            (f"auth.gateway_ca {ca}: {one.subject.rfc4514_string()}", one, "nobody it signed for gets in")
+            for one in authorities
+        ),
+    ]
+    return context, tuple(
+        f"{what} {when}; {outcome} until it is renewed"
+        for what, one, outcome in told
+        if (when := _when(one, now))
+    )
+
+
+def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
+    if b"ENCRYPTED" in read_private("auth.gateway_key", key, most_bytes=_MOST_BYTES):
         raise UsageError(
             f"auth.gateway_key {key} is encrypted, and nobody is asked for its passphrase; "
             "write the key without one, mode 0600"
@@ -186,23 +201,6 @@ def _reason(error: OSError) -> str:
     return (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or str(error)
 
 
-def _content(setting: str, path: Path, *, is_secret: bool = False) -> bytes:
-    try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            content = file.read(_MOST_BYTES)
-    except FileNotFoundError:
-        raise UsageError(f"{setting} {path} does not exist; write it there, in PEM form") from None
-    except PermissionError as error:
-        cure = "let it belong to the user of the runner" + (", with mode 0600" if is_secret else "")
-        raise UsageError(f"{setting} {path} may not be read by this user; {cure}") from error
-    except OSError as error:
-        raise UsageError(f"{setting} {path} cannot be read: {error.strerror}") from error
-    if is_secret and mode & _OPEN_TO_OTHERS:
-        raise UsageError(f"{setting} {path} is open to other users; chmod 600 {path}")
-    return content
-
-
 def _certificates(setting: str, path: Path) -> "list[Any]":
     """Return the certificates of a file.
 
@@ -212,31 +210,14 @@ def _certificates(setting: str, path: Path) -> "list[Any]":
     # Only who listens with TLS needs it, and it takes a while to import.
     from cryptography import x509  # noqa: PLC0415
 
+    content = read_public(setting, path, most_bytes=_MOST_BYTES)
     try:
-        return x509.load_pem_x509_certificates(_content(setting, path))
+        return x509.load_pem_x509_certificates(content)
     except ValueError as error:
         raise UsageError(
             f"{setting} {path} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----), "
             "or a damaged one"
         ) from error
-
-
-def _warnings(auth: Auth, now: datetime) -> tuple[str, ...]:
-    """Return a sentence for each certificate that counts no more, or not yet."""
-    certificate, _key, ca = _files(auth)
-    own = _certificates("auth.gateway_certificate", certificate)[:1]
-    said = [
-        *((f"auth.gateway_certificate {certificate}", one, "gateways will not connect") for one in own),
-        *(
-            (f"auth.gateway_ca {ca}: {one.subject.rfc4514_string()}", one, "nobody it signed for gets in")
-            for one in _certificates("auth.gateway_ca", ca)
-        ),
-    ]
-    return tuple(
-        f"{what} {_when(one, now)}; {outcome} until it is renewed"
-        for what, one, outcome in said
-        if _when(one, now)
-    )
 
 
 def _when(certificate: Any, now: datetime) -> str:

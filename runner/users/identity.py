@@ -9,14 +9,11 @@
 Source: architecture, decision "Identity"; requirements S0-55, S0-69, S1-32, S1-105.
 """
 
-import hashlib
-import json
 import os
 import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -24,6 +21,7 @@ from runner.errors import RunnerError, UsageError
 from runner.settings.model import Settings
 from runner.users.claimed_names import NameRule
 from runner.users.resource import base_url, describes_itself, is_loopback
+from runner.users.tokens_file import users_by_token
 from runner.users.usernames import home_segment
 
 if TYPE_CHECKING:
@@ -38,12 +36,8 @@ __all__ = [
     "keys_fault",
     "os_user",
     "resolve",
-    "token_print",
-    "token_prints",
     "unused_auth",
 ]
-
-MIN_TOKEN_CHARS = 16
 
 
 class IdentityError(RunnerError):
@@ -167,7 +161,7 @@ def auth_provider(settings: Settings, of_file: Mapping[str, Any] | None = None) 
     from runner.users import providers  # noqa: PLC0415
 
     if auth.tokens_file is not None:
-        users = _tokens(auth.tokens_file)
+        users = users_by_token(auth.tokens_file)
         return StaticTokenVerifier(
             {token: _static(user, settings.identity_claim) for token, user in users.items()}
         )
@@ -239,22 +233,6 @@ def _is_key_address(address: object) -> bool:
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
 
 
-def token_print(token: str) -> str:
-    """Return what may be noted of a token: by it the token is known again, and cannot be found out."""
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
-def token_prints(settings: Settings) -> frozenset[str] | None:
-    """Return `token_print` of all tokens that hold, or None where there is no list of them.
-
-    Raises:
-        UsageError: The tokens file cannot be used.
-    """
-    if settings.auth.tokens_file is None or settings.auth.kind == "none":
-        return None
-    return frozenset(map(token_print, _tokens(settings.auth.tokens_file)))
-
-
 def _without_token(
     settings: Settings, transport: Literal["stdio", "http"], host: str, process_user: str | None
 ) -> User:
@@ -295,27 +273,6 @@ def _name_in(claims: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
     except IdentityError:
         # Whoever serves the request says so.
         return None
-
-
-def _tokens(path: Path) -> dict[str, str]:
-    try:
-        mode = path.stat().st_mode
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except PermissionError as error:
-        cure = "let it belong to the user of the runner, with mode 0600"
-        raise UsageError(f"auth.tokens_file {path} may not be read by this user; {cure}") from error
-    except (OSError, ValueError) as error:
-        raise UsageError(f"auth.tokens_file {path} cannot be read: {error}") from error
-    if mode & 0o027:
-        raise UsageError(f"auth.tokens_file {path} is open to other users; chmod 600 {path}")
-    if not isinstance(content, dict) or not all(isinstance(user, str) and user for user in content.values()):
-        raise UsageError(f"auth.tokens_file {path} must be a JSON object from token to user name")
-    if short := [user for token, user in content.items() if len(token) < MIN_TOKEN_CHARS]:
-        raise UsageError(
-            f"auth.tokens_file {path}: the token of {', '.join(sorted(short))} has fewer than "
-            f"{MIN_TOKEN_CHARS} characters; make one with: openssl rand -hex 32"
-        )
-    return content
 
 
 def _static(user: str, identity_claim: tuple[str, ...]) -> dict[str, Any]:

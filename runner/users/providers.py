@@ -30,6 +30,7 @@ from starlette.routing import Route
 
 from runner.errors import UsageError
 from runner.settings.model import Settings
+from runner.system.private_files import read_private
 from runner.users.bearer_tokens import TimedVerifier
 from runner.users.login_state import LoginState, signing_key
 from runner.users.resource import PAGE_LOGIN_DONE, WELL_KNOWN, base_url, resource_url
@@ -38,6 +39,8 @@ __all__ = ["of"]
 
 # To the letter: clients compare it with what the server calls itself, which may have no slash at its end.
 _URL = TypeAdapter(Annotated[AnyHttpUrl, UrlConstraints(preserve_empty_path=True)])
+
+_MOST_SECRET_BYTES = 64 * 1024
 
 NameOf = Callable[[Mapping[str, object]], str | None]
 
@@ -250,12 +253,11 @@ def _secret(settings: Settings) -> str:
     if auth.client_secret is not None:
         return auth.client_secret.get_secret_value()
     path = Path(str(auth.client_secret_file))
+    raw = read_private("auth.client_secret_file", path, most_bytes=_MOST_SECRET_BYTES)
     try:
-        mode, text = path.stat().st_mode, path.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"auth.client_secret_file {path} cannot be read: {error}") from error
-    if mode & 0o027:
-        raise UsageError(f"auth.client_secret_file {path} is open to other users; chmod 600 {path}")
+        text = raw.decode().strip()
+    except UnicodeDecodeError:
+        raise UsageError(f"auth.client_secret_file {path} is no UTF-8 text") from None
     if not text:
         raise UsageError(f"auth.client_secret_file {path} is empty; write the client's secret into it")
     return text

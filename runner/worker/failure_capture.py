@@ -25,11 +25,11 @@ from runner.settings.resource_limits import DISK_FULL
 from runner.worker.host_channel import strict
 from runner.worker.long_answers import least_bytes
 from runner.worker.toolfile import author_frames
+from runner.worker.wire import SENT_MAX_CHARS
 from sandbox.inside.program import Channel
 
 __all__ = ["FailureCapture"]
 
-_MAX_TEXT = 8000
 # All that FastMCP says where it masks; a server may be mounted by one that does not.
 _MASKED = re.compile(r"Error calling tool (?:'[^']*'|\"[^\"]*\")")
 # What the C library asks for as the stack of a thread.
@@ -98,7 +98,7 @@ class FailureCapture(Middleware):
                 "wants": denial.wants,
             }
         if self.masks or _MASKED.fullmatch(str(error)):
-            self.raised["told"] = str(error)[:_MAX_TEXT]
+            self.raised["told"] = str(error)[:SENT_MAX_CHARS]
 
     def _left(self, error: BaseException, tool: str | None) -> ToolError:
         """Remember what is no error to Python, which nobody in the framework catches; return one for it."""
@@ -114,9 +114,9 @@ class FailureCapture(Middleware):
 def _left_by(error: BaseException) -> str:
     """Return a sentence for what is no error to Python, and so passes all that catches errors."""
     if isinstance(error, SystemExit):
-        shown = "" if error.code is None else repr(error.code)
-        return f"the tool called exit({shown[:200]}), which ends a program: return a value, or raise an error"
-    text = f": {error}"[:_MAX_TEXT] if str(error) else ""
+        shown = "" if error.code is None else repr(error.code)[:SENT_MAX_CHARS]
+        return f"the tool called exit({shown}), which ends a program: return a value, or raise an error"
+    text = f": {error}"[:SENT_MAX_CHARS] if str(error) else ""
     return f"the tool raised {type(error).__name__}, which is no Exception{text}"
 
 
@@ -127,7 +127,7 @@ def _describe(error: BaseException, folder: Path) -> dict[str, object]:
         faults = error.__cause__.errors(include_url=False, include_context=False, include_input=False)
         return {"kind": "arguments", "faults": strict([_fault(fault) for fault in faults])}
     if isinstance(error, NotFoundError | DisabledError) or _is_unknown(error):
-        return {"kind": "not found", "message": str(error)[:_MAX_TEXT]}
+        return {"kind": "not found", "message": str(error)[:SENT_MAX_CHARS]}
     cause: BaseException = error
     while isinstance(cause, FastMCPError | MCPServerError) and cause.__cause__ is not None:
         cause = cause.__cause__
@@ -135,7 +135,7 @@ def _describe(error: BaseException, folder: Path) -> dict[str, object]:
     return {
         "kind": "tool error" if isinstance(cause, ToolError | SdkToolError) else "raised",
         "type": type(cause).__name__,
-        "message": str(cause)[:_MAX_TEXT],
+        "message": str(cause)[:SENT_MAX_CHARS],
         "frames": author_frames(cause, folder)[-20:],
         "limit": _limit_behind(cause),
         "filename": str(filename)[:4096] if isinstance(filename, str | bytes | Path) else None,

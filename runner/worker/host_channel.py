@@ -9,7 +9,7 @@ from typing import Any
 
 from mcp.shared.exceptions import MCPError
 
-from sandbox.frames import Kind
+from sandbox.frames import FrameKind
 from sandbox.inside.program import CallOver, Channel
 
 __all__ = ["HostLine", "Waiting", "strict"]
@@ -40,7 +40,7 @@ class HostLine:
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Send a notification to the host; nobody hears one that comes after the answer."""
         with contextlib.suppress(CallOver):
-            self._channel.send(Kind.NOTIFY, strict({"method": method, "params": params}))
+            self._channel.send(FrameKind.NOTIFY, strict({"method": method, "params": params}))
 
     async def request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """Ask the host something and return its answer.
@@ -54,7 +54,7 @@ class HostLine:
         if len(self._waiting) == 1:
             self._loop.add_reader(self._channel.connection.fileno(), self._readable)
         try:
-            self._channel.send(Kind.REQUEST, strict({"id": number, "method": method, "params": params}))
+            self._channel.send(FrameKind.REQUEST, strict({"id": number, "method": method, "params": params}))
             reply = await future
         finally:
             self._waiting.pop(number, None)

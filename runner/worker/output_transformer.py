@@ -26,6 +26,7 @@ from pydantic_core import to_json, to_jsonable_python
 
 from runner.author import Artifacts, artifacts
 from runner.contract.payload import payload_of, with_payload
+from runner.worker.wire import SENT_MAX_CHARS
 
 __all__ = ["NAME", "ToolContext", "ToolTransformer"]
 
@@ -70,7 +71,7 @@ class ToolTransformer(Middleware):
             return result if made is None else _result(result, wire, made)
         except Exception as error:  # noqa: BLE001 - the author's code; its failure must not lose the result
             said = f"{NAME} failed, the result stays as it is: {type(error).__name__}: {error}"
-            await _warn(context, said[:500])
+            await _warn(context, said[:SENT_MAX_CHARS])
             return result
 
 

@@ -35,21 +35,21 @@ from runner.worker.internals.server import mend_returned_texts, serve_raw
 from runner.worker.long_answers import FOLDED, folded
 from runner.worker.rehearsal import Rehearsal
 from runner.worker.remote_state import RemoteState
-from runner.worker.served import Served, served_by
+from runner.worker.served import AuthorServer, served_by
 from runner.worker.toolfile import load_tool_files
 from runner.worker.warmup import Warmups
 from runner.worker.wire import PUBLISHED, ROUTE, RequestFacts, WireError
 from sandbox.errors import LoadError
 from sandbox.inside.program import Channel
 
-__all__ = ["PROGRAM", "Program"]
+__all__ = ["PROGRAM", "ToolProgram"]
 
 
-class Program:
+class ToolProgram:
     """One tool file (or several, mounted), loaded once and served by each worker, call by call."""
 
     def __init__(self) -> None:
-        self._server: Served | None = None
+        self._server: AuthorServer | None = None
         self._lists: object = None
         self._failures = FailureCapture(Path())
         self._line: HostLine | None = None
@@ -148,7 +148,7 @@ class Program:
         loop.stop()
         await loop.create_future()
 
-    async def _catalog(self, server: Served) -> dict[str, object]:
+    async def _catalog(self, server: AuthorServer) -> dict[str, object]:
         await server.set_up(self._state, self._failures, self._publish)
         return await server.catalog()
 
@@ -249,4 +249,4 @@ def _reseed() -> None:
 
 
 REHEARSAL = Rehearsal()
-PROGRAM = Program()
+PROGRAM = ToolProgram()

@@ -49,7 +49,7 @@ from runner.worker.internals.server import (
 from runner.worker.toolfile import AnyServer
 from runner.worker.wire import FIND_TOOL, RequestFacts
 
-__all__ = ["Publish", "Served", "served_by"]
+__all__ = ["AuthorServer", "Publish", "served_by"]
 
 Publish = Callable[[str, str | None], Awaitable[None]]
 """Tells the host that a list or a resource has changed: the notification's method, and the resource."""
@@ -57,7 +57,7 @@ Publish = Callable[[str, str | None], Awaitable[None]]
 _FACTS = RequestFacts(request_id=0, protocol=LATEST_MODERN_VERSION, session_id="load", transport="stdio")
 
 
-class Served(Protocol):
+class AuthorServer(Protocol):
     """The author's server."""
 
     @property
@@ -81,7 +81,7 @@ class Served(Protocol):
         """Return what is another value once the lists of what it offers have changed."""
 
 
-def served_by(server: AnyServer) -> Served:
+def served_by(server: AnyServer) -> AuthorServer:
     """Return how a worker serves with a server."""
     return _FastMcp(server) if isinstance(server, FastMCP) else _Sdk(server)
 

@@ -26,7 +26,7 @@ from mcp.server.mcpserver import MCPServer
 
 from runner.errors import UsageError
 from runner.settings.missed_network import missed_network
-from runner.settings.targets import Entry, entry_of, module_line, proxy_line
+from runner.settings.targets import EntryPoint, entry_of, module_line, proxy_line
 from runner.widgets.serving import MountedPages
 from runner.worker.internals.providers import FastMCPProvider
 from runner.worker.internals.server import inner_provider
@@ -88,7 +88,7 @@ def author_frames(error: BaseException, folder: Path) -> list[dict[str, object]]
     return frames
 
 
-def _load(entry: Entry) -> AnyServer:
+def _load(entry: EntryPoint) -> AnyServer:
     os.environ.update({name: _filled_in(value) for name, value in entry.variables.items()})
     with serving_nothing():
         module = _import(entry)
@@ -106,7 +106,7 @@ def _filled_in(value: str) -> str:
     return re.sub(r"\$\{([^}]+)\}", lambda found: os.environ.get(found[1], found[0]), value)
 
 
-def _server_of(module: ModuleType, entry: Entry) -> AnyServer:
+def _server_of(module: ModuleType, entry: EntryPoint) -> AnyServer:
     file = entry.file.name
     servers = {name: value for name, value in vars(module).items() if isinstance(value, _KINDS)}
     if entry.name is not None:
@@ -128,7 +128,7 @@ def _server_of(module: ModuleType, entry: Entry) -> AnyServer:
     )
 
 
-def _made(module: ModuleType, entry: Entry, others: str) -> AnyServer:
+def _made(module: ModuleType, entry: EntryPoint, others: str) -> AnyServer:
     """Return the server that a function makes, as `fastmcp run` does with an entry that is one."""
     found = getattr(module, str(entry.name), None)
     if not callable(found):
@@ -149,7 +149,7 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
-def _way_out(module: ModuleType, entry: Entry) -> str:
+def _way_out(module: ModuleType, entry: EntryPoint) -> str:
     """Say what to do with a file that has no server at its top level."""
     makers = [name for name, value in vars(module).items() if _makes(value, module)]
     if makers:
@@ -157,7 +157,7 @@ def _way_out(module: ModuleType, entry: Entry) -> str:
     return f"add `mcp = FastMCP('name')` and decorate the tools with `@mcp.tool`{_or_by_itself(entry)}"
 
 
-def _or_by_itself(entry: Entry) -> str:
+def _or_by_itself(entry: EntryPoint) -> str:
     """Return how a file is served that does so itself when it is run, if it looks like one."""
     text = entry.file.read_text(encoding="utf-8", errors="replace")
     if "__main__" not in text and ".run(" not in text and not (entry.file.parent / "__main__.py").is_file():
@@ -165,7 +165,7 @@ def _or_by_itself(entry: Entry) -> str:
     return f"; or, if the file serves by itself when it is run: {_run_by_itself(entry)}"
 
 
-def _run_by_itself(entry: Entry) -> str:
+def _run_by_itself(entry: EntryPoint) -> str:
     python = "python" if _same(shutil.which("python"), sys.executable) else sys.executable
     whole = entry.file.parent / "__main__.py"
     if whole.is_file() and (entry.file.parent / "__init__.py").is_file():
@@ -205,7 +205,7 @@ def _mounts(outer: AnyServer, inner: AnyServer) -> bool:
     return any(isinstance(provider, FastMCPProvider) and provider.server is inner for provider in providers)
 
 
-def _import(entry: Entry) -> ModuleType:
+def _import(entry: EntryPoint) -> ModuleType:
     path = entry.file
     for folder in reversed(entry.folders):
         if str(folder) not in sys.path[:1]:
@@ -265,7 +265,7 @@ class _SiblingFinder(MetaPathFinder):
         return None
 
 
-def _explain(entry: Entry, error: BaseException) -> LoadError:
+def _explain(entry: EntryPoint, error: BaseException) -> LoadError:
     """Say in one sentence why the import failed, with the author's own line."""
     path = entry.file
     if isinstance(error, LoadError):
@@ -310,7 +310,7 @@ def _is_of_environ(error: KeyError) -> bool:
     return last.filename == os.__file__ or last.filename == "<frozen os>"
 
 
-def _missing(error: ModuleNotFoundError, entry: Entry) -> str:
+def _missing(error: ModuleNotFoundError, entry: EntryPoint) -> str:
     """Say which module is missing, with what a library says of it and, for an old SDK, the way out."""
     if str(error) == f"No module named {error.name!r}":
         told = "" if entry.config is None else f"; see `environment` in {entry.config.name}"

@@ -10,11 +10,19 @@ __all__ = [
     "LATEST_PROTOCOL",
     "PUBLISHED",
     "ROUTE",
+    "SENT_MAX_CHARS",
     "VISIBILITY_SUFFIX",
     "RequestFacts",
     "WireError",
     "full_key",
 ]
+
+SENT_MAX_CHARS = 80_000
+"""So many characters of a text go to the host.
+
+More than anybody is shown by the length of the longest secret: half of one, cut off here, would be in what
+is shown, and no secret to the host, which takes whole ones out.
+"""
 
 LATEST_PROTOCOL = "2026-07-28"
 """What the host speaks where no client says otherwise."""

@@ -1,1 +1,1 @@
-"""Recognises what the kernel refused, inside the worker; they protect nothing."""
+"""Recognises inside the worker what the kernel refuses, so that it can be told in words; protects nothing."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType
 
 from sandbox.denials.judge import GuardDenied, Judge
-from sandbox.denials.paths import Rules
+from sandbox.denials.paths import PathRules
 from sandbox.denials.recognise import FILE_OPERATION, explain
 from sandbox.denials.record import Recorder
 
@@ -35,13 +35,13 @@ _EXPECTED_BY = ("<frozen", os.path.dirname(__file__))
 _QUIET = ("/sys/", "__pycache__")
 
 
-def install(judge: Judge, rules: Rules, recorder: Recorder) -> None:
+def install(judge: Judge, rules: PathRules, recorder: Recorder) -> None:
     """Look at each error that is handled in this process from now on; nothing, before Python 3.12."""
     if sys.version_info >= (3, 12):
         _listen(_FREE_IDS, _looking(judge, rules, recorder))
 
 
-def _looking(judge: Judge, rules: Rules, recorder: Recorder) -> Handled:
+def _looking(judge: Judge, rules: PathRules, recorder: Recorder) -> Handled:
     def handled(code: CodeType, _offset: int, error: BaseException) -> None:
         if not isinstance(error, _KINDS) or isinstance(error, GuardDenied):
             return

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from sandbox.denials import audit, handled, patches
 from sandbox.denials.judge import Judge
-from sandbox.denials.paths import Rules
+from sandbox.denials.paths import PathRules
 from sandbox.denials.record import Recorder
 from sandbox.outcome import Denial
 
 __all__ = ["install_guard"]
 
 
-def install_guard(rules: Rules, forward: Callable[[Denial], None] | None = None) -> Recorder:
+def install_guard(rules: PathRules, forward: Callable[[Denial], None] | None = None) -> Recorder:
     """Install the patches, the audit hook behind them, and the look at errors that the program handles.
 
     Args:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from sandbox.denials.network import is_numeric
-from sandbox.denials.paths import Act, Rules, Verdict, base_of, decide, is_moot
+from sandbox.denials.paths import Act, PathRules, PathVerdict, base_of, decide, is_moot
 from sandbox.denials.programs import may_run
 from sandbox.network.destinations import Destinations
 from sandbox.outcome import Denial
@@ -46,7 +46,7 @@ class Judge:
 
     def __init__(
         self,
-        rules: Rules,
+        rules: PathRules,
         report: Callable[[Denial], None],
         *,
         opened_to_read: Callable[[str], None] = lambda _database: None,
@@ -92,7 +92,7 @@ class Judge:
         if base is None:
             return
         verdict = decide(act, name, base=base, rules=self._rules)
-        if verdict in (Verdict.ALLOWED, Verdict.UNKNOWN) or is_moot(act, name, base=base):
+        if verdict in (PathVerdict.ALLOWED, PathVerdict.UNKNOWN) or is_moot(act, name, base=base):
             return
         # A name relative to a descriptor says nothing without the folder.
         named = name if dir_fd is None else os.path.join(base, name)
@@ -130,7 +130,7 @@ class Judge:
         """Say whether a file may be written, as far as its path tells."""
         base = base_of(path)
         verdict = None if base is None else decide(Act.WRITE, path, base=base, rules=self._rules)
-        return verdict is not Verdict.NOT_WRITABLE
+        return verdict is not PathVerdict.NOT_WRITABLE
 
     def found(
         self,
@@ -199,12 +199,12 @@ def wanted_by(act: Act | None) -> str:
     return "read" if act is Act.READ else "write"
 
 
-def _sentence(verdict: Verdict, rules: Rules) -> str:
+def _sentence(verdict: PathVerdict, rules: PathRules) -> str:
     """Return what the tool is told; its caller is told in words that begin alike, whoever serves the tool."""
     places = [str(path) for path in (rules.home, *rules.lent) if path is not None]
     if places:
         allowed = f"allowed is {', '.join(f'{place}/' for place in places)}"
-    elif verdict is Verdict.NOT_READABLE:
+    elif verdict is PathVerdict.NOT_READABLE:
         allowed = "this call may not read the files of users"
     else:
         allowed = "this call may not write files"

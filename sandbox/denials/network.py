@@ -14,7 +14,7 @@ import socket
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 
-from sandbox.denials.paths import Rules
+from sandbox.denials.paths import PathRules
 from sandbox.network.destinations import Destinations, written
 from sandbox.outcome import Denial
 
@@ -24,7 +24,7 @@ LOOKUP = "socket.getaddrinfo"
 KIND = "socket.socket"
 
 
-def denied_network(error: BaseException, rules: Rules) -> Denial | None:
+def denied_network(error: BaseException, rules: PathRules) -> Denial | None:
     """Return the denial of a name, a connection or a socket that is behind an error itself."""
     if isinstance(error, socket.gaierror):
         return _denied_name(error, rules)
@@ -53,7 +53,7 @@ def is_numeric(host: str) -> bool:
     return True
 
 
-def _denied_name(error: socket.gaierror, rules: Rules) -> Denial | None:
+def _denied_name(error: socket.gaierror, rules: PathRules) -> Denial | None:
     for frame in _frames(error.__traceback__):
         if _place(frame) != (socket.__file__, "getaddrinfo"):
             continue
@@ -77,7 +77,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
     yield from reversed(frames)
 
 
-def _wanted(frames: list[FrameType], rules: Rules) -> str:
+def _wanted(frames: list[FrameType], rules: PathRules) -> str:
     """Return where a connection was to lead, where a frame of the standard library, or like it, says so."""
     allowed = Destinations.parse(rules.net)
     for frame in frames:

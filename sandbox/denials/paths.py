@@ -17,8 +17,8 @@ from sandbox.policy import Policy
 __all__ = [
     "DEVICES",
     "Act",
-    "Rules",
-    "Verdict",
+    "PathRules",
+    "PathVerdict",
     "act_of_flags",
     "act_of_mode",
     "base_of",
@@ -48,7 +48,7 @@ class Act(enum.Enum):
         return self in (Act.READ, Act.WRITE, Act.UPDATE)
 
 
-class Verdict(enum.Enum):
+class PathVerdict(enum.Enum):
     """What the rules say about one act."""
 
     ALLOWED = "allowed"
@@ -59,7 +59,7 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class PathRules:
     """What the guard knows of a policy. Compared with real paths, so use `resolved` once.
 
     Attributes:
@@ -93,7 +93,7 @@ class Rules:
                 raise ValueError(f"rules name absolute paths only, got {str(path)!r}")
 
     @classmethod
-    def of(cls, policy: Policy) -> "Rules":
+    def of(cls, policy: Policy) -> "PathRules":
         """Return the rules that explain `policy`."""
         scratch = () if policy.scratch is None else (policy.scratch,)
         # Folders of `list_only` may be listed and their files not read: left to the kernel.
@@ -115,7 +115,7 @@ class Rules:
         """Whether anything of the network may be reached."""
         return bool(self.reach or self.net)
 
-    def resolved(self) -> "Rules":
+    def resolved(self) -> "PathRules":
         """Return the same rules with every link in them followed; a zygote does it once for its workers."""
         if self.is_resolved:
             return self
@@ -187,18 +187,18 @@ def locate(act: Act, path: str, *, base: str) -> str | None:
     return os.path.join(os.path.realpath(folder), name)
 
 
-def decide(act: Act, path: str, *, base: str, rules: Rules) -> Verdict:
+def decide(act: Act, path: str, *, base: str, rules: PathRules) -> PathVerdict:
     """Say whether the rules let a worker do `act` to `path`, walked from the folder `base`."""
     real = locate(act, path, base=base)
     if real is None or _is_descriptor(real):
-        return Verdict.UNKNOWN
+        return PathVerdict.UNKNOWN
     if act is Act.READ:
         named = (*_home(rules), *rules.readable, *rules.writable)
         free = not _below(real, rules.homes) or _below(real, named)
-        return Verdict.ALLOWED if free else Verdict.NOT_READABLE
+        return PathVerdict.ALLOWED if free else PathVerdict.NOT_READABLE
     # To create, replace or remove the home itself takes a right to the folder around it.
     inside = _below(real, _home(rules)) and (act.follows or real != str(rules.home))
-    return Verdict.ALLOWED if inside or _below(real, rules.writable) else Verdict.NOT_WRITABLE
+    return PathVerdict.ALLOWED if inside or _below(real, rules.writable) else PathVerdict.NOT_WRITABLE
 
 
 def is_moot(act: Act, path: str, *, base: str) -> bool:
@@ -222,7 +222,7 @@ def _is_path(text: str) -> bool:
         return False
 
 
-def _home(rules: Rules) -> tuple[Path, ...]:
+def _home(rules: PathRules) -> tuple[Path, ...]:
     return () if rules.home is None else (rules.home,)
 
 

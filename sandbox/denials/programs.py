@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from types import TracebackType
 
-from sandbox.denials.paths import Rules
+from sandbox.denials.paths import PathRules
 from sandbox.outcome import Denial
 
 __all__ = ["RUN", "denied_program", "may_run"]
@@ -18,7 +18,7 @@ __all__ = ["RUN", "denied_program", "may_run"]
 RUN = "run"
 
 
-def may_run(program: str, rules: Rules) -> bool:
+def may_run(program: str, rules: PathRules) -> bool:
     """Say whether the rules let a program be run; what is no program at all, the kernel says."""
     if rules.programs and not rules.run:
         return True
@@ -28,7 +28,7 @@ def may_run(program: str, rules: Rules) -> bool:
     return rules.programs and os.path.realpath(found) in {str(path) for path in rules.run}
 
 
-def denied_program(error: BaseException, rules: Rules) -> Denial | None:
+def denied_program(error: BaseException, rules: PathRules) -> Denial | None:
     """Return the denial of a program that is behind an error itself."""
     if not isinstance(error, OSError) or error.errno != errno.EACCES or error.filename is None:
         return None

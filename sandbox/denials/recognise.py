@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sandbox.denials.judge import GuardDenied, name_of, shown
 from sandbox.denials.network import denied_network
-from sandbox.denials.paths import Act, Rules, Verdict, base_of, decide
+from sandbox.denials.paths import Act, PathRules, PathVerdict, base_of, decide
 from sandbox.denials.paths_in_errors import named_paths
 from sandbox.denials.programs import denied_program
 from sandbox.outcome import Denial
@@ -22,7 +22,7 @@ _READONLY_DATABASE = 8
 _PRIMARY_CODE = 0xFF
 
 
-def explain(error: BaseException, rules: Rules, *, databases: Sequence[str] = ()) -> Denial | None:
+def explain(error: BaseException, rules: PathRules, *, databases: Sequence[str] = ()) -> Denial | None:
     """Return the kernel's denial behind `error`, or None if there is none or the guard has told of it.
 
     Looks through causes, contexts and exception groups, nearest first.
@@ -58,7 +58,9 @@ def behind(error: BaseException) -> Iterator[BaseException]:
         waiting += [*inner, *(link for link in links if link is not None)]
 
 
-def _denial(error: BaseException, rules: Rules, databases: Sequence[str], *, worded: bool) -> Denial | None:
+def _denial(
+    error: BaseException, rules: PathRules, databases: Sequence[str], *, worded: bool
+) -> Denial | None:
     if isinstance(error, OSError) and error.filename is not None:
         return _denied_by_name(error, rules)
     said = _first_outside(named_paths(error), rules) if worded else None
@@ -69,19 +71,19 @@ def _denial(error: BaseException, rules: Rules, databases: Sequence[str], *, wor
     return _printable(denied_network(error, rules))
 
 
-def _denied_by_name(error: OSError, rules: Rules) -> Denial | None:
+def _denied_by_name(error: OSError, rules: PathRules) -> Denial | None:
     program = denied_program(error, rules)
     if program is not None or error.errno not in _DENIALS:
         return _printable(program)
     return _first_outside(map(name_of, (error.filename, error.filename2)), rules)
 
 
-def _first_outside(paths: Iterable[str | None], rules: Rules) -> Denial | None:
+def _first_outside(paths: Iterable[str | None], rules: PathRules) -> Denial | None:
     for path in paths:
         base = None if path is None else base_of(path)
         if path is None or base is None:
             continue
-        if decide(Act.WRITE, path, base=base, rules=rules) is Verdict.NOT_WRITABLE:
+        if decide(Act.WRITE, path, base=base, rules=rules) is PathVerdict.NOT_WRITABLE:
             return _of_path(path)
     return None
 

@@ -80,7 +80,7 @@ class Connection:
         return data
 
     def receive_with(self, count: int) -> tuple[bytes, list[int]] | None:
-        """The same with the descriptors that came along, which are the caller's.
+        """Receive what is there as `receive_now` does, with the descriptors that came: the caller's now.
 
         Raises:
             OSError: The connection is broken.

@@ -7,15 +7,17 @@ import logging
 import os
 import socket
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from sandbox.errors import ForkserverDied, FrameError, NoProcess
-from sandbox.frames import CONTROL_BYTES, Decoder, Kind, decode, encode
+from sandbox.frames import CONTROL_BYTES, Decoder, FrameKind, decode, encode
 from sandbox.host.closer import Closer
 from sandbox.host.connection import Connection
+from sandbox.host.freezer import look
 from sandbox.host.launch import Launched, launch
 from sandbox.host.orphans import end_orphans, started_at
 from sandbox.host.retirement import Reuse
@@ -143,7 +145,7 @@ class Forkserver:
         Raises:
             ForkserverDied: It has ended, or does not answer and was ended.
         """
-        await self._ordered(Kind.PING, {}, [])
+        await self._ordered(FrameKind.PING, {}, [])
 
     async def zygote(
         self,
@@ -180,10 +182,10 @@ class Forkserver:
         order = {"namespaces": policy.namespaces, "limits": asdict(policy.limits)}
         rest = {"policy": policy.to_json(), "config": config, "once": once}
         try:
-            pid = await self._ordered(Kind.ZYGOTE, order, descriptors)
+            pid = await self._ordered(FrameKind.ZYGOTE, order, descriptors)
             with contextlib.suppress(ConnectionError):
                 # If it has ended already, the forkserver tells.
-                await control.send_all(encode(Kind.ZYGOTE, rest))
+                await control.send_all(encode(FrameKind.ZYGOTE, rest))
         except BaseException:
             # Also when the caller is cancelled: a zygote without its host ends by itself.
             control.close()
@@ -244,7 +246,7 @@ class Forkserver:
             log.error("processes outlived their forkserver", extra={"pid": self.process.pid})
         cgroup.sweep()
 
-    async def _ordered(self, kind: Kind, order: Mapping[str, object], descriptors: list[int]) -> int:
+    async def _ordered(self, kind: FrameKind, order: Mapping[str, object], descriptors: list[int]) -> int:
         """Give an order; return what comes back once it has been carried out.
 
         Raises:
@@ -254,34 +256,40 @@ class Forkserver:
         await self.up()
         number = next(self._orders)
         done = self._waiting[number] = asyncio.get_running_loop().create_future()
+        frame = encode(kind, {"order": number, **order})
+        carrying = asyncio.create_task(self._carried(frame, descriptors, done))
         try:
-            async with asyncio.timeout(self.order_s) as limit:
-                patience = asyncio.create_task(self._patient(limit))
-                try:
-                    await self._send(encode(kind, {"order": number, **order}), descriptors)
-                    pid: int = await done
-                    return pid
-                finally:
-                    patience.cancel()
-        except TimeoutError:
-            raise self._hangs(self.order_s) from None
+            for _ in range(_MOST_LIMITS):
+                was = self._seen()
+                await asyncio.wait({carrying}, timeout=self.order_s)
+                # This process may have been the one that had no processor: its answer can be there unread.
+                self._readable()
+                if carrying.done() or done.done():
+                    return await carrying
+                if not self._is_held_up(was):
+                    break
+            raise self._hangs(self.order_s)
         finally:
+            carrying.cancel()
             self._waiting.pop(number, None)
 
-    async def _patient(self, limit: asyncio.Timeout) -> None:
-        """Give an order more time while the forkserver works, or waits for a processor: that is no hanging.
+    async def _carried(self, frame: bytes, descriptors: list[int], done: "asyncio.Future[int]") -> int:
+        await self._send(frame, descriptors)
+        return await done
+
+    def _seen(self) -> tuple[float, int, float]:
+        return time.monotonic(), self._carried_out, _wanted_processor_s(self.process.pid)
+
+    def _is_held_up(self, was: tuple[float, int, float]) -> bool:
+        """Say whether it works or would since it was seen, and only waits for a processor, the disk or us.
 
         All tools of all users end with it. So it is not ended for what a busy machine does to it.
         """
-        loop = asyncio.get_running_loop()
-        for _ in range(_MOST_LIMITS - 1):
-            carried_out, busy_s = self._carried_out, _wanted_processor_s(self.process.pid)
-            # Looked at a little before the limit, which ends whoever has done nothing.
-            await asyncio.sleep(0.9 * self.order_s)
-            wanted_s = _wanted_processor_s(self.process.pid) - busy_s
-            if carried_out == self._carried_out and wanted_s < _BUSY_SHARE * self.order_s:
-                return
-            limit.reschedule(loop.time() + self.order_s)
+        now = self._seen()
+        waited_s, carried_out, wanted_s = (after - before for after, before in zip(now, was, strict=True))
+        we_were_late = waited_s > (1 + _BUSY_SHARE) * self.order_s
+        works = carried_out > 0 or wanted_s >= _BUSY_SHARE * self.order_s
+        return we_were_late or works or _waits_for_the_disk(self.process.pid)
 
     async def _send(self, frame: bytes, descriptors: list[int]) -> None:
         loop = asyncio.get_running_loop()
@@ -320,16 +328,16 @@ class Forkserver:
             log.exception("forkserver broke the frame protocol")
             self._deaf()
 
-    def _frame(self, kind: Kind, value: object) -> None:
+    def _frame(self, kind: FrameKind, value: object) -> None:
         if not isinstance(value, dict):
             raise FrameError("a control frame that is no object")
-        if kind is Kind.ENDED:
+        if kind is FrameKind.ENDED:
             self._zygote_ended(int(value["pid"]), int(value["status"]))
             return
-        if kind is Kind.STARTED and not self._up.done():
+        if kind is FrameKind.STARTED and not self._up.done():
             self._up.set_result(None)
         future = self._waiting.pop(int(value.get("order", -1)), None)
-        if kind is Kind.STARTED and "order" in value:
+        if kind is FrameKind.STARTED and "order" in value:
             # Also one that nobody waits for any more: it is ended with the others.
             pid = int(value["pid"])
             self._ended.pop(pid, None)
@@ -337,7 +345,7 @@ class Forkserver:
         self._carried_out += 1
         if future is None or future.done():
             return
-        if kind is Kind.FAILED:
+        if kind is FrameKind.FAILED:
             future.set_exception(
                 NoProcess(f"no process could be started for a user's tools: {value['message']}")
             )
@@ -392,13 +400,13 @@ class Forkserver:
             loop.remove_reader(descriptor)
         self.control.close()
         os.close(self._pidfd)
-        _disappoint(self._up, error)
+        _fail(self._up, error)
         for future in self._waiting.values():
-            _disappoint(future, error)
+            _fail(future, error)
         self._waiting.clear()
 
 
-def _disappoint(future: "asyncio.Future[None] | asyncio.Future[int]", error: ForkserverDied) -> None:
+def _fail(future: "asyncio.Future[None] | asyncio.Future[int]", error: ForkserverDied) -> None:
     if not future.done():
         future.set_exception(error)
         # Read once, so that asyncio does not report it as never retrieved.
@@ -425,3 +433,12 @@ def _wanted_processor_s(pid: int) -> float:
     except (OSError, ValueError):
         return 0.0
     return (int(had) + int(waited)) / 1e9
+
+
+def _waits_for_the_disk(pid: int) -> bool:
+    """Say whether a process sleeps in the kernel where no signal reaches it, as for the disk or for memory.
+
+    Source: proc_pid_stat(5), state D.
+    """
+    facts = look(pid)
+    return facts is not None and facts.state == b"D"

@@ -5,7 +5,7 @@ force is read from the kernel, since a thread inside a system call that cannot b
 later. Where another process may continue it (a kernel without signal scopes, users without a user id of
 their own), that is noticed when it is wanted again, and it is retired.
 
-Source: signal(7), pidfd_send_signal(2), proc_pid_stat(5).
+Source: signal(7), pidfd_send_signal(2).
 """
 
 import asyncio
@@ -15,10 +15,12 @@ import signal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sandbox.host.process_stat import ProcessStat, read_proc, state_of
+
 __all__ = [
     "STOPPED",
     "WHOLE_GROUP",
-    "Facts",
+    "WorkerFacts",
     "freeze",
     "is_at_rest",
     "is_frozen",
@@ -36,13 +38,13 @@ STOPPED = b"T"
 _ENDED = (b"Z", b"X")
 _RESTING = (STOPPED, *_ENDED)
 
+# Seven numbers.
+_STATM_BYTES = 256
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_TICKS = os.sysconf("SC_CLK_TCK")
-_MOST_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class WorkerFacts:
     """What the kernel says of a worker between two calls.
 
     Attributes:
@@ -58,24 +60,21 @@ class Facts:
     data_bytes: int
 
 
-def look(pid: int) -> Facts | None:
+def look(pid: int) -> WorkerFacts | None:
     """Return what the kernel says of a worker; None if it has ended.
 
     One has ended whose first thread has: it serves nobody any more, though others of it may take their time,
     and hold what it had open meanwhile.
     """
     try:
-        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-        pages = int(_read(f"/proc/{pid}/statm").split()[5])
+        stat = ProcessStat.of(pid)
+        pages = int(read_proc(f"/proc/{pid}/statm", _STATM_BYTES).split()[5])
     except (OSError, IndexError):
         return None
-    if fields[0] in _ENDED:
+    if stat.state in _ENDED:
         return None
-    return Facts(
-        state=fields[0],
-        threads=int(fields[17]),
-        cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS,
-        data_bytes=pages * _PAGE_BYTES,
+    return WorkerFacts(
+        state=stat.state, threads=stat.threads, cpu_s=stat.cpu_s, data_bytes=pages * _PAGE_BYTES
     )
 
 
@@ -114,7 +113,8 @@ def is_frozen(pid: int) -> bool:
     """Say whether every thread of a process is stopped; False if it has ended."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
-        return bool(threads) and all(_state_of(f"/proc/{pid}/task/{thread}") == STOPPED for thread in threads)
+        states = (state_of(f"{pid}/task/{thread}") for thread in threads)
+        return bool(threads) and all(state == STOPPED for state in states)
     except (OSError, IndexError):
         return False
 
@@ -125,18 +125,14 @@ def is_at_rest(pid: int) -> bool:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return True
-    return all(_thread_rests(f"/proc/{pid}/task/{thread}") for thread in threads)
+    return all(_thread_rests(f"{pid}/task/{thread}") for thread in threads)
 
 
-def _thread_rests(folder: str) -> bool:
+def _thread_rests(thread: str) -> bool:
     try:
-        return _state_of(folder) in _RESTING
+        return state_of(thread) in _RESTING
     except (OSError, IndexError):
         return True
-
-
-def _state_of(folder: str) -> bytes:
-    return _read(f"{folder}/stat").rpartition(b")")[2].split(None, 1)[0]
 
 
 async def wait_until_frozen(
@@ -157,11 +153,3 @@ async def wait_until_frozen(
         await asyncio.sleep(delay_s)
         delay_s = min(2 * delay_s, 0.005)
     return True
-
-
-def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, _MOST_BYTES)
-    finally:
-        os.close(descriptor)

@@ -5,7 +5,7 @@ goes over a mount, one folder is open at a time, and the walk ends at a number o
 
 Two kinds of files without a name cannot be measured by anybody: one whose only descriptor is under way in a
 socket, and one that is mapped in part and open nowhere. That there are any can be seen. Then the home is
-taken to hold what its disk has lost (`Disk`), whoever took it.
+taken to hold what its disk has lost (`HomeDisk`), whoever took it.
 
 Source: openat2(2), stat(2) on st_blocks, statvfs(3), proc_pid_fd(5), proc_pid_maps(5), proc_pid_fdinfo(5);
 unix_show_fdinfo() in the kernel's net/unix/af_unix.c on scm_fds.
@@ -22,7 +22,7 @@ from sandbox.fsuid import as_owner_of
 from sandbox.host.usage import threads_of
 from sandbox.syscalls import Resolve, openat2
 
-__all__ = ["Disk", "HomeUsage", "OpenFiles", "Seen", "measure", "open_files"]
+__all__ = ["HomeDisk", "HomeUsage", "OpenFiles", "Seen", "measure", "open_files"]
 
 Seen = Callable[[str, os.stat_result], None]
 """Hears of each entry that is counted: its path below the home, as `./folder/file`, and what it is."""
@@ -76,7 +76,7 @@ class HomeUsage:
 
 
 @dataclass(slots=True)
-class Disk:
+class HomeDisk:
     """What the file system of a home has lost since it was emptiest, to whomever.
 
     Attributes:

@@ -6,14 +6,14 @@ from one call to the next, memory over its whole life. What it prints belongs to
 """
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from sandbox.host.home_usage import Disk
+from sandbox.host.home_usage import HomeDisk
+from sandbox.host.output import read_some
 from sandbox.host.readers import Readers
-from sandbox.host.watch import Watch, behind_death
+from sandbox.host.watch import CallWatch, behind_death
 from sandbox.host.worker import Worker
 from sandbox.outcome import Reached
 from sandbox.policy import Limits
@@ -22,7 +22,6 @@ __all__ = ["Job"]
 
 # What it prints is taken often enough that an honest job does not wait, and no oftener.
 _OUTPUT_EVERY_S = 0.05
-_OUTPUT_BYTES = 1 << 16
 # Who ends lets go of its connection some moments before.
 _ENDS_S = 0.1
 _REAP_S = 20.0
@@ -50,7 +49,7 @@ class Job:
     reaped: Callable[[int, float], Awaitable[str | None]]
     over: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _readers: Readers | None = field(init=False, default=None)
-    _watch: Watch = field(init=False)
+    _watch: CallWatch = field(init=False)
     _has_died: bool = field(init=False, default=False)
     _tasks: "list[asyncio.Task[None]]" = field(init=False, default_factory=list)
 
@@ -62,13 +61,13 @@ class Job:
         """
         home_fd = None if self.home_fd is None else os.dup(self.home_fd)
         try:
-            disk = None if home_fd is None else Disk(home_fd)
+            disk = None if home_fd is None else HomeDisk(home_fd)
             self._readers = readers = Readers()
         except OSError:
             if home_fd is not None:
                 os.close(home_fd)
             raise
-        self._watch = Watch(
+        self._watch = CallWatch(
             worker=self.worker.pid,
             zygote=self.zygote_pid,
             disk=disk,
@@ -134,5 +133,4 @@ class Job:
     async def _drop_output(self) -> None:
         while True:
             await asyncio.sleep(_OUTPUT_EVERY_S)
-            with contextlib.suppress(BlockingIOError):
-                os.read(self.worker.output, _OUTPUT_BYTES)
+            read_some(self.worker.output)

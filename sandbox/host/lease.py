@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -20,13 +19,14 @@ from typing import Protocol
 
 from sandbox.deadlines import Deadlines, Ladder, Rung
 from sandbox.errors import FrameError, FrameTooLong
-from sandbox.frames import ANSWERS, Decoder, Kind, decode, encode
+from sandbox.frames import ANSWERS, MOST_VALUES, Decoder, FrameKind, decode, encode
 from sandbox.host.freezer import freeze, wait_until_frozen
-from sandbox.host.home_usage import Disk
+from sandbox.host.home_usage import HomeDisk
 from sandbox.host.job import Job
+from sandbox.host.output import KeptOutput
 from sandbox.host.readers import Readers
 from sandbox.host.usage import Process, oom_kills, processes_of, read_process
-from sandbox.host.watch import FIRST_LOOK_S, Watch, behind_death, too_many_tasks
+from sandbox.host.watch import FIRST_LOOK_S, CallWatch, behind_death, too_many_tasks
 from sandbox.host.worker import Worker
 from sandbox.host.zygote import Zygote
 from sandbox.outcome import Denial, Ending, Outcome, Reached
@@ -39,10 +39,11 @@ log = logging.getLogger(__name__)
 _CHUNK_BYTES = 1 << 16
 # One chunk may be ten thousand frames; the clock must run meanwhile.
 _FRAMES_A_TURN = 100
-# More reads than empty a pipe, whatever its writer made of it.
-_OUTPUT_READS = 256
+_TURN_S = 0.005
 # What is held of one call at a time, beside its answer: notifications and requests not dealt with yet.
 _NOTICE_BYTES = 8 * 1024 * 1024
+# More than a value of session state can have. To read them holds everybody up.
+_NOTICE_VALUES = 600_000
 _BACKLOG = 1024
 _BACKLOG_BYTES = 16 * 1024 * 1024
 # For as long a client may take nothing after the answer, and for as long it may take what is left.
@@ -53,6 +54,8 @@ _FREEZE_S = 2.0
 # Who is killed on a machine with far too much to do takes seconds to be gone.
 _REAP_S = 20.0
 _MAX_DENIALS = 100
+# Of JSON-RPC.
+_INTERNAL_ERROR = -32603
 
 
 class Listener(Protocol):
@@ -124,24 +127,25 @@ class Lease:
     goes_on: bool = False
     session: str | None = None
     # Nobody can know it before the call.
-    _number: int = field(init=False, default_factory=lambda: secrets.randbits(53))
+    _number: int = field(init=False, default_factory=lambda: int.from_bytes(os.urandom(7)) >> 3)
     _stays: bool = field(init=False, default=False)
     _ladder: Ladder = field(init=False)
     _denials: dict[Denial, None] = field(init=False, default_factory=dict)
-    _output: bytearray = field(init=False, default_factory=bytearray)
+    _output: KeptOutput = field(init=False)
     _answer: Mapping[str, object] | None = field(init=False, default=None)
     _answer_bytes: int = field(init=False, default=0)
     _is_ready: bool = field(init=False, default=False)
     _fault: str | None = field(init=False, default=None)
     _reached: Reached | None = field(init=False, default=None)
-    _disk: Disk | None = field(init=False, default=None)
-    _watcher: Watch | None = field(init=False, default=None)
+    _disk: HomeDisk | None = field(init=False, default=None)
+    _watcher: CallWatch | None = field(init=False, default=None)
     _watching: "asyncio.Task[None] | None" = field(init=False, default=None)
     _over: "asyncio.Future[Ending]" = field(init=False)
     _listener: Listener = field(init=False)
     _decoder: Decoder = field(init=False)
     _readers: Readers | None = field(init=False, default=None)
     _alarm: asyncio.TimerHandle | None = field(init=False, default=None)
+    _resting: asyncio.TimerHandle | None = field(init=False, default=None)
     _look_at: float = field(init=False, default=0.0)
     _begun: bool = field(init=False, default=True)
     _is_behind: bool = field(init=False, default=False)
@@ -152,11 +156,15 @@ class Lease:
     _notices: "asyncio.Queue[tuple[Mapping[str, object] | Rung, int]]" = field(init=False)
     _untold: _Backlog = field(init=False, default_factory=_Backlog)
     _unanswered: _Backlog = field(init=False, default_factory=_Backlog)
+    _serving: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _replying: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _reaping: "asyncio.Task[None] | None" = field(init=False, default=None)
     _status: str | None = field(init=False, default=None)
     _at_last: Process | None = field(init=False, default=None)
     _waited_before_s: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        self._output = KeptOutput(pipe=self.worker.output, most_bytes=self.limits.output_bytes)
 
     @property
     def is_fresh(self) -> bool:
@@ -202,7 +210,7 @@ class Lease:
         ending: Ending | None = None
         try:
             try:
-                self._disk = None if self.home_fd is None else Disk(self.home_fd)
+                self._disk = None if self.home_fd is None else HomeDisk(self.home_fd)
                 self._begin(call)
                 ending = await self._over
             finally:
@@ -231,7 +239,7 @@ class Lease:
             memory_peak_bytes=self._peak_bytes(),
             cpu_s=None if self._at_last is None else self._at_last.cpu_s - self.worker.cpu_before_s,
             denials=self._all_denials(),
-            output=self._output.decode(errors="replace"),
+            output=self._output.text(),
             elapsed_s=time.monotonic() - started,
             untold=self._untold.refused + self._untold.count,
         )
@@ -271,7 +279,7 @@ class Lease:
         self._stays = self.keeps and not left_others and self._is_orderly(ending)
         if self._stays:
             self.worker.was_long = self._watcher is not None
-            self._read_output()
+            self._output.read_all()
             if self._sender or self._teller or self._watching:
                 self._reaping = self.zygote.reap(self._end_tasks())
         else:
@@ -350,11 +358,6 @@ class Lease:
         self._stays = False
         return self.zygote.park(self.worker, home_fd=self.home_fd)
 
-    def _read_output(self) -> None:
-        for _ in range(_OUTPUT_READS):
-            if not self._output_readable():
-                break
-
     def _begin(self, call: object) -> None:
         """Send the call, and listen to all that may become of it, until `_over` is settled."""
         self._readers = readers = Readers()
@@ -364,7 +367,7 @@ class Lease:
         try:
             lasts = {"goes_on": True} if self.goes_on else {}
             left = self.worker.connection.send_now(
-                self._narrowing() + encode(Kind.CALL, {"number": self._number, "call": call, **lasts})
+                self._narrowing() + encode(FrameKind.CALL, {"number": self._number, "call": call, **lasts})
             )
         except (OSError, ValueError, RecursionError) as error:
             # Also for arguments that are no JSON: a client may send NaN, or nest them too deeply.
@@ -387,8 +390,9 @@ class Lease:
             readers.add(self.worker.connection.fileno(), self._hear)
 
     def _listen_no_more(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
+        for timer in (self._alarm, self._resting):
+            if timer is not None:
+                timer.cancel()
         if self._readers is not None:
             self._readers.close()
 
@@ -416,6 +420,9 @@ class Lease:
         self._is_dead = True
         if self._alarm is not None:
             self._alarm.cancel()
+        if self._resting is not None:
+            # There is an end to what it has said, which may be its answer.
+            self._hear_again()
         self._alarm = asyncio.get_running_loop().call_later(_DRAIN_S, self._end, Ending.ANSWERED)
 
     def _set_alarm(self) -> None:
@@ -469,18 +476,42 @@ class Lease:
         self._is_behind = False
         if self._over.done():
             return
+        began = time.monotonic()
         try:
             for number, (kind, body) in enumerate(self._decoder.feed(data), start=1):
-                self._frame(kind, decode(body), len(body))
+                values = MOST_VALUES if kind in ANSWERS else _NOTICE_VALUES
+                self._frame(kind, decode(body, most_values=values), len(body))
                 if kind in ANSWERS:
                     self._end(Ending.ANSWERED)
                     return
-                if number == _FRAMES_A_TURN:
+                if number == _FRAMES_A_TURN or time.monotonic() - began > _TURN_S:
                     self._is_behind = True
-                    asyncio.get_running_loop().call_soon(self._take_in, b"")
-                    return
+                    break
         except FrameError as error:
             self._break(error)
+            return
+        now = time.monotonic()
+        self.zygote.loop_share.spend(now - began, now=now)
+        rest_s = self.zygote.loop_share.rest_s(now=now)
+        if rest_s and not self._is_dead:
+            self._hear_later(rest_s)
+        elif self._is_behind:
+            asyncio.get_running_loop().call_soon(self._take_in, b"")
+
+    def _hear_later(self, rest_s: float) -> None:
+        """Listen to nothing it says for some time: others have waited for what it has said."""
+        if self._readers is not None:
+            self._readers.remove(self.worker.connection.fileno())
+        self._resting = asyncio.get_running_loop().call_later(rest_s, self._hear_again)
+
+    def _hear_again(self) -> None:
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
+        if self._readers is not None:
+            self._readers.add(self.worker.connection.fileno(), self._hear)
+        if self._is_behind:
+            self._take_in(b"")
 
     def _break(self, error: FrameError) -> None:
         """End a call whose worker says what it may not."""
@@ -493,11 +524,11 @@ class Lease:
         """Return what tells the worker the limits of its calls, where there is something to tell."""
         if self.worker.calls > 1:
             # Narrowed with its first call, it is for calls with these limits only.
-            return b"" if self.worker.renewal is None else encode(Kind.RENEW, self.worker.renewal)
-        return encode(Kind.LIMITS, asdict(self.limits)) if self.narrows else b""
+            return b"" if self.worker.renewal is None else encode(FrameKind.RENEW, self.worker.renewal)
+        return encode(FrameKind.LIMITS, asdict(self.limits)) if self.narrows else b""
 
     def _begin_to_watch(self) -> None:
-        self._watcher = Watch(
+        self._watcher = CallWatch(
             worker=self.worker.pid,
             zygote=self.zygote.pid,
             disk=self._disk,
@@ -506,7 +537,7 @@ class Lease:
         )
         self._watching = asyncio.create_task(self._look_after(self._watcher))
 
-    async def _look_after(self, watcher: Watch) -> None:
+    async def _look_after(self, watcher: CallWatch) -> None:
         self._reached = await watcher.run()
         self._end(Ending.OVER_LIMIT)
 
@@ -516,21 +547,21 @@ class Lease:
         oom_killed = self.zygote.oom_kills > before
         return behind_death(self._status, last, self.limits, oom_killed=oom_killed)
 
-    def _frame(self, kind: Kind, value: object, size: int) -> None:
+    def _frame(self, kind: FrameKind, value: object, size: int) -> None:
         if not isinstance(value, dict):
             raise FrameError("a frame that is no object")
         match kind:
-            case Kind.ANSWER:
+            case FrameKind.ANSWER:
                 self._answer, self._answer_bytes = value, size
-            case Kind.ANSWER_AND_READY:
+            case FrameKind.ANSWER_AND_READY:
                 self._answer, self._answer_bytes = self._own_answer(value), size
                 self._is_ready = True
-            case Kind.NOTIFY:
+            case FrameKind.NOTIFY:
                 self._ladder.progress(time.monotonic())
                 self._offer(value, size)
-            case Kind.REQUEST:
+            case FrameKind.REQUEST:
                 self._ask(value, size)
-            case Kind.DENIED:
+            case FrameKind.DENIED:
                 self._deny(value)
             case _:
                 raise FrameError(f"a worker may not send a {kind.name} frame")
@@ -558,9 +589,10 @@ class Lease:
             if isinstance(notice, Rung):
                 await listener.rung(notice)
             else:
-                await listener.notify(notice)
+                await self.zygote.loop_share.measured(listener.notify(notice))
             self._untold.drop(size)
             self._notices.task_done()
+            await self.zygote.loop_share.rest()
 
     async def _drain(self) -> None:
         """Let notifications that came before the answer reach the client before it."""
@@ -591,8 +623,15 @@ class Lease:
         waits = listener.waits_for_client(value)
         if waits:
             self._ladder.pause(time.monotonic())
+        share = self.zygote.loop_share
         try:
-            answer = {"id": value.get("id"), **await listener.request(value)}
+            # One begins after the other, and all of them leave others their turns.
+            async with self._serving:
+                await share.rest()
+                if not waits:
+                    frame = await share.measured(_reply_to(value, listener))
+            if waits:
+                frame = await share.measured(_reply_to(value, listener))
         finally:
             if waits:
                 self._ladder.resume(time.monotonic())
@@ -602,7 +641,7 @@ class Lease:
         try:
             # One after the other: two that overlap would mix their bytes.
             async with self._replying:
-                await self.worker.connection.send_all(encode(Kind.REPLY, answer))
+                await self.worker.connection.send_all(frame)
         except OSError as error:
             log.debug("worker was gone before its reply", extra={"fault": str(error)})
 
@@ -616,18 +655,10 @@ class Lease:
         if len(self._denials) < _MAX_DENIALS:
             self._denials[denial] = None
 
-    def _output_readable(self) -> bool:
-        """Take in some of what the worker printed; say whether there may be more."""
-        try:
-            data = os.read(self.worker.output, _CHUNK_BYTES)
-        except BlockingIOError:
-            return False
-        if not data and self._readers is not None:
+    def _output_readable(self) -> None:
+        self._output.read()
+        if self._output.has_ended and self._readers is not None:
             self._readers.remove(self.worker.output)
-        self._output += data
-        # The end of the output is what explains a crash.
-        del self._output[: -self.limits.output_bytes]
-        return bool(data)
 
     async def _reap(self) -> None:
         """Stay until the kernel says that nobody of the call is left."""
@@ -637,7 +668,7 @@ class Lease:
         await self._end_tasks()
         self._status = await self.zygote.reaped(self.worker.pid, _REAP_S)
         await self._group_gone()
-        self._read_output()
+        self._output.read_all()
         self.worker.close()
 
     async def _end_tasks(self) -> None:
@@ -661,3 +692,16 @@ class Lease:
             delay = min(delay * 2, 0.02)
         log.error("a process group outlived its kill; its zygote is ended", extra={"pid": self.worker.pid})
         self.zygote.close()
+
+
+async def _reply_to(value: Mapping[str, object], listener: Listener) -> bytes:
+    """Return the frame that answers a request of a worker."""
+    asked = value.get("id")
+    number = asked if isinstance(asked, int | str) else None
+    answer = await listener.request(value)
+    try:
+        return encode(FrameKind.REPLY, {"id": number, **answer})
+    except (TypeError, ValueError, RecursionError) as error:
+        # A client may answer with what is no JSON, and a value may be nested as deeply as just fits.
+        problem = {"code": _INTERNAL_ERROR, "message": f"the answer cannot be sent: {error}"}
+        return encode(FrameKind.REPLY, {"id": number, "error": problem})

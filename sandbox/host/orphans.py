@@ -3,7 +3,7 @@
 Zygotes and workers die with their parents, but what a call has started does not, and who has just been
 forked does not yet. Each of them carries the session of its zygote, or of the forkserver, for life.
 
-Source: setsid(2), pidfd_send_signal(2); proc_pid_stat(5), "starttime" and "session".
+Source: setsid(2), pidfd_send_signal(2).
 """
 
 import contextlib
@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from sandbox.host.process_stat import ProcessStat
+
 __all__ = ["end_orphans", "started_at"]
 
 _END_S = 5.0
 _PAUSE_S = 0.005
-_STAT_BYTES = 4096
 _DEAD = (b"Z", b"X")
 
 
@@ -81,14 +82,7 @@ def _kill(process: _Process) -> None:
 
 def _process(pid: int) -> _Process | None:
     try:
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        stat = ProcessStat.of(pid)
     except (FileNotFoundError, ProcessLookupError):
         return None
-    try:
-        fields = os.read(descriptor, _STAT_BYTES).rpartition(b")")[2].split()
-    except ProcessLookupError:
-        return None
-    finally:
-        os.close(descriptor)
-    # The third field of the manual page comes first here.
-    return _Process(pid=pid, state=fields[0], session=int(fields[3]), started=int(fields[19]))
+    return _Process(pid=pid, state=stat.state, session=stat.session, started=stat.started)

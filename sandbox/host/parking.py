@@ -7,18 +7,18 @@ with one call at a time always meets the same process.
 """
 
 import asyncio
-import os
 import select
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from sandbox.frames import Kind, encode
+from sandbox.frames import FrameKind, encode
 from sandbox.host.descriptors import open_in
-from sandbox.host.freezer import STOPPED, Facts, freeze, is_frozen, look, thaw
+from sandbox.host.freezer import STOPPED, WorkerFacts, freeze, is_frozen, look, thaw
 from sandbox.host.home_usage import OpenFiles, open_files
 from sandbox.host.job import Job
+from sandbox.host.output import drop_output
 from sandbox.host.retirement import Reuse, holds_too_many, why_overused, why_unfit
 from sandbox.host.usage import has_room
 from sandbox.host.worker import Worker
@@ -34,8 +34,6 @@ _STOPS_S = 10.0
 # What a worker can take or use up in this time is small beside the least of its limits, but for descriptors.
 _LOOK_S = 0.01
 _TIDY_S = 30.0
-_DRAIN_READS = 256
-_DRAIN_BYTES = 1 << 16
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -168,7 +166,8 @@ class Parking:
         else:
             reason = self._inspect(worker)
         if reason is None:
-            _drop_output(worker)
+            # What was printed after the answer belongs to no call.
+            drop_output(worker.output)
             if worker.frozen:
                 worker.frozen = worker.rested = False
                 try:
@@ -244,7 +243,7 @@ class Parking:
             worker.looked_at = time.monotonic()
         return reason
 
-    def _renew(self, worker: Worker, facts: Facts, limits: Limits, *, data_bytes: int) -> str | None:
+    def _renew(self, worker: Worker, facts: WorkerFacts, limits: Limits, *, data_bytes: int) -> str | None:
         """Give a worker the processor time and memory of its next call; return why it must go, if it must.
 
         Who may not set them from outside has the worker do so: what is left open to it, the watch bounds.
@@ -290,7 +289,7 @@ def _first_asked(worker: Worker) -> tuple[bool, bool]:
 def _told(worker: Worker, used: Mapping[str, object]) -> str | None:
     """Have a worker renew its limits itself; return why it must go, if it does not listen."""
     try:
-        left = worker.connection.send_now(encode(Kind.RENEW, used))
+        left = worker.connection.send_now(encode(FrameKind.RENEW, used))
     except OSError:
         return "ended"
     return "deaf" if left else None
@@ -313,13 +312,3 @@ def _has_spoken(worker: Worker) -> bool:
     poll = select.poll()
     poll.register(worker.connection, select.POLLIN | select.POLLRDHUP)
     return bool(poll.poll(0))
-
-
-def _drop_output(worker: Worker) -> None:
-    """Throw away what was printed after the answer, which belongs to no call."""
-    for _ in range(_DRAIN_READS):
-        try:
-            if not os.read(worker.output, _DRAIN_BYTES):
-                return
-        except BlockingIOError:
-            return

@@ -23,7 +23,7 @@ from sandbox.host.zygote import Loaded, Zygote
 from sandbox.layers.rlimits import may_raise_limits
 from sandbox.policy import Limits, Policy
 
-__all__ = ["Pool", "Source"]
+__all__ = ["Pool", "ZygoteSource"]
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _REST_S = 0.003
 
 
-class Source(Protocol):
+class ZygoteSource(Protocol):
     """Where zygotes come from: a forkserver, or what keeps one running."""
 
     @property
@@ -62,7 +62,7 @@ class Pool:
         forks: Whether workers are forked from the zygote; otherwise each is a one-shot interpreter.
     """
 
-    forkserver: Source
+    forkserver: ZygoteSource
     policy: Policy
     config: Mapping[str, object]
     home_fd: int | None
@@ -82,7 +82,7 @@ class Pool:
     @classmethod
     async def start(
         cls,
-        forkserver: Source,
+        forkserver: ZygoteSource,
         policy: Policy,
         config: Mapping[str, object],
         *,
@@ -156,7 +156,7 @@ class Pool:
             self._oneshots.append(asyncio.create_task(self._oneshot()))
 
     def refill_later(self) -> None:
-        """Do the same in a moment, if somebody could still have a worker until then."""
+        """Refill in a moment; at once, if nobody could have a worker until then."""
         if not self.forks or self.zygote.idle == 0:
             self.refill()
         elif self._resting is None and self.zygote.idle < self.idle_workers.size:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from sandbox.host.freezer import Facts
+from sandbox.host.freezer import WorkerFacts
 from sandbox.policy import Limits
 
 __all__ = ["Reuse", "holds_too_many", "why_overused", "why_unfit"]
@@ -28,7 +28,7 @@ class Reuse:
             raise ValueError(f"need calls >= 1, age_s > 0 and idle_s > 0, got {self}")
 
 
-class Service(Protocol):
+class WorkerHistory(Protocol):
     """What a worker has done so far: times in seconds of the monotonic clock."""
 
     @property
@@ -52,7 +52,7 @@ class Service(Protocol):
         ...
 
 
-def why_overused(worker: Service, reuse: Reuse, *, now: float) -> str | None:
+def why_overused(worker: WorkerHistory, reuse: Reuse, *, now: float) -> str | None:
     """Return why a worker has served enough; None if it may go on."""
     if worker.calls >= reuse.calls:
         return "calls"
@@ -74,7 +74,7 @@ _UNNAMED_SHARE = 16
 
 
 def why_unfit(
-    facts: Facts, limits: Limits, *, origin_bytes: int, descriptors: int, unnamed_bytes: int
+    facts: WorkerFacts, limits: Limits, *, origin_bytes: int, descriptors: int, unnamed_bytes: int
 ) -> str | None:
     """Return what a worker holds more of than its share between two calls: half of what a call may have.
 

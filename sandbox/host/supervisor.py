@@ -19,7 +19,7 @@ from sandbox.host.retirement import Reuse
 from sandbox.host.zygote import Zygote
 from sandbox.policy import Policy
 
-__all__ = ["Supervisor", "pause_s"]
+__all__ = ["ForkserverSupervisor", "pause_s"]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def pause_s(ends: int) -> float:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Supervisor:
+class ForkserverSupervisor:
     """Keeps one forkserver running. Make one with `start`.
 
     Attributes:
@@ -73,7 +73,7 @@ class Supervisor:
         environment: Mapping[str, str],
         lasting: bool = True,
         launched: Launched | None = None,
-    ) -> "Supervisor":
+    ) -> "ForkserverSupervisor":
         """Start the first forkserver; see `Forkserver.start`.
 
         Raises:

@@ -4,7 +4,7 @@ Memory of several processes is their proportional set size: what they share coun
 milliseconds to ask for, so it is asked for only where the sum of what each has resident, which is
 never less, is above what interests the caller.
 
-Source: proc_pid_status(5), proc_pid_stat(5), proc_pid_smaps(5); the kernel's filesystems/proc.rst.
+Source: proc_pid_status(5), proc_pid_smaps(5); the kernel's filesystems/proc.rst.
 """
 
 import contextlib
@@ -16,7 +16,9 @@ from pathlib import Path
 
 from sandbox.fsuid import as_owner_of
 from sandbox.host import descriptors
+from sandbox.host.process_stat import ProcessStat, read_proc
 from sandbox.host.worker import children_of
+from sandbox.layers import cgroup
 
 __all__ = [
     "Process",
@@ -31,11 +33,9 @@ __all__ = [
 ]
 
 _KIB = 1024
-_TICKS = os.sysconf("SC_CLK_TCK")
 _STATUS = re.compile(rb"^(VmRSS|VmSwap|RssAnon|RssShmem|Threads):\s*(\d+)", re.MULTILINE)
 _SHARES = re.compile(rb"^(?:Swap)?Pss:\s*(\d+) kB$", re.MULTILINE)
 _OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
-_MOST_BYTES = 1 << 16
 # A process whose threads follow each other quickly is looked at again so many times.
 _LOOKS_AT_THREADS = 20
 
@@ -54,7 +54,7 @@ def has_memory_to_spare() -> bool:
 
     Source: proc_meminfo(5) on MemAvailable; the kernel's admin-guide/cgroup-v2.rst on memory.max.
     """
-    machine = {name: int(size) for name, size in _MACHINE.findall(_read(_MEMINFO))}
+    machine = {name: int(size) for name, size in _MACHINE.findall(read_proc(_MEMINFO))}
     return machine[b"MemAvailable"] >= _SPARE_SHARE * machine[b"MemTotal"] and all(
         used <= (1 - _SPARE_SHARE) * most for most, used in _group_memory()
     )
@@ -68,7 +68,7 @@ def has_room() -> bool:
 def _group_memory() -> Iterator[tuple[int, int]]:
     for most, used in _GROUPS:
         try:
-            yield int(_read(most)), int(_read(used))
+            yield int(read_proc(most)), int(read_proc(used))
         except (OSError, ValueError):
             # There may be no such file, or no limit ("max").
             continue
@@ -138,7 +138,7 @@ def read_process(pid: int) -> Process | None:
     """Return what `/proc` says of a process; None if it has ended."""
     try:
         status = _status_of(pid)
-        times = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        stat = ProcessStat.of(pid)
     except (FileNotFoundError, ProcessLookupError):
         return None
     # What has ended and was not waited for yet has no memory left to be told of.
@@ -149,8 +149,8 @@ def read_process(pid: int) -> Process | None:
         resident_bytes=numbers.get(b"VmRSS", 0) + numbers.get(b"VmSwap", 0),
         private_bytes=numbers.get(b"RssAnon", 0) + numbers.get(b"VmSwap", 0),
         shared_bytes=numbers.get(b"RssShmem", 0),
-        cpu_s=(int(times[11]) + int(times[12])) / _TICKS,
-        waited_cpu_s=(int(times[13]) + int(times[14])) / _TICKS,
+        cpu_s=stat.cpu_s,
+        waited_cpu_s=stat.waited_cpu_s,
     )
 
 
@@ -186,20 +186,15 @@ def oom_kills(pid: int) -> int:
         return 0
     if groups == Path("/proc/self/cgroup").read_text():
         return 0
-    return max((_oom_kills_in(file) for file in _memory_events(groups, mounts)), default=0)
+    files = [_memory_events(folder, kinds) for kinds, _mount, folder in cgroup.folders_of(groups, mounts)]
+    return max((_oom_kills_in(file) for file in files if file is not None), default=0)
 
 
-def _memory_events(groups: str, mounts: str) -> Iterator[Path]:
-    """Yield the files that count such deaths, for control groups of version 1 and of version 2."""
-    for group in groups.splitlines():
-        _, controllers, path = group.split(":", 2)
-        for mount in mounts.splitlines():
-            before, _, after = mount.partition(" - ")
-            (root, point), (kind, _, options) = before.split()[3:5], after.split(" ", 2)
-            if kind == "cgroup2" and not controllers:
-                yield Path(point, os.path.relpath(path, root), "memory.events")
-            elif kind == "cgroup" and "memory" in controllers.split(",") and "memory" in options.split(","):
-                yield Path(point, os.path.relpath(path, root), "memory.oom_control")
+def _memory_events(folder: Path, controllers: set[str]) -> Path | None:
+    """Return the file of a group that counts such deaths, in version 1 or 2; None if another group has it."""
+    if not controllers:
+        return folder / "memory.events"
+    return folder / "memory.oom_control" if "memory" in controllers else None
 
 
 def _oom_kills_in(file: Path) -> int:
@@ -212,12 +207,12 @@ def _oom_kills_in(file: Path) -> int:
 
 def _status_of(pid: int) -> dict[bytes, bytes]:
     """Return the numbers of a process, from whichever of its threads can still tell of its memory."""
-    status = dict(_STATUS.findall(_read(f"/proc/{pid}/status")))
+    status = dict(_STATUS.findall(read_proc(f"/proc/{pid}/status")))
     if b"VmRSS" in status or int(status.get(b"Threads", 1)) == 1:
         return status
     for folder in threads_of(pid):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            shown = dict(_STATUS.findall(_read(f"{folder}/status")))
+            shown = dict(_STATUS.findall(read_proc(f"{folder}/status")))
             if b"VmRSS" in shown:
                 return shown
     return status
@@ -238,7 +233,7 @@ def _share_of(pid: int) -> int:
     for folder in threads_of(pid):
         try:
             with as_owner_of(pid):
-                return sum(map(int, _SHARES.findall(_read(f"{folder}/smaps_rollup")))) * _KIB
+                return sum(map(int, _SHARES.findall(read_proc(f"{folder}/smaps_rollup")))) * _KIB
         except (FileNotFoundError, ProcessLookupError):
             continue
         except PermissionError as error:
@@ -247,11 +242,3 @@ def _share_of(pid: int) -> int:
     if refused is not None:
         raise refused
     return 0
-
-
-def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, _MOST_BYTES)
-    finally:
-        os.close(descriptor)

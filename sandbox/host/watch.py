@@ -16,12 +16,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from sandbox.host.home_usage import Disk, HomeUsage, measure
+from sandbox.host.home_usage import HomeDisk, HomeUsage, measure
 from sandbox.host.usage import Process, memory_of, processes_of, read_process
 from sandbox.outcome import Reached
 from sandbox.policy import Limits
 
-__all__ = ["FIRST_LOOK_S", "Look", "Pace", "Watch", "behind_death", "exceeded", "overfull", "too_many_tasks"]
+__all__ = [
+    "FIRST_LOOK_S",
+    "CallWatch",
+    "Look",
+    "LookPace",
+    "behind_death",
+    "exceeded",
+    "overfull",
+    "too_many_tasks",
+]
 
 T = TypeVar("T")
 
@@ -130,7 +139,7 @@ def behind_death(
 
 
 @dataclass(slots=True)
-class Pace:
+class LookPace:
     """When to look again. Whoever used no processor since the last look has taken nothing either."""
 
     slowest_s: float = _SLOWEST_S
@@ -152,7 +161,7 @@ class Pace:
 
 
 @dataclass(slots=True, kw_only=True)
-class Watch:
+class CallWatch:
     """Looks at one call until it is over a limit.
 
     Attributes:
@@ -169,7 +178,7 @@ class Watch:
 
     worker: int
     zygote: int
-    disk: Disk | None
+    disk: HomeDisk | None
     limits: Limits
     cpu_before_s: float = 0.0
     is_between_calls: bool = False
@@ -194,7 +203,7 @@ class Watch:
             await asyncio.wait(looking)
 
     async def _look_at_processes(self) -> Reached:
-        pace = Pace(slowest_s=_SLOWEST_BETWEEN_CALLS_S if self.is_between_calls else _SLOWEST_S)
+        pace = LookPace(slowest_s=_SLOWEST_BETWEEN_CALLS_S if self.is_between_calls else _SLOWEST_S)
         while True:
             look = await _in_thread(_PROCESS_LOOKS, self._look)
             reached = exceeded(look, self.limits)
@@ -203,7 +212,7 @@ class Watch:
             self._delay_s = pace.next(look, cpu_s=self._look_cpu_s, elapsed_s=self._look_s)
             await asyncio.sleep(self._delay_s)
 
-    async def _look_at_home(self, disk: Disk) -> Reached:
+    async def _look_at_home(self, disk: HomeDisk) -> Reached:
         while True:
             started = time.monotonic()
             usage = await _in_thread(_HOME_LOOKS, lambda: self._measure(disk))
@@ -212,7 +221,7 @@ class Watch:
                 return reached
             await self._home_is_due(disk, usage, cost_s=time.monotonic() - started)
 
-    async def _home_is_due(self, disk: Disk, usage: HomeUsage, *, cost_s: float) -> None:
+    async def _home_is_due(self, disk: HomeDisk, usage: HomeUsage, *, cost_s: float) -> None:
         """Wait until it is time to measure a home again: sooner where the disk has lost much meanwhile."""
         ended = time.monotonic()
         least_bytes = disk.free_bytes - (self.limits.home_bytes - usage.bytes)
@@ -252,7 +261,7 @@ class Watch:
             self._all_before_s = used_s
         return used_s - self._all_before_s
 
-    def _measure(self, disk: Disk) -> HomeUsage:
+    def _measure(self, disk: HomeDisk) -> HomeUsage:
         pids = list(processes_of(self.worker, self.zygote))
         usage = measure(
             disk.folder, most_entries=self.limits.home_entries, processes=pids, origin=self.zygote

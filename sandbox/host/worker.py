@@ -2,7 +2,7 @@
 
 A worker comes from a zygote that has run author code. So nothing is believed of it that the kernel can tell.
 
-Source: unix(7) on SO_PEERCRED; pidfd_send_signal(2); proc_pid_stat(5).
+Source: unix(7) on SO_PEERCRED; pidfd_send_signal(2).
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 
 from sandbox.host.connection import Connection
 from sandbox.host.freezer import WHOLE_GROUP
+from sandbox.host.process_stat import read_proc
 from sandbox.policy import Limits
 
-__all__ = ["Worker", "children_of", "maker_of", "number_inside", "own_end", "parent_of"]
+__all__ = ["Worker", "children_of", "maker_of", "number_inside", "own_end"]
 
 _CREDENTIALS = struct.Struct("3i")
-# More than the kernel says of one process.
-_PROC_BYTES = 1 << 16
+_PART_BYTES = 1 << 16
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -99,7 +99,7 @@ class Worker:
         return True
 
     def _kill_group_by_number(self) -> bool:
-        """The same on Linux before 6.9."""
+        """Kill the group on Linux before 6.9, whose pidfds know no groups."""
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -159,17 +159,8 @@ def number_inside(pid: int) -> int:
     Raises:
         OSError: It has ended.
     """
-    numbers = _read(f"/proc/{pid}/status").partition(b"\nNSpid:")[2]
+    numbers = read_proc(f"/proc/{pid}/status").partition(b"\nNSpid:")[2]
     return int(numbers[: numbers.index(b"\n")].split()[-1])
-
-
-def parent_of(pid: int) -> int:
-    """Return the parent of a process, from /proc/PID/stat; the name in it may hold blanks and brackets.
-
-    Raises:
-        OSError: It has ended.
-    """
-    return int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
 
 
 def _read_whole(path: str) -> bytes:
@@ -177,17 +168,8 @@ def _read_whole(path: str) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         whole = b""
-        while part := os.read(descriptor, _PROC_BYTES):
+        while part := os.read(descriptor, _PART_BYTES):
             whole += part
         return whole
-    finally:
-        os.close(descriptor)
-
-
-def _read(path: str) -> bytes:
-    # Half the time of a file object; each worker is looked at.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, _PROC_BYTES)
     finally:
         os.close(descriptor)

@@ -19,14 +19,16 @@ from functools import partial
 from pathlib import Path
 
 from sandbox.errors import ConfinementError, FrameError, LoadError, NoProcess, SandboxError, ZygoteDied
-from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, Decoder, Kind, decode, encode
+from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, Decoder, FrameKind, decode, encode
 from sandbox.host.closer import Closer
 from sandbox.host.connection import Connection
 from sandbox.host.freezer import look
 from sandbox.host.job import Job
+from sandbox.host.loop_share import LoopShare
 from sandbox.host.parking import Parking
+from sandbox.host.process_stat import ProcessStat
 from sandbox.host.retirement import Reuse, why_overused
-from sandbox.host.worker import Worker, children_of, maker_of, number_inside, own_end, parent_of
+from sandbox.host.worker import Worker, children_of, maker_of, number_inside, own_end
 from sandbox.network.destinations import Destinations
 from sandbox.network.egress import Egress
 from sandbox.network.gate import Gate
@@ -77,6 +79,7 @@ class Zygote:
         reuse: How long its workers stay with their user.
         retired: How many workers were retired, by reason.
         tally: The same of all zygotes that there were, for whoever counts them.
+        loop_share: What its workers have taken of the event loop.
         oom_kills: Processes killed in its control group for want of memory, when it was last asked.
         loss: Why it ended, where that was no fault of its own.
     """
@@ -90,6 +93,7 @@ class Zygote:
     closer: Closer = field(default_factory=Closer)
     reuse: Reuse = field(default_factory=Reuse)
     tally: Counter[str] = field(default_factory=Counter)
+    loop_share: LoopShare = field(init=False, default_factory=LoopShare)
     oom_kills: int = field(init=False, default=0)
     loss: ZygoteDied | None = field(init=False, default=None)
     retired: Counter[str] = field(init=False, default_factory=Counter)
@@ -98,7 +102,7 @@ class Zygote:
     _waiters: "deque[asyncio.Future[Worker]]" = field(init=False, default_factory=deque)
     _ordered: int = field(init=False, default=0)
     _reaped: dict[int, "asyncio.Future[int | None]"] = field(init=False, default_factory=dict)
-    _burials: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
+    _reapings: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _decoder: Decoder = field(init=False, default_factory=lambda: Decoder(CONTROL_BYTES))
     _output_left: int = field(init=False, default=_LOG_LINES_BYTES)
     _closed: bool = field(init=False, default=False)
@@ -166,7 +170,7 @@ class Zygote:
             # A worker that somebody waits for has no time for libraries. Nor has one beside as many others as
             # there are processors: who comes next will wait for it.
             warm = not self._waiters and self._ordered < _PROCESSORS
-            frame = encode(Kind.FORK, {"count": count, "warm": warm})
+            frame = encode(FrameKind.FORK, {"count": count, "warm": warm})
             try:
                 if self.control.send_now(frame):
                     raise BlockingIOError(errno.EAGAIN, "it has left hundreds of orders unread")
@@ -301,13 +305,13 @@ class Zygote:
     def reap(self, reaping: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         """See a dead worker off in the background; `settled` waits for it."""
         task = asyncio.create_task(reaping)
-        self._burials.add(task)
-        task.add_done_callback(self._burials.discard)
+        self._reapings.add(task)
+        task.add_done_callback(self._reapings.discard)
         return task
 
     async def settled(self) -> None:
         """Wait until every worker that was taken is gone."""
-        await asyncio.gather(*self._burials, return_exceptions=True)
+        await asyncio.gather(*self._reapings, return_exceptions=True)
 
     def has_strays(self, worker: int) -> bool:
         """Say whether a call has left processes beside its worker: its children, or orphans it made.
@@ -368,9 +372,9 @@ class Zygote:
         self.control.close()
         self.parked.close()
         os.close(self.output)
-        self._disappoint(error)
+        self._fail_waiters(error)
 
-    def _disappoint(self, error: ZygoteDied) -> None:
+    def _fail_waiters(self, error: ZygoteDied) -> None:
         """Tell everybody who waits for this zygote, and let go of what nobody took."""
         for worker in self._parking.clear():
             worker.kill()
@@ -408,14 +412,14 @@ class Zygote:
         except OSError:
             return b""
 
-    def _control_frame(self, kind: Kind, value: object) -> None:
+    def _control_frame(self, kind: FrameKind, value: object) -> None:
         if not isinstance(value, dict):
             raise FrameError("a control frame that is no object")
-        if kind is Kind.ENDED:
+        if kind is FrameKind.ENDED:
             self._note_end(int(value["pid"]), int(value["status"]))
-        elif kind is Kind.LOADED and not self._loaded.done():
+        elif kind is FrameKind.LOADED and not self._loaded.done():
             self._loaded.set_result(Loaded(hello=dict(value["hello"]), threads=int(value["threads"])))
-        elif kind is Kind.FAILED and not self._loaded.done():
+        elif kind is FrameKind.FAILED and not self._loaded.done():
             self._loaded.set_exception(_failure(value))
 
     def _parked_readable(self) -> None:
@@ -497,7 +501,7 @@ class Zygote:
         return ask(worker.pid)
 
     def _check_worker(self, pid: int) -> None:
-        mine = pid == self.pid if self.once else parent_of(pid) == self.pid
+        mine = pid == self.pid if self.once else ProcessStat.of(pid).parent == self.pid
         if not mine or os.getpgid(pid) != pid:
             raise ProcessLookupError(f"process {pid} is no worker of zygote {self.pid}")
 

@@ -42,7 +42,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from sandbox.errors import ConfinementError
+from sandbox.errors import ConfinementError, in_words
 from sandbox.inside.huge_pages import collapse, open_maps
 from sandbox.layers import (
     cgroup,
@@ -331,4 +331,4 @@ def _take(layer: str, wanted: frozenset[str], act: Callable[[], T]) -> T | None:
     try:
         return act()
     except OSError as error:
-        raise ConfinementError(layer, str(error)) from error
+        raise ConfinementError(layer, in_words(error)) from error

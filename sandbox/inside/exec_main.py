@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sandbox.errors import ConfinementError
+from sandbox.errors import ConfinementError, in_words
 from sandbox.frames import GATE
 from sandbox.inside.confine import confine_zygote
 from sandbox.inside.reaper import Reaper
@@ -124,7 +124,7 @@ def _become(
             with contextlib.suppress(OSError):
                 signal.signal(number, signal.SIG_DFL)
     except (OSError, ValueError, ConfinementError) as error:
-        _say(f"the server could not be confined: {error}")
+        _say(f"the server could not be confined: {in_words(error)}")
         os._exit(NOT_CONFINED)
     try:
         os.execve(command[0], list(command), dict(policy.environment))  # noqa: S606 - that is its purpose

@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandbox.errors import ConfinementError
-from sandbox.frames import CONTROL_BYTES, Kind, receive, send
+from sandbox.errors import ConfinementError, in_words
+from sandbox.frames import CONTROL_BYTES, FrameKind, receive, send
 from sandbox.inside.huge_pages import collapse, open_maps
 from sandbox.inside.immortal import make_immortal
 from sandbox.inside.program import Program
@@ -68,7 +68,7 @@ def main() -> None:
     gc.freeze()
     server = _Forkserver(control=control, host=host, program=program)
     try:
-        send(control, Kind.STARTED, {"pid": os.getpid()})
+        send(control, FrameKind.STARTED, {"pid": os.getpid()})
         server.serve()
     except (BrokenPipeError, ConnectionResetError):
         # The host ended while it was told something.
@@ -120,27 +120,27 @@ class _Forkserver:
         for pid, status in self.reaper.reap(self._before_reaping):
             if pid in self.zygotes:
                 cgroup.remove(self.zygotes.pop(pid))
-                send(self.control, Kind.ENDED, {"pid": pid, "status": status})
+                send(self.control, FrameKind.ENDED, {"pid": pid, "status": status})
 
     def _before_reaping(self, pid: int) -> None:
         # Afterwards the number of the session could be another's.
         if pid in self.zygotes:
             end_session(pid)
 
-    def _answer(self, kind: Kind, value: object, descriptors: list[int]) -> None:
+    def _answer(self, kind: FrameKind, value: object, descriptors: list[int]) -> None:
         if not isinstance(value, Mapping):
             raise TypeError(f"the host sent an order that is no object: {value!r}")
-        if kind is Kind.PING:
-            send(self.control, Kind.PING, value)
+        if kind is FrameKind.PING:
+            send(self.control, FrameKind.PING, value)
             return
         try:
             limits = Limits(**value["limits"])
             pid = self._fork_zygote(limits, descriptors, namespaced=bool(value["namespaces"]))
         except OSError as error:
             # The others go on: what cannot be had for one user may be had for the next.
-            send(self.control, Kind.FAILED, {"order": value["order"], "message": error.strerror})
+            send(self.control, FrameKind.FAILED, {"order": value["order"], "message": error.strerror})
         else:
-            send(self.control, Kind.STARTED, {"order": value["order"], "pid": pid})
+            send(self.control, FrameKind.STARTED, {"order": value["order"], "pid": pid})
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -185,7 +185,7 @@ class _Forkserver:
             return namespaces.fork_first_process(own_users=own_users), cgroups, None
         except OSError as error:
             cgroup.remove(cgroups)
-            return os.fork(), (), ConfinementError("namespaces", str(error))
+            return os.fork(), (), ConfinementError("namespaces", in_words(error))
 
 
 def _watch(parent: int) -> int:

@@ -10,10 +10,10 @@ from dataclasses import asdict
 from typing import Protocol
 
 from sandbox.denials.judge import GuardDenied, shown
-from sandbox.denials.paths import Rules
+from sandbox.denials.paths import PathRules
 from sandbox.denials.recognise import behind, explain
 from sandbox.denials.record import Recorder
-from sandbox.frames import CONTROL_BYTES, Kind, receive, send
+from sandbox.frames import CONTROL_BYTES, FrameKind, receive, send
 from sandbox.outcome import Denial
 
 __all__ = ["CallOver", "Channel", "Program"]
@@ -29,7 +29,7 @@ class Channel:
     def __init__(
         self,
         connection: socket.socket,
-        rules: Rules,
+        rules: PathRules,
         recorder: Recorder | None = None,
         lock: "threading.Lock | None" = None,
     ) -> None:
@@ -43,7 +43,7 @@ class Channel:
         """Return the channel of the next call."""
         return Channel(self.connection, self._rules, self._recorder, self._lock)
 
-    def send(self, kind: Kind, value: object) -> None:
+    def send(self, kind: FrameKind, value: object) -> None:
         """Send one frame; blocks while the host is behind.
 
         Raises:
@@ -70,9 +70,9 @@ class Channel:
         with self._lock:
             self._check_open()
             if ready_after is None:
-                send(self.connection, Kind.ANSWER, value)
+                send(self.connection, FrameKind.ANSWER, value)
             else:
-                send(self.connection, Kind.ANSWER_AND_READY, {"number": ready_after, "answer": value})
+                send(self.connection, FrameKind.ANSWER_AND_READY, {"number": ready_after, "answer": value})
             self._is_over = True
 
     def _check_open(self) -> None:
@@ -81,7 +81,7 @@ class Channel:
 
     def denied(self, denial: Denial) -> None:
         """Tell the host of something that was denied."""
-        self.send(Kind.DENIED, asdict(denial))
+        self.send(FrameKind.DENIED, asdict(denial))
 
     def explain(self, error: BaseException) -> Denial | None:
         """Say which denial stands behind an error, if one does; tell the host of one it cannot know."""
@@ -94,7 +94,7 @@ class Channel:
             self.denied(denial)
         return denial
 
-    def receive(self) -> tuple[Kind, object] | None:
+    def receive(self) -> tuple[FrameKind, object] | None:
         """Wait for the next frame of the host; None when the host has let go."""
         frame = receive(self.connection, CONTROL_BYTES)
         return None if frame is None else (frame[0], frame[1])

@@ -3,16 +3,19 @@
 It is a courtesy to honest tools, not a wall: code that ran in this process can undo it. The wall stands
 between users, who never share a process.
 
-Source: getcwd(2), umask(2), environ(7).
+Source: getcwd(2), umask(2), environ(7), setitimer(2), getpriority(2).
 """
 
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 from dataclasses import dataclass
 
 __all__ = ["Standing"]
+
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +27,14 @@ class Standing:
         environment: The environment, as the system has it.
         arguments: What `sys.argv` says.
         umask: What is left out of the mode of new files.
+        nice: How far the thread that serves calls lets others go before it, from -20 to 19.
     """
 
     folder: str
     environment: dict[bytes, bytes]
     arguments: tuple[str, ...]
     umask: int
+    nice: int
 
     @classmethod
     def now(cls) -> "Standing":
@@ -38,11 +43,19 @@ class Standing:
         umask = os.umask(0o077)
         os.umask(umask)
         return cls(
-            folder=os.getcwd(), environment=dict(_environment()), arguments=tuple(sys.argv), umask=umask
+            folder=os.getcwd(),
+            environment=dict(_environment()),
+            arguments=tuple(sys.argv),
+            umask=umask,
+            nice=os.getpriority(os.PRIO_PROCESS, 0),
         )
 
-    def restore(self) -> bool:
-        """Put it back; say whether all of it is in place, so that the process may serve another call."""
+    def restore(self, *, goes_on: bool) -> bool:
+        """Put it back; say whether all of it is in place, so that the process may serve another call.
+
+        Args:
+            goes_on: Whether what the call has begun goes on after it, as its timers then do.
+        """
         # Whatever a call has made of these modules, its answer counts all the same.
         with contextlib.suppress(Exception):
             os.chdir(self.folder)
@@ -53,7 +66,12 @@ class Standing:
             if tuple(sys.argv) != self.arguments:
                 sys.argv[:] = self.arguments
             tempfile.tempdir = None
-            return True
+            if not goes_on:
+                # The clock of a stopped process runs on: the signal would meet the next call.
+                for timer in _TIMERS:
+                    signal.setitimer(timer, 0)
+            # Who has made itself slower may not make itself as fast again.
+            return os.getpriority(os.PRIO_PROCESS, 0) == self.nice
         return False
 
     @staticmethod

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from sandbox.denials.paths import Rules
+from sandbox.denials.paths import PathRules
 from sandbox.denials.record import Recorder
 from sandbox.errors import LoadError
-from sandbox.frames import Kind
+from sandbox.frames import FrameKind
 from sandbox.inside.confine import WorkerLayers
 from sandbox.inside.program import Channel, Program
 from sandbox.inside.standing import Standing
@@ -37,7 +37,7 @@ class Birth:
 
     program: Program
     layers: WorkerLayers
-    rules: Rules
+    rules: PathRules
     recorder: Recorder | None
     parked: socket.socket
 
@@ -71,12 +71,12 @@ def _serve(birth: Birth, channel: Channel) -> None:
     """
     standing, limits, goes_on = Standing.now(), birth.layers.limits, False
     while (frame := _next(birth, channel, goes_on=goes_on)) is not None:
-        if frame[0] is Kind.LIMITS:
+        if frame[0] is FrameKind.LIMITS:
             limits = _limits(frame[1])
             birth.layers.take_limits(limits)
-        elif frame[0] is Kind.RENEW:
+        elif frame[0] is FrameKind.RENEW:
             birth.layers.renew_limits(limits, **_used(frame[1]))
-        elif frame[0] is Kind.CALL:
+        elif frame[0] is FrameKind.CALL:
             number, call, lasts = _numbered(frame[1])
             goes_on |= lasts
             if birth.recorder is not None:
@@ -85,14 +85,15 @@ def _serve(birth: Birth, channel: Channel) -> None:
             standing.flush()
             # Said with the answer, which a tool may forge while it goes on: a worker that is still busy with
             # one call must not be given the next.
-            channel.answer(value, ready_after=number if standing.restore() else None)
+            is_ready = standing.restore(goes_on=goes_on)
+            channel.answer(value, ready_after=number if is_ready else None)
             channel = channel.renewed()
             if birth.recorder is not None:
                 # What is denied between two calls is no call's, and who speaks there is ended.
                 birth.recorder.turn_to(_unheard)
 
 
-def _next(birth: Birth, channel: Channel, *, goes_on: bool) -> tuple[Kind, object] | None:
+def _next(birth: Birth, channel: Channel, *, goes_on: bool) -> tuple[FrameKind, object] | None:
     if goes_on:
         birth.program.wait(channel.connection)
     return channel.receive()

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.denials.install import install_guard
-from sandbox.denials.paths import Rules
-from sandbox.errors import ConfinementError, LoadError
-from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, Kind, receive, send
+from sandbox.denials.paths import PathRules
+from sandbox.errors import ConfinementError, LoadError, in_words
+from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, FrameKind, receive, send
 from sandbox.inside import sharing
 from sandbox.inside.confine import confine_zygote
 from sandbox.inside.program import Program
@@ -84,7 +84,7 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
         return
     policy = said.policy
     # Resolved here, once for all workers and before any code of the author.
-    rules = Rules.of(policy).resolved()
+    rules = PathRules.of(policy).resolved()
     try:
         if order.fault is not None:
             raise order.fault
@@ -106,15 +106,15 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
             return
         os.close(order.forkserver)
     except (OSError, ValueError, ConfinementError) as error:
-        send(control, Kind.FAILED, {"fault": "confinement", "message": str(error), "line": None})
+        send(control, FrameKind.FAILED, {"fault": "confinement", "message": in_words(error), "line": None})
         return
     sharing.install(policy.home, sockets=policy.sockets)
     try:
         loaded = program.load(said.config)
     except LoadError as error:
-        send(control, Kind.FAILED, {"fault": "load", "message": str(error), "line": error.line})
+        send(control, FrameKind.FAILED, {"fault": "load", "message": str(error), "line": error.line})
         return
-    send(control, Kind.LOADED, {"threads": layers.threads(), "hello": loaded})
+    send(control, FrameKind.LOADED, {"threads": layers.threads(), "hello": loaded})
     if not said.once:
         program.warm_up()
     # Once for all workers, and not before the load, which may do what a call may not.
@@ -187,7 +187,7 @@ def _report_ends(control: socket.socket, reaper: Reaper, workers: set[int]) -> N
         # The others are orphans that calls have left behind.
         if pid in workers:
             workers.discard(pid)
-            send(control, Kind.ENDED, {"pid": pid, "status": status})
+            send(control, FrameKind.ENDED, {"pid": pid, "status": status})
 
 
 def _fork_order(value: object) -> tuple[int, bool]:

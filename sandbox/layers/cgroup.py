@@ -3,20 +3,34 @@
 A control group is made for each zygote below the one that this process is in, in version 1 and version 2
 alike, where the folder can be written. Version 2 gives a group controllers for its children only while
 it holds no process itself, so there a parent is used that systemd has delegated (`Delegate=yes` with
-`DelegateSubgroup=`). Where there is no such place, there is no sum: SECURITY.md says so.
+`DelegateSubgroup=`). systemd leaves it to whoever got the parent to hand its controllers on to the groups
+below it. Where there is no such place, there is no sum: SECURITY.md says so.
 
-Source: cgroups(7); the kernel's cgroup-v1/memory.rst, cgroup-v1/pids.rst and cgroup-v2.rst.
+Source: cgroups(7); the kernel's cgroup-v1/memory.rst, cgroup-v1/pids.rst and cgroup-v2.rst; systemd's
+CGROUP_DELEGATION.md.
 """
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.policy import Limits
 
-__all__ = ["Place", "apply", "find", "folders_of", "limit_files", "make", "places", "remove", "sweep"]
+__all__ = [
+    "CgroupPlace",
+    "apply",
+    "find",
+    "folders_of",
+    "hand_on",
+    "hand_on_of",
+    "limit_files",
+    "make",
+    "places",
+    "remove",
+    "sweep",
+]
 
 _PREFIX = "toolcell-"
 _DELEGATED = ("user.delegate", "trusted.delegate")
@@ -29,7 +43,7 @@ _LIMITS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CgroupPlace:
     """A folder of control groups in which one can be made.
 
     Attributes:
@@ -45,16 +59,32 @@ class Place:
     pids: str | None = None
 
 
-def places() -> tuple[Place, ...]:
+def places() -> tuple[CgroupPlace, ...]:
     """Return where control groups can be made now; empty where memory and processes cannot both be had."""
-    return find(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
+    return find(*_seen())
 
 
-def find(groups: str, mounts: str) -> tuple[Place, ...]:
-    """Return the same for a process's list of groups and of mounts, as /proc shows them."""
+def find(groups: str, mounts: str) -> tuple[CgroupPlace, ...]:
+    """Return where control groups can be made, by lists of groups and mounts as /proc has them."""
     found = tuple(_places(groups, mounts))
     whole = any(place.memory for place in found) and any(place.pids for place in found)
     return found if whole else ()
+
+
+def hand_on(kinds: Collection[str]) -> None:
+    """Hand controllers on to the groups below a delegated group of version 2; what is refused stays as it is.
+
+    Args:
+        kinds: Names of controllers, such as `memory`.
+    """
+    hand_on_of(*_seen(), kinds)
+
+
+def hand_on_of(groups: str, mounts: str, kinds: Collection[str]) -> None:
+    """Hand controllers on as `hand_on` does, by lists of groups and mounts as /proc has them."""
+    for controllers, _, folder in folders_of(groups, mounts):
+        if not controllers and _is_delegated(folder.parent) and not _is_bounded(folder):
+            _enable(folder.parent, kinds)
 
 
 def make(name: str, limits: Limits) -> tuple[Path, ...]:
@@ -64,7 +94,9 @@ def make(name: str, limits: Limits) -> tuple[Path, ...]:
         OSError: There is a place, and it could not be used.
     """
     made: list[Path] = []
-    for place in places():
+    groups, mounts = _seen()
+    hand_on_of(groups, mounts, ("memory", "pids"))
+    for place in find(groups, mounts):
         _forget_left_over(place.folder)
         folder = place.folder / f"{_PREFIX}{name}"
         folder.mkdir()
@@ -86,7 +118,7 @@ def limit_files() -> tuple[Path, ...]:
 
     A library that finds such a file and cannot read it may take that for an impossible thing, and crash.
     """
-    groups, mounts = Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
+    groups, mounts = _seen()
     folders: dict[Path, None] = {}
     for _controllers, point, folder in folders_of(groups, mounts):
         folders |= dict.fromkeys(
@@ -108,7 +140,12 @@ def sweep() -> None:
         _forget_left_over(place.folder)
 
 
-def _values(place: Place, limits: Limits) -> Iterator[tuple[str, int]]:
+def _seen() -> tuple[str, str]:
+    """Return the groups of this process and what is mounted, as /proc lists them."""
+    return Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
+
+
+def _values(place: CgroupPlace, limits: Limits) -> Iterator[tuple[str, int]]:
     if place.memory:
         yield place.memory, limits.total_memory_bytes
     if place.swap and (place.folder / place.swap).exists():
@@ -138,17 +175,17 @@ def folders_of(groups: str, mounts: str) -> Iterator[tuple[set[str], Path, Path]
                 break
 
 
-def _places(groups: str, mounts: str) -> Iterator[Place]:
+def _places(groups: str, mounts: str) -> Iterator[CgroupPlace]:
     for controllers, _, folder in folders_of(groups, mounts):
         yield from _at(folder, controllers)
 
 
-def _at(folder: Path, controllers: set[str]) -> Iterator[Place]:
+def _at(folder: Path, controllers: set[str]) -> Iterator[CgroupPlace]:
     if not controllers:
         yield from _version_2(folder)
     elif controllers & {"memory", "pids"} and os.access(folder, os.W_OK):
         has_memory = "memory" in controllers
-        yield Place(
+        yield CgroupPlace(
             folder=folder,
             memory="memory.limit_in_bytes" if has_memory else None,
             swap="memory.memsw.limit_in_bytes" if has_memory else None,
@@ -156,17 +193,36 @@ def _at(folder: Path, controllers: set[str]) -> Iterator[Place]:
         )
 
 
-def _version_2(folder: Path) -> Iterator[Place]:
+def _version_2(folder: Path) -> Iterator[CgroupPlace]:
     for place in (folder, folder.parent):
-        if place != folder and not _is_delegated(place):
+        # Whose own group is bounded would leave the bound with a group beside it.
+        if place != folder and (not _is_delegated(place) or _is_bounded(folder)):
             return
         try:
             enabled = set((place / "cgroup.subtree_control").read_text().split())
         except OSError:
             return
         if {"memory", "pids"} <= enabled and os.access(place, os.W_OK):
-            yield Place(folder=place, memory="memory.max", swap="memory.swap.max", pids="pids.max")
+            yield CgroupPlace(folder=place, memory="memory.max", swap="memory.swap.max", pids="pids.max")
             return
+
+
+def _enable(folder: Path, kinds: Collection[str]) -> None:
+    with contextlib.suppress(OSError):
+        offered = set((folder / "cgroup.controllers").read_text().split())
+        enabled = set((folder / "cgroup.subtree_control").read_text().split())
+        for kind in sorted((offered & set(kinds)) - enabled):
+            # Each alone: one that is refused takes no other with it.
+            with contextlib.suppress(OSError):
+                (folder / "cgroup.subtree_control").write_text(f"+{kind}")
+
+
+def _is_bounded(folder: Path) -> bool:
+    for name in ("memory.max", "pids.max"):
+        with contextlib.suppress(OSError):
+            if (folder / name).read_text().strip() != "max":
+                return True
+    return False
 
 
 def _is_delegated(folder: Path) -> bool:

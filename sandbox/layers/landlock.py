@@ -35,8 +35,8 @@ __all__ = [
     "HOME",
     "MINIMUM_ABI",
     "SIGNAL_SCOPE_ABI",
-    "Access",
-    "Rule",
+    "AccessRight",
+    "LandlockRule",
     "apply",
     "handled",
     "narrowing_ruleset",
@@ -56,7 +56,7 @@ _TCP_BIND_AND_CONNECT = 0b11
 _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 
 
-class Access(enum.IntFlag):
+class AccessRight(enum.IntFlag):
     """Rights on files, as the kernel numbers them."""
 
     EXECUTE = 1 << 0
@@ -78,26 +78,34 @@ class Access(enum.IntFlag):
 
 
 _CHANGE = (
-    Access.WRITE_FILE
-    | Access.REMOVE_DIR
-    | Access.REMOVE_FILE
-    | Access.MAKE_DIR
-    | Access.MAKE_REG
-    | Access.MAKE_SYM
-    | Access.REFER
-    | Access.TRUNCATE
+    AccessRight.WRITE_FILE
+    | AccessRight.REMOVE_DIR
+    | AccessRight.REMOVE_FILE
+    | AccessRight.MAKE_DIR
+    | AccessRight.MAKE_REG
+    | AccessRight.MAKE_SYM
+    | AccessRight.REFER
+    | AccessRight.TRUNCATE
 )
-_READ = Access.READ_FILE | Access.READ_DIR
-_ALL = Access((1 << 16) - 1)
+_READ = AccessRight.READ_FILE | AccessRight.READ_DIR
+_ALL = AccessRight((1 << 16) - 1)
 # What a rule on something that is no folder may carry; the kernel answers EINVAL to more.
-_ON_FILES = Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
+_ON_FILES = (
+    AccessRight.EXECUTE
+    | AccessRight.WRITE_FILE
+    | AccessRight.READ_FILE
+    | AccessRight.TRUNCATE
+    | AccessRight.IOCTL_DEV
+)
 # What the second domain of a worker handles, and so denies wherever it grants nothing.
-_NARROWED = _CHANGE | Access.MAKE_CHAR | Access.MAKE_SOCK | Access.MAKE_FIFO | Access.MAKE_BLOCK
+_NARROWED = (
+    _CHANGE | AccessRight.MAKE_CHAR | AccessRight.MAKE_SOCK | AccessRight.MAKE_FIFO | AccessRight.MAKE_BLOCK
+)
 
 # Nothing written can be executed, and no FIFO, socket or device can be left for others to open.
 HOME = _READ | _CHANGE
 # With sockets, for the processes that alone see them; see `sandbox.network.own_sockets`.
-_HOME_WITH_SOCKETS = HOME | Access.MAKE_SOCK
+_HOME_WITH_SOCKETS = HOME | AccessRight.MAKE_SOCK
 
 _SINKS = ("/dev/null", "/dev/zero", "/dev/full")
 _SOURCES = ("/dev/random", "/dev/urandom")
@@ -110,41 +118,44 @@ _SYS_FILES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LandlockRule:
     """What is allowed on one file, or on one folder and all that lies beneath it."""
 
     path: Path
-    access: Access
+    access: AccessRight
 
 
-def zygote_rules(policy: Policy) -> list[Rule]:
+def zygote_rules(policy: Policy) -> list[LandlockRule]:
     """Return what a zygote with this policy may do by path; home and scratch are granted by descriptor."""
     read = read_access(policy)
-    rules = [Rule(path, read) for path in policy.read]
+    rules = [LandlockRule(path, read) for path in policy.read]
     if policy.programs:
-        rules += [Rule(path, Access.EXECUTE) for path in policy.run]
-    rules += [Rule(path, Access.READ_DIR) for path in policy.list_only]
-    rules += [Rule(Path(name), Access.READ_FILE) for name in (*proc.MACHINE_FILES, *_SYS_FILES, *_SOURCES)]
+        rules += [LandlockRule(path, AccessRight.EXECUTE) for path in policy.run]
+    rules += [LandlockRule(path, AccessRight.READ_DIR) for path in policy.list_only]
+    rules += [
+        LandlockRule(Path(name), AccessRight.READ_FILE)
+        for name in (*proc.MACHINE_FILES, *_SYS_FILES, *_SOURCES)
+    ]
     rules += _devices(may_write=policy.home is not None)
     if policy.namespaces and "namespaces" not in policy.without:
-        rules.append(Rule(Path("/proc"), _READ))
+        rules.append(LandlockRule(Path("/proc"), _READ))
     return rules
 
 
-def read_access(policy: Policy) -> Access:
+def read_access(policy: Policy) -> AccessRight:
     """Return what may be done with what may be read."""
-    return _READ | Access.EXECUTE if policy.programs and not policy.run else _READ
+    return _READ | AccessRight.EXECUTE if policy.programs and not policy.run else _READ
 
 
-def handled(abi: int) -> Access:
+def handled(abi: int) -> AccessRight:
     """Return the rights a kernel of this ABI knows."""
     known = _ALL
     if abi < _IOCTL_ABI:
-        known &= ~Access.IOCTL_DEV
+        known &= ~AccessRight.IOCTL_DEV
     if abi < MINIMUM_ABI:
-        known &= ~Access.TRUNCATE
+        known &= ~AccessRight.TRUNCATE
     if abi < _REFER_ABI:
-        known &= ~Access.REFER
+        known &= ~AccessRight.REFER
     return known
 
 
@@ -168,7 +179,9 @@ def zygote_ruleset(policy: Policy, *, home: int | None, own: bool = False) -> in
         abi=abi,
     )
     _grant(ruleset, zygote_rules(policy), handled(abi))
-    _grant(ruleset, [Rule(file, Access.READ_FILE) for file in cgroup.limit_files()], handled(abi))
+    _grant(
+        ruleset, [LandlockRule(file, AccessRight.READ_FILE) for file in cgroup.limit_files()], handled(abi)
+    )
     if own:
         folder = os.open(proc.own_folder(), os.O_PATH | os.O_CLOEXEC)
         landlock_add_path_rule(ruleset, parent=folder, access=_READ & handled(abi))
@@ -219,14 +232,14 @@ def pin() -> tuple[int, ...]:
     return tuple(descriptor for descriptor in opened if descriptor is not None)
 
 
-def _home(policy: Policy) -> Access:
+def _home(policy: Policy) -> AccessRight:
     return _HOME_WITH_SOCKETS if policy.sockets else HOME
 
 
-def _devices(*, may_write: bool) -> list[Rule]:
+def _devices(*, may_write: bool) -> list[LandlockRule]:
     """Return the rules of device nodes; what keeps nothing is open to a worker that may not write too."""
     writable = (*_SINKS, *_SOURCES) if may_write else _SINKS
-    return [Rule(Path(name), Access.READ_FILE | Access.WRITE_FILE) for name in writable]
+    return [LandlockRule(Path(name), AccessRight.READ_FILE | AccessRight.WRITE_FILE) for name in writable]
 
 
 def _usable_abi() -> int:
@@ -234,8 +247,8 @@ def _usable_abi() -> int:
     if abi < MINIMUM_ABI:
         raise OSError(
             errno.ENOSYS,
-            f"this kernel offers Landlock ABI {abi}, {MINIMUM_ABI} is needed (Linux 6.2 or newer, "
-            "with landlock among its security modules)",
+            f"this kernel offers {f'Landlock ABI {abi}' if abi else 'no Landlock'}, and ABI {MINIMUM_ABI} is "
+            "needed (Linux 6.2 or newer, with landlock among its security modules)",
         )
     return abi
 
@@ -244,7 +257,7 @@ def _scoped(abi: int) -> int:
     return _ABSTRACT_SOCKETS_AND_SIGNALS if abi >= SIGNAL_SCOPE_ABI else 0
 
 
-def _grant(ruleset: int, rules: Iterable[Rule], known: Access) -> None:
+def _grant(ruleset: int, rules: Iterable[LandlockRule], known: AccessRight) -> None:
     for rule in rules:
         descriptor = _open(rule.path)
         # What is not there cannot be granted; should it appear later, it stays denied.
@@ -253,7 +266,7 @@ def _grant(ruleset: int, rules: Iterable[Rule], known: Access) -> None:
         _grant_open(ruleset, descriptor, rule.access & known)
 
 
-def _lend(ruleset: int, paths: Iterable[Path], access: Access) -> None:
+def _lend(ruleset: int, paths: Iterable[Path], access: AccessRight) -> None:
     """Grant what is lent; not where a link has come into the way of it since it was looked at."""
     for path in paths:
         try:
@@ -268,7 +281,7 @@ def _lend(ruleset: int, paths: Iterable[Path], access: Access) -> None:
         _grant_open(ruleset, descriptor, access)
 
 
-def _grant_open(ruleset: int, descriptor: int, access: Access) -> None:
+def _grant_open(ruleset: int, descriptor: int, access: AccessRight) -> None:
     """Grant rights on what a descriptor names, as far as such a thing can have them; close it."""
     try:
         granted = access & (_ALL if stat.S_ISDIR(os.fstat(descriptor).st_mode) else _ON_FILES)

@@ -36,7 +36,7 @@ from sandbox.syscalls import (
     openat2,
 )
 
-__all__ = ["EMPTY", "View", "apply", "view_of"]
+__all__ = ["EMPTY", "MountView", "apply", "view_of"]
 
 EMPTY = (
     "/boot", "/dev/shm", "/home", "/lost+found", "/media", "/mnt",  # noqa: S108
@@ -49,7 +49,7 @@ _MOST_LINKS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class MountView:
     """How the file system is to look, by paths without links.
 
     Attributes:
@@ -106,7 +106,7 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
     return None if home is None else _entered(policy, home)
 
 
-def view_of(policy: Policy) -> View:
+def view_of(policy: Policy) -> MountView:
     """Work out the view; looks at the file system and changes nothing."""
     kept = {_real(path) for path in (*policy.read, *filter(None, (policy.home, policy.scratch)))}
     # As it is named: what it leads to, were there a link on the way by now, is not what was lent.
@@ -124,7 +124,7 @@ def view_of(policy: Policy) -> View:
         shown.add(_real(path))
     shown |= kept & set(policy.lent_write)
     listed = {_real(path) for path in policy.list_only}
-    return View(
+    return MountView(
         covered=covered,
         blanked=tuple(sorted(p for p in asked if p.is_file() and not _beneath(p, covered))),
         kept=tuple(sorted(shown)),

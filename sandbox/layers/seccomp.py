@@ -151,7 +151,7 @@ class Filter:
         seccomp_set_filter(self.program)
 
     def load_asking(self) -> int:
-        """The same for a filter with a gate; return the descriptor through which the kernel asks it."""
+        """Put the thread under a filter with a gate; return the descriptor by which the kernel asks it."""
         return seccomp_set_listening_filter(supported_architecture().number("seccomp"), self.program)
 
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["LENGTH", "Kind", "Question", "ResponseCode", "answer", "read_question"]
+__all__ = ["LENGTH", "Question", "RecordType", "ResponseCode", "answer", "read_question"]
 
 LENGTH = struct.Struct(">H")
 """The length that stands before each message."""
@@ -32,7 +32,7 @@ _MOST_ADDRESSES = 32
 _TTL_S = 1
 
 
-class Kind(enum.IntEnum):
+class RecordType(enum.IntEnum):
     """What is asked for."""
 
     IPV4 = 1
@@ -60,7 +60,7 @@ class Question:
 
     number: int
     name: str
-    kind: Kind | None
+    kind: RecordType | None
     raw: bytes
 
 
@@ -78,7 +78,7 @@ def read_question(message: bytes) -> Question:
         kind, family = _ENDING.unpack_from(message, at)
     except (struct.error, IndexError) as error:
         raise ValueError("a message that ends too early") from error
-    known = Kind(kind) if family == _INTERNET and kind in tuple(Kind) else None
+    known = RecordType(kind) if family == _INTERNET and kind in tuple(RecordType) else None
     return Question(number, name, known, message[_HEADER.size : at + _ENDING.size])
 
 

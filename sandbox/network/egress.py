@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sandbox.network.destinations import Destinations, is_name, plain
-from sandbox.network.dns import LENGTH, Kind, Question, ResponseCode, answer, read_question
+from sandbox.network.dns import LENGTH, Question, RecordType, ResponseCode, answer, read_question
 from sandbox.network.gate import Address
 
 __all__ = ["RESOLVER_OPTIONS", "Egress", "addresses_of"]
@@ -44,7 +44,7 @@ _MOST_GROUPS = 256
 _MOST_KNOWN = 1024
 _MOST_REFUSED = 100
 _MOST_TRIES = 16
-_FAMILIES = {Kind.IPV4: socket.AF_INET, Kind.IPV6: socket.AF_INET6}
+_FAMILIES = {RecordType.IPV4: socket.AF_INET, RecordType.IPV6: socket.AF_INET6}
 # No such name, or a name without such an address.
 _NONE = (socket.EAI_NONAME, socket.EAI_NODATA, socket.EAI_ADDRFAMILY)
 
@@ -73,7 +73,7 @@ class Egress:
     reach: frozenset[Address] = frozenset()
     destinations: Destinations = field(default_factory=Destinations)
     closed_ports: frozenset[int] = frozenset()
-    look_up: Callable[[str, Kind], Sequence[str]] = field(default_factory=lambda: addresses_of)
+    look_up: Callable[[str, RecordType], Sequence[str]] = field(default_factory=lambda: addresses_of)
     _learned: dict[int, _Learned] = field(init=False, default_factory=dict)
     _hosts: dict[str, set[str]] | None = field(init=False, default=None)
     # Connections for names, by the process group that has made each.
@@ -192,20 +192,20 @@ class Egress:
                 learned.names.setdefault(address, set()).add(name)
         return answer(question, said, addresses)
 
-    async def _find(self, name: str, kind: Kind) -> tuple[ResponseCode, Sequence[str]]:
+    async def _find(self, name: str, kind: RecordType) -> tuple[ResponseCode, Sequence[str]]:
         try:
             return ResponseCode.FOUND, await _in_a_thread(functools.partial(self.look_up, name, kind))
         except socket.gaierror as error:
             if error.errno not in _NONE:
                 return ResponseCode.TRY_AGAIN, ()
             # Of a name without such addresses this is said, too; it may have others.
-            unknown = error.errno == socket.EAI_NONAME and kind is Kind.IPV4
+            unknown = error.errno == socket.EAI_NONAME and kind is RecordType.IPV4
             return (ResponseCode.NO_SUCH_NAME if unknown else ResponseCode.FOUND), ()
         except (OSError, UnicodeError):
             return ResponseCode.NO_SUCH_NAME, ()
 
 
-def addresses_of(name: str, kind: Kind) -> list[str]:
+def addresses_of(name: str, kind: RecordType) -> list[str]:
     """Return the addresses of a name, as this machine finds them.
 
     Raises:
@@ -215,7 +215,7 @@ def addresses_of(name: str, kind: Kind) -> list[str]:
         # Whoever asks: this is the last place before the C library.
         raise OSError(errno.EINVAL, f"{name!r} is no name")
     # Who has no IPv6 of its own shall not be sent there and wait.
-    flags = socket.AI_ADDRCONFIG if kind is Kind.IPV6 else 0
+    flags = socket.AI_ADDRCONFIG if kind is RecordType.IPV6 else 0
     found = socket.getaddrinfo(name, None, _FAMILIES[kind], socket.SOCK_STREAM, flags=flags)
     return list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
 

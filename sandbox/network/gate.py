@@ -108,7 +108,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The same after a look at who asks.
+    """A `_Call` after a look at who asks.
 
     Attributes:
         call: The call.

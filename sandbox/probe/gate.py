@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 
+from sandbox.errors import in_words
 from sandbox.layers import identity, seccomp
 from sandbox.layers.privileges import refuse_new_privileges
 from sandbox.network.egress import Egress
@@ -34,7 +35,7 @@ def try_gate(uid: int | None = None) -> LayerReport:
     try:
         fault = asyncio.run(_try(uid))
     except OSError as error:
-        fault = str(error)
+        fault = in_words(error)
     detail = fault or "a confined process was connected to one address"
     return LayerReport(name="gate", enforced=fault is None, detail=detail)
 

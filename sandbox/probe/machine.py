@@ -23,7 +23,8 @@ from pathlib import Path
 
 from sandbox.denials.install import install_guard
 from sandbox.denials.judge import GuardDenied
-from sandbox.denials.paths import Rules
+from sandbox.denials.paths import PathRules
+from sandbox.errors import in_words
 from sandbox.inside.confine import LAYERS, confine_zygote
 from sandbox.layers import identity, namespaces
 from sandbox.layers.landlock import MINIMUM_ABI, SIGNAL_SCOPE_ABI
@@ -194,9 +195,10 @@ def _read_as(paths: Sequence[Path], uid: int) -> str:
             os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
         except PermissionError:
             closed = next((top for top in reversed(path.parents) if not os.access(top, os.X_OK)), path)
+            rights = "rx" if closed == path and closed.is_dir() else "r" if closed == path else "x"
             raise _Closed(
-                f"{closed} is closed to other users, and the runner's processes must get to {path} as one; "
-                f"chmod o+rx {closed}, or install it elsewhere"
+                f"{closed} is closed to other users, and processes of other user ids have to read {path}; "
+                f"chmod o+{rights} {closed}, or install it elsewhere"
             ) from None
     return "read"
 
@@ -245,7 +247,7 @@ def _try_namespaces(top: Path, uid: int | None, answer: int) -> str:
     try:
         said = "+" + _look_around(top, uid, home, answer)
     except BaseException as error:  # noqa: BLE001 - whatever it was, it is the answer
-        said = f"-{error}"
+        said = f"-{in_words(error)}"
     os.write(answer, said.encode()[:_MOST_BYTES])
     os._exit(0)
 
@@ -358,7 +360,7 @@ def _try_death(top: Path, answer: int) -> str:
 
 def _try_guard(top: Path, _answer: int) -> str:
     outside = top / "outside"
-    install_guard(Rules(home=top / "home", homes=()))
+    install_guard(PathRules(home=top / "home", homes=()))
     try:
         outside.write_text("written")
     except GuardDenied:
@@ -398,7 +400,7 @@ def _expect(act: Callable[[], object], number: int) -> None:
         if error.errno == number:
             return
         raise
-    raise _NotEnforced(f"{errno.errorcode[number]} was expected, and it succeeded")
+    raise _NotEnforced(f"what has to be refused ({os.strerror(number)}) succeeded")
 
 
 def _reported(name: str, trial: Callable[[Path, int], str], top: Path) -> LayerReport:
@@ -414,7 +416,7 @@ def _say_in_child(act: Callable[[int], str]) -> str:
         try:
             said = "+" + act(write)
         except BaseException as error:  # noqa: BLE001 - whatever it was, it is the answer
-            said = f"-{error}"
+            said = f"-{in_words(error)}"
         with contextlib.suppress(OSError):
             os.write(write, said.encode()[:_MOST_BYTES])
         os._exit(0)

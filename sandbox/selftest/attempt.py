@@ -1,8 +1,8 @@
 """One escape attempt: what is done inside, and what the host looks at to see whether it got out.
 
-An act runs in a worker and knows only its `Place`. An oracle runs in the host when the call is over. It looks
-at the world and believes nothing that the worker says, with one exception: an answer that holds a word which
-was planted where the worker may not read is proof by itself.
+An act runs in a worker and knows only its `Surroundings`. An oracle runs in the host when the call is over.
+It looks at the world and believes nothing that the worker says, with one exception: an answer that holds a
+word which was planted where the worker may not read is proof by itself.
 """
 
 import enum
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Act",
+    "ActEvidence",
     "Attempt",
+    "AttemptKind",
+    "AttemptNeed",
     "Blind",
-    "Kind",
-    "Need",
     "Oracle",
-    "Place",
     "Residue",
-    "Seen",
+    "Surroundings",
     "above",
     "exactly",
     "taking",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class Kind(enum.Enum):
+class AttemptKind(enum.Enum):
     """What an attempt is after."""
 
     WRITE = "write"
@@ -42,7 +42,7 @@ class Kind(enum.Enum):
     ARTIFACT = "artifact"
 
 
-class Need(enum.Enum):
+class AttemptNeed(enum.Enum):
     """What must be planted for an attempt, beside the files."""
 
     VICTIM = "a process of the same user"
@@ -65,7 +65,7 @@ def _nobody_waits() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Surroundings:
     """What an act is told of its surroundings. What it shall find out is not among it.
 
     Attributes:
@@ -139,7 +139,7 @@ class Place:
     @classmethod
     def from_json(
         cls, data: Mapping[str, object], *, hold: Callable[[], None], report: Callable[[], None]
-    ) -> "Place":
+    ) -> "Surroundings":
         """Make a place from what `to_json` returned."""
         types = {each.name: str if each.type is str else int for each in fields(cls)}
         values = {name: types[name](str(value)) for name, value in data.items()}
@@ -154,7 +154,7 @@ class Blind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ActEvidence:
     """What the host has of one act when it is over.
 
     Attributes:
@@ -189,11 +189,11 @@ class Seen:
         return float(self.during) if isinstance(self.during, int | float) else 0.0
 
 
-Act = Callable[[Place], object]
-Oracle = Callable[["World", Seen], bool]
+Act = Callable[[Surroundings], object]
+Oracle = Callable[["World", ActEvidence], bool]
 
 
-def told(world: "World", seen: Seen) -> bool:
+def told(world: "World", seen: ActEvidence) -> bool:
     """Say whether the answer holds the word that was planted."""
     return world.canary in seen.text
 
@@ -215,12 +215,12 @@ class Attempt:
     """
 
     id: str
-    kind: Kind
+    kind: AttemptKind
     technique: str
     act: Act
     escaped: Oracle
     during: Callable[["World", int], object] | None = None
-    needs: tuple[Need, ...] = ()
+    needs: tuple[AttemptNeed, ...] = ()
     residue: Residue | None = None
     limit_s: float = 20.0
 
@@ -239,7 +239,7 @@ def taking(name: str, technique: str, act: Act, escaped: Oracle, **more: object)
     """Return an attempt of kind `resources`, with `more` of what attempts have."""
     return Attempt(
         id=f"resources-{name}",
-        kind=Kind.RESOURCES,
+        kind=AttemptKind.RESOURCES,
         technique=technique,
         act=act,
         escaped=escaped,
@@ -247,8 +247,13 @@ def taking(name: str, technique: str, act: Act, escaped: Oracle, **more: object)
     )
 
 
-def tampering(name: str, technique: str, act: Act, escaped: Oracle, *needs: Need) -> Attempt:
+def tampering(name: str, technique: str, act: Act, escaped: Oracle, *needs: AttemptNeed) -> Attempt:
     """Return an attempt of kind `tamper`."""
     return Attempt(
-        id=f"tamper-{name}", kind=Kind.TAMPER, technique=technique, act=act, escaped=escaped, needs=needs
+        id=f"tamper-{name}",
+        kind=AttemptKind.TAMPER,
+        technique=technique,
+        act=act,
+        escaped=escaped,
+        needs=needs,
     )

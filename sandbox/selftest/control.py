@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from sandbox.errors import FrameError, SandboxError
-from sandbox.frames import CONTROL_BYTES, Decoder, Kind, decode, encode, receive, send
+from sandbox.frames import CONTROL_BYTES, Decoder, FrameKind, decode, encode, receive, send
 from sandbox.fsuid import as_owner_of
 from sandbox.policy import MIB
-from sandbox.selftest.attempt import Attempt, Blind, Seen
+from sandbox.selftest.attempt import ActEvidence, Attempt, Blind
 from sandbox.selftest.world import Ground, World, world
 
 __all__ = ["Controls", "claimed", "controls", "looked"]
@@ -35,7 +35,7 @@ class Controls:
     control: socket.socket
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self, attempt: Attempt) -> tuple[bool, Seen]:
+    def run(self, attempt: Attempt) -> tuple[bool, ActEvidence]:
         """Run an act in a world of its own; return whether it got out, and what was seen of it.
 
         Raises:
@@ -74,7 +74,7 @@ class Controls:
 
     def _forked(self, call: Mapping[str, object], connection: int, output: int) -> "_Child":
         try:
-            send(self.control, Kind.CALL, call, [connection, output])
+            send(self.control, FrameKind.CALL, call, [connection, output])
             frame = receive(self.control, CONTROL_BYTES)
         except OSError:
             frame = None
@@ -108,11 +108,11 @@ class _Child:
                     break
                 for kind, body in decoder.feed(data):
                     value = decode(body)
-                    if kind is Kind.ANSWER and isinstance(value, Mapping):
+                    if kind is FrameKind.ANSWER and isinstance(value, Mapping):
                         return during, value
-                    if kind is Kind.REQUEST:
+                    if kind is FrameKind.REQUEST:
                         during = looked(attempt, made, self.pid)
-                        connection.sendall(encode(Kind.REPLY, {"id": 1}))
+                        connection.sendall(encode(FrameKind.REPLY, {"id": 1}))
         return during, None
 
     def kill(self) -> None:
@@ -176,12 +176,12 @@ def looked(attempt: Attempt, made: World, pid: int) -> object:
         return f"the host could not look: {error.strerror}"
 
 
-def claimed(answer: Mapping[str, object] | None, ended: str | None) -> Seen:
+def claimed(answer: Mapping[str, object] | None, ended: str | None) -> ActEvidence:
     """Return what an answer says, or how it ended without one."""
     if answer is None:
-        return Seen(error=ended)
+        return ActEvidence(error=ended)
     error = answer.get("error")
-    return Seen(
+    return ActEvidence(
         claim=answer.get("value"),
         error=None if error is None else str(error),
         guarded=bool(answer.get("guarded", False)),

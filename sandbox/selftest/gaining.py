@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from sandbox.selftest.attempt import Act, Attempt, Kind, Need, Seen
+from sandbox.selftest.attempt import Act, ActEvidence, Attempt, AttemptKind, AttemptNeed
 from sandbox.selftest.world import World
 
 __all__ = ["gain", "lasting"]
@@ -14,11 +14,13 @@ _LAST_S = 4.0
 _LOOKS = 20
 
 
-def gain(name: str, technique: str, act: Act, during: Callable[[World, int], bool], *needs: Need) -> Attempt:
+def gain(
+    name: str, technique: str, act: Act, during: Callable[[World, int], bool], *needs: AttemptNeed
+) -> Attempt:
     """Return an attempt of kind `tamper`: it got out if `during` says so of the process that holds still."""
     return Attempt(
         id=f"tamper-{name}",
-        kind=Kind.TAMPER,
+        kind=AttemptKind.TAMPER,
         technique=technique,
         act=act,
         escaped=_held,
@@ -45,5 +47,5 @@ def lasting(measure: Callable[[World, int], float], bound: float) -> Callable[[W
     return during
 
 
-def _held(_world: World, seen: Seen) -> bool:
+def _held(_world: World, seen: ActEvidence) -> bool:
     return seen.during is True

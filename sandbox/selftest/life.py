@@ -8,14 +8,14 @@ import os
 import signal
 import time
 
-from sandbox.selftest.attempt import Place
+from sandbox.selftest.attempt import Surroundings
 
 __all__ = ["live", "pulse", "ready", "stay", "wait_until_ready"]
 
 _STAY_S, _START_S = 60, 5.0
 
 
-def pulse(place: Place) -> None:
+def pulse(place: Surroundings) -> None:
     """Take the lock, and say so."""
     descriptor = os.open(f"{place.home}/pulse", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -25,7 +25,7 @@ def pulse(place: Place) -> None:
     ready(place)
 
 
-def ready(place: Place) -> None:
+def ready(place: Surroundings) -> None:
     """End the wait of `wait_until_ready`."""
     os.close(os.open(f"{place.home}/ready", os.O_WRONLY | os.O_CREAT, 0o600))
 
@@ -36,13 +36,13 @@ def live() -> None:
         signal.pause()
 
 
-def stay(place: Place) -> None:
+def stay(place: Surroundings) -> None:
     """Take the lock, and live."""
     pulse(place)
     live()
 
 
-def wait_until_ready(place: Place) -> None:
+def wait_until_ready(place: Surroundings) -> None:
     """Wait until a descendant has the lock, or clearly gets none."""
     deadline = time.monotonic() + _START_S
     while not os.path.exists(f"{place.home}/ready") and time.monotonic() < deadline:

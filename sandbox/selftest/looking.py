@@ -51,7 +51,7 @@ def left_here(number: int) -> frozenset[Leftover]:
 
 
 def left_at(process: int, uid: int, number: int) -> frozenset[Leftover]:
-    """Return the same for where another process stands, or this one if it is 0, seen as a user.
+    """Return what `left_here` finds where another process stands, or this one if it is 0, seen as a user.
 
     Raises:
         SandboxError: This process may not look there.

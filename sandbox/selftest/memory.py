@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.selftest.attempt import Act, Attempt, Place, above, exactly, taking
+from sandbox.selftest.attempt import Act, Attempt, Surroundings, above, exactly, taking
 from sandbox.selftest.calls import call, libc, raised
 from sandbox.selftest.gaining import lasting
 from sandbox.selftest.world import LIMITS, World
@@ -83,14 +83,14 @@ def _touch(at: int, length: int) -> None:
     ctypes.memset(at, 1, length)
 
 
-def _heap(place: Place) -> None:
+def _heap(place: Surroundings) -> None:
     held = bytearray(_HELD_BYTES)
     place.hold()
     del held
 
 
 def _mapped(flags: int, length: int = _HELD_BYTES, *, name: str | None = None) -> Act:
-    def act(place: Place) -> None:
+    def act(place: Surroundings) -> None:
         descriptor = -1 if name is None else os.open(name, os.O_RDWR)
         _touch(_map(length, _PROT_READ_WRITE, flags, descriptor), length)
         place.hold()
@@ -98,7 +98,7 @@ def _mapped(flags: int, length: int = _HELD_BYTES, *, name: str | None = None) -
     return act
 
 
-def _break(place: Place) -> None:
+def _break(place: Surroundings) -> None:
     start = call("brk", 0)
     if call("brk", start + _HELD_BYTES) < start + _HELD_BYTES:
         raise MemoryError
@@ -106,20 +106,20 @@ def _break(place: Place) -> None:
     place.hold()
 
 
-def _protected_later(place: Place) -> None:
+def _protected_later(place: Surroundings) -> None:
     at = _map(_HELD_BYTES, _PROT_READ, _MAP_PRIVATE_ANONYMOUS)
     raised("mprotect", libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(_HELD_BYTES), _PROT_READ_WRITE))
     _touch(at, _HELD_BYTES)
     place.hold()
 
 
-def _moved(place: Place) -> None:
+def _moved(place: Surroundings) -> None:
     at = _map(_PAGE, _PROT_READ_WRITE, _MAP_PRIVATE_ANONYMOUS)
     _touch(call("mremap", at, _PAGE, _HELD_BYTES, _MREMAP_MAYMOVE, 0), _HELD_BYTES)
     place.hold()
 
 
-def _stack(place: Place) -> None:
+def _stack(place: Surroundings) -> None:
     """Let the stack grow as far as a limit goes that nobody has lowered."""
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
     resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
@@ -132,7 +132,7 @@ def _stack(place: Place) -> None:
     place.hold()
 
 
-def _in_pieces(place: Place, piece: Callable[[], int]) -> None:
+def _in_pieces(place: Surroundings, piece: Callable[[], int]) -> None:
     """Hold memory in files, each no longer than a file may be."""
     for _ in range(_HELD_BYTES // LIMITS.file_bytes):
         descriptor = piece()
@@ -142,11 +142,11 @@ def _in_pieces(place: Place, piece: Callable[[], int]) -> None:
     place.hold()
 
 
-def _memory_file(place: Place) -> None:
+def _memory_file(place: Surroundings) -> None:
     _in_pieces(place, lambda: call("memfd_create", b"held", 0))
 
 
-def _secret_memory(place: Place) -> None:
+def _secret_memory(place: Surroundings) -> None:
     descriptor = call("memfd_secret", 0)
     os.ftruncate(descriptor, _PAGE)
     _touch(_map(_PAGE, _PROT_READ_WRITE, 1, descriptor), _PAGE)
@@ -158,14 +158,14 @@ def _has_secret_memory(_world: World, pid: int) -> bool:
     return any("secretmem" in name for name in names)
 
 
-def _segment(place: Place) -> None:
+def _segment(place: Surroundings) -> None:
     segment = call("shmget", place.fresh, _HELD_BYTES, 0o1600)
     at = libc.shmat(segment, None, 0)
     _touch(at, _HELD_BYTES)
     place.hold()
 
 
-def _shared_file(place: Place) -> None:
+def _shared_file(place: Surroundings) -> None:
     path = f"/dev/shm/toolcell-{place.fresh}".encode()  # noqa: S108 - what shm_open(3) does
 
     def piece() -> int:
@@ -176,7 +176,7 @@ def _shared_file(place: Place) -> None:
     _in_pieces(place, piece)
 
 
-def _several(place: Place) -> None:
+def _several(place: Surroundings) -> None:
     """Take in several processes what one may not have."""
     read, write = os.pipe()
     for _ in range(_CHILDREN):
@@ -193,7 +193,7 @@ def _several(place: Place) -> None:
     place.hold()
 
 
-def _many(place: Place) -> None:
+def _many(place: Surroundings) -> None:
     for _ in range(_MANY):
         if os.fork() == 0:
             signal.alarm(_STAY_S)
@@ -201,19 +201,19 @@ def _many(place: Place) -> None:
     place.hold()
 
 
-def _lock_page(place: Place) -> None:
+def _lock_page(place: Surroundings) -> None:
     length = 4 * 1024 * _KIB
     at = _map(length, _PROT_READ_WRITE, _MAP_SHARED_ANONYMOUS)
     raised("mlock", libc.mlock(ctypes.c_void_p(at), ctypes.c_size_t(length)))
     place.hold()
 
 
-def _lock_all(place: Place) -> None:
+def _lock_all(place: Surroundings) -> None:
     raised("mlockall", libc.mlockall(_MCL_CURRENT))
     place.hold()
 
 
-def _map_locked(place: Place) -> None:
+def _map_locked(place: Surroundings) -> None:
     _map(4 * 1024 * _KIB, _PROT_READ_WRITE, _MAP_SHARED_ANONYMOUS | _MAP_LOCKED)
     place.hold()
 

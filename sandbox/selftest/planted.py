@@ -2,7 +2,7 @@
 
 Each is a context manager that takes away what it planted, and whatever an attempt left of the kind.
 
-Source: credentials(7), proc_pid_stat(5), sysvipc(7), mq_overview(7), keyrings(7), pty(7).
+Source: credentials(7), sysvipc(7), mq_overview(7), keyrings(7), pty(7).
 """
 
 import contextlib
@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.errors import SandboxError
+from sandbox.host.process_stat import ProcessStat
 from sandbox.selftest.calls import call, libc, raised
 
 __all__ = [
@@ -130,9 +131,8 @@ def victim(word: str, folder: Path) -> Iterator[Victim]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
         _wait_for_memory(process.pid)
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        # The fields are counted from one, and two went before the bracket.
-        yield Victim(process=process, address=int(fields[50 - 3]) + len("WORD="), descriptor=secret)
+        address = ProcessStat.of(process.pid).environment_address + len("WORD=")
+        yield Victim(process=process, address=address, descriptor=secret)
     finally:
         os.close(secret)
         process.kill()

@@ -11,9 +11,9 @@ import socket
 from collections.abc import Iterable, Mapping
 
 from sandbox.denials.judge import GuardDenied
-from sandbox.frames import Kind as FrameKind
+from sandbox.frames import FrameKind
 from sandbox.inside.program import Channel
-from sandbox.selftest.attempt import Act, Attempt, Place
+from sandbox.selftest.attempt import Act, Attempt, Surroundings
 from sandbox.selftest.attempts import ATTEMPTS
 from sandbox.selftest.secret import SECRET_FILE
 
@@ -56,7 +56,7 @@ class Attacker:
             raise TypeError(f"no call: {call!r}")
         # As where programs run by hand: Python would else answer for the kernel.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        place = Place.from_json(
+        place = Surroundings.from_json(
             call["place"],
             hold=lambda: _ask(channel),
             report=lambda: channel.send(FrameKind.NOTIFY, {"method": "progress"}),
@@ -67,7 +67,7 @@ class Attacker:
         """Nothing is to be done: threads go on by themselves."""
 
 
-def _tried(act: Act, place: Place) -> dict[str, object]:
+def _tried(act: Act, place: Surroundings) -> dict[str, object]:
     try:
         return {"value": act(place)}
     except OSError as error:

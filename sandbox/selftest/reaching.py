@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.selftest.attempt import Act, Attempt, Need, Place, Seen, tampering
+from sandbox.selftest.attempt import Act, ActEvidence, Attempt, AttemptNeed, Surroundings, tampering
 from sandbox.selftest.calls import call
 from sandbox.selftest.gaining import gain
 from sandbox.selftest.world import World
@@ -24,7 +24,7 @@ _AF_NETLINK, _AF_PACKET = 16, 17
 _LINGER = struct.Struct("2i")
 
 
-def _reached(world: World, _seen: Seen) -> bool:
+def _reached(world: World, _seen: ActEvidence) -> bool:
     return world.reached()
 
 
@@ -78,44 +78,44 @@ def _linger_s(end: socket.socket) -> int:
     return int(seconds)
 
 
-def _linger(place: Place) -> None:
+def _linger(place: Surroundings) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 3600))
         place.hold()
 
 
-def _tcp(place: Place) -> None:
+def _tcp(place: Surroundings) -> None:
     socket.create_connection(("127.0.0.1", place.port), timeout=2).close()
 
 
-def _fast_open(place: Place) -> None:
+def _fast_open(place: Surroundings) -> None:
     with socket.socket() as client:
         client.sendto(b"x", _MSG_FASTOPEN, ("127.0.0.1", place.port))
 
 
-def _multipath(place: Place) -> None:
+def _multipath(place: Surroundings) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, _IPPROTO_MPTCP) as client:
         client.connect(("127.0.0.1", place.port))
 
 
-def _tcp_six(place: Place) -> None:
+def _tcp_six(place: Surroundings) -> None:
     with socket.socket(socket.AF_INET6) as client:
         client.connect(("::ffff:127.0.0.1", place.port))
 
 
-def _udp(place: Place) -> None:
+def _udp(place: Surroundings) -> None:
     with socket.socket(type=socket.SOCK_DGRAM) as client:
         client.sendto(b"x", ("127.0.0.1", place.datagram_port))
 
 
-def _udp_connected(place: Place) -> None:
+def _udp_connected(place: Surroundings) -> None:
     with socket.socket(type=socket.SOCK_DGRAM) as client:
         client.connect(("127.0.0.1", place.datagram_port))
         client.send(b"x")
 
 
-def _listen(place: Place) -> None:
+def _listen(place: Surroundings) -> None:
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(("127.0.0.1", place.free_port))
@@ -123,12 +123,12 @@ def _listen(place: Place) -> None:
         place.hold()
 
 
-def _unix(place: Place) -> None:
+def _unix(place: Surroundings) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(place.stream)
 
 
-def _abstract(place: Place) -> None:
+def _abstract(place: Surroundings) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(f"\0{place.abstract}")
 
@@ -137,25 +137,25 @@ def _pair(kind: int) -> Callable[[], socket.socket]:
     return lambda: socket.socketpair(socket.AF_UNIX, kind)[0]
 
 
-def _pair_sendto(place: Place) -> None:
+def _pair_sendto(place: Surroundings) -> None:
     _pair(socket.SOCK_DGRAM)().sendto(b"x", place.datagram)
 
 
-def _pair_sendmsg(place: Place) -> None:
+def _pair_sendmsg(place: Surroundings) -> None:
     _pair(socket.SOCK_DGRAM)().sendmsg([b"x"], [], 0, place.datagram)
 
 
-def _pair_connect(place: Place) -> None:
+def _pair_connect(place: Surroundings) -> None:
     ours = _pair(socket.SOCK_DGRAM)()
     ours.connect(place.datagram)
     ours.send(b"x")
 
 
-def _raw_pair(place: Place) -> None:
+def _raw_pair(place: Surroundings) -> None:
     _pair(socket.SOCK_RAW)().sendto(b"x", place.datagram)
 
 
-def _pair_sendmmsg(place: Place) -> None:
+def _pair_sendmmsg(place: Surroundings) -> None:
     name = ctypes.create_string_buffer(struct.pack("=H", socket.AF_UNIX) + place.datagram.encode() + b"\0")
     data = ctypes.create_string_buffer(b"x")
     vector = ctypes.create_string_buffer(struct.pack("=QQ", ctypes.addressof(data), 1))
@@ -174,13 +174,13 @@ def _pair_sendmmsg(place: Place) -> None:
     call("sendmmsg", ours.fileno(), bytearray(header), 1, 0)
 
 
-def _pipe(place: Place) -> None:
+def _pipe(place: Surroundings) -> None:
     path = f"{place.other}/pipe".encode()
     os.write(call("openat", _AT_CWD, path, os.O_WRONLY | os.O_NONBLOCK, 0), b"x")
 
 
 def _holding(family: int, kind: int, protocol: int = 0, address: tuple[object, ...] | None = None) -> Act:
-    def act(place: Place) -> None:
+    def act(place: Surroundings) -> None:
         with socket.socket(family, kind, protocol) as held:
             if address is not None:
                 # Some are in the kernel's lists only when they are bound.
@@ -191,7 +191,7 @@ def _holding(family: int, kind: int, protocol: int = 0, address: tuple[object, .
 
 
 def _reach(name: str, technique: str, act: Act) -> Attempt:
-    return tampering(name, technique, act, _reached, Need.SOCKETS)
+    return tampering(name, technique, act, _reached, AttemptNeed.SOCKETS)
 
 
 REACHING: tuple[Attempt, ...] = (
@@ -210,7 +210,7 @@ REACHING: tuple[Attempt, ...] = (
     _reach("pair-raw", "socketpair(2) of SOCK_RAW", _raw_pair),
     _reach("pipe", "a FIFO that somebody reads", _pipe),
     gain("linger", "setsockopt(2) of SO_LINGER", _linger, _lingers),
-    gain("listen", "listen(2) over TCP", _listen, _listens, Need.SOCKETS),
+    gain("listen", "listen(2) over TCP", _listen, _listens, AttemptNeed.SOCKETS),
     gain(
         "netlink",
         "socket(2) of AF_NETLINK",

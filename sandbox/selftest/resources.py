@@ -21,7 +21,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.selftest.attempt import Act, Attempt, Place, Seen, above, exactly, taking
+from sandbox.host.process_stat import ProcessStat
+from sandbox.selftest.attempt import Act, ActEvidence, Attempt, Surroundings, above, exactly, taking
 from sandbox.selftest.calls import call
 from sandbox.selftest.gaining import lasting
 from sandbox.selftest.life import pulse, stay
@@ -50,8 +51,7 @@ def _descriptors(_world: World, pid: int) -> int:
 
 
 def _burnt(_world: World, pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return ProcessStat.of(pid).cpu_s
 
 
 def _limit(name: str) -> Callable[[World, int], float]:
@@ -78,7 +78,7 @@ def _disk_class(_world: World, pid: int) -> int:
     return call("ioprio_get", 1, pid)
 
 
-def _too_long(world: World, _seen: Seen) -> bool:
+def _too_long(world: World, _seen: ActEvidence) -> bool:
     return any(path.stat().st_size > LIMITS.file_bytes for path in world.home.iterdir() if path.is_file())
 
 
@@ -104,52 +104,52 @@ def _has_ring(_world: World, pid: int) -> int:
     return Path(f"/proc/{pid}/maps").read_bytes().count(b"[aio]")
 
 
-def _outlived(world: World, _seen: Seen) -> bool:
+def _outlived(world: World, _seen: ActEvidence) -> bool:
     return world.outlived()
 
 
-def _told_too_much(_world: World, seen: Seen) -> bool:
+def _told_too_much(_world: World, seen: ActEvidence) -> bool:
     return len(seen.text) > LIMITS.frame_bytes
 
 
-def _printed_too_much(_world: World, seen: Seen) -> bool:
+def _printed_too_much(_world: World, seen: ActEvidence) -> bool:
     return seen.output_bytes > LIMITS.output_bytes
 
 
-def _new(place: Place, name: str = "long") -> int:
+def _new(place: Surroundings, name: str = "long") -> int:
     return os.open(f"{place.home}/{name}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
-def _source(place: Place) -> int:
+def _source(place: Surroundings) -> int:
     """Return a file as long as a file may be."""
     descriptor = _new(place, "source")
     os.ftruncate(descriptor, LIMITS.file_bytes)
     return descriptor
 
 
-def _written(place: Place) -> None:
+def _written(place: Surroundings) -> None:
     descriptor = _new(place)
     for _ in range(4):
         os.write(descriptor, bytes(LIMITS.file_bytes // 2))
 
 
-def _written_far(place: Place) -> None:
+def _written_far(place: Surroundings) -> None:
     os.pwrite(_new(place), b"x", _LONG)
 
 
-def _copied(place: Place) -> None:
+def _copied(place: Surroundings) -> None:
     source, target = _source(place), _new(place)
     for _ in range(2):
         os.copy_file_range(source, target, LIMITS.file_bytes, 0)
 
 
-def _sent(place: Place) -> None:
+def _sent(place: Surroundings) -> None:
     source, target = _source(place), _new(place)
     for _ in range(2):
         os.sendfile(target, source, 0, LIMITS.file_bytes)
 
 
-def _spliced(place: Place) -> None:
+def _spliced(place: Surroundings) -> None:
     read, write = os.pipe()
     target = _new(place)
     for _ in range(_LONG // 32768):
@@ -157,19 +157,19 @@ def _spliced(place: Place) -> None:
         os.splice(read, target, 32768)
 
 
-def _through_map(place: Place) -> None:
+def _through_map(place: Surroundings) -> None:
     """Prepare the room by fallocate(2), which keeps a length that nobody is told of."""
     descriptor = _new(place)
     call("fallocate", descriptor, 0, 0, _LONG)
 
 
-def _many_files(place: Place) -> None:
+def _many_files(place: Surroundings) -> None:
     for number in range(_PARTS):
         os.write(_new(place, f"part-{number}"), bytes(place.file_bytes))
     place.hold()
 
 
-def _nameless_files(place: Place) -> None:
+def _nameless_files(place: Surroundings) -> None:
     for number in range(_PARTS):
         descriptor = _new(place, f"part-{number}")
         os.unlink(f"{place.home}/part-{number}")
@@ -177,7 +177,7 @@ def _nameless_files(place: Place) -> None:
     place.hold()
 
 
-def _opened(place: Place) -> None:
+def _opened(place: Surroundings) -> None:
     held: list[int] = []
     try:
         while len(held) < 4 * place.open_files:
@@ -187,17 +187,17 @@ def _opened(place: Place) -> None:
     place.hold()
 
 
-def _duplicated(place: Place) -> None:
+def _duplicated(place: Surroundings) -> None:
     fcntl.fcntl(1, fcntl.F_DUPFD, 3 * place.open_files)
     place.hold()
 
 
-def _placed(place: Place) -> None:
+def _placed(place: Surroundings) -> None:
     os.dup2(1, 3 * place.open_files)
     place.hold()
 
 
-def _received(place: Place) -> None:
+def _received(place: Surroundings) -> None:
     """Have the kernel make descriptors, as messages that carry them arrive."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for _ in range(4):
@@ -207,7 +207,7 @@ def _received(place: Place) -> None:
 
 
 def _raised_limit(which: int, wanted: int) -> Act:
-    def act(place: Place) -> None:
+    def act(place: Surroundings) -> None:
         with contextlib.suppress(ValueError):
             resource.setrlimit(which, (wanted, wanted))
         place.hold()
@@ -215,7 +215,7 @@ def _raised_limit(which: int, wanted: int) -> Act:
     return act
 
 
-def _raised_limit_the_old_way(place: Place) -> None:
+def _raised_limit_the_old_way(place: Surroundings) -> None:
     with contextlib.suppress(OSError):
         call("setrlimit", resource.RLIMIT_NOFILE, struct.pack("=QQ", 4096, 4096))
     place.hold()
@@ -227,7 +227,7 @@ def _hash_until_burnt() -> None:
         hashlib.pbkdf2_hmac("sha256", b"burn", b"burn", 20_000)
 
 
-def _burn(place: Place) -> None:
+def _burn(place: Surroundings) -> None:
     signal.signal(signal.SIGXCPU, signal.SIG_IGN)
     # Two at once: the limit is one of processor time, and this is over sooner.
     threads = [threading.Thread(target=_hash_until_burnt) for _ in range(2)]
@@ -238,29 +238,29 @@ def _burn(place: Place) -> None:
     place.hold()
 
 
-def _favoured(place: Place) -> None:
+def _favoured(place: Surroundings) -> None:
     os.setpriority(os.PRIO_PROCESS, 0, -5)
     place.hold()
 
 
-def _realtime(place: Place) -> None:
+def _realtime(place: Surroundings) -> None:
     os.sched_setscheduler(0, _SCHED_FIFO, os.sched_param(1))
     place.hold()
     os.sched_setscheduler(0, 0, os.sched_param(0))
 
 
-def _deadline(place: Place) -> None:
+def _deadline(place: Surroundings) -> None:
     attributes = struct.pack("=IIQiIQQQ", 48, _SCHED_DEADLINE, 0, 0, 0, 1_000_000, 100_000_000, 100_000_000)
     call("sched_setattr", 0, attributes, 0)
     place.hold()
 
 
-def _first_at_disk(place: Place) -> None:
+def _first_at_disk(place: Surroundings) -> None:
     call("ioprio_set", 1, 0, _IOPRIO_REALTIME)
     place.hold()
 
 
-def _many_timers(place: Place) -> None:
+def _many_timers(place: Surroundings) -> None:
     identifier = bytearray(4)
     with contextlib.suppress(OSError):
         for _ in range(_TIMERS):
@@ -268,16 +268,16 @@ def _many_timers(place: Place) -> None:
     place.hold()
 
 
-def _reserved_requests(place: Place) -> None:
+def _reserved_requests(place: Surroundings) -> None:
     call("io_setup", 16, bytearray(8))
     place.hold()
 
 
-def _silent(place: Place) -> None:
+def _silent(place: Surroundings) -> None:
     stay(place)
 
 
-def _chatty(place: Place) -> None:
+def _chatty(place: Surroundings) -> None:
     """Report progress for ever, which restarts the limit of silence."""
     pulse(place)
     while True:
@@ -285,11 +285,11 @@ def _chatty(place: Place) -> None:
         time.sleep(0.1)
 
 
-def _long_answer(place: Place) -> str:
+def _long_answer(place: Surroundings) -> str:
     return "x" * (place.frame_bytes + 1)
 
 
-def _long_output(place: Place) -> None:
+def _long_output(place: Surroundings) -> None:
     for _ in range(2 * place.output_bytes // 1024):
         os.write(1, b"x" * 1024)
 

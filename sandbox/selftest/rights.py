@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.selftest.attempt import Attempt, Need, Place
+from sandbox.selftest.attempt import Attempt, AttemptNeed, Surroundings
 from sandbox.selftest.calls import call, libc, raised
 from sandbox.selftest.gaining import gain
 from sandbox.selftest.world import World
@@ -56,33 +56,33 @@ def _hidden(_world: World, pid: int) -> bool:
     return os.getuid() != 0 and os.stat(f"/proc/{pid}/environ").st_uid == 0
 
 
-def _unshare(place: Place) -> None:
+def _unshare(place: Surroundings) -> None:
     call("unshare", _CLONE_NEWUSER)
     place.hold()
 
 
-def _cloned(place: Place, clone: Callable[[], int]) -> None:
+def _cloned(place: Surroundings, clone: Callable[[], int]) -> None:
     if clone() == 0:
         time.sleep(10)
         os._exit(0)
     place.hold()
 
 
-def _clone(place: Place) -> None:
+def _clone(place: Surroundings) -> None:
     _cloned(place, lambda: call("clone", _CLONE_NEWUSER | signal.SIGCHLD, None, None, None, None))
 
 
-def _clone3(place: Place) -> None:
+def _clone3(place: Surroundings) -> None:
     flags = struct.pack("=11Q", _CLONE_NEWUSER, 0, 0, 0, signal.SIGCHLD, *(0,) * 6)
     _cloned(place, lambda: call("clone3", flags, 88))
 
 
-def _mounts_unshared(place: Place) -> None:
+def _mounts_unshared(place: Surroundings) -> None:
     call("unshare", _CLONE_NEWNS)
     place.hold()
 
 
-def _setns(place: Place) -> None:
+def _setns(place: Surroundings) -> None:
     """Enter a namespace that somebody else has made."""
     read, write = os.pipe()
     if os.fork() == 0:
@@ -98,34 +98,34 @@ def _setns(place: Place) -> None:
     place.hold()
 
 
-def _chroot(place: Place) -> None:
+def _chroot(place: Surroundings) -> None:
     os.chroot(place.home)
     place.hold()
 
 
-def _personality(place: Place) -> None:
+def _personality(place: Surroundings) -> None:
     call("personality", _ADDR_NO_RANDOMIZE)
     place.hold()
 
 
-def _undumpable(place: Place) -> None:
+def _undumpable(place: Surroundings) -> None:
     raised("prctl", libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
     place.hold()
 
 
-def _bpf(place: Place) -> None:
+def _bpf(place: Surroundings) -> None:
     # A map: an array of one number.
     call("bpf", 0, struct.pack("=IIIII", 2, 4, 4, 1, 0).ljust(72, b"\0"), 72)
     place.hold()
 
 
-def _perf(place: Place) -> None:
+def _perf(place: Surroundings) -> None:
     attributes = struct.pack("=IIQ", 1, 112, 1).ljust(40, b"\0") + struct.pack("=Q", 0x61)
     call("perf_event_open", attributes.ljust(112, b"\0"), place.victim, -1, -1, 0)
     place.hold()
 
 
-def _userfault(place: Place) -> None:
+def _userfault(place: Surroundings) -> None:
     # Of this process only, which needs no privilege: UFFD_USER_MODE_ONLY.
     call("userfaultfd", 1)
     place.hold()
@@ -141,6 +141,6 @@ RIGHTS: tuple[Attempt, ...] = (
     gain("personality", "personality(2)", _personality, _not_randomised),
     gain("dumpable", "prctl(2) PR_SET_DUMPABLE", _undumpable, _hidden),
     gain("bpf", "bpf(2)", _bpf, _has("bpf-map")),
-    gain("perf", "perf_event_open(2)", _perf, _has("perf_event"), Need.VICTIM),
+    gain("perf", "perf_event_open(2)", _perf, _has("perf_event"), AttemptNeed.VICTIM),
     gain("userfault", "userfaultfd(2)", _userfault, _has("userfaultfd")),
 )

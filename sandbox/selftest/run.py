@@ -5,16 +5,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from sandbox.selftest.attempt import Attempt, Kind
-from sandbox.selftest.trial import Mode, Setup, Trial, Verdict, bench
+from sandbox.selftest.attempt import Attempt, AttemptKind
+from sandbox.selftest.trial import Mode, Setup, Trial, TrialVerdict, bench
 
-__all__ = ["Report", "run"]
+__all__ = ["SelftestReport", "run"]
 
 _AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class SelftestReport:
     """What came of a run.
 
     Attributes:
@@ -25,7 +25,7 @@ class Report:
     trials: tuple[Trial, ...]
     elapsed_s: float
 
-    def of(self, verdict: Verdict) -> tuple[Trial, ...]:
+    def of(self, verdict: TrialVerdict) -> tuple[Trial, ...]:
         """Return the trials that ended so."""
         return tuple(trial for trial in self.trials if trial.verdict is verdict)
 
@@ -34,29 +34,29 @@ class Report:
         """How workers were kept, in the order in which that was tried."""
         return tuple(mode for mode in Mode if any(trial.mode is mode for trial in self.trials))
 
-    def in_mode(self, mode: Mode) -> "Report":
+    def in_mode(self, mode: Mode) -> "SelftestReport":
         """Return what came of the attempts with workers kept so."""
         return replace(self, trials=tuple(trial for trial in self.trials if trial.mode is mode))
 
     @property
     def counted(self) -> tuple[Trial, ...]:
         """The trials that prove something: their attempt gets out of an unconfined process."""
-        return tuple(t for t in self.trials if t.verdict in (Verdict.HELD, Verdict.GOT_OUT))
+        return tuple(t for t in self.trials if t.verdict in (TrialVerdict.HELD, TrialVerdict.GOT_OUT))
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[AttemptKind, ...]:
         """The kinds of what was counted."""
-        return tuple(kind for kind in Kind if any(t.attempt.kind is kind for t in self.counted))
+        return tuple(kind for kind in AttemptKind if any(t.attempt.kind is kind for t in self.counted))
 
     @property
     def held(self) -> bool:
         """Whether nothing got out that should not."""
-        return not self.of(Verdict.GOT_OUT)
+        return not self.of(TrialVerdict.GOT_OUT)
 
 
 async def run(
     attempts: Sequence[Attempt], setup: Setup, *, tell: Callable[[Trial], None] = lambda _trial: None
-) -> Report:
+) -> SelftestReport:
     """Try every attempt, each in a worker of its own, once in each mode of the setup.
 
     Args:
@@ -79,7 +79,7 @@ async def run(
             return tried
 
         trials = await _all([asyncio.create_task(one(attempt)) for attempt in attempts])
-    return Report(trials=trials, elapsed_s=time.monotonic() - started)
+    return SelftestReport(trials=trials, elapsed_s=time.monotonic() - started)
 
 
 async def _all(tasks: "Sequence[asyncio.Task[list[Trial]]]") -> tuple[Trial, ...]:

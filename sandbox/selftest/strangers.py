@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sandbox.selftest.attempt import Act, Attempt, Need, Oracle, Place, Seen, tampering
+from sandbox.selftest.attempt import Act, ActEvidence, Attempt, AttemptNeed, Oracle, Surroundings, tampering
 from sandbox.selftest.calls import call, libc, raised
 from sandbox.selftest.planted import key_named, message_queue_of, number_of, semaphore_value
 from sandbox.selftest.world import World
@@ -32,39 +32,39 @@ _CHANGED_WORD = b"0" * 8
 _ECHO_S = 0.3
 
 
-def _signalled(world: World, _seen: Seen) -> bool:
+def _signalled(world: World, _seen: ActEvidence) -> bool:
     return world.stranger.signalled
 
 
-def _rewritten(world: World, _seen: Seen) -> bool:
+def _rewritten(world: World, _seen: ActEvidence) -> bool:
     return world.stranger.word != world.canary
 
 
-def _limited(world: World, _seen: Seen) -> bool:
+def _limited(world: World, _seen: ActEvidence) -> bool:
     return world.stranger.limit("Max open files").split()[3] == "7"
 
 
-def _slowed(world: World, _seen: Seen) -> bool:
+def _slowed(world: World, _seen: ActEvidence) -> bool:
     return os.getpriority(os.PRIO_PROCESS, world.stranger.pid) == 7
 
 
-def _moved(world: World, _seen: Seen) -> bool:
+def _moved(world: World, _seen: ActEvidence) -> bool:
     return len(os.sched_getaffinity(world.stranger.pid)) == 1
 
 
-def _rescheduled(world: World, _seen: Seen) -> bool:
+def _rescheduled(world: World, _seen: ActEvidence) -> bool:
     return os.sched_getscheduler(world.stranger.pid) == _SCHED_BATCH
 
 
-def _kept_from_disk(world: World, _seen: Seen) -> bool:
+def _kept_from_disk(world: World, _seen: ActEvidence) -> bool:
     return world.stranger.ioprio() == _IOPRIO_IDLE
 
 
-def _doomed(world: World, _seen: Seen) -> bool:
+def _doomed(world: World, _seen: ActEvidence) -> bool:
     return world.stranger.oom_score() == 500
 
 
-def _typed(world: World, _seen: Seen) -> bool:
+def _typed(world: World, _seen: ActEvidence) -> bool:
     text = b""
     # The kernel passes on what is echoed a moment later, perhaps a letter at a time.
     while b"typed" not in text and select.select([world.terminal], [], [], _ECHO_S)[0]:
@@ -72,15 +72,15 @@ def _typed(world: World, _seen: Seen) -> bool:
     return b"typed" in text
 
 
-def _semaphore_changed(world: World, _seen: Seen) -> bool:
+def _semaphore_changed(world: World, _seen: ActEvidence) -> bool:
     return semaphore_value(world.place.semaphores) != number_of(world.canary)
 
 
-def _queue_changed(world: World, _seen: Seen) -> bool:
+def _queue_changed(world: World, _seen: ActEvidence) -> bool:
     return b"forged" in message_queue_of(world.place.queue)
 
 
-def _message_sent(world: World, _seen: Seen) -> bool:
+def _message_sent(world: World, _seen: ActEvidence) -> bool:
     buffer = ctypes.create_string_buffer(100)
     call("msgrcv", world.place.messages, buffer, 90, 0, 0o4000)
     try:
@@ -90,34 +90,34 @@ def _message_sent(world: World, _seen: Seen) -> bool:
     return b"forged" in buffer.raw
 
 
-def _segment_changed(world: World, _seen: Seen) -> bool:
+def _segment_changed(world: World, _seen: ActEvidence) -> bool:
     at = libc.shmat(world.place.segment, None, 0o10000)
     found = ctypes.string_at(at, len(world.canary))
     libc.shmdt(ctypes.c_void_p(at))
     return found != world.canary.encode()
 
 
-def _key_changed(world: World, _seen: Seen) -> bool:
+def _key_changed(world: World, _seen: ActEvidence) -> bool:
     return key_named(f"toolcell-{world.canary[-12:]}") == b"forged"
 
 
-def _thread_group(place: Place) -> None:
+def _thread_group(place: Surroundings) -> None:
     call("tgkill", place.victim, place.victim, signal.SIGUSR1)
 
 
-def _information(place: Place) -> bytes:
+def _information(place: Surroundings) -> bytes:
     return struct.pack("=iiiiii", signal.SIGUSR1, 0, _SI_QUEUE, 0, os.getpid(), os.getuid()).ljust(128, b"\0")
 
 
-def _queued(place: Place) -> None:
+def _queued(place: Surroundings) -> None:
     call("rt_sigqueueinfo", place.victim, signal.SIGUSR1, _information(place))
 
 
-def _queued_to_thread(place: Place) -> None:
+def _queued_to_thread(place: Surroundings) -> None:
     call("rt_tgsigqueueinfo", place.victim, place.victim, signal.SIGUSR1, _information(place))
 
 
-def _by_descriptor(place: Place) -> None:
+def _by_descriptor(place: Surroundings) -> None:
     signal.pidfd_send_signal(os.pidfd_open(place.victim), signal.SIGUSR1)
 
 
@@ -132,32 +132,32 @@ def _noisy_socket() -> Iterator[int]:
         theirs.send(b"x")
 
 
-def _owner(place: Place) -> None:
+def _owner(place: Surroundings) -> None:
     with _noisy_socket() as noisy:
         fcntl.fcntl(noisy, fcntl.F_SETOWN, place.victim)
 
 
-def _owner_ex(place: Place) -> None:
+def _owner_ex(place: Surroundings) -> None:
     with _noisy_socket() as noisy:
         fcntl.fcntl(noisy, _F_SETOWN_EX, struct.pack("=ii", _F_OWNER_PID, place.victim))
 
 
 def _owner_by_ioctl(request: int) -> Act:
-    def act(place: Place) -> None:
+    def act(place: Surroundings) -> None:
         with _noisy_socket() as noisy:
             fcntl.ioctl(noisy, request, struct.pack("=i", place.victim))
 
     return act
 
 
-def _vm_writev(place: Place) -> None:
+def _vm_writev(place: Surroundings) -> None:
     word = ctypes.create_string_buffer(_CHANGED_WORD)
     length = len(_CHANGED_WORD)
     ours = struct.pack("=QQ", ctypes.addressof(word), length)
     call("process_vm_writev", place.victim, ours, 1, struct.pack("=QQ", place.address, length), 1, 0)
 
 
-def _poked(place: Place) -> None:
+def _poked(place: Surroundings) -> None:
     call("ptrace", _PTRACE_SEIZE, place.victim, None, None)
     call("ptrace", _PTRACE_INTERRUPT, place.victim, None, None)
     os.waitpid(place.victim, 0x4000_0000)
@@ -165,77 +165,77 @@ def _poked(place: Place) -> None:
     call("ptrace", _PTRACE_DETACH, place.victim, None, None)
 
 
-def _memory_file(place: Place) -> None:
+def _memory_file(place: Surroundings) -> None:
     descriptor = call("openat", _AT_CWD, f"/proc/{place.victim}/mem".encode(), os.O_RDWR, 0)
     os.pwrite(descriptor, _CHANGED_WORD, place.address)
 
 
-def _doom(place: Place) -> None:
+def _doom(place: Surroundings) -> None:
     path = f"/proc/{place.victim}/oom_score_adj".encode()
     os.write(call("openat", _AT_CWD, path, os.O_WRONLY, 0), b"500")
 
 
-def _prlimit(place: Place) -> None:
+def _prlimit(place: Surroundings) -> None:
     call("prlimit64", place.victim, 7, struct.pack("=QQ", 7, 7), None)
 
 
-def _affinity(place: Place) -> None:
+def _affinity(place: Surroundings) -> None:
     os.sched_setaffinity(place.victim, {min(os.sched_getaffinity(place.victim))})
 
 
-def _scheduler(place: Place) -> None:
+def _scheduler(place: Surroundings) -> None:
     os.sched_setscheduler(place.victim, _SCHED_BATCH, os.sched_param(0))
 
 
-def _scheduling_attributes(place: Place) -> None:
+def _scheduling_attributes(place: Surroundings) -> None:
     call("sched_setattr", place.victim, struct.pack("=IIQiIQQQ", 48, 0, 0, 7, 0, 0, 0, 0), 0)
 
 
-def _terminal_output(place: Place) -> None:
+def _terminal_output(place: Surroundings) -> None:
     os.write(call("openat", _AT_CWD, place.terminal.encode(), os.O_RDWR | os.O_NOCTTY, 0), b"typed")
 
 
-def _terminal_input(place: Place) -> None:
+def _terminal_input(place: Surroundings) -> None:
     terminal = call("openat", _AT_CWD, place.terminal.encode(), os.O_RDWR | os.O_NOCTTY, 0)
     for letter in b"typed":
         # Into its input, where it is echoed.
         fcntl.ioctl(terminal, _TIOCSTI, bytes([letter]))
 
 
-def _message(place: Place) -> None:
+def _message(place: Surroundings) -> None:
     call("msgsnd", place.messages, struct.pack("=q", 1) + b"forged", 6, 0o4000)
 
 
-def _queue(place: Place) -> None:
+def _queue(place: Surroundings) -> None:
     queue = call("mq_open", place.queue.encode(), os.O_WRONLY | os.O_NONBLOCK, 0, None)
     call("mq_timedsend", queue, b"forged", 6, 0, None)
 
 
-def _segment(place: Place) -> None:
+def _segment(place: Surroundings) -> None:
     at = libc.shmat(place.segment, None, 0)
     if at is None or at == ctypes.c_void_p(-1).value:
         raised("shmat", -1)
     ctypes.memmove(at, _CHANGED_WORD, len(_CHANGED_WORD))
 
 
-def _semaphore(place: Place) -> None:
+def _semaphore(place: Surroundings) -> None:
     call("semop", place.semaphores, struct.pack("=Hhh", 0, 1, 0), 1)
 
 
-def _semaphore_in_time(place: Place) -> None:
+def _semaphore_in_time(place: Surroundings) -> None:
     call("semtimedop", place.semaphores, struct.pack("=Hhh", 0, 1, 0), 1, None)
 
 
-def _semaphore_set(place: Place) -> None:
+def _semaphore_set(place: Surroundings) -> None:
     call("semctl", place.semaphores, 0, 16, 7)
 
 
-def _key(place: Place) -> None:
+def _key(place: Surroundings) -> None:
     call("keyctl", _KEYCTL_UPDATE, place.key, b"forged", 6)
 
 
 def _hit(name: str, technique: str, act: Act, escaped: Oracle = _signalled) -> Attempt:
-    return tampering(name, technique, act, escaped, Need.VICTIM)
+    return tampering(name, technique, act, escaped, AttemptNeed.VICTIM)
 
 
 STRANGERS: tuple[Attempt, ...] = (
@@ -266,13 +266,15 @@ STRANGERS: tuple[Attempt, ...] = (
         lambda p: call("ioprio_set", 1, p.victim, _IOPRIO_IDLE),
         _kept_from_disk,
     ),
-    tampering("terminal", "write(2) to a terminal of the host", _terminal_output, _typed, Need.TERMINAL),
-    tampering("tiocsti", "ioctl(2) TIOCSTI", _terminal_input, _typed, Need.TERMINAL),
-    tampering("msgsnd", "msgsnd(2)", _message, _message_sent, Need.IPC),
-    tampering("mq-send", "mq_timedsend(2)", _queue, _queue_changed, Need.IPC),
-    tampering("shmat", "shmat(2), written", _segment, _segment_changed, Need.IPC),
-    tampering("semop", "semop(2)", _semaphore, _semaphore_changed, Need.IPC),
-    tampering("semtimedop", "semtimedop(2)", _semaphore_in_time, _semaphore_changed, Need.IPC),
-    tampering("semctl", "semctl(2), SETVAL", _semaphore_set, _semaphore_changed, Need.IPC),
-    tampering("keyctl", "keyctl(2), KEYCTL_UPDATE", _key, _key_changed, Need.KEY),
+    tampering(
+        "terminal", "write(2) to a terminal of the host", _terminal_output, _typed, AttemptNeed.TERMINAL
+    ),
+    tampering("tiocsti", "ioctl(2) TIOCSTI", _terminal_input, _typed, AttemptNeed.TERMINAL),
+    tampering("msgsnd", "msgsnd(2)", _message, _message_sent, AttemptNeed.IPC),
+    tampering("mq-send", "mq_timedsend(2)", _queue, _queue_changed, AttemptNeed.IPC),
+    tampering("shmat", "shmat(2), written", _segment, _segment_changed, AttemptNeed.IPC),
+    tampering("semop", "semop(2)", _semaphore, _semaphore_changed, AttemptNeed.IPC),
+    tampering("semtimedop", "semtimedop(2)", _semaphore_in_time, _semaphore_changed, AttemptNeed.IPC),
+    tampering("semctl", "semctl(2), SETVAL", _semaphore_set, _semaphore_changed, AttemptNeed.IPC),
+    tampering("keyctl", "keyctl(2), KEYCTL_UPDATE", _key, _key_changed, AttemptNeed.KEY),
 )

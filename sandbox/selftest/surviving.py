@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from sandbox.selftest.attempt import Act, Attempt, Kind, Oracle, Place, Seen
+from sandbox.selftest.attempt import Act, ActEvidence, Attempt, AttemptKind, Oracle, Surroundings
 from sandbox.selftest.calls import call, libc, raised
 from sandbox.selftest.life import live, pulse, ready, stay, wait_until_ready
 from sandbox.selftest.looking import Leftover
@@ -27,7 +27,7 @@ _IPC_CREAT = 0o1000
 _CHAIN_S = 8.0
 
 
-def _outlived(world: World, _seen: Seen) -> bool:
+def _outlived(world: World, _seen: ActEvidence) -> bool:
     return world.outlived()
 
 
@@ -35,11 +35,13 @@ def _left_in_kernel(kind: Leftover) -> Oracle:
     return lambda world, _seen: kind in world.leftovers()
 
 
-def _has_shared(world: World, _seen: Seen) -> bool:
+def _has_shared(world: World, _seen: ActEvidence) -> bool:
     return (world.root / f"dev/shm/toolcell-{world.place.fresh}").exists()
 
 
-def _child(place: Place, life: Callable[[Place], None], fork: Callable[[], int] = os.fork) -> int:
+def _child(
+    place: Surroundings, life: Callable[[Surroundings], None], fork: Callable[[], int] = os.fork
+) -> int:
     """Fork a child that lives as told; return its process id once it does."""
     pid = fork()
     if pid == 0:
@@ -52,39 +54,39 @@ def _child(place: Place, life: Callable[[Place], None], fork: Callable[[], int] 
     return pid
 
 
-def _left(life: Callable[[Place], None], fork: Callable[[], int] = os.fork) -> Act:
+def _left(life: Callable[[Surroundings], None], fork: Callable[[], int] = os.fork) -> Act:
     """Return an act that leaves a child behind."""
 
-    def act(place: Place) -> None:
+    def act(place: Surroundings) -> None:
         _child(place, life, fork)
         wait_until_ready(place)
 
     return act
 
 
-def _orphan(place: Place) -> None:
+def _orphan(place: Surroundings) -> None:
     _child(place, stay)
     # Only then: its parent's own end says that it is ready, whether it is or not.
     wait_until_ready(place)
 
 
-def _new_session(place: Place) -> None:
+def _new_session(place: Surroundings) -> None:
     os.setsid()
     stay(place)
 
 
-def _new_group(place: Place) -> None:
+def _new_group(place: Surroundings) -> None:
     os.setpgid(0, 0)
     stay(place)
 
 
-def _raw_session(place: Place) -> None:
+def _raw_session(place: Surroundings) -> None:
     call("setsid")
     _child(place, stay)
     wait_until_ready(place)
 
 
-def _parents_group(place: Place) -> None:
+def _parents_group(place: Surroundings) -> None:
     """Hide in the group of whoever started this process."""
     group = os.getpgid(os.getppid())
     pid = _child(place, stay)
@@ -92,20 +94,20 @@ def _parents_group(place: Place) -> None:
     os.setpgid(pid, group)
 
 
-def _subreaper(place: Place) -> None:
+def _subreaper(place: Surroundings) -> None:
     raised("prctl", libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
     _child(place, _orphan)
     live()
 
 
-def _deaf(place: Place) -> None:
+def _deaf(place: Surroundings) -> None:
     """Ask for no signal at the death of the parent, and take none that can be refused."""
     raised("prctl", libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0))
     signal.pthread_sigmask(signal.SIG_SETMASK, set(signal.Signals))
     stay(place)
 
 
-def _stopped(place: Place) -> None:
+def _stopped(place: Surroundings) -> None:
     # What the kernel sends to stopped orphans.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     pulse(place)
@@ -113,7 +115,7 @@ def _stopped(place: Place) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _chain(place: Place) -> None:
+def _chain(place: Surroundings) -> None:
     """Be a new process at every moment, faster than a list of processes can be walked."""
     pulse(place)
     deadline = time.monotonic() + _CHAIN_S
@@ -131,7 +133,7 @@ def _clone3() -> int:
     return call("clone3", struct.pack("=11Q", *(0, 0, 0, 0, signal.SIGCHLD), *(0,) * 6), 88)
 
 
-def _program(place: Place) -> list[str]:
+def _program(place: Surroundings) -> list[str]:
     # Python, for flock(1) is not everywhere.
     text = (
         "import fcntl,os,time;d=os.open('pulse',66,384);fcntl.flock(d,2);"
@@ -140,46 +142,48 @@ def _program(place: Place) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", f"import os;os.chdir({place.home!r});{text}"]
 
 
-def _spawned(place: Place) -> None:
+def _spawned(place: Surroundings) -> None:
     arguments = _program(place)
     os.posix_spawn(arguments[0], arguments, os.environ, setsid=True)
     wait_until_ready(place)
 
 
-def _started(place: Place) -> None:
+def _started(place: Surroundings) -> None:
     subprocess.Popen(_program(place), start_new_session=True, stdin=subprocess.DEVNULL)
     wait_until_ready(place)
 
 
-def _shared(place: Place) -> None:
+def _shared(place: Surroundings) -> None:
     path = f"/dev/shm/toolcell-{place.fresh}".encode()  # noqa: S108 - what shm_open(3) does
     call("openat", -100, path, os.O_CREAT | os.O_RDWR, 0o600)
 
 
-def _segment(place: Place) -> None:
+def _segment(place: Surroundings) -> None:
     call("shmget", place.fresh, 4096, _IPC_CREAT | 0o600)
 
 
-def _messages(place: Place) -> None:
+def _messages(place: Surroundings) -> None:
     call("msgget", place.fresh, _IPC_CREAT | 0o600)
 
 
-def _semaphore(place: Place) -> None:
+def _semaphore(place: Surroundings) -> None:
     call("semget", place.fresh, 1, _IPC_CREAT | 0o600)
 
 
-def _queued(place: Place) -> None:
+def _queued(place: Surroundings) -> None:
     name = f"toolcell-{place.fresh}".encode()
     queue = call("mq_open", name, os.O_CREAT | os.O_RDWR | os.O_NONBLOCK, 0o600, None)
     call("mq_timedsend", queue, b"left", 4, 0, None)
 
 
-def _key(place: Place) -> None:
+def _key(place: Surroundings) -> None:
     call("add_key", b"user", f"toolcell-{place.fresh}".encode(), b"left", 4, USER_KEYRING)
 
 
 def _survive(name: str, technique: str, act: Act, escaped: Oracle = _outlived) -> Attempt:
-    return Attempt(id=f"survive-{name}", kind=Kind.SURVIVE, technique=technique, act=act, escaped=escaped)
+    return Attempt(
+        id=f"survive-{name}", kind=AttemptKind.SURVIVE, technique=technique, act=act, escaped=escaped
+    )
 
 
 SURVIVING = (

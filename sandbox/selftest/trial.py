@@ -20,14 +20,13 @@ from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Policy
 from sandbox.probe.machine import TRIAL_UID, Tier
 from sandbox.readable import Readable, default_read
-from sandbox.selftest.attempt import Attempt, Residue, Seen
-from sandbox.selftest.attempt import Kind as AttemptKind
+from sandbox.selftest.attempt import ActEvidence, Attempt, AttemptKind, Residue
 from sandbox.selftest.control import Controls, claimed, controls, looked
 from sandbox.selftest.program import HARMLESS
 from sandbox.selftest.secret import SECRET_FILE, SECRET_WORD
 from sandbox.selftest.world import LIMITS, Ground, World, ground, world
 
-__all__ = ["Bench", "Mode", "Setup", "Trial", "Verdict", "bench"]
+__all__ = ["Bench", "Mode", "Setup", "Trial", "TrialVerdict", "bench"]
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LOAD_S = 30.0
@@ -45,7 +44,7 @@ class Mode(enum.Enum):
     """It is made for the attempt, and ends with it."""
 
 
-class Verdict(enum.Enum):
+class TrialVerdict(enum.Enum):
     """What came of an attempt."""
 
     HELD = "held"
@@ -71,17 +70,17 @@ class Trial:
     attempt: Attempt
     provable: bool
     escaped: bool
-    seen: Seen
-    control: Seen
+    seen: ActEvidence
+    control: ActEvidence
     left_open: bool = False
     mode: Mode = Mode.CALL
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> TrialVerdict:
         """What came of it."""
         if self.escaped:
-            return Verdict.LEFT_OPEN if self.left_open else Verdict.GOT_OUT
-        return Verdict.HELD if self.provable and not self.seen.blind else Verdict.NOT_PROVABLE
+            return TrialVerdict.LEFT_OPEN if self.left_open else TrialVerdict.GOT_OUT
+        return TrialVerdict.HELD if self.provable and not self.seen.blind else TrialVerdict.NOT_PROVABLE
 
     @property
     def stopped_by(self) -> str:
@@ -162,7 +161,7 @@ class Bench:
             )
         return trials
 
-    async def _confined(self, attempt: Attempt, mode: Mode) -> tuple[bool, Seen]:
+    async def _confined(self, attempt: Attempt, mode: Mode) -> tuple[bool, ActEvidence]:
         async with _in_thread(world(self.ground, attempt.needs)) as bare, self._pool(bare, mode) as pool:
             elsewhere = self.setup.tier is Tier.NAMESPACE
             made = replace(bare, zygote=pool.zygote.pid if elsewhere else 0)
@@ -292,7 +291,7 @@ async def bench(setup: Setup) -> AsyncIterator[Bench]:
             await forkserver.close()
 
 
-def _seen(outcome: Outcome) -> Seen:
+def _seen(outcome: Outcome) -> ActEvidence:
     limit = "" if outcome.reached is None else outcome.reached.limit
     ended = {
         Ending.ANSWERED: None,

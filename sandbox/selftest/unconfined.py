@@ -14,8 +14,8 @@ import traceback
 from collections.abc import Mapping
 from typing import NoReturn
 
-from sandbox.denials.paths import Rules
-from sandbox.frames import CONTROL_BYTES, Kind, receive, send
+from sandbox.denials.paths import PathRules
+from sandbox.frames import CONTROL_BYTES, FrameKind, receive, send
 from sandbox.inside.program import Channel, Program
 
 __all__ = ["main"]
@@ -38,7 +38,7 @@ def main() -> None:
                 _serve(program, order[1], connection, output)
             os.close(connection)
             os.close(output)
-            send(control, Kind.STARTED, {"pid": pid})
+            send(control, FrameKind.STARTED, {"pid": pid})
 
 
 def _serve(program: Program, call: object, connection: int, output: int) -> NoReturn:
@@ -51,9 +51,9 @@ def _serve(program: Program, call: object, connection: int, output: int) -> NoRe
         for standard in (1, 2):
             os.dup2(output, standard)
         os.close(output)
-        channel = Channel(socket.socket(fileno=connection), Rules())
+        channel = Channel(socket.socket(fileno=connection), PathRules())
         os.chdir(str(call["folder"]) if isinstance(call, Mapping) else "/")
-        channel.send(Kind.ANSWER, program.serve(call, channel))
+        channel.send(FrameKind.ANSWER, program.serve(call, channel))
         channel.receive()
         status = 0
     except BaseException:  # noqa: BLE001 - the last stop, as in a worker: whatever it was, somebody must read it

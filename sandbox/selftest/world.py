@@ -21,7 +21,7 @@ from pathlib import Path
 
 from sandbox.policy import MIB, Limits
 from sandbox.selftest import planted
-from sandbox.selftest.attempt import Need, Place
+from sandbox.selftest.attempt import AttemptNeed, Surroundings
 from sandbox.selftest.calls import call
 from sandbox.selftest.looking import Leftover, left_at, left_here
 
@@ -98,7 +98,7 @@ class World:
         zygote: Process whose namespaces the act is in, where they are not the host's; else 0.
     """
 
-    place: Place
+    place: Surroundings
     canary: str
     ground: Ground
     home: Path
@@ -192,7 +192,7 @@ def ground(ids: range | None = None) -> Iterator[Ground]:
 
 
 @contextmanager
-def world(ground: Ground, needs: tuple[Need, ...]) -> Iterator[World]:
+def world(ground: Ground, needs: tuple[AttemptNeed, ...]) -> Iterator[World]:
     """Make the world of one attempt, and take all of it away again."""
     canary, number = _word(), secrets.token_hex(6)
     home, other = ground.homes / f"mine-{number}", ground.homes / f"other-{number}"
@@ -216,7 +216,7 @@ def world(ground: Ground, needs: tuple[Need, ...]) -> Iterator[World]:
         # Positive, and none that another program would think of.
         fresh = random.SystemRandom().randrange(0x7000_0000, 0x7FFF_FFFF)
         stack.enter_context(planted.leftovers(fresh))
-        place = Place(
+        place = Surroundings(
             home=str(home),
             other=str(other),
             homes=str(ground.homes),
@@ -245,22 +245,22 @@ def world(ground: Ground, needs: tuple[Need, ...]) -> Iterator[World]:
         yield replace(made, before=_outside(other, state, shared / "readable.txt"))
 
 
-def _plant(stack: contextlib.ExitStack, bare: World, needs: tuple[Need, ...]) -> World:
+def _plant(stack: contextlib.ExitStack, bare: World, needs: tuple[AttemptNeed, ...]) -> World:
     """Plant what an attempt needs beside files."""
     made, facts = bare, dict[str, object]()
-    if Need.VICTIM in needs:
+    if AttemptNeed.VICTIM in needs:
         victim = stack.enter_context(planted.victim(bare.canary, bare.other))
         made = replace(made, victim=victim)
         facts |= {"victim": victim.pid, "address": victim.address, "descriptor": victim.descriptor}
-    if Need.SOCKETS in needs:
+    if AttemptNeed.SOCKETS in needs:
         ears, addresses = stack.enter_context(planted.sockets(bare.other, bare.canary))
         made, facts = replace(made, ears=ears), facts | addresses
-    if Need.TERMINAL in needs:
+    if AttemptNeed.TERMINAL in needs:
         far, name = stack.enter_context(planted.terminal())
         made, facts = replace(made, terminal=far), facts | {"terminal": name}
-    if Need.KEY in needs:
+    if AttemptNeed.KEY in needs:
         facts["key"] = stack.enter_context(planted.key(bare.canary))
-    if Need.IPC in needs:
+    if AttemptNeed.IPC in needs:
         facts |= stack.enter_context(planted.system_v(bare.canary))
         facts["queue"] = stack.enter_context(planted.message_queue(bare.canary))
         shared = Path("/dev/shm", f"toolcell-{bare.canary[-12:]}")  # noqa: S108 - where POSIX keeps it

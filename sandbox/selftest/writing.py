@@ -14,7 +14,7 @@ import struct
 import subprocess
 import threading
 
-from sandbox.selftest.attempt import Act, Attempt, Kind, Oracle, Place, Seen
+from sandbox.selftest.attempt import Act, ActEvidence, Attempt, AttemptKind, Oracle, Surroundings
 from sandbox.selftest.calls import call, libc, raised
 from sandbox.selftest.world import World
 
@@ -31,18 +31,18 @@ _MAP_PRIVATE_ANONYMOUS_32BIT = 0x62
 _I386_CHMOD = 15
 
 
-def _changed(world: World, _seen: Seen) -> bool:
+def _changed(world: World, _seen: ActEvidence) -> bool:
     return world.changed()
 
 
 def _made_in_home(kind: int) -> Oracle:
-    def oracle(world: World, _seen: Seen) -> bool:
+    def oracle(world: World, _seen: ActEvidence) -> bool:
         return any(stat.S_IFMT(path.lstat().st_mode) == kind for path in world.home.iterdir())
 
     return oracle
 
 
-def _file(place: Place) -> bytes:
+def _file(place: Surroundings) -> bytes:
     return f"{place.other}/file.txt".encode()
 
 
@@ -55,83 +55,83 @@ def _written(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _open(place: Place) -> None:
+def _open(place: Surroundings) -> None:
     with open(f"{place.other}/file.txt", "a") as file:
         file.write("written")
 
 
-def _create(place: Place) -> None:
+def _create(place: Surroundings) -> None:
     new = f"{place.other}/new.txt".encode()
     _written(call("openat", _AT_CWD, new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def _openat2(place: Place) -> None:
+def _openat2(place: Surroundings) -> None:
     _written(call("openat2", _AT_CWD, _file(place), struct.pack("=QQQ", os.O_WRONLY, 0, 0), 24))
 
 
-def _truncating_read(place: Place) -> None:
+def _truncating_read(place: Surroundings) -> None:
     os.close(call("openat", _AT_CWD, _file(place), os.O_RDONLY | os.O_TRUNC, 0))
 
 
-def _nameless(place: Place) -> None:
+def _nameless(place: Surroundings) -> None:
     descriptor = call("openat", _AT_CWD, place.other.encode(), os.O_TMPFILE | os.O_WRONLY, 0o600)
     source, target = f"/proc/self/fd/{descriptor}".encode(), f"{place.other}/new.txt".encode()
     call("linkat", _AT_CWD, source, _AT_CWD, target, _AT_SYMLINK_FOLLOW)
 
 
-def _linkat(place: Place) -> None:
+def _linkat(place: Surroundings) -> None:
     os.link(f"{place.home}/own.txt", f"{place.other}/new.txt")
 
 
-def _mapped(place: Place) -> None:
+def _mapped(place: Surroundings) -> None:
     descriptor = call("openat", _AT_CWD, _file(place), os.O_RDWR, 0)
     with mmap.mmap(descriptor, 0) as memory:
         memory[:3] = b"new"
     os.close(descriptor)
 
 
-def _unlinkat(place: Place) -> None:
+def _unlinkat(place: Surroundings) -> None:
     folder = call("openat", _AT_CWD, place.other.encode(), os.O_PATH | os.O_DIRECTORY, 0)
     call("unlinkat", folder, b"file.txt", 0)
 
 
-def _exchange(place: Place) -> None:
+def _exchange(place: Surroundings) -> None:
     own = f"{place.home}/own.txt".encode()
     call("renameat2", _AT_CWD, own, _AT_CWD, _file(place), _EXCHANGE)
 
 
-def _regular_node(place: Place) -> None:
+def _regular_node(place: Surroundings) -> None:
     call("mknodat", _AT_CWD, f"{place.other}/new.txt".encode(), stat.S_IFREG | 0o600, 0)
 
 
-def _pipe(place: Place) -> None:
+def _pipe(place: Surroundings) -> None:
     call("mknodat", _AT_CWD, f"{place.home}/pipe".encode(), stat.S_IFIFO | 0o666, 0)
 
 
-def _device(place: Place) -> None:
+def _device(place: Surroundings) -> None:
     call("mknodat", _AT_CWD, f"{place.home}/null".encode(), stat.S_IFCHR | 0o666, os.makedev(1, 3))
 
 
-def _named_socket(place: Place) -> None:
+def _named_socket(place: Surroundings) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{place.home}/socket")
 
 
-def _fchmod(place: Place) -> None:
+def _fchmod(place: Surroundings) -> None:
     os.fchmod(_read_only(place.readable), 0o666)
 
 
-def _fchmodat2(place: Place) -> None:
+def _fchmodat2(place: Surroundings) -> None:
     handle = call("openat", _AT_CWD, _file(place), os.O_PATH, 0)
     call("fchmodat2", handle, b"", 0o666, _AT_EMPTY_PATH)
 
 
-def _fchownat(place: Place) -> None:
+def _fchownat(place: Surroundings) -> None:
     handle = call("openat", _AT_CWD, _file(place), os.O_PATH, 0)
     call("fchownat", handle, b"", os.getuid(), os.getgid(), _AT_EMPTY_PATH)
 
 
-def _times_by_descriptor(place: Place) -> None:
+def _times_by_descriptor(place: Surroundings) -> None:
     call("utimensat", _read_only(place.readable), None, struct.pack("=4q", 1, 0, 1, 0), 0)
 
 
@@ -139,11 +139,11 @@ def _set_attribute(name: str) -> Act:
     return lambda place: call(name, _file(place), b"user.word", b"new", 3, 0)
 
 
-def _fsetxattr(place: Place) -> None:
+def _fsetxattr(place: Surroundings) -> None:
     call("fsetxattr", _read_only(place.readable), b"user.word", b"new", 3, 0)
 
 
-def _setxattrat(place: Place) -> None:
+def _setxattrat(place: Surroundings) -> None:
     value = ctypes.create_string_buffer(b"new")
     attributes = struct.pack("=QII", ctypes.addressof(value), 3, 0)
     call("setxattrat", _AT_CWD, _file(place), 0, b"user.word", attributes, len(attributes))
@@ -153,65 +153,65 @@ def _remove_attribute(name: str) -> Act:
     return lambda place: call(name, _file(place), b"user.word")
 
 
-def _removexattrat(place: Place) -> None:
+def _removexattrat(place: Surroundings) -> None:
     call("removexattrat", _AT_CWD, _file(place), 0, b"user.word")
 
 
-def _fremovexattr(place: Place) -> None:
+def _fremovexattr(place: Surroundings) -> None:
     call("fremovexattr", _read_only(place.readable), b"user.word")
 
 
-def _set_flags(place: Place) -> None:
+def _set_flags(place: Surroundings) -> None:
     descriptor, flags = _read_only(place.readable), bytearray(8)
     fcntl.ioctl(descriptor, _GET_FLAGS, flags)
     fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("=Q", struct.unpack("=Q", flags)[0] | _NODUMP))
 
 
-def _set_xflags(place: Place) -> None:
+def _set_xflags(place: Surroundings) -> None:
     descriptor, attributes = _read_only(place.readable), bytearray(28)
     fcntl.ioctl(descriptor, _GET_XFLAGS, attributes)
     # FS_XFLAG_NODUMP in the first of its words.
     fcntl.ioctl(descriptor, _SET_XFLAGS, bytes([attributes[0] ^ 0x80]) + bytes(attributes[1:]))
 
 
-def _set_version(place: Place) -> None:
+def _set_version(place: Surroundings) -> None:
     fcntl.ioctl(_read_only(place.readable), _SET_VERSION, struct.pack("=q", 7))
 
 
-def _file_setattr(place: Place) -> None:
+def _file_setattr(place: Surroundings) -> None:
     call("file_setattr", _AT_CWD, _file(place), struct.pack("=QIIII", 0x80, 0, 0, 0, 0), 24, 0)
 
 
-def _through_link(place: Place) -> None:
+def _through_link(place: Surroundings) -> None:
     os.symlink(f"{place.other}/file.txt", f"{place.home}/way")
     _written(os.open(f"{place.home}/way", os.O_WRONLY))
 
 
-def _through_root(place: Place) -> None:
+def _through_root(place: Surroundings) -> None:
     _written(call("openat", _AT_CWD, b"/proc/self/root" + _file(place), os.O_WRONLY, 0))
 
 
-def _through_folder(place: Place) -> None:
+def _through_folder(place: Surroundings) -> None:
     os.chdir(place.other)
     _written(call("openat", _AT_CWD, b"file.txt", os.O_WRONLY, 0))
 
 
-def _through_descriptor(place: Place) -> None:
+def _through_descriptor(place: Surroundings) -> None:
     handle = call("openat", _AT_CWD, _file(place), os.O_PATH, 0)
     _written(call("openat", _AT_CWD, f"/proc/self/fd/{handle}".encode(), os.O_WRONLY, 0))
 
 
-def _by_program(place: Place) -> None:
+def _by_program(place: Surroundings) -> None:
     subprocess.run(["sh", "-c", f"echo written >> '{place.other}/file.txt'"], check=True, timeout=5)
 
 
-def _by_thread(place: Place) -> None:
+def _by_thread(place: Surroundings) -> None:
     thread = threading.Thread(target=lambda: _written(call("openat", _AT_CWD, _file(place), os.O_WRONLY, 0)))
     thread.start()
     thread.join()
 
 
-def _by_child(place: Place) -> None:
+def _by_child(place: Surroundings) -> None:
     if os.fork() == 0:
         try:
             call("unlinkat", _AT_CWD, _file(place), 0)
@@ -220,13 +220,13 @@ def _by_child(place: Place) -> None:
     os.wait()
 
 
-def _by_handle(place: Place) -> None:
+def _by_handle(place: Surroundings) -> None:
     handle, mount = bytearray(struct.pack("=Ii", 128, 0) + bytes(128)), bytearray(4)
     call("name_to_handle_at", _AT_CWD, _file(place), handle, mount, 0)
     _written(call("open_by_handle_at", os.open(place.home, os.O_RDONLY), handle, os.O_WRONLY))
 
 
-def _by_ring(place: Place) -> None:
+def _by_ring(place: Surroundings) -> None:
     """Have the kernel make a folder, by a queue that no filter of system calls looks into."""
     parameters = bytearray(120)
     ring = call("io_uring_setup", 1, parameters)
@@ -241,24 +241,24 @@ def _by_ring(place: Place) -> None:
         call("io_uring_enter", ring, 1, 1, 1, None, 0)
 
 
-def _bind_mount(place: Place) -> None:
+def _bind_mount(place: Surroundings) -> None:
     target = f"{place.other}/empty".encode()
     raised("mount", libc.mount(place.home.encode(), target, None, ctypes.c_ulong(_MS_BIND), None))
 
 
-def _new_mount(place: Place) -> None:
+def _new_mount(place: Surroundings) -> None:
     context = call("fsopen", b"tmpfs", 0)
     call("fsconfig", context, _CREATE_MOUNT, None, None, 0)
     mount = call("fsmount", context, 0, 0)
     call("move_mount", mount, b"", _AT_CWD, f"{place.other}/empty".encode(), _MOVE_EMPTY_PATH)
 
 
-def _cloned_mount(place: Place) -> None:
+def _cloned_mount(place: Surroundings) -> None:
     tree = call("open_tree", _AT_CWD, place.home.encode(), _OPEN_TREE_CLONE)
     call("move_mount", tree, b"", _AT_CWD, f"{place.other}/empty".encode(), _MOVE_EMPTY_PATH)
 
 
-def _by_old_calls(place: Place) -> None:
+def _by_old_calls(place: Surroundings) -> None:
     """Ask as a 32-bit program does: through another door, with other numbers."""
     if os.uname().machine != "x86_64":
         raise OSError(38, "only x86_64 has this door")
@@ -274,7 +274,7 @@ def _by_old_calls(place: Place) -> None:
 
 
 def _write(name: str, technique: str, act: Act, escaped: Oracle = _changed) -> Attempt:
-    return Attempt(id=f"write-{name}", kind=Kind.WRITE, technique=technique, act=act, escaped=escaped)
+    return Attempt(id=f"write-{name}", kind=AttemptKind.WRITE, technique=technique, act=act, escaped=escaped)
 
 
 WRITING = (

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.install import CLIENTS, Entry, config_path, install_entry
+from runner.cli.install import CLIENTS, ClientEntry, config_path, install_entry
 from runner.errors import UsageError
 
-ENTRY = Entry(
+ENTRY = ClientEntry(
     name="tools", command="/usr/bin/runner", arguments=("serve", "/t/tools.py", "--transport", "stdio")
 )
 OURS = {"command": "/usr/bin/runner", "args": ["serve", "/t/tools.py", "--transport", "stdio"]}
@@ -152,7 +152,7 @@ def test_a_configuration_that_is_a_link_stays_one(home: Path) -> None:
 
 
 def test_the_entry_names_this_runner_and_the_file_from_anywhere() -> None:
-    entry = Entry.of("/t/my_tools.py:server", name=None, user="alice")
+    entry = ClientEntry.of("/t/my_tools.py:server", name=None, user="alice")
 
     assert entry.name == "my_tools"
     assert os.path.isabs(entry.command)

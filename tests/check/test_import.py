@@ -7,10 +7,10 @@ from check.specimens import FAULTLESS, FAULTY, expected
 from support import settings_in
 
 from runner.check.import_rules import seen_at_import
-from runner.check.import_watch import Place, Watched
-from runner.check.source import Source
+from runner.check.import_watch import SourceLine, WatchedImport
+from runner.check.source import SourceFile
 from runner.toolset.toolset import Toolset
-from runner.toolset.user_pool import Access
+from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 
 pytestmark = pytest.mark.kernel
@@ -42,15 +42,17 @@ async def test_threads_time_and_output_at_import_are_seen_at_their_lines_and_now
 
     async with (
         Toolset.open(settings, list(map(str, loadable)), program="runner.check.program") as toolset,
-        toolset.user_pool(User("nobody"), toolset.key(User("nobody"), access=Access.NONE)) as user_pool,
+        toolset.user_pool(User("nobody"), toolset.key(User("nobody"), access=HomeAccess.NONE)) as user_pool,
     ):
         loaded, forks = user_pool.pool.loaded, user_pool.pool.forks
-    watched = Watched.from_hello(loaded.hello)
+    watched = WatchedImport.from_hello(loaded.hello)
 
     found = {
         (file.stem, finding.line, finding.rule)
         for file in loadable
-        for finding in seen_at_import(watched, Source(file.read_text()), file.name, threads=loaded.threads)
+        for finding in seen_at_import(
+            watched, SourceFile(file.read_text()), file.name, threads=loaded.threads
+        )
         # One zygote has imported them all, and its threads are told of every file.
         if finding.rule != "threads-at-import" or starts_threads(watched, file)
     }
@@ -58,7 +60,7 @@ async def test_threads_time_and_output_at_import_are_seen_at_their_lines_and_now
     assert found == {(file.stem, line, rule) for file in loadable for line, rule in seen_later(file)}
 
 
-def starts_threads(watched: Watched, file: Path) -> bool:
+def starts_threads(watched: WatchedImport, file: Path) -> bool:
     return any(place.file == file.name for place in watched.threads)
 
 
@@ -67,24 +69,26 @@ def starts_threads(watched: Watched, file: Path) -> bool:
 )
 def test_a_hostile_report_is_refused(hello: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="malformed"):
-        Watched.from_hello(hello)
+        WatchedImport.from_hello(hello)
 
 
 def test_a_thread_of_a_library_is_told_at_the_import_that_took_longest() -> None:
     text = "import os\nimport big\nfrom fastmcp import FastMCP\n"
-    watched = Watched(seconds={Place("t.py", 2): 0.4, Place("t.py", 3): 0.1}, threads=(), printed=())
+    watched = WatchedImport(
+        seconds={SourceLine("t.py", 2): 0.4, SourceLine("t.py", 3): 0.1}, threads=(), printed=()
+    )
 
-    [finding] = seen_at_import(watched, Source(text), "t.py", threads=2)
+    [finding] = seen_at_import(watched, SourceFile(text), "t.py", threads=2)
 
     assert (finding.line, finding.rule) == (2, "threads-at-import")
 
 
 def test_slow_libraries_are_told_above_a_higher_limit_than_slow_code() -> None:
-    source = Source("import big\nx = compute()\n")
+    source = SourceFile("import big\nx = compute()\n")
 
     def told(library_s: float, code_s: float) -> list[int]:
-        seconds = {Place("t.py", 1): library_s, Place("t.py", 2): code_s}
-        watched = Watched(seconds=seconds, threads=(), printed=())
+        seconds = {SourceLine("t.py", 1): library_s, SourceLine("t.py", 2): code_s}
+        watched = WatchedImport(seconds=seconds, threads=(), printed=())
         return [finding.line for finding in seen_at_import(watched, source, "t.py", threads=1)]
 
     assert (told(2.5, 0.5), told(3.5, 0.5), told(0, 1.1)) == ([], [1], [2])

@@ -7,7 +7,15 @@ import typer
 from typer.testing import CliRunner
 
 from runner.cli.app import app
-from runner.cli.options import Address, Bounds, Logs, Transport, Whose, given, grouped
+from runner.cli.options import (
+    AddressOptions,
+    ConfinementOptions,
+    LogOptions,
+    Transport,
+    UserOptions,
+    given,
+    grouped,
+)
 
 BOUNDS = {
     *("--isolation", "--allow-net", "--allow-env", "--allow-run", "--allow-sockets", "--deny-run"),
@@ -34,8 +42,8 @@ def parsed(*words: str) -> dict[str, object]:
         name: Annotated[str, typer.Argument()],
         *,
         transport: Transport = None,
-        address: Address,
-        logs: Logs,
+        address: AddressOptions,
+        logs: LogOptions,
     ) -> None:
         told.update(name=name, transport=transport, address=address, logs=logs)
 
@@ -49,8 +57,8 @@ def test_a_command_gets_its_groups_filled_from_the_options_of_their_fields() -> 
     assert told == {
         "name": "x",
         "transport": "http",
-        "address": Address(port=8000),
-        "logs": Logs(log_level="debug"),
+        "address": AddressOptions(port=8000),
+        "logs": LogOptions(log_level="debug"),
         "exit": 0,
     }
 
@@ -62,7 +70,13 @@ def test_an_option_of_no_group_and_a_wrong_value_are_refused() -> None:
 
 
 def test_only_what_was_given_becomes_a_setting() -> None:
-    settings = given(Whose(user="alice"), Bounds(deny_run=True, allow_net=""), Logs(), transport=None, port=0)
+    settings = given(
+        UserOptions(user="alice"),
+        ConfinementOptions(deny_run=True, allow_net=""),
+        LogOptions(),
+        transport=None,
+        port=0,
+    )
 
     assert settings == {"user": "alice", "deny_run": True, "allow_net": "", "port": 0}
 
@@ -73,7 +87,7 @@ def test_only_what_was_given_becomes_a_setting() -> None:
         ("serve", {"--transport", "--fresh", *ADDRESS, *WHOSE, *FLEET}),
         ("worker", {"--fresh", "--store", *FLEET}),
         ("dev", {"--fresh", *ADDRESS, *WHOSE}),
-        ("proxy", {"--transport", "--contract", *ADDRESS, *WHOSE}),
+        ("proxy", {"--transport", "--contract", "--connect-timeout", *ADDRESS, *WHOSE}),
         (
             "call",
             {

@@ -67,7 +67,12 @@ def installed(
 ) -> Laid:
     """Install what the chosen entries need, and say where it lies below the cache.
 
-    An environment is filled for all entries that share it, so that a choice does not change it.
+    Args:
+        entries: Those for which environments are filled: all, so that a choice does not change what they
+            hold; or the chosen alone, which takes minutes less on a machine that has installed nothing yet.
+        chosen: Those that are to run.
+        environments: What environments hold beside.
+        cache: Where all of it lies.
     """
     cache.mkdir(parents=True, exist_ok=True)
     laid = Laid()

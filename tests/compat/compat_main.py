@@ -3,6 +3,7 @@
 usage: scripts/compat [--only NAME]... [--tier TIER]... [--list] [--at-once N]
 
 Without --only and --tier, what tools do (`compat_tools.py`) is tried as well; as root, for the tier user.
+With --only, no more is installed than these entries need.
 What is found of an entry is kept below the cache, so that a choice of entries or tiers adds to what was found
 before.
 """
@@ -56,14 +57,16 @@ def main() -> int:
     cache = _cache()
     record = cache / "outcomes.json"
     outcomes: dict[str, Any] = json.loads(record.read_text()) if record.exists() else {}
-    _survey_others(entries, chosen, cache, options.tier or TIERS, options.at_once, outcomes, record)
-    first = DOCUMENT.read_text().partition(OTHERS)[0].rstrip() + "\n"
+    filled = chosen if options.only else entries
+    _survey_others(filled, chosen, cache, options.tier or TIERS, options.at_once, outcomes, record)
+    before = DOCUMENT.read_text()
+    first = before.partition(OTHERS)[0].rstrip() + "\n"
     if not options.only and not options.tier:
         with for_anybody() as (python, tool_file):
             first = survey(outcomes_in_every_tier(python, tool_file))
-    DOCUMENT.write_text(f"{first}\n{others(sections, outcomes)}")
+    DOCUMENT.write_text(f"{first}\n{others(sections, outcomes, before)}")
     for heading, found in sections.items():
-        print(f"{heading}: {summary(found, outcomes)}")
+        print(f"{heading}: {summary(found, outcomes, before)}")
     return 0
 
 

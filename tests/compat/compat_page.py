@@ -1,5 +1,6 @@
 """What the survey found of others' packages and servers, as the second part of docs/compatibility.md."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,8 @@ them (2025-06-18).
 - *yes*: the answers are equal, with the defaults.
 - *with options*: they are equal with the options in the column beside, and not without them.
 - *no*: something differs; the remark has the reason, and the first difference of the run.
-- *not tried*: the run did not get there, or the entry has changed since.
+- *not tried*: the run did not get there, or the entry has changed since. What another machine has tried
+  stays as it found it.
 - *plain fails*: it does not work here without the runner either, so it shows nothing.
 
 Folders of a run lie below `/var/tmp`, with the state of the runners that serve there. What lies there could
@@ -34,38 +36,63 @@ Left out of the comparison on both sides, for all entries:
 """
 
 
-def others(sections: Mapping[str, Sequence[Entry]], outcomes: Mapping[str, Mapping[str, Any]]) -> str:
+def others(
+    sections: Mapping[str, Sequence[Entry]], outcomes: Mapping[str, Mapping[str, Any]], before: str = ""
+) -> str:
     """Return the second part of the page.
 
     Args:
         sections: The entries, by the heading that they stand under.
         outcomes: What was found of each entry, by its name; a changed entry counts as not tried.
+        before: The page as it was; it has the rows of entries that were tried on another machine.
     """
-    lines = [OTHERS, _tried_when(outcomes.values()), _INTRODUCTION]
+    rows = _rows(before)
+    lines = [OTHERS, _tried_when(outcomes.values(), before), _INTRODUCTION]
     lines += [f"- {what}: {why}\n" for what, why in ADDED.items()]
     lines.append("- folders of the run, which are its own on each side\n")
     for heading, entries in sections.items():
-        lines.append(f"\n### {heading}\n\n{summary(entries, outcomes)}\n\n")
+        lines.append(f"\n### {heading}\n\n{summary(entries, outcomes, before)}\n\n")
         lines.append(f"| what | version | {' | '.join(TIERS)} | options | remark |\n")
         lines.append(f"| --- | --- | {' --- |' * len(TIERS)} --- | --- |\n")
-        lines += [_row(entry, _found(entry, outcomes)) for entry in entries]
+        lines += [
+            rows[entry.name] if _is_kept(entry, outcomes, rows) else _row(entry, _found(entry, outcomes))
+            for entry in entries
+        ]
         lines += _rules(entries)
     return "".join(lines)
 
 
-def _tried_when(outcomes: Iterable[Mapping[str, Any]]) -> str:
+def _rows(page: str) -> dict[str, str]:
+    """Return the rows of a page by what they are of."""
+    tables = page.partition(OTHERS)[2].splitlines(keepends=True)
+    return {line.split(" | ")[0].removeprefix("| "): line for line in tables if line.startswith("| ")}
+
+
+def _is_kept(entry: Entry, outcomes: Mapping[str, Mapping[str, Any]], rows: Mapping[str, str]) -> bool:
+    """Say whether the row of an entry stays: nothing is known here of that entry, changed or not."""
+    return entry.name not in outcomes and entry.name in rows
+
+
+def _tried_when(outcomes: Iterable[Mapping[str, Any]], before: str) -> str:
     """Return a sentence about when the entries were tried; nothing where none was."""
-    days = sorted({found["tried"] for found in outcomes if "tried" in found})
+    said = re.search(r"^Tried .*$", before, re.MULTILINE)
+    earlier = re.findall(r"\d{4}-\d\d-\d\d", said.group()) if said else []
+    days = sorted({found["tried"] for found in outcomes if "tried" in found} | set(earlier))
     if not days:
         return ""
     return f"\nTried on {days[0]}.\n" if len(days) == 1 else f"\nTried from {days[0]} to {days[-1]}.\n"
 
 
-def summary(entries: Sequence[Entry], outcomes: Mapping[str, Mapping[str, Any]]) -> str:
+def summary(entries: Sequence[Entry], outcomes: Mapping[str, Mapping[str, Any]], before: str = "") -> str:
     """Return how many entries give equal answers in each tier, in a sentence."""
-    said = []
-    for tier in TIERS:
-        toolsets = [toolset_of(_found(entry, outcomes), tier) for entry in entries]
+    said, rows = [], _rows(before)
+    for column, tier in enumerate(TIERS, 2):
+        toolsets = [
+            rows[entry.name].split(" | ")[column].strip()
+            if _is_kept(entry, outcomes, rows)
+            else toolset_of(_found(entry, outcomes), tier)
+            for entry in entries
+        ]
         tried = [toolset for toolset in toolsets if toolset.split()[0] in ("yes", "with", "no")]
         alike, optional = tried.count("yes"), tried.count("with options")
         said.append(f"{tier}: {alike} alike with the defaults and {optional} with options, of {len(tried)}")

@@ -115,6 +115,8 @@ class _Side:
         flags = [flag.split("=", 1) for flag in self.entry.flags if not flag.startswith("--")]
         ours = {
             "RUNNER_STATE_DIR": str(self.runs.private / self.folder.name / "state"),
+            # The machine may be busy, and the plain server gets as long.
+            "RUNNER_CONNECT_TIMEOUT_S": "90",
             "RUNNER_STORE": (self.runs.private / self.folder.name / "store").as_uri(),
             **({name: _fill(value, self.places) for name, value in flags} if self.flagged else {}),
         }

@@ -135,6 +135,21 @@ def test_what_was_found_of_an_entry_counts_until_the_entry_changes(tmp_path: Pat
     assert "| one |  | not tried | not tried | not tried |  |  |\n" in changed
 
 
+def test_rows_that_another_machine_has_found_stay_until_the_entry_is_tried_here(tmp_path: Path) -> None:
+    one, two = written(tmp_path, 'name = "one"\ncode = "x"\n[[entry]]\nname = "two"\ncode = "x"')
+    same = {tier: {MODERN: {"bare": "same"}} for tier in ("process", "user", "namespace")}
+    found = {"digest": one.digest, "version": "1", "plain": "", "toolsets": same, "tried": "2026-01-01"}
+    here = {"digest": two.digest, "version": "3", "plain": "", "toolsets": {}, "tried": "2026-02-02"}
+    before = others({"Packages": [one, two]}, {"one": found, "two": {**found, "digest": two.digest}})
+
+    page = others({"Packages": [one, two]}, {"two": here}, before)
+
+    assert "| one | 1 | yes | yes | yes |  |  |\n" in page
+    assert "| two | 3 | not tried | not tried | not tried |  |  |\n" in page
+    assert "process: 1 alike with the defaults and 0 with options, of 1;" in page
+    assert "Tried from 2026-01-01 to 2026-02-02." in page
+
+
 def test_the_page_says_when_the_entries_were_tried(tmp_path: Path) -> None:
     entry = written(tmp_path, 'name = "one"\ncode = "x"')
     days = [

@@ -62,7 +62,7 @@ def playground() -> Iterator[Shown]:
         )
         try:
             base, key, said = playground_address(process)
-            yield Shown(base=base, first_key=key, user=user, said=said)
+            yield Shown(base=base, first_key=key, user=user, said=said, process=process)
         finally:
             stop(process)
 

@@ -16,7 +16,7 @@ from runner.store.discovery import discover
 from runner.store.memory import MemoryStore
 from runner.store.opening import open_store
 from runner.store.protocol import ArtifactStore, Put, Record, Retention, Scope
-from runner.store.retention import Budgets, Cleanup, Rules
+from runner.store.retention import Budgets, Cleanup, RetentionRules
 
 __all__ = ["OPERATIONS"]
 
@@ -61,7 +61,7 @@ class _Sequence:
     store: ArtifactStore = field(init=False)
 
     def __post_init__(self) -> None:
-        rules = Rules(observations=_budgets(self.config))
+        rules = RetentionRules(observations=_budgets(self.config))
         noop = self.config.get("store") == "noop"
         none = Settings(store="none:")
         self.store = open_store(none, rules) if noop else MemoryStore(rules, clock=lambda: self.now)

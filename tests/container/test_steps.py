@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import shlex
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from fastmcp import Client
+from ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,9 +88,7 @@ def environment(dockerfile) -> dict[str, str]:
 
 @pytest.fixture
 def served(image, dockerfile, environment, tmp_path) -> Iterator[Served]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     entry = dockerfile.last("ENTRYPOINT").exec_form
     command = [*entry[entry.index("--") + 1 :], *dockerfile.last("CMD").exec_form]
     command[command.index("8000")] = port

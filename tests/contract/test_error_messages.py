@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runner.contract.error_messages import (
-    Refusal,
+    RefusedFile,
     artifact_missing,
     busy,
     cancelled,
@@ -164,7 +164,7 @@ def test_text_with_half_a_surrogate_pair_and_without_end_stays_writable() -> Non
 def test_a_refused_file_is_listed_with_the_envelope_it_would_have_been() -> None:
     error = too_large(2, 1)
 
-    entry = Refusal(name="a.bin", reason="file_too_large", error=error).entry()
+    entry = RefusedFile(name="a.bin", reason="file_too_large", error=error).entry()
 
     assert entry == {"name": "a.bin", "reason": "file_too_large", "error": envelope(error)}
 

@@ -16,7 +16,7 @@ from result_fakes import Shelf, contract_like, json_values
 
 from runner.artifacts.accept import process_artifacts
 from runner.contract import error_messages
-from runner.contract.error_messages import Refusal
+from runner.contract.error_messages import RefusedFile
 from runner.contract.models import (
     CONTRACT_URI,
     Artifact,
@@ -263,7 +263,7 @@ def test_every_error_is_an_error_envelope_of_the_contract(error: CallError) -> N
 
 
 def test_a_refused_file_is_listed_as_the_contract_says() -> None:
-    refusal = Refusal(name="a", reason="invalid_path", error=error_messages.outside_home("/x", None))
+    refusal = RefusedFile(name="a", reason="invalid_path", error=error_messages.outside_home("/x", None))
 
     ArtifactError.model_validate(refusal.entry())
 

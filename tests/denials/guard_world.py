@@ -19,11 +19,11 @@ from pathlib import Path
 from sandbox.denials.recognise import explain
 from sandbox.denials.install import install_guard
 from sandbox.denials.judge import GuardDenied
-from sandbox.denials.paths import Rules
+from sandbox.denials.paths import PathRules
 
 given = json.load(sys.stdin)
 home, other, outside = (Path(given[name]) for name in ("home", "other", "outside"))
-rules = Rules(home=home if given["bound"] else None, homes=(home.parent,))
+rules = PathRules(home=home if given["bound"] else None, homes=(home.parent,))
 forwarded = []
 recorder = install_guard(rules, forwarded.append)
 names = {"home": home, "other": other, "outside": outside, "forwarded": forwarded, "value": None}

@@ -6,11 +6,11 @@ import pytest
 from guard_world import World
 
 from sandbox.denials.judge import GuardDenied
-from sandbox.denials.paths import Rules
+from sandbox.denials.paths import PathRules
 from sandbox.denials.recognise import explain
 from sandbox.outcome import Denial
 
-RULES = Rules(home=Path("/tmp/alice"), homes=(Path("/tmp"),))
+RULES = PathRules(home=Path("/tmp/alice"), homes=(Path("/tmp"),))
 KERNEL = Denial(operation="file operation", path="/etc/new", layer="kernel")
 
 

@@ -67,11 +67,11 @@ def test_a_program_that_takes_every_id_of_tools_is_served_all_the_same(world: Wo
         import sys
         from sandbox.denials.handled import _FREE_IDS
         from sandbox.denials.install import install_guard
-        from sandbox.denials.paths import Rules
+        from sandbox.denials.paths import PathRules
         for number in _FREE_IDS if sys.version_info >= (3, 12) else ():
             if sys.monitoring.get_tool(number) is None:
                 sys.monitoring.use_tool_id(number, "somebody else")
-        install_guard(Rules(home=home, homes=(home.parent,)))
+        install_guard(PathRules(home=home, homes=(home.parent,)))
         value = "installed"
     """)
 

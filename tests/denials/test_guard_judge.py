@@ -4,12 +4,12 @@ from pathlib import Path
 import pytest
 
 from sandbox.denials.judge import GuardDenied, Judge, shown
-from sandbox.denials.paths import Act, Rules
+from sandbox.denials.paths import Act, PathRules
 from sandbox.outcome import Denial
 
 
 def judge_of(home: Path, reported: list[Denial]) -> Judge:
-    return Judge(Rules(home=home, homes=(home.parent,)).resolved(), reported.append)
+    return Judge(PathRules(home=home, homes=(home.parent,)).resolved(), reported.append)
 
 
 def test_a_denial_is_reported_and_raised(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_what_happens_while_a_denial_is_reported_is_not_judged(tmp_path: Path) -
         judge.report("open", "/etc/log")
         reported.append(denial)
 
-    judge = Judge(Rules(home=tmp_path), report)
+    judge = Judge(PathRules(home=tmp_path), report)
 
     for _ in range(2):
         with pytest.raises(GuardDenied):
@@ -63,17 +63,17 @@ def test_a_denied_bytecode_cache_is_denied_without_a_word(tmp_path: Path) -> Non
     ],
 )
 def test_only_absolute_text_outside_the_homes_is_a_plain_read(path: object, plain: bool) -> None:
-    judge = Judge(Rules(home=Path("/tmp/alice"), homes=(Path("/tmp"),)), [].append)
+    judge = Judge(PathRules(home=Path("/tmp/alice"), homes=(Path("/tmp"),)), [].append)
 
     assert judge.is_plain_read(path) is plain
 
 
 def test_without_homes_every_absolute_path_is_a_plain_read() -> None:
-    assert Judge(Rules(), [].append).is_plain_read("/tmp/alice/x")
+    assert Judge(PathRules(), [].append).is_plain_read("/tmp/alice/x")
 
 
 def test_paths_have_passed_only_while_the_original_runs() -> None:
-    judge = Judge(Rules(), [].append)
+    judge = Judge(PathRules(), [].append)
 
     with judge.passing(Path("a"), b"b", 3):
         during = [judge.has_passed(path) for path in ("a", "b", Path("b"), "c", 3)]
@@ -93,7 +93,7 @@ def test_a_current_folder_that_is_gone_leaves_the_decision_to_the_kernel(
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
-    judge = Judge(Rules(home=tmp_path), [].append)
+    judge = Judge(PathRules(home=tmp_path), [].append)
 
     gone.rmdir()
     judge.check("open", Act.WRITE, "new")

@@ -9,8 +9,8 @@ from pyfakefs.fake_filesystem import FakeFilesystem
 from sandbox.denials.judge import name_of
 from sandbox.denials.paths import (
     Act,
-    Rules,
-    Verdict,
+    PathRules,
+    PathVerdict,
     act_of_flags,
     act_of_mode,
     base_of,
@@ -41,11 +41,11 @@ def world(fs: FakeFilesystem) -> FakeFilesystem:
     return fs
 
 
-def alice() -> Rules:
-    return Rules(home=Path("/tmp/alice"), homes=(Path("/tmp"),))
+def alice() -> PathRules:
+    return PathRules(home=Path("/tmp/alice"), homes=(Path("/tmp"),))
 
 
-def verdict(act: Act, path: str, base: str = "/tmp/alice") -> Verdict:
+def verdict(act: Act, path: str, base: str = "/tmp/alice") -> PathVerdict:
     return decide(act, path, base=base, rules=alice())
 
 
@@ -67,7 +67,7 @@ def verdict(act: Act, path: str, base: str = "/tmp/alice") -> Verdict:
 def test_everything_is_allowed_to_paths_that_lead_into_the_home(path: str) -> None:
     verdicts = {verdict(act, path) for act in Act}
 
-    assert verdicts == {Verdict.ALLOWED}
+    assert verdicts == {PathVerdict.ALLOWED}
 
 
 @pytest.mark.usefixtures("world")
@@ -91,80 +91,80 @@ def test_everything_is_allowed_to_paths_that_lead_into_the_home(path: str) -> No
 def test_no_change_is_allowed_to_paths_that_lead_out_of_the_home(path: str) -> None:
     verdicts = {verdict(act, path) for act in WRITING}
 
-    assert verdicts == {Verdict.NOT_WRITABLE}
+    assert verdicts == {PathVerdict.NOT_WRITABLE}
 
 
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("act", [Act.WRITE, Act.UPDATE])
 def test_a_link_in_the_home_is_followed_by_acts_that_open_it(act: Act) -> None:
-    assert verdict(act, "to_notes") is Verdict.ALLOWED
-    assert verdict(act, "dangling_in") is Verdict.ALLOWED
-    assert verdict(act, "to_bob") is Verdict.NOT_WRITABLE
-    assert verdict(act, "dangling_out") is Verdict.NOT_WRITABLE
+    assert verdict(act, "to_notes") is PathVerdict.ALLOWED
+    assert verdict(act, "dangling_in") is PathVerdict.ALLOWED
+    assert verdict(act, "to_bob") is PathVerdict.NOT_WRITABLE
+    assert verdict(act, "dangling_out") is PathVerdict.NOT_WRITABLE
 
 
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("act", [Act.CREATE, Act.REPLACE, Act.REMOVE])
 def test_a_link_in_the_home_is_itself_what_is_created_replaced_or_removed(act: Act) -> None:
-    assert verdict(act, "to_bob") is Verdict.ALLOWED
-    assert verdict(act, "dangling_out") is Verdict.ALLOWED
-    assert verdict(act, "circle") is Verdict.ALLOWED
-    assert verdict(act, "to_bobs_folder/") is Verdict.NOT_WRITABLE
+    assert verdict(act, "to_bob") is PathVerdict.ALLOWED
+    assert verdict(act, "dangling_out") is PathVerdict.ALLOWED
+    assert verdict(act, "circle") is PathVerdict.ALLOWED
+    assert verdict(act, "to_bobs_folder/") is PathVerdict.NOT_WRITABLE
 
 
 @pytest.mark.usefixtures("world")
 def test_a_link_elsewhere_that_points_into_the_home_is_not_in_it() -> None:
-    assert verdict(Act.WRITE, "/way_in/notes.txt") is Verdict.ALLOWED
-    assert verdict(Act.REMOVE, "/way_in") is Verdict.NOT_WRITABLE
+    assert verdict(Act.WRITE, "/way_in/notes.txt") is PathVerdict.ALLOWED
+    assert verdict(Act.REMOVE, "/way_in") is PathVerdict.NOT_WRITABLE
 
 
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("path", ["/tmp/alice", "/tmp/alice/", ".", "folder/..", "/tmp/alice/."])
 def test_the_home_itself_may_be_opened_but_not_taken_away(path: str) -> None:
-    assert verdict(Act.WRITE, path) is Verdict.ALLOWED
-    assert verdict(Act.READ, path) is Verdict.ALLOWED
-    assert verdict(Act.REMOVE, path) is Verdict.NOT_WRITABLE
-    assert verdict(Act.REPLACE, path) is Verdict.NOT_WRITABLE
+    assert verdict(Act.WRITE, path) is PathVerdict.ALLOWED
+    assert verdict(Act.READ, path) is PathVerdict.ALLOWED
+    assert verdict(Act.REMOVE, path) is PathVerdict.NOT_WRITABLE
+    assert verdict(Act.REPLACE, path) is PathVerdict.NOT_WRITABLE
 
 
 @pytest.mark.usefixtures("world")
 def test_reading_is_allowed_everywhere_but_in_the_homes_of_others() -> None:
     """Source: S1-56."""
-    assert verdict(Act.READ, "/etc/hosts") is Verdict.ALLOWED
-    assert verdict(Act.READ, "/tmp/alice/notes.txt") is Verdict.ALLOWED
-    assert verdict(Act.READ, "/tmp/bob/secret.txt") is Verdict.NOT_READABLE
-    assert verdict(Act.READ, "/tmp/alice2/notes.txt") is Verdict.NOT_READABLE
-    assert verdict(Act.READ, "/tmp") is Verdict.NOT_READABLE
-    assert verdict(Act.READ, "to_bob") is Verdict.NOT_READABLE
+    assert verdict(Act.READ, "/etc/hosts") is PathVerdict.ALLOWED
+    assert verdict(Act.READ, "/tmp/alice/notes.txt") is PathVerdict.ALLOWED
+    assert verdict(Act.READ, "/tmp/bob/secret.txt") is PathVerdict.NOT_READABLE
+    assert verdict(Act.READ, "/tmp/alice2/notes.txt") is PathVerdict.NOT_READABLE
+    assert verdict(Act.READ, "/tmp") is PathVerdict.NOT_READABLE
+    assert verdict(Act.READ, "to_bob") is PathVerdict.NOT_READABLE
 
 
 @pytest.mark.usefixtures("world")
 def test_what_is_named_readable_may_be_read_below_the_homes_but_not_written() -> None:
-    rules = Rules(home=Path("/tmp/alice"), homes=(Path("/tmp"),), readable=(Path("/tmp/tools"),))
+    rules = PathRules(home=Path("/tmp/alice"), homes=(Path("/tmp"),), readable=(Path("/tmp/tools"),))
 
-    assert decide(Act.READ, "/tmp/tools/data.csv", base="/", rules=rules) is Verdict.ALLOWED
-    assert decide(Act.WRITE, "/tmp/tools/data.csv", base="/", rules=rules) is Verdict.NOT_WRITABLE
-    assert verdict(Act.READ, "/tmp/tools/data.csv") is Verdict.NOT_READABLE
+    assert decide(Act.READ, "/tmp/tools/data.csv", base="/", rules=rules) is PathVerdict.ALLOWED
+    assert decide(Act.WRITE, "/tmp/tools/data.csv", base="/", rules=rules) is PathVerdict.NOT_WRITABLE
+    assert verdict(Act.READ, "/tmp/tools/data.csv") is PathVerdict.NOT_READABLE
 
 
 @pytest.mark.usefixtures("world")
 def test_a_worker_without_a_home_may_write_devices_only() -> None:
-    rules = Rules(homes=(Path("/tmp"),))
+    rules = PathRules(homes=(Path("/tmp"),))
 
-    assert decide(Act.WRITE, "/dev/null", base="/", rules=rules) is Verdict.ALLOWED
-    assert decide(Act.WRITE, "/tmp/alice/new.txt", base="/", rules=rules) is Verdict.NOT_WRITABLE
-    assert decide(Act.READ, "/tmp/alice/notes.txt", base="/", rules=rules) is Verdict.NOT_READABLE
+    assert decide(Act.WRITE, "/dev/null", base="/", rules=rules) is PathVerdict.ALLOWED
+    assert decide(Act.WRITE, "/tmp/alice/new.txt", base="/", rules=rules) is PathVerdict.NOT_WRITABLE
+    assert decide(Act.READ, "/tmp/alice/notes.txt", base="/", rules=rules) is PathVerdict.NOT_READABLE
 
 
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("path", ["", "a\0b", "/tmp/bob/\ud800"])
 def test_what_is_no_path_is_left_to_the_kernel(path: str) -> None:
-    assert verdict(Act.WRITE, path) is Verdict.UNKNOWN
+    assert verdict(Act.WRITE, path) is PathVerdict.UNKNOWN
 
 
 @pytest.mark.parametrize("path", ["/proc/7/fd/pipe:[12]", "/proc/7/fd/socket:[12]"])
 def test_a_pipe_reached_through_proc_is_left_to_the_kernel(path: str) -> None:
-    assert verdict(Act.WRITE, path) is Verdict.UNKNOWN
+    assert verdict(Act.WRITE, path) is PathVerdict.UNKNOWN
 
 
 @pytest.mark.usefixtures("world")
@@ -175,8 +175,8 @@ def test_a_relative_path_starts_at_the_folder_of_its_descriptor() -> None:
     alices = base_of("secret.txt", 8, folder_of=folders.get)
 
     assert (bobs, alices) == ("/tmp/bob", "/tmp/alice/folder")
-    assert verdict(Act.WRITE, "secret.txt", "/tmp/bob") is Verdict.NOT_WRITABLE
-    assert verdict(Act.WRITE, "secret.txt", "/tmp/alice/folder") is Verdict.ALLOWED
+    assert verdict(Act.WRITE, "secret.txt", "/tmp/bob") is PathVerdict.NOT_WRITABLE
+    assert verdict(Act.WRITE, "secret.txt", "/tmp/alice/folder") is PathVerdict.ALLOWED
 
 
 def test_an_absolute_path_ignores_its_descriptor() -> None:
@@ -268,17 +268,17 @@ def test_the_flags_of_open_say_what_happens(flags: int, act: Act | None) -> None
 
 def test_rules_refuse_relative_paths() -> None:
     with pytest.raises(ValueError, match="absolute paths only, got 'alice'"):
-        Rules(home=Path("alice"))
+        PathRules(home=Path("alice"))
 
 
 def test_resolved_rules_follow_links(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
 
-    rules = Rules(home=tmp_path / "link", homes=(tmp_path,), writable=()).resolved()
+    rules = PathRules(home=tmp_path / "link", homes=(tmp_path,), writable=()).resolved()
 
     real = Path(os.path.realpath(tmp_path))
-    assert rules == Rules(home=real / "real", homes=(real,), writable=(), is_resolved=True)
+    assert rules == PathRules(home=real / "real", homes=(real,), writable=(), is_resolved=True)
     assert rules.resolved() is rules
 
 
@@ -291,10 +291,10 @@ def test_the_rules_of_a_policy_leave_to_the_kernel_all_that_it_lets_be_read_or_l
         list_only=(Path("/opt"),),
     )
 
-    rules = Rules.of(policy)
+    rules = PathRules.of(policy)
 
     readable = (Path("/usr"), Path("/opt"), Path("/tmp/scratch"))
-    assert rules == Rules(home=Path("/tmp/alice"), homes=(Path("/tmp"),), readable=readable)
+    assert rules == PathRules(home=Path("/tmp/alice"), homes=(Path("/tmp"),), readable=readable)
 
 
 PARTS = (
@@ -356,13 +356,13 @@ def touched_path(act: Act, path: str) -> Path | None:
 @settings(max_examples=200, deadline=None)
 @given(parts=st.lists(st.sampled_from(PARTS), min_size=1, max_size=7), act=st.sampled_from(WRITING))
 def test_no_path_that_leads_out_of_the_home_is_ever_allowed(maze: Path, parts: list[str], act: Act) -> None:
-    rules = Rules(home=maze / "alice", homes=(maze,), writable=())
+    rules = PathRules(home=maze / "alice", homes=(maze,), writable=())
     home = maze / "alice"
     path = "/".join(parts)
     touched = touched_path(act, os.path.join(home, path))
     assume(path and touched is not None)
 
-    allowed = decide(act, path, base=str(home), rules=rules) is Verdict.ALLOWED
+    allowed = decide(act, path, base=str(home), rules=rules) is PathVerdict.ALLOWED
 
     assert allowed is (home in touched.parents or (act.follows and touched == home))
 
@@ -370,8 +370,8 @@ def test_no_path_that_leads_out_of_the_home_is_ever_allowed(maze: Path, parts: l
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(max_size=40), act=st.sampled_from(list(Act)))
 def test_any_text_gets_a_verdict(maze: Path, text: str, act: Act) -> None:
-    rules = Rules(home=maze / "alice", homes=(maze,))
+    rules = PathRules(home=maze / "alice", homes=(maze,))
 
     given_verdict = decide(act, text, base=str(maze / "alice"), rules=rules)
 
-    assert (given_verdict is Verdict.UNKNOWN) or locate(act, text, base=str(maze / "alice")) is not None
+    assert (given_verdict is PathVerdict.UNKNOWN) or locate(act, text, base=str(maze / "alice")) is not None

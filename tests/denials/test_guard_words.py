@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from guard_world import World
 
-from sandbox.denials.paths import Rules
+from sandbox.denials.paths import PathRules
 from sandbox.denials.paths_in_errors import named_paths
 from sandbox.denials.recognise import explain
 from sandbox.outcome import Denial
 
-RULES = Rules(home=Path("/tmp/alice"), homes=(Path("/tmp"),))
+RULES = PathRules(home=Path("/tmp/alice"), homes=(Path("/tmp"),))
 TARGET = "/etc/new file.txt"
 
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from certificates import DAY, Authority, Pair, here
 
-from runner.doctor.report import SUPPORTED, Level, Line, Report, reflinks, report
+from runner.doctor.report import SUPPORTED, DoctorLine, DoctorReport, Level, reflinks, report
 from runner.settings.isolation import in_force
 from runner.settings.model import Auth, Settings
 from sandbox.probe.machine import probe
@@ -19,7 +20,7 @@ def settings(folder: Path, **changes: object) -> Settings:
     return Settings.model_validate(values)
 
 
-def lines(found: Report, section: str) -> dict[str, Line]:
+def lines(found: DoctorReport, section: str) -> dict[str, DoctorLine]:
     return {line.name: line for line in found.lines if line.section == section}
 
 
@@ -69,6 +70,22 @@ def test_a_tier_not_asked_for_is_a_note_with_its_reason(tmp_path: Path) -> None:
     assert line.detail == "namespaces are refused; allow them"
 
 
+def test_on_a_kernel_as_old_as_debian_12s_no_tier_is_said_to_have_been_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered = replace(probe(), kernel="6.1.0-50-amd64", landlock_abi=2)
+    monkeypatch.setattr("runner.doctor.report.probe", lambda **_: offered)
+
+    found = report(settings(tmp_path))
+
+    line = lines(found, "tiers")["process"]
+    assert (found.exit_status, found.tier, line.level) == (1, None, Level.MISSING)
+    assert line.detail == "not available, and no other either"
+    assert "kernel 6.1.0-50-amd64 offers 2; use Linux 6.2 or newer" in str(line.cure)
+    asked = report(settings(tmp_path, isolation="process"))
+    assert lines(asked, "tiers")["process"].detail == "asked for, not available"
+
+
 def test_a_tier_that_is_there_is_said_to_be(tmp_path: Path) -> None:
     asked = report(settings(tmp_path, isolation="process"))
 
@@ -81,6 +98,19 @@ def test_folders_that_are_not_there_yet_are_announced(tmp_path: Path) -> None:
 
     assert line.level is Level.OK
     assert line.detail.startswith(f"{tmp_path / 'state'}: will be made in {tmp_path}")
+
+
+def test_a_folder_that_cannot_be_made_is_not_said_to_be_about_to(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    line = lines(report(settings(tmp_path, state_dir=tmp_path / "file" / "state")), "folders")["state"]
+
+    assert line.level is Level.MISSING
+    assert (
+        line.detail
+        == f"{tmp_path}/file/state: is not there, and this user can make nothing in {tmp_path}/file"
+    )
+    assert str(line.cure).startswith("make it, as a folder of the user ")
 
 
 def test_homes_that_do_not_exist_fail_with_the_command_that_makes_them(tmp_path: Path) -> None:
@@ -144,9 +174,29 @@ def test_a_server_that_would_not_start_fails(tmp_path: Path) -> None:
         )
     )
 
-    assert "cannot be read" in lines(no_tokens, "configuration")["auth"].detail
+    assert "does not exist" in lines(no_tokens, "configuration")["auth"].detail
     assert "auth.gateway_certificate" in lines(no_key, "configuration")["auth"].detail
     assert (open_to_all.exit_status, no_tokens.exit_status, no_key.exit_status) == (1, 1, 1)
+
+
+def test_a_certificate_of_a_gateway_that_counts_no_more_is_noted_and_ends_no_start(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "keys")
+    good, old = authority.signed("good", *here()), authority.signed("old", *here(), valid=(-2 * DAY, -DAY))
+
+    def with_certificate(pair: Pair) -> DoctorReport:
+        names = {"gateway_ca": authority.file, "gateway_names": ("gateway.example.com",)}
+        files = {"gateway_certificate": pair.certificate, "gateway_key": pair.key}
+        return report(settings(tmp_path, auth=Auth(kind="gateway", **names, **files)))
+
+    valid, expired = with_certificate(good), with_certificate(old)
+
+    said = [line for line in expired.lines if line.section == "configuration" and line.name == "auth"]
+    assert [line.level for line in said] == [Level.OK, Level.NOTE]
+    assert f"auth.gateway_certificate {old.certificate}" in said[1].detail
+    assert "gateways will not connect until it is renewed" in said[1].detail
+    assert said[1].cure == "renew it; new connections are made with it without a restart"
+    assert [line.level for line in valid.lines if line.name == "auth"] == [Level.OK]
+    assert (valid.exit_status, expired.exit_status) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -204,15 +254,17 @@ def test_the_supported_versions_are_those_of_the_package() -> None:
 
 def test_a_missing_line_without_a_cure_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="needs its cure"):
-        Line(section="s", name="n", level=Level.MISSING, detail="d")
+        DoctorLine(section="s", name="n", level=Level.MISSING, detail="d")
 
 
 def test_text_and_json_say_the_same() -> None:
-    found = Report(
+    found = DoctorReport(
         tier=None,
         lines=(
-            Line(section="machine", name="kernel", level=Level.OK, detail="Linux"),
-            Line(section="folders", name="homes", level=Level.MISSING, detail="no folder", cure="make it"),
+            DoctorLine(section="machine", name="kernel", level=Level.OK, detail="Linux"),
+            DoctorLine(
+                section="folders", name="homes", level=Level.MISSING, detail="no folder", cure="make it"
+            ),
         ),
     )
 

@@ -11,7 +11,7 @@ import pytest
 from fleet_world import World, world_in
 from s3_servers import with_bucket
 
-from runner.store.s3.bucket import Address
+from runner.store.s3.bucket import BucketAddress
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,7 +22,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session")
-def fleet_bucket() -> Address:
+def fleet_bucket() -> BucketAddress:
     """A bucket on Ceph RGW, which runs until no test run needs it."""
     command = [str(_ROOT / "scripts/rgw"), "start", "--with", str(os.getpid())]
     started = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -32,7 +32,7 @@ def fleet_bucket() -> Address:
 
 
 @pytest.fixture
-def world(tmp_path: Path, fleet_bucket: Address, request: pytest.FixtureRequest) -> Iterator[World]:
+def world(tmp_path: Path, fleet_bucket: BucketAddress, request: pytest.FixtureRequest) -> Iterator[World]:
     """A fleet of a test's own, as yet without nodes."""
     part = replace(fleet_bucket, prefix=f"{fleet_bucket.prefix}{abs(hash(request.node.nodeid)):x}/")
     with world_in(tmp_path, part) as made:

@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,23 +16,38 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import redis
-from support import Listening, request
+from ports import free_port
+from support import Listening, check_checkout, request
 
 from runner.call import Completed, execute
 from runner.fleet.engine import FleetEngine
 from runner.settings.model import Settings
-from runner.store.s3.bucket import Address
+from runner.store.s3.bucket import BucketAddress
 from runner.toolset.toolset import Toolset
 
 TOOLS = Path(__file__).parents[1] / "tools" / "fleet_tools.py"
 PATIENCE_S = 90.0
 
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+PROTOCOL = "2025-11-25"
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": PROTOCOL,
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
+ADD = {
+    "jsonrpc": "2.0",
+    "id": 3,
+    "method": "tools/call",
+    "params": {"name": "add", "arguments": {"a": 1, "b": 2}},
+}
 
 
 @dataclass
@@ -115,7 +130,7 @@ class World:
     """All of it."""
 
     folder: Path
-    bucket: Address
+    bucket: BucketAddress
     redis: RedisServer
     more: dict[str, Any] = field(default_factory=dict)
     nodes: list[NodeProcess] = field(default_factory=list)
@@ -193,6 +208,69 @@ class World:
 
 
 @dataclass
+class HostProcess:
+    """A `runner serve` over HTTP.
+
+    Attributes:
+        base: Its address, without a path.
+        tokens: The file of the tokens that it knows.
+    """
+
+    base: str
+    process: "subprocess.Popen[bytes]"
+    folder: Path
+    tokens: Path
+
+
+@contextmanager
+def host_process(
+    world: World, name: str, tokens: Mapping[str, str] | None, **more: Any
+) -> Iterator[HostProcess]:
+    """Run a host over HTTP as a process, which knows these tokens; with None, whom the settings say."""
+    world.settings(name)
+    folder = world.folder / name
+    known, log = folder / "auth.json", folder / "log"
+    if tokens is not None:
+        known.write_text(json.dumps(tokens))
+        known.chmod(0o600)
+        more = {"auth__kind": "static", "auth__tokens_file": known, **more}
+    command = [sys.executable, "-m", "runner", "serve", str(TOOLS), "--transport", "http", "--port", "0"]
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            command,
+            env=world.environment(name, **more),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        )
+    try:
+        wait_until(lambda: "/mcp" in log.read_text() or process.poll() is not None)
+        assert process.poll() is None, log.read_text()
+        address = next(word for word in log.read_text().split() if word.endswith("/mcp"))
+        yield HostProcess(address.removesuffix("/mcp"), process, folder, known)
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+        process.kill()
+
+
+def headers(token: str, session: str | None = None) -> dict[str, str]:
+    """Return what a client of MCP sends along, whose token it has and in which session."""
+    return {
+        "Authorization": f"Bearer {token}",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": PROTOCOL,
+        **({} if session is None else {"Mcp-Session-Id": session}),
+    }
+
+
+def mcp(base: str, message: Mapping[str, Any], session: str | None, token: str) -> httpx2.Response:
+    """Send a message of MCP to a host, in a session if one is named."""
+    return httpx2.post(f"{base}/mcp", json=message, headers=headers(token, session), timeout=60)
+
+
+@dataclass
 class HostSide:
     """A host."""
 
@@ -265,8 +343,9 @@ def alive(pids: set[int]) -> set[int]:
 
 
 @contextmanager
-def world_in(folder: Path, bucket: Address, *options: str, **more: Any) -> Iterator[World]:
+def world_in(folder: Path, bucket: BucketAddress, *options: str, **more: Any) -> Iterator[World]:
     """A Redis, and whatever nodes a test starts; all of it ends with the block."""
+    check_checkout()
     (folder / "runs").mkdir()
     (folder / "runs").chmod(0o777)
     server = RedisServer(folder, options)

@@ -6,7 +6,7 @@ import pytest
 
 from runner.errors import UsageError
 from runner.fleet.address import RedisAddress
-from runner.fleet.messages import Said, read
+from runner.fleet.messages import NodeMessage, read
 from runner.fleet.seal import FleetKey, Forged
 
 SECRET = "x" * 40
@@ -54,10 +54,10 @@ def _key(path: Path, text: str = SECRET, mode: int = 0o600) -> FleetKey:
 
 def test_a_sealed_message_is_read_by_its_receiver_only(tmp_path: Path) -> None:
     key, another = _key(tmp_path / "one"), _key(tmp_path / "two", "y" * 40)
-    said = Said(call="c", epoch=0, kind="note", body={"text": "grüß \ud83d gott"})
+    said = NodeMessage(call="c", epoch=0, kind="note", body={"text": "grüß \ud83d gott"})
     sealed = key.seal(said.model_dump(), to="host")
 
-    assert read(Said, sealed.encode(), key, to="host") == said
+    assert read(NodeMessage, sealed.encode(), key, to="host") == said
     for text, reader, receiver in (
         (sealed, another, "host"),
         (sealed, key, "another host"),
@@ -66,7 +66,7 @@ def test_a_sealed_message_is_read_by_its_receiver_only(tmp_path: Path) -> None:
         ("", key, "host"),
     ):
         with pytest.raises(Forged):
-            read(Said, text.encode(), reader, to=receiver)
+            read(NodeMessage, text.encode(), reader, to=receiver)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_a_sealed_message_is_read_by_its_receiver_only(tmp_path: Path) -> None:
 def test_a_sealed_message_that_is_none_is_dropped(tmp_path: Path, record: dict[str, object]) -> None:
     key = _key(tmp_path / "key")
 
-    with pytest.raises(Forged, match="Said"):
-        read(Said, key.seal(record, to="host").encode(), key, to="host")
+    with pytest.raises(Forged, match="NodeMessage"):
+        read(NodeMessage, key.seal(record, to="host").encode(), key, to="host")
 
 
 def test_a_key_that_others_may_read_or_guess_is_refused(tmp_path: Path) -> None:
@@ -92,5 +92,5 @@ def test_a_key_that_others_may_read_or_guess_is_refused(tmp_path: Path) -> None:
         _key(tmp_path / "open", mode=0o644)
     with pytest.raises(UsageError, match="openssl rand"):
         _key(tmp_path / "short", "short")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="does not exist"):
         FleetKey.read(tmp_path / "none")

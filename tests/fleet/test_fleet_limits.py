@@ -9,7 +9,7 @@ import pytest
 from fleet_world import TOOLS, World, code_of, until
 from support import Listening
 
-from runner.fleet.messages import Said
+from runner.fleet.messages import NodeMessage
 from runner.settings.named_limits import LimitSettings
 
 pytestmark = pytest.mark.anyio
@@ -169,7 +169,7 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
         calling = asyncio.create_task(host.call("once", _waiting(world, "s", 3.0)))
         await until(lambda: world.runs("s"))
         ((call, name),) = host.engine.placed.items()
-        forged = Said(call=call, epoch=0, kind="end", body={"value": {"results": "forged"}})
+        forged = NodeMessage(call=call, epoch=0, kind="end", body={"value": {"results": "forged"}})
         stranger = "0" * 64 + json.dumps(forged.model_dump())
         redis = world.redis.client()
         redis.xadd(f"toolcell:said:{host.engine.host}", {"said": stranger})
@@ -200,7 +200,7 @@ async def test_a_node_is_believed_no_more_than_a_worker(
         ((call, _),) = host.engine.placed.items()
         # As a node that was taken over would say it: with the seal of the fleet.
         sealed = host.engine.connection.key.seal(
-            Said(call=call, epoch=0, kind="end", body=said).model_dump(), to=host.engine.host
+            NodeMessage(call=call, epoch=0, kind="end", body=said).model_dump(), to=host.engine.host
         )
         world.redis.client().xadd(f"toolcell:said:{host.engine.host}", {"said": sealed})
         ended = await calling
@@ -219,7 +219,7 @@ async def test_a_node_cannot_hand_over_a_file_of_another_user(world: World) -> N
         ((call, _),) = host.engine.placed.items()
         body = {"value": {"results": 1}, "files": [{"id": file.id}]}
         sealed = host.engine.connection.key.seal(
-            Said(call=call, epoch=0, kind="end", body=body).model_dump(), to=host.engine.host
+            NodeMessage(call=call, epoch=0, kind="end", body=body).model_dump(), to=host.engine.host
         )
         world.redis.client().xadd(f"toolcell:said:{host.engine.host}", {"said": sealed})
         ended = await calling

@@ -21,7 +21,7 @@ from fleet_world import TOOLS, NodeProcess, RedisServer, World, alive, until
 
 from runner.files.my_files import open_library
 from runner.settings.model import Settings
-from runner.store.s3.bucket import Address
+from runner.store.s3.bucket import BucketAddress
 from runner.store.spool.files import Spool
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(900)]
@@ -89,7 +89,9 @@ async def _host(world: World, prefix: list[str], user: str) -> AsyncIterator[Cli
         yield client
 
 
-async def test_a_fleet_outlives_what_breaks(tmp_path: Path, fleet_bucket: Address, net: Network) -> None:
+async def test_a_fleet_outlives_what_breaks(
+    tmp_path: Path, fleet_bucket: BucketAddress, net: Network
+) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs").chmod(0o777)
     endpoint = str(fleet_bucket.endpoint).removeprefix("http://").split(":")

@@ -10,7 +10,7 @@ import pytest
 from fleet_world import RedisServer
 
 from runner.fleet.lua import PLACE, RELEASE, TURNS
-from runner.fleet.redis_names import Keys
+from runner.fleet.redis_names import RedisKeys
 
 _LEASE_MS = 10_000
 
@@ -20,7 +20,7 @@ class Places:
     """Nodes with one place each, as hosts ask for them."""
 
     server: RedisServer
-    keys: Keys = field(default_factory=lambda: Keys("f"))
+    keys: RedisKeys = field(default_factory=lambda: RedisKeys("f"))
 
     def __post_init__(self) -> None:
         self.redis = self.server.client()

@@ -4,89 +4,19 @@ With state folders of their own nothing that one host has given out opens anythi
 is told so in a way in which it begins anew.
 """
 
-import contextlib
-import json
-import subprocess
-import sys
+import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import islice
-from pathlib import Path
-from typing import Any
 
 import httpx2
-from fleet_world import TOOLS, World, wait_until
+from fleet_world import ADD, INITIALIZE, LIST, World, host_process, mcp, wait_until
 
 from runner.http.identify import COOKIE
 from runner.users.capability_tokens import Tokens
 
 ANN = "token-of-ann-which-is-long-enough"
-PROTOCOL = "2025-11-25"
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": PROTOCOL,
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
-}
-LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
-
-
-@contextmanager
-def _host(world: World, name: str, state: Path) -> Iterator[str]:
-    """Run a host as a process; yield its address."""
-    world.settings(name)
-    folder = world.folder / name
-    tokens = folder / "auth.json"
-    tokens.write_text(json.dumps({ANN: "ann"}))
-    tokens.chmod(0o600)
-    config = folder / "runner.toml"
-    config.write_text(f'[auth]\nkind = "static"\ntokens_file = "{tokens}"\n')
-    log = folder / "log"
-    with log.open("wb") as said:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "runner",
-                "serve",
-                str(TOOLS),
-                "--transport",
-                "http",
-                "--port",
-                "0",
-                "--config",
-                str(config),
-            ],
-            env=world.environment(name, state_dir=state),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-        )
-    try:
-        wait_until(lambda: "/mcp" in log.read_text() or process.poll() is not None)
-        assert process.poll() is None, log.read_text()
-        words = log.read_text().split()
-        yield next(word for word in words if word.endswith("/mcp")).removesuffix("/mcp")
-    finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(20)
-        process.kill()
-
-
-def _mcp(base: str, message: Mapping[str, Any], session: str | None = None) -> httpx2.Response:
-    headers = {
-        "Authorization": f"Bearer {ANN}",
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": PROTOCOL,
-        **({} if session is None else {"Mcp-Session-Id": session}),
-    }
-    return httpx2.post(f"{base}/mcp", json=message, headers=headers, timeout=60)
+TOKENS = {ANN: "ann"}
 
 
 def _status(base: str, cookie: str) -> int:
@@ -96,8 +26,10 @@ def _status(base: str, cookie: str) -> int:
 def test_what_a_host_gives_out_holds_where_its_state_folder_is_and_nowhere_else(world: World) -> None:
     both, own = world.folder / "shared-state", world.folder / "own-state"
     with ExitStack() as hosts:
-        a, b = (hosts.enter_context(_host(world, name, both)) for name in ("a", "b"))
-        apart = hosts.enter_context(_host(world, "c", own))
+        a, b = (
+            hosts.enter_context(host_process(world, name, TOKENS, state_dir=both)).base for name in ("a", "b")
+        )
+        apart = hosts.enter_context(host_process(world, "c", TOKENS, state_dir=own)).base
 
         bearer = {"Authorization": f"Bearer {ANN}"}
         cookie = httpx2.post(f"{a}/api/session", headers=bearer, timeout=60).cookies[COOKIE]
@@ -138,20 +70,56 @@ def test_what_a_host_gives_out_holds_where_its_state_folder_is_and_nowhere_else(
 
 def test_an_mcp_session_of_another_host_is_not_known_and_its_client_begins_anew(world: World) -> None:
     with ExitStack() as hosts:
-        a, b = (hosts.enter_context(_host(world, name, world.folder / f"{name}-state")) for name in "ab")
+        a, b = (hosts.enter_context(host_process(world, name, TOKENS)).base for name in "ab")
 
-        session = _mcp(a, INITIALIZE).headers["mcp-session-id"]
-        here, there = _mcp(a, LIST, session), _mcp(b, LIST, session)
+        session = mcp(a, INITIALIZE, None, ANN).headers["mcp-session-id"]
+        here, there = mcp(a, LIST, session, ANN), mcp(b, LIST, session, ANN)
         ended = httpx2.delete(
             f"{b}/mcp",
             headers={"Authorization": f"Bearer {ANN}", "Mcp-Session-Id": session},
             timeout=60,
         )
-        still = _mcp(a, LIST, session)
-        anew = _mcp(b, INITIALIZE)
+        still = mcp(a, LIST, session, ANN)
+        anew = mcp(b, INITIALIZE, None, ANN)
 
     assert (here.status_code, there.status_code) == (200, 404)
     assert ended.status_code == 404
     assert still.status_code == 200
     assert anew.status_code == 200
     assert anew.headers["mcp-session-id"] != session
+
+
+def test_what_holds_for_each_host_only_is_used_up_at_each(world: World) -> None:
+    world.node("one")
+    with ExitStack() as hosts:
+        a, b = (
+            hosts.enter_context(
+                host_process(
+                    world, name, TOKENS, max_sessions_per_user=2, audit_dir=world.folder / name / "audit"
+                )
+            )
+            for name in "ab"
+        )
+        # The third session of a user at one host ends the first there, and none at the other.
+        of_a = [mcp(a.base, INITIALIZE, None, ANN).headers["mcp-session-id"] for _ in range(3)]
+        of_b = [mcp(b.base, INITIALIZE, None, ANN).headers["mcp-session-id"] for _ in range(2)]
+        open_at_a = [mcp(a.base, LIST, session, ANN).status_code for session in of_a]
+        open_at_b = [mcp(b.base, LIST, session, ANN).status_code for session in of_b]
+
+        called = mcp(a.base, ADD, of_a[2], ANN)
+        audited = [
+            "".join(file.read_text() for file in sorted((host.folder / "audit").glob("*.jsonl")))
+            for host in (a, b)
+        ]
+
+        a.tokens.write_text("{}")
+        a.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: mcp(a.base, LIST, of_a[2], ANN).status_code == 401)
+        still = mcp(b.base, LIST, of_b[1], ANN)
+
+    assert open_at_a == [404, 200, 200]
+    assert open_at_b == [200, 200]
+    assert called.status_code == 200
+    assert "3" in called.text
+    assert [text.count('"add"') for text in audited] == [1, 0]
+    assert still.status_code == 200

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet_world import TOOLS, RedisServer, free_port
+from fleet_world import TOOLS, RedisServer
 from support import Listening, request, settings_in
 
 from runner.call import execute
@@ -43,7 +43,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 @pytest.fixture
 def other() -> Iterator[int]:
     """Another server of this machine, which tools may reach: the control."""
-    with socket.create_server(("127.0.0.1", free_port())) as listener:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             with contextlib.suppress(OSError):

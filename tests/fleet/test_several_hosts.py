@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from fleet_world import HostSide, World, until, wait_until
 
+from runner.errors import CallError, Code
+from runner.files.file_events import STORED
 from runner.files.my_files import MyFiles
 from runner.store.protocol import Origin
-from runner.users.events import LIST_CHANGED, Subscription
+from runner.users.events import LIST_CHANGED, UPDATED, Subscription
 from runner.users.identity import User
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +61,25 @@ async def test_files_and_the_worker_of_one_host_are_those_of_another_at_once(wor
     assert used == ["from a", "made"]
     assert (counted, recalled) == ([1, 2], "v")
     assert (removed, left, of_another) == (True, ["made.txt"], [])
+
+
+async def test_what_a_user_keeps_counts_for_one_quota_at_all_hosts(world: World) -> None:
+    world.more["max_user_bytes"] = 1000
+    world.node("one")
+
+    async with world.host("a") as a, world.host("b") as b:
+        await _put(_files(a), "first.txt", "x" * 600)
+        with pytest.raises(CallError) as refused:
+            await _put(_files(b), "second.txt", "y" * 600)
+        of_a_tool = await b.call("keep", {"username": "x", "text": "z" * 600, "name": "third.txt"})
+        await _put(_files(b, "bob"), "of-another.txt", "b" * 600)
+        await _files(a).remove("first.txt")
+        await _put(_files(b), "second.txt", "y" * 600)
+        listed = await _names(a)
+
+    assert refused.value.code is Code.E_QUOTA
+    assert "E_QUOTA" in str(of_a_tool.processed.value)
+    assert listed == ["second.txt"]
 
 
 async def test_no_host_ends_a_session_that_is_used_at_another(world: World) -> None:
@@ -203,6 +224,64 @@ async def test_news_of_lists_reach_other_hosts_and_a_host_that_was_cut_off_says_
 
     assert (first, again, here) == (changed, changed, [changed, changed])
     assert missed_before == 0
+
+
+async def test_news_wait_until_redis_answers_and_changes_of_one_list_wait_as_one(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    changed = {"type": LIST_CHANGED, "list": "tools"}
+    stored = [{"type": STORED, "uri": f"artifact://{number}"} for number in range(5)]
+    async with world.host("a") as a, world.host("b") as b:
+        with b.toolset.events.subscribe(user="ann", max_events=5000) as heard:
+            await asyncio.to_thread(_channel_has, world, 2)
+            # For longer than a command may take.
+            world.redis.client().client_pause(2500)
+            for event in (*[changed] * 1500, *stored):
+                a.toolset.events.publish(event, user="ann")
+            said = [await _next(heard)]
+            while said[-1] != stored[-1]:
+                said.append(await _next(heard))
+            lost = (a.toolset.events.lost, heard.missed)
+
+    # What Redis has heard and not answered in time comes twice.
+    assert list({event.get("uri"): event for event in said}.values()) == [changed, *stored]
+    assert said.count(changed) < 10
+    assert lost == (0, 0)
+    assert [entry.message for entry in caplog.records].count("news of files wait until redis answers") == 1
+
+
+async def test_of_too_many_news_the_oldest_go_and_their_listeners_hear_how_many(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    changed = [{"type": UPDATED, "uri": f"x://{number}"} for number in range(1200)]
+    async with world.host("a") as a, world.host("b") as b:
+        with (
+            b.toolset.events.subscribe(user="ann", max_events=5000) as anns,
+            b.toolset.events.subscribe(user="bob") as bobs,
+        ):
+            await asyncio.to_thread(_channel_has, world, 2)
+            for event in changed:
+                a.toolset.events.publish(event, user="ann")
+            said = [await _next(anns) for _ in range(1001)]
+            unheard = len(bobs._held)
+        metrics = await a.toolset.gauges()
+
+    assert said == [{"type": "events_missed", "count": 200}, *changed[200:]]
+    assert (unheard, metrics.events_lost) == (0, 200)
+    told = [entry.message for entry in caplog.records]
+    assert told.count("more news of files than wait for Redis: the oldest are lost") == 1
+
+
+async def test_what_a_host_has_told_as_it_ends_is_heard(world: World) -> None:
+    changed = {"type": LIST_CHANGED, "list": "tools"}
+    async with world.host("b") as b:
+        with b.toolset.events.subscribe(user="ann") as heard:
+            async with world.host("a") as a:
+                await asyncio.to_thread(_channel_has, world, 2)
+                a.toolset.events.publish(changed, user="ann")
+            said = await _next(heard)
+
+    assert said == changed
 
 
 def _channel_has(world: World, hosts: int) -> None:

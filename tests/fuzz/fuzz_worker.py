@@ -16,7 +16,7 @@ from runner.author import PUT
 from runner.steps.listener import CallListener, ClientRefusal
 from runner.toolset.session_state import SessionState
 from sandbox.deadlines import Deadlines, Rung
-from sandbox.frames import Kind
+from sandbox.frames import FrameKind
 from sandbox.host.closer import Closer
 from sandbox.host.connection import Connection
 from sandbox.host.lease import Lease, Listener
@@ -260,11 +260,13 @@ _wire = _object(
     inputRequests=spoken,
 )
 _BODIES = {
-    Kind.ANSWER: _object(result=_wire | spoken, raised=_raised | spoken, error=_objects | spoken),
-    Kind.ANSWER_AND_READY: _object(result=_wire | spoken, raised=_raised | spoken, error=_objects | spoken),
-    Kind.NOTIFY: _object(method=_words, params=_params),
-    Kind.REQUEST: _object(id=_numbers | spoken, method=_words, params=_params),
-    Kind.DENIED: _object(operation=_words | spoken, path=_words | spoken, layer=_words | spoken),
+    FrameKind.ANSWER: _object(result=_wire | spoken, raised=_raised | spoken, error=_objects | spoken),
+    FrameKind.ANSWER_AND_READY: _object(
+        result=_wire | spoken, raised=_raised | spoken, error=_objects | spoken
+    ),
+    FrameKind.NOTIFY: _object(method=_words, params=_params),
+    FrameKind.REQUEST: _object(id=_numbers | spoken, method=_words, params=_params),
+    FrameKind.DENIED: _object(operation=_words | spoken, path=_words | spoken, layer=_words | spoken),
 }
 
 
@@ -279,8 +281,10 @@ def _framed(draw: st.DrawFn, kinds: Sequence[bytes]) -> bytes:
     return struct.pack(">Ic", length, letter) + body
 
 
-_LETTERS = [kind.value for kind in _BODIES] * 3 + [kind.value for kind in Kind] + [b"?", b"\0"]
+_LETTERS = [kind.value for kind in _BODIES] * 3 + [kind.value for kind in FrameKind] + [b"?", b"\0"]
 _frames = st.lists(_framed(_LETTERS), max_size=8).map(b"".join)
-_answered = st.tuples(_frames, _framed([Kind.ANSWER.value, Kind.ANSWER_AND_READY.value])).map(b"".join)
+_answered = st.tuples(_frames, _framed([FrameKind.ANSWER.value, FrameKind.ANSWER_AND_READY.value])).map(
+    b"".join
+)
 streams = st.one_of(_answered, _answered, _frames, st.binary(max_size=400))
 """Everything that a worker can put into its socket before it ends."""

@@ -15,7 +15,7 @@ from runner.errors import CallError
 from runner.steps.verdict import judge
 from runner.worker.wire import WireError
 from sandbox.errors import FrameError
-from sandbox.frames import ANSWERS, Decoder, Kind, decode
+from sandbox.frames import ANSWERS, Decoder, FrameKind, decode
 from sandbox.outcome import Ending
 
 HOME = Path("/tmp/alice")
@@ -48,15 +48,15 @@ async def heard(said: bytes, printed: bytes) -> None:
             as_on_the_wire(normalise(wire, wrapped=wrapped).value)
 
 
-def framed(kind: Kind, body: bytes) -> bytes:
+def framed(kind: FrameKind, body: bytes) -> bytes:
     return struct.pack(">Ic", len(body), kind.value) + body
 
 
 @given(streams, st.binary(max_size=100))
-@example(framed(Kind.DENIED, rb'{"path": "\ud800"}'), b"")
-@example(framed(Kind.DENIED, rb'{"path": "\\ud83d\ude00"}'), b"")
-@example(framed(Kind.NOTIFY, rb'{"method": "notifications/message", "params": {"data": "\udfff"}}'), b"")
-@example(framed(Kind.ANSWER, '{"result": {}}'.encode("utf-16")), b"")
+@example(framed(FrameKind.DENIED, rb'{"path": "\ud800"}'), b"")
+@example(framed(FrameKind.DENIED, rb'{"path": "\\ud83d\ude00"}'), b"")
+@example(framed(FrameKind.NOTIFY, rb'{"method": "notifications/message", "params": {"data": "\udfff"}}'), b"")
+@example(framed(FrameKind.ANSWER, '{"result": {}}'.encode("utf-16")), b"")
 def test_whatever_a_worker_says_ends_as_a_value_or_a_documented_error(said: bytes, printed: bytes) -> None:
     asyncio.run(heard(said, printed))
 

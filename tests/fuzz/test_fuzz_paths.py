@@ -15,11 +15,11 @@ from runner.formats.filenames import MAX_BYTES, safe_name, unique_name
 from runner.system.openat import CONFINED, open_folder, openat2
 from runner.users.usernames import home_segment
 from sandbox.denials.judge import GuardDenied, Judge
-from sandbox.denials.paths import DEVICES, Act, Rules, Verdict, act_of_flags, act_of_mode, decide
+from sandbox.denials.paths import DEVICES, Act, PathRules, PathVerdict, act_of_flags, act_of_mode, decide
 from sandbox.outcome import Denial
 
 TREE: Tree = plant()
-RULES = Rules(home=TREE.home.path, homes=(TREE.top,)).resolved()
+RULES = PathRules(home=TREE.home.path, homes=(TREE.top,)).resolved()
 FREE = {str(device) for device in DEVICES}
 WRITES = tuple(act for act in Act if act is not Act.READ)
 
@@ -61,11 +61,11 @@ def test_what_the_guard_lets_be_written_is_in_the_home_for_the_kernel_too(
     real = where(os.path.join(base, path), follow=act.follows) if path else None
     assume(real is not None and not real.startswith("/proc/"))
     assert real is not None
-    if verdict is Verdict.ALLOWED:
+    if verdict is PathVerdict.ALLOWED:
         # The home's own entry is not written by an act that follows; others than those never may touch it.
         assert below_home(real) or real in FREE or (act.follows and real == str(TREE.home.path))
     if below_home(real):
-        assert verdict is not Verdict.NOT_WRITABLE
+        assert verdict is not PathVerdict.NOT_WRITABLE
 
 
 @given(paths(TREE), _bases)
@@ -76,7 +76,7 @@ def test_what_the_guard_lets_be_read_is_nobody_elses_for_the_kernel_too(path: st
     assume(real is not None and not real.startswith("/proc/"))
     assert real is not None
     others = real.startswith(f"{TREE.top}/") and real != str(TREE.home.path) and not below_home(real)
-    assert (verdict is Verdict.NOT_READABLE) == (others or real == str(TREE.top))
+    assert (verdict is PathVerdict.NOT_READABLE) == (others or real == str(TREE.top))
 
 
 @given(paths(TREE), st.sampled_from(Act), st.none() | st.integers(-2, 400))

@@ -15,9 +15,9 @@ from result_fakes import json_values
 from runner.errors import UsageError
 from runner.settings.model import Settings
 from runner.settings.sources import config_report, config_text, load
-from sandbox.denials.paths import Rules
+from sandbox.denials.paths import PathRules
 from sandbox.errors import FrameError
-from sandbox.frames import Kind, decode, encode
+from sandbox.frames import FrameKind, decode, encode
 from sandbox.policy import Limits, Policy
 
 FOLDER = TemporaryDirectory(prefix="toolcell-fuzz-")
@@ -60,7 +60,7 @@ def changed(policy: Policy, other: Policy, fields: set[str]) -> Policy:
 
 @given(policies)
 def test_a_policy_survives_its_way_to_the_sandbox(policy: Policy) -> None:
-    body = encode(Kind.ZYGOTE, policy.to_json())[5:]
+    body = encode(FrameKind.ZYGOTE, policy.to_json())[5:]
 
     came = decode(body)
 
@@ -151,7 +151,7 @@ def test_what_only_takes_away_is_contained(outer: Policy, data: st.DataObject) -
 
 @given(policies)
 def test_every_policy_has_rules_to_explain_it_by(policy: Policy) -> None:
-    rules = Rules.of(policy)
+    rules = PathRules.of(policy)
 
     assert rules.home == policy.home
     assert set(policy.read) <= set(rules.readable)

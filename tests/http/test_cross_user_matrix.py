@@ -30,7 +30,6 @@ from crossing import (
 )
 from crossing_rows import METHODS, MIDDLEWARE, PROMPTS, RESOURCES, ROUTES, TEMPLATES, TOOLS, Row, messages
 from mcp_types.methods import CLIENT_REQUESTS
-from oidc import free_port, openid_provider
 
 from runner.protocol.artifact_tools import described
 
@@ -228,26 +227,6 @@ def test_every_route_of_every_web_server_has_its_row(server: Server) -> None:
         "/widget",
     ]
     assert all(not table["middleware"] for table in others)
-
-
-def test_every_route_of_a_server_with_logins_has_its_row(tmp_path: Path) -> None:
-    address = f"http://127.0.0.1:{free_port()}"
-    with openid_provider(address) as provider:
-        settings = {
-            "RUNNER_AUTH__KIND": "oidc",
-            "RUNNER_AUTH__CONFIG_URL": f"{provider}/.well-known/openid-configuration",
-            "RUNNER_AUTH__CLIENT_ID": "runner",
-            "RUNNER_AUTH__CLIENT_SECRET": "a-secret-of-the-runner",
-            **dict.fromkeys(("RUNNER_AUTH__JWKS_URI", "RUNNER_AUTH__ISSUER", "RUNNER_AUTH__AUDIENCE"), ""),
-            "RUNNER_PORT": address.rpartition(":")[2],
-        }
-        with server_of("serve", tmp_path, **settings) as one:
-            (main,) = (table for table in one.tables() if ("POST", "/mcp") in addresses(table))
-
-    found = {("GET" if method == "HEAD" else method, path) for method, path in addresses(main)}
-    assert ("GET", "/play/login/done") in found
-    assert {each for each in found if each[0] != "OPTIONS"} - set(ROUTES) == set()
-    assert set(main["middleware"]) - set(MIDDLEWARE) == set()
 
 
 async def test_every_method_tool_resource_and_prompt_has_its_row(server: Server) -> None:

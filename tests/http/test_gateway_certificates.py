@@ -28,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 from support import becomes
 
 from runner.errors import UsageError
-from runner.http.connections import Connection, Connections
+from runner.http.connections import HttpConnection, HttpConnections
 from runner.http.gateway import Gateway, Peers
 from runner.settings.auth import Auth
 from runner.settings.model import Settings
@@ -139,7 +139,7 @@ async def served(authority: Authority, **more: Any) -> AsyncIterator[Served]:
         await send({"type": "http.response.body", "body": user})
 
     gateway: Any = Peers(Gateway(page, settings=settings, give=str))
-    protocol: Any = partial(Connection, connections=Connections(most=100, most_of_one=100))
+    protocol: Any = partial(HttpConnection, connections=HttpConnections(most=100, most_of_one=100))
     config = uvicorn.Config(
         gateway, http=protocol, ws="none", log_config=None, access_log=False, lifespan="off"
     )
@@ -507,7 +507,7 @@ def test_a_certificate_carries_dns_names_and_uris_for_as_long_as_it_is_valid() -
         ("encrypted key", r"auth\.gateway_key .* is encrypted, and nobody is asked"),
         ("missing ca", r"auth\.gateway_ca .* does not exist"),
         ("empty ca", r"auth\.gateway_ca .* holds no certificate in PEM form"),
-        ("folder as ca", r"auth\.gateway_ca .* cannot be read: Is a directory"),
+        ("folder as ca", r"auth\.gateway_ca .* cannot be read: it is a folder, and has"),
     ],
 )
 def test_files_that_cannot_be_used_are_told_with_their_setting(

@@ -15,7 +15,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from support import becomes
 
-from runner.http.connections import Connection, Connections
+from runner.http.connections import HttpConnection, HttpConnections
 from runner.system.listening import QuietServer, listen_on
 from sandbox.host import descriptors
 
@@ -56,11 +56,11 @@ class Page:
 
 
 @asynccontextmanager
-async def served(**bounds: Any) -> AsyncIterator[tuple[int, Page, Connections]]:
-    connections = Connections(**{"most": 100, "most_of_one": 100, **bounds})
+async def served(**bounds: Any) -> AsyncIterator[tuple[int, Page, HttpConnections]]:
+    connections = HttpConnections(**{"most": 100, "most_of_one": 100, **bounds})
     page = Page()
     listener = listen_on("127.0.0.1", 0, setting="--port")
-    protocol: Any = partial(Connection, connections=connections)
+    protocol: Any = partial(HttpConnection, connections=connections)
     config = uvicorn.Config(page, http=protocol, ws="none", log_config=None, access_log=False, lifespan="off")
     server = QuietServer(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))

@@ -7,7 +7,8 @@ from pathlib import Path
 import httpx2
 import pytest
 from issuer import asked
-from oidc import Kept, called, called_by_node, free_port, openid_provider
+from oidc import Kept, called, called_by_node, openid_provider
+from ports import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 

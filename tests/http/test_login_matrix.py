@@ -18,9 +18,10 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import httpx2
 import pytest
 from crossing import Server, server_of
-from crossing_rows import ROUTES
+from crossing_rows import MIDDLEWARE, ROUTES
 from login_rows import LOGIN_ROUTES, MARKUP, Hers, LoginRow, Stranger
-from oidc import CALLBACK, free_port, openid_provider, sent_back
+from oidc import CALLBACK, openid_provider, sent_back
+from ports import free_port
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(900), pytest.mark.long]
 
@@ -73,11 +74,15 @@ class Place:
         )
         return self.browsers.enter_context(made)
 
-    def table(self) -> set[tuple[str, str]]:
+    def main(self) -> dict[str, Any]:
+        """Return the table of the web server that has `/mcp`."""
         (main,) = (
             table for table in self.server.tables() if any(path == "/mcp" for path, _ in table["routes"])
         )
-        found = {(method, path) for path, methods in main["routes"] for method in methods}
+        return main
+
+    def table(self) -> set[tuple[str, str]]:
+        found = {(method, path) for path, methods in self.main()["routes"] for method in methods}
         return {each for each in found if each[0] not in ("HEAD", "OPTIONS")}
 
 
@@ -236,8 +241,9 @@ def faults(place: Place, row: LoginRow, answer: httpx2.Response, hers: Hers, who
 def test_every_route_of_a_server_with_logins_has_its_row(place: Place) -> None:
     table = place.table()
 
-    assert ("POST", "/token") in table
+    assert {("POST", "/token"), ("GET", "/play/login/done")} <= table
     assert table - set(ROUTES) == set(), "a route without a row: say who may ask for what there"
+    assert set(place.main()["middleware"]) - set(MIDDLEWARE) == set(), "say which paths it answers itself"
     assert set(LOGIN_ROUTES) - table <= {("GET", "/.well-known/openid-configuration")}
     assert all(LOGIN_ROUTES[each] for each in LOGIN_ROUTES)
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from runner.toolset.loopback import Loopback
+from runner.http.loopback import Loopback
 
 ASK = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 ONE, OTHER = "127.9.9.1", "127.9.9.2"

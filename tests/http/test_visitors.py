@@ -331,3 +331,23 @@ def test_no_secret_is_in_a_refusal(with_tokens: Served) -> None:
         text = json.dumps(liar.get("/api/files").json())
 
     assert "hunter2" not in text
+
+
+@pytest.mark.parametrize("name", ["access_token", "token", "key", "authorization", "bearer"])
+@pytest.mark.parametrize("path", ["/api/files", "/events", "/mcp"])
+def test_a_token_in_an_address_lets_nobody_in_and_is_in_no_line_of_the_log(
+    with_tokens: Served, caplog: pytest.LogCaptureFixture, name: str, path: str
+) -> None:
+    token = TOKENS["ann"]
+    tried = [f"{path}?{name}={token}", f"{path}?{name}=Bearer%20{token}"]
+
+    with with_tokens.visitor() as stranger, with_tokens.visitor("ann") as ann:
+        asked = [stranger.post if path == "/mcp" else stranger.get for _ in tried]
+        statuses = [ask(address).status_code for ask, address in zip(asked, tried, strict=True)]
+        form = stranger.post(path, data={"access_token": token}).status_code
+        control = ann.get("/api/files").status_code
+
+    assert statuses == [401, 401]
+    assert form in (401, 405)
+    assert control == 200
+    assert token not in caplog.text

@@ -8,8 +8,9 @@ import httpx2
 import pytest
 from browsers import launched
 from issuer import asked
-from oidc import free_port, openid_provider, sent_back
+from oidc import openid_provider, sent_back
 from playwright.sync_api import Browser, Page, expect
+from ports import free_port
 from support import until
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from sandbox.network.destinations import Destinations
-from sandbox.network.dns import Kind
+from sandbox.network.dns import RecordType
 from sandbox.network.egress import Egress, addresses_of
 
 pytestmark = pytest.mark.anyio
@@ -30,14 +30,14 @@ class Book:
 
     def __init__(self, **names: Sequence[str] | Exception) -> None:
         self.names = {name.replace("_", "."): found for name, found in names.items()}
-        self.asked: list[tuple[str, Kind]] = []
+        self.asked: list[tuple[str, RecordType]] = []
 
-    def __call__(self, name: str, kind: Kind) -> Sequence[str]:
+    def __call__(self, name: str, kind: RecordType) -> Sequence[str]:
         self.asked.append((name, kind))
         found = self.names.get(name, socket.gaierror(socket.EAI_NONAME, "unknown"))
         if isinstance(found, Exception):
             raise found
-        return [address for address in found if (":" in address) is (kind is Kind.IPV6)]
+        return [address for address in found if (":" in address) is (kind is RecordType.IPV6)]
 
 
 def exits_of(*rules: str, **names: Sequence[str] | Exception) -> tuple[Egress, Book]:
@@ -45,13 +45,13 @@ def exits_of(*rules: str, **names: Sequence[str] | Exception) -> tuple[Egress, B
     return Egress(destinations=Destinations.parse(rules), look_up=book), book
 
 
-def question(name: str, kind: Kind = Kind.IPV4) -> bytes:
+def question(name: str, kind: RecordType = RecordType.IPV4) -> bytes:
     labels = b"".join(bytes([len(part)]) + part.encode() for part in name.split("."))
     message = struct.pack(">6H", 7, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">2H", kind, 1)
     return struct.pack(">H", len(message)) + message
 
 
-async def ask(exits: Egress, group: int, name: str, kind: Kind = Kind.IPV4) -> tuple[int, int]:
+async def ask(exits: Egress, group: int, name: str, kind: RecordType = RecordType.IPV4) -> tuple[int, int]:
     """Ask as a worker does; return the code of the answer and how many addresses it has."""
     theirs = exits.own(SERVER, group)
     assert theirs is not None
@@ -127,7 +127,7 @@ async def test_a_name_that_the_c_library_would_cut_is_never_looked_up_and_told_o
 @pytest.mark.parametrize("name", ["127.0.0.1\0.good.test", "127.1", "a b", ""])
 def test_the_last_place_before_the_c_library_takes_names_only(name: str) -> None:
     with pytest.raises(OSError, match="is no name"):
-        addresses_of(name, Kind.IPV4)
+        addresses_of(name, RecordType.IPV4)
 
 
 async def test_a_private_address_of_an_allowed_name_stays_closed() -> None:
@@ -142,17 +142,17 @@ async def test_a_private_address_of_an_allowed_name_stays_closed() -> None:
 @pytest.mark.parametrize(
     ("found", "kind", "code"),
     [
-        (socket.gaierror(socket.EAI_NONAME, ""), Kind.IPV4, 3),
-        (socket.gaierror(socket.EAI_NONAME, ""), Kind.IPV6, 0),
-        (socket.gaierror(socket.EAI_NODATA, ""), Kind.IPV4, 0),
-        (socket.gaierror(socket.EAI_AGAIN, ""), Kind.IPV4, 2),
-        (socket.gaierror(socket.EAI_FAIL, ""), Kind.IPV4, 2),
-        (UnicodeError(), Kind.IPV4, 3),
-        ([PUBLIC], Kind.IPV6, 0),
+        (socket.gaierror(socket.EAI_NONAME, ""), RecordType.IPV4, 3),
+        (socket.gaierror(socket.EAI_NONAME, ""), RecordType.IPV6, 0),
+        (socket.gaierror(socket.EAI_NODATA, ""), RecordType.IPV4, 0),
+        (socket.gaierror(socket.EAI_AGAIN, ""), RecordType.IPV4, 2),
+        (socket.gaierror(socket.EAI_FAIL, ""), RecordType.IPV4, 2),
+        (UnicodeError(), RecordType.IPV4, 3),
+        ([PUBLIC], RecordType.IPV6, 0),
     ],
 )
 async def test_what_is_not_found_is_answered_with_why(
-    found: Sequence[str] | Exception, kind: Kind, code: int
+    found: Sequence[str] | Exception, kind: RecordType, code: int
 ) -> None:
     exits, _ = exits_of("good.test", good_test=found)
 
@@ -224,13 +224,13 @@ async def test_two_questions_on_one_connection_are_both_answered() -> None:
     assert theirs is not None
     reader, writer = await asyncio.open_connection(sock=theirs)
 
-    writer.write(question("good.test", Kind.IPV4) + question("good.test", Kind.IPV6))
+    writer.write(question("good.test", RecordType.IPV4) + question("good.test", RecordType.IPV6))
     lengths = []
     for _ in range(2):
         (length,) = struct.unpack(">H", await reader.readexactly(2))
         lengths.append(len(await reader.readexactly(length)))
 
-    assert [kind for _, kind in book.asked] == [Kind.IPV4, Kind.IPV6]
+    assert [kind for _, kind in book.asked] == [RecordType.IPV4, RecordType.IPV6]
     assert lengths[1] - lengths[0] == 12
     writer.close()
 
@@ -257,4 +257,4 @@ async def test_groups_without_number_are_not_remembered_without_end() -> None:
 
 
 def test_this_machine_finds_its_own_name() -> None:
-    assert "127.0.0.1" in addresses_of("localhost", Kind.IPV4)
+    assert "127.0.0.1" in addresses_of("localhost", RecordType.IPV4)

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from sandbox.network.dns import Kind, Question, ResponseCode, answer, read_question
+from sandbox.network.dns import Question, RecordType, ResponseCode, answer, read_question
 
 
 def asked(name: str, kind: int, *, flags: int = 0x0100, questions: int = 1, family: int = 1) -> bytes:
@@ -16,7 +16,7 @@ def asked(name: str, kind: int, *, flags: int = 0x0100, questions: int = 1, fami
 def test_a_question_for_addresses_is_read() -> None:
     message = asked("api.example.com", 28)
 
-    assert read_question(message) == Question(7, "api.example.com", Kind.IPV6, message[12:])
+    assert read_question(message) == Question(7, "api.example.com", RecordType.IPV6, message[12:])
 
 
 def test_what_stands_behind_the_question_is_left_alone() -> None:

@@ -1,5 +1,6 @@
 """The audit log: lines that follow each other, whoever writes them and whatever happens to the disk."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -10,12 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from disks import fill, small_disk
+from disks import fill, mounted, small_disk, thin_image
 
 from runner.errors import CallError, Code, UsageError
-from runner.observation.audit_chain import Verdict, verify
+from runner.observation.audit_chain import AuditVerdict, verify
 from runner.observation.audit_log import MOST_PENDING, AuditLog
 from runner.observation.call_record import OTHER, CallRecord, FileFacts, operation
+from runner.observation.observers import Observers
 from sandbox.denials import patches
 
 ROOT = Path(__file__).parents[2]
@@ -123,7 +125,7 @@ def test_what_was_tampered_with_is_named(log: AuditLog, folder: Path, change: ob
 def test_a_log_written_anew_as_a_whole_lacks_the_hash_that_was_kept_elsewhere(
     folder: Path, tmp_path: Path
 ) -> None:
-    def written(place: Path) -> Verdict:
+    def written(place: Path) -> AuditVerdict:
         log = AuditLog.open(place, max_bytes=1 << 20)
         log.call_ended(record())
         log.close()
@@ -353,6 +355,130 @@ def test_while_the_disk_is_full_records_wait_and_are_written_when_there_is_room(
         assert log.pending < waiting
         log.close()
         assert verify(disk / "audit").is_whole
+
+
+def test_lines_that_a_disk_has_not_kept_are_told_of_and_written_again_until_it_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with small_disk(tmp_path / "below", mib=16) as below:
+        image = thin_image(below / "image")
+        with mounted(image, below / "disk") as disk:
+            log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
+            filler = fill(below)
+            # More than one block, and no more than a file has without another block for their numbers.
+            for number in range(40):
+                log.call_ended(record(id=f"c{number}"))
+            written = (log.fault, log.pending, len(lines(disk / "audit")))
+            asyncio.run(log.synced())
+            failed = (log.fault, log.pending)
+            faults = Observers(audit=log).faults()
+            filler.unlink()
+            log.call_ended(record(id="after"))
+            asyncio.run(log.synced())
+            again = (log.fault, log.pending)
+            log.close()
+        with mounted(image, below / "disk") as disk:
+            kept = [line["call"] for line in lines(disk / "audit")]
+            is_whole = verify(disk / "audit").is_whole
+
+    # As far as anybody sees before it is asked, the disk has taken all of it.
+    assert written == (None, 0, 40)
+    assert failed[0] is not None
+    assert failed[0].startswith("its disk does not keep what was written (")
+    assert failed[1] == 40
+    assert faults == {"audit": f"the audit log cannot be written: {failed[0]}"}
+    assert again == (None, 0)
+    assert kept == [*(f"c{number}" for number in range(40)), "after"]
+    assert is_whole
+    told = [entry.message for entry in caplog.records]
+    assert told.count("the disk has not kept what was written to the audit log; it is written again") == 1
+    assert told.count("the audit log is on its disk again") == 1
+
+
+def test_no_call_is_taken_once_too_much_waits_for_a_disk_that_keeps_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        small_disk(tmp_path / "below", mib=16) as below,
+        mounted(thin_image(below / "image"), below / "disk") as disk,
+    ):
+        log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
+        fill(below)
+        for number in range(MOST_PENDING - 1):
+            log.call_ended(record(id=f"c{number}"))
+        asyncio.run(log.synced())
+        log.check()
+        log.call_ended(record(id="the last"))
+        with pytest.raises(CallError) as refused:
+            log.check()
+        log.close()
+
+    assert refused.value.code is Code.E_STORE
+    assert "its disk does not keep what was written" in refused.value.message
+    lost = [entry for entry in caplog.records if "may not be on its disk" in entry.message]
+    assert [vars(entry)["count"] for entry in lost] == [MOST_PENDING]
+
+
+def test_a_record_is_written_once_where_the_disk_has_room_for_its_line_and_for_no_note_of_it(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "disk", mib=1) as disk:
+        log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
+        filler = fill(disk)
+        log.call_ended(record(id="waits"))
+        control = (log.pending, log.fault)
+        # One page, which the line takes.
+        os.truncate(filler, filler.stat().st_size // 4096 * 4096 - 4096)
+
+        log.flush()
+        without_note = (disk / "audit" / "head.json").read_bytes()
+        filler.unlink()
+        log.call_ended(record(id="after"))
+        log.close()
+
+        assert control == (1, "No space left on device")
+        assert without_note == b""
+        assert [line["call"] for line in lines(disk / "audit")] == ["waits", "after"]
+        assert verify(disk / "audit").is_whole
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        'x"}\n{"seq":1,"kind":"call","user":"root"',
+        "x\r\n\u2028\u2029{}\u202e\x1b[2J\0",
+        "\ud800",
+        "😀" * 5000,
+        "../../audit-000009.jsonl",
+    ],
+    ids=["a line of its own", "control", "half a character", "long", "a path"],
+)
+def test_a_name_or_tool_of_any_text_is_one_line_of_the_log_and_only_data_in_it(
+    log: AuditLog, folder: Path, name: str
+) -> None:
+    log.call_ended(record(user=name, tool=name))
+    log.call_ended(record())
+
+    first, second = lines(folder)
+    assert (first["user"], first["tool"]) == (name, name)
+    assert (first["seq"], second["seq"]) == (1, 2)
+    raw = (folder / "audit-000001.jsonl").read_bytes()
+    assert raw.isascii()
+    assert raw.count(b"\n") == 2
+    assert verify(folder).is_whole
+
+
+def test_a_file_that_is_cut_while_the_log_is_written_is_found_out(log: AuditLog, folder: Path) -> None:
+    for number in range(3):
+        log.call_ended(record(id=f"c{number}"))
+    assert verify(folder).is_whole
+    path = folder / "audit-000001.jsonl"
+
+    os.truncate(path, path.stat().st_size // 2)
+    log.call_ended(record(id="after"))
+
+    assert json.loads((folder / "audit-000002.jsonl").read_text())["call"] == "after"
+    assert any("does not follow" in fault for fault in verify(folder).faults)
 
 
 def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:

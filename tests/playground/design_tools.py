@@ -1,6 +1,7 @@
 """Tools whose forms, logs and denials try the looks of the Playground."""
 
 import socket
+import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -41,18 +42,22 @@ async def chatter(ctx: Context, rows: int = 400) -> str:
 
 
 @mcp.tool
-def reaches() -> str:
-    """Try to reach a server, make a socket of another kind, and write elsewhere; go on each time."""
+def reaches(family: str | None = None) -> str:
+    """Try to reach a server, write elsewhere and run a program, and go on each time; then make a socket."""
     with suppress(OSError):
         socket.create_connection(("192.0.2.7", 8443), timeout=2).close()
     with suppress(OSError):
         socket.getaddrinfo("data.example", 443)
     with suppress(OSError):
-        socket.socket(socket.AF_UNIX).close()
-    with suppress(OSError):
         Path("/srv/reports/today.txt").write_text("x")
     with suppress(OSError):
         Path("/etc/toolcell-forbidden").write_text("x")
+    with suppress(OSError):
+        Path("/dev/toolcell").write_text("x")
+    with suppress(OSError):
+        subprocess.run(["/usr/bin/env"], check=False)
+    if family is not None:
+        socket.socket(getattr(socket, family), socket.SOCK_DGRAM).close()
     return "went on"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -59,6 +60,7 @@ class Shown:
         first_key: The start key that it printed at its start, where there is one.
         user: Whom it serves.
         said: What it said at its start.
+        process: The server itself.
         lines: What it says from then on.
     """
 
@@ -66,6 +68,7 @@ class Shown:
     first_key: str | None
     user: str
     said: str
+    process: "subprocess.Popen[str]"
     lines: list[str] = field(default_factory=list)
     taken: list[int] = field(default_factory=lambda: [0])
 

@@ -1,5 +1,6 @@
 """`runner dev`: changed files are served anew, and no call notices."""
 
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,13 @@ from pathlib import Path
 import pytest
 from playground_support import Shown, answer, ask
 
+from runner.server.develop import ended_at_once
+from runner.settings.model import Settings
+
 pytestmark = pytest.mark.kernel
+
+# Of a machine that does much else.
+PATIENCE_S = 60
 
 FIRST = '''
 from pathlib import Path
@@ -99,3 +106,66 @@ def test_a_file_with_a_fault_changes_nothing_and_says_what_is_wrong(
         result = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
 
     assert result["structuredContent"] == {"result": 1}
+
+
+def test_ctrl_c_ends_it_at_once_whatever_runs_and_listens(start: Callable[..., Shown], tools: Path) -> None:
+    shown = start("dev", tools=tools)
+    ends: dict[str, str] = {}
+    open_streams = threading.Barrier(3, timeout=PATIENCE_S)
+
+    def calling() -> None:
+        with shown.entered() as browser:
+            ends["call"] = ask(browser, "tools/call", {"name": "wait", "arguments": {}}).text
+
+    def listening(name: str, path: str, headers: dict[str, str]) -> None:
+        with shown.browser(**headers) as browser, browser.stream("GET", path) as stream:
+            assert stream.status_code == 200
+            open_streams.wait()
+            # One that was cut off raises.
+            ends[name] = "".join(stream.iter_text())
+
+    with shown.browser() as browser:
+        said = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        }
+        accept = {"accept": "application/json, text/event-stream"}
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": said}
+        begun = browser.post("/mcp", json=asked, headers=accept)
+        session = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+        browser.post(
+            "/mcp",
+            json={"jsonrpc": "2.0", "method": "notifications/initialized"},
+            headers={**accept, **session},
+        )
+    threads = [
+        threading.Thread(target=calling),
+        threading.Thread(target=listening, args=("events", "/events", {})),
+        threading.Thread(
+            target=listening, args=("session", "/mcp", {**session, "accept": "text/event-stream"})
+        ),
+    ]
+    for each in threads:
+        each.start()
+    open_streams.wait()
+    assert shown.until(lambda: (Path("/tmp") / shown.user / "begun").exists())
+
+    shown.process.send_signal(signal.SIGINT)
+
+    assert shown.process.wait(PATIENCE_S) == 130
+    for each in threads:
+        each.join(PATIENCE_S)
+    assert set(ends) == {"call", "events", "session"}
+    assert "E_CANCELLED" in ends["call"]
+    # Nobody is promised any time, and nothing has to be cut off.
+    assert "will be ended in" not in ends["call"]
+    assert shown.heard(r"server is being stopped.*calls=1 drain_s=0\.0")
+    told = "".join(shown.lines)
+    assert "cut off" not in told
+    assert "Traceback" not in told
+
+
+def test_time_that_was_given_to_calls_is_theirs_at_ctrl_c() -> None:
+    assert ended_at_once(Settings()).drain_s == 0
+    assert ended_at_once(Settings(drain_s=25)).drain_s == 25

@@ -166,9 +166,30 @@ def test_a_key_is_in_no_report_and_a_file_with_it_is_closed_and_kept_from_tools(
         Endpoint.of(Settings.model_validate({**of, "playground_model_key": "two words and more"}))
 
 
+def test_a_turn_keeps_its_key_out_of_what_is_said_after_the_file_has_another(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(KEY)
+    file.chmod(0o600)
+    of = {"playground_model_url": URL, "playground_model": ("m",), "playground_model_key_file": file}
+    before = Endpoint.of(Settings.model_validate(of))
+    assert before is not None
+    assert before.renewed() is before
+
+    file.write_text("another-key-0123456789")
+    after = before.renewed()
+
+    assert KEY not in before.told(f"it is {KEY}")
+    assert after.told("another-key-0123456789") == "[secret playground_model_key_file]"
+    for unusable in ("two words and more", "short"):
+        file.write_text(unusable)
+        assert after.renewed() is after
+    file.unlink()
+    assert after.renewed() is after
+
+
 def test_answers_that_are_almost_of_an_api_are_taken_or_refused_but_never_a_fault_of_ours() -> None:
     names = ModelNames.of(["double"])
-    lax = openai_api.Answer(names)
+    lax = openai_api.OpenAIAnswer(names)
     # No number, no id, whole arguments: as some servers of models on one's own machine say it.
     function = '{"name": "double", "arguments": {"number": 2}}'
     chunk = f'{{"choices": [{{"delta": {{"tool_calls": [{{"function": {function}}}]}}}}]}}'
@@ -187,7 +208,7 @@ def test_answers_that_are_almost_of_an_api_are_taken_or_refused_but_never_a_faul
         "[" * 9000,
         '{"type":"content_block_delta"}',
     ):
-        for answer in (openai_api.Answer(names), anthropic_api.Answer(names)):
+        for answer in (openai_api.OpenAIAnswer(names), anthropic_api.AnthropicAnswer(names)):
             try:
                 list(answer.read(odd))
             except ValueError:

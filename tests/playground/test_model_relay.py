@@ -259,3 +259,25 @@ def test_the_key_is_read_from_a_closed_file_and_shown_nowhere(
         told = events(turn(browser))
 
     assert words(told).strip() == "good"
+
+
+def test_a_key_that_changes_in_its_file_holds_from_the_next_turn_on(
+    start: Callable[..., Shown], asked: Endpoint, tmp_path: Path
+) -> None:
+    file = tmp_path / "model.key"
+    file.write_text("sk-of-last-year-0123456789")
+    file.chmod(0o600)
+    settings = asked.settings(RUNNER_PLAYGROUND_MODEL_KEY="", RUNNER_PLAYGROUND_MODEL_KEY_FILE=str(file))
+    server = start(**settings)
+
+    with server.entered() as browser:
+        asked.script = [Reply("good")] * 2
+        assert "refused the key" in events(turn(browser))[-1]["error"]
+        file.write_text(KEY + "\n")
+        assert words(events(turn(browser))).strip() == "good"
+        # What cannot be used changes nothing, and is told to the operator.
+        file.chmod(0o644)
+        assert words(events(turn(browser))).strip() == "good"
+
+    assert server.heard("the key for models cannot be read anew")
+    assert not any(KEY in line for line in server.lines)

@@ -112,6 +112,27 @@ def test_what_is_missing_or_wrong_is_said_at_its_field(seen: Seen) -> None:
 
     expect(seen.page.get_by_text("customer: at least 2 characters")).to_be_visible()
     expect(seen.page.get_by_text("number: not a number")).to_be_visible()
+    # It stays where it was written, and nothing else is sent in its place.
+    seen.page.get_by_label("street").first.fill("Rue 1")
+    expect(seen.page.get_by_label("number").first).to_have_value("x")
+    seen.page.get_by_label("number").last.fill("1x")
+    seen.page.get_by_role("button", name="Run").first.click()
+    expect(seen.call).to_have_count(0)
+    expect(seen.page.get_by_label("number").first).to_be_focused()
+    seen.page.get_by_role("button", name="Reset").click()
+    expect(seen.page.get_by_label("number").first).to_have_value("")
+    expect(seen.page.get_by_label("number").last).to_have_value("1")
+
+
+def test_an_optional_number_that_cannot_be_read_stops_run_too(seen: Seen) -> None:
+    seen.tool("count")
+    seen.page.get_by_label("to", exact=True).fill("many")
+
+    seen.page.get_by_role("button", name="Run").first.click()
+
+    expect(seen.page.get_by_label("to", exact=True)).to_be_focused()
+    expect(seen.page.get_by_role("alert")).to_have_text("to: not a number")
+    expect(seen.call).to_have_count(0)
 
 
 def test_raw_json_loses_nothing_on_its_way_and_back(seen: Seen) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from model_support import KEY, Endpoint, Reply, endpoint
 from playground_support import Shown
-from playwright.sync_api import Locator
+from playwright.sync_api import Locator, Route
 from web_support import Seen, browsing, expect, faults, undecided
 
 pytestmark = pytest.mark.kernel
@@ -188,7 +188,8 @@ def test_a_turn_and_a_call_are_cancelled_and_the_chat_goes_on(seen: Seen, asked:
 
     say(seen, "Think.")
     expect(turns(seen).first).to_contain_text("Let me think")
-    cancel.click()
+    # From the field, which keeps the focus.
+    seen.page.get_by_label("Message", exact=True).press("Escape")
     expect(turns(seen).first).to_contain_text("You cancelled this turn")
     assert seen.shown.until(lambda: asked.left == left + 1)
 
@@ -206,6 +207,44 @@ def test_a_turn_and_a_call_are_cancelled_and_the_chat_goes_on(seen: Seen, asked:
     messages = asked.came[-1][2]["messages"]
     # An answer that was cancelled is not given to the model; a call that was is, with its end.
     assert [message["role"] for message in messages] == ["user", "user", "assistant", "tool", "user"]
+
+
+def test_a_model_is_asked_once_the_page_knows_the_tools(seen: Seen, asked: Endpoint) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if '"tools/list"' in (route.request.post_data or ""):
+            held.append(route)
+        else:
+            route.continue_()
+
+    seen.page.route("**/*", hold)
+    seen.page.reload()
+    asked.script = [Reply("Here I am.")]
+    before = len(asked.came)
+
+    say(seen, "Hello.")
+    settings = seen.page.get_by_role("region", name="What the model gets")
+    expect(settings).to_contain_text("Loading the tools")
+    expect(seen.page.get_by_role("button", name="Cancel", exact=True)).to_be_visible()
+    assert (len(held), len(asked.came)) == (1, before)
+    held[0].continue_()
+    done(seen)
+    assert len(asked.came[-1][2]["tools"]) == 6
+
+
+def test_a_turn_that_waits_for_the_tools_can_be_cancelled(seen: Seen, asked: Endpoint) -> None:
+    before = len(asked.came)
+    seen.page.route(
+        "**/*", lambda each: None if '"tools/list"' in (each.request.post_data or "") else each.continue_()
+    )
+    seen.page.reload()
+
+    say(seen, "Hello.")
+    seen.page.get_by_role("button", name="Cancel", exact=True).click()
+
+    expect(turns(seen).first).to_contain_text("You cancelled this turn")
+    assert len(asked.came) == before
 
 
 def named(asked: Endpoint, stem: str) -> str:

@@ -3,12 +3,14 @@
 Source: the issue "The page that tool authors reach for", line 7.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playground_support import Shown
-from web_support import VIEWS, Seen, browsing, expect
+from playwright.sync_api import Route
+from web_support import VIEWS, Seen, browsing, expect, faults
 
 pytestmark = pytest.mark.kernel
 
@@ -21,6 +23,19 @@ OUTSIDE = """() => {
   return [...document.querySelectorAll(parts)]
     .map(each => each.getBoundingClientRect()).filter(box => box.width > 0)
     .filter(box => box.left < card.left - 1 || box.right > card.right + 1).length; }"""
+
+NETWORK = "Start the runner with it, or give the tool its data as a file."
+ADVICE = {
+    "192.0.2.7": f"--allow-net=192.0.2.7:8443 {NETWORK}",
+    "data.example": f"--allow-net=data.example:443 {NETWORK}",
+    "/usr/bin/env": "Tools run only programs that the operator's settings name; call a library instead.",
+    "/srv/reports": "--allow-write=/srv/reports Start the runner with it, or use the tool's home.",
+    "/dev/toolcell": "Nothing allows this place.",
+    "/etc/toolcell": "Use the tool's home, or give the tool the file as an argument.",
+}
+"""What the page says of each thing that `reaches` is denied, by what it is."""
+UNIX = "--allow-sockets Processes of the tool then reach each other, and nobody else."
+"""Of a socket it says so where the tool ended for want of it."""
 
 # Of words on a control: cut, or broken into lines.
 BROKEN = """() => [...document.querySelectorAll(
@@ -37,7 +52,7 @@ BROKEN = """() => [...document.querySelectorAll(
 
 @pytest.fixture(scope="module")
 def opened(start: Callable[..., Shown]) -> Iterator[Callable[..., Seen]]:
-    with browsing(start("dev", tools=TOOLS)) as opening:
+    with browsing(start("dev", tools=TOOLS, RUNNER_DENY_RUN="true")) as opening:
         yield opening
 
 
@@ -119,13 +134,12 @@ def test_each_denial_has_the_advice_that_fits_it(seen: Seen) -> None:
     panel = seen.tab("Sandbox")
     row = panel.get_by_role("row")
 
-    expect(row.filter(has_text="192.0.2.7").or_(row.filter(has_text="data.example")).first).to_contain_text(
-        "--allow-net="
-    )
-    expect(row.filter(has_text="/srv/reports")).to_contain_text("--allow-write=/srv/reports")
-    expect(row.filter(has_text="/etc/toolcell-forbidden")).to_contain_text("Use the tool's home")
-    for network in row.filter(has_text="socket.").all():
-        expect(network).not_to_contain_text("home, or give the tool the file")
+    for tried, advice in ADVICE.items():
+        expect(row.filter(has_text=tried).first.get_by_role("cell").last).to_have_text(advice)
+    seen.write('{"family": "AF_UNIX"}')
+    seen.run("failed")
+    row = seen.tab("Sandbox").get_by_role("row")
+    expect(row.filter(has_text="AF_UNIX").get_by_role("cell").last).to_have_text(UNIX)
 
 
 def test_the_result_comes_into_sight_after_run_on_a_narrow_screen(seen: Seen) -> None:
@@ -146,6 +160,86 @@ def test_the_result_comes_into_sight_after_run_on_a_narrow_screen(seen: Seen) ->
         return box is not None and bar <= box["y"] and (box["y"] < 450 or box["y"] + box["height"] <= 900)
 
     assert seen.shown.until(is_in_sight)
+    # The answer itself, not only where it stands.
+    expect(seen.tab("Result").locator("pre").first).to_be_in_viewport(ratio=1)
+    expect(seen.tab("Result").locator("pre").first).to_contain_text("A letter to Ulm")
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_form_that_saves_a_request_has_a_row_of_fields_and_one_of_buttons(
+    seen: Seen, width: int, language: str
+) -> None:
+    wide(seen, width)
+    seen.tool("ping")
+    card = seen.page.locator("section.arguments")
+    seen.page.locator("header select.languages").select_option(language)
+    card.get_by_role("button", name=re.compile("^(Save|Speichern)$")).click()
+    form = card.locator(".save")
+    expect(form.get_by_role("textbox").or_(form.get_by_role("combobox"))).to_have_count(2)
+
+    run = card.locator(".button.main").bounding_box()
+    boxes = form.evaluate(
+        "each => [...each.querySelectorAll('input, button')]"
+        ".map(part => part.getBoundingClientRect().toJSON())"
+    )
+    whole = card.bounding_box()
+
+    assert run is not None
+    assert whole is not None
+    name, folder, keep, cancel = boxes
+    assert name["y"] >= run["y"] + run["height"]
+    assert name["y"] == folder["y"]
+    assert abs(name["width"] - folder["width"]) < 2
+    assert keep["y"] == cancel["y"] >= run["y"] + run["height"]
+    for box in boxes:
+        assert whole["x"] < box["left"]
+        assert box["right"] < whole["x"] + whole["width"]
+
+
+def test_a_page_that_has_not_heard_from_its_server_says_that_it_connects(seen: Seen) -> None:
+    held: list[Route] = []
+    seen.page.route("**/play/info", lambda each: held.append(each))
+    with seen.page.expect_request("**/play/info"):
+        seen.page.reload(wait_until="commit")
+
+    said = seen.page.get_by_role("status")
+    expect(said).to_have_text("Connecting…")
+    held.pop().continue_()
+
+    expect(seen.page.get_by_role("navigation", name="Views")).to_be_visible()
+    expect(said.filter(has_text="Connecting")).to_have_count(0)
+
+
+def test_a_part_of_the_page_that_could_not_be_loaded_is_loaded_anew_at_a_press(seen: Seen) -> None:
+    parts = "**/play/assets/session-*.js"
+    seen.page.route(parts, lambda each: each.abort())
+    seen.go("session")
+    gone = seen.page.get_by_role("main").get_by_role("alert")
+    expect(gone).to_contain_text("This part of the page could not be loaded")
+    assert faults(seen) == []
+
+    gone.get_by_role("button", name="Try again").click()
+    expect(gone).to_be_visible()
+    seen.page.unroute(parts)
+    gone.get_by_role("button", name="Try again").click()
+
+    expect(seen.page.get_by_role("heading", level=1)).to_contain_text("Session: looks")
+    expect(gone).to_have_count(0)
+
+
+def test_a_language_that_could_not_be_loaded_is_loaded_anew_at_a_press(seen: Seen) -> None:
+    words = "**/play/assets/de-*.js"
+    seen.page.route(words, lambda each: each.abort())
+    seen.page.get_by_role("combobox", name="Language").select_option("Deutsch")
+    gone = seen.page.get_by_role("alert")
+    expect(gone).to_contain_text("Deutsch could not be loaded.")
+
+    seen.page.unroute(words)
+    gone.get_by_role("button", name="Try again").click()
+
+    expect(seen.page.get_by_role("navigation", name="Ansichten")).to_be_visible()
+    expect(gone).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -171,13 +265,38 @@ def test_the_chosen_tab_is_in_sight_where_not_all_fit(seen: Seen) -> None:
     expect(seen.call.get_by_role("tab", name="Messages")).to_be_in_viewport(ratio=1)
 
 
-def test_all_parts_of_a_result_stand_in_one_row_at_820_pixels(seen: Seen) -> None:
-    wide(seen, 820)
+@pytest.mark.parametrize("width", [820, 1280])
+def test_all_parts_of_a_result_stand_in_one_row(seen: Seen, width: int) -> None:
+    wide(seen, width)
     seen.tool("chatter")
     seen.run()
 
     for name in ("Result", "As a model sees it", "Timing", "Sandbox", "Log 400", "Messages"):
         expect(seen.call.get_by_role("tab", name=name)).to_be_in_viewport(ratio=1)
+
+
+def test_the_search_stays_in_sight_where_the_list_of_tools_is_scrolled(seen: Seen) -> None:
+    seen.page.set_viewport_size({"width": 1280, "height": 420})
+    seen.tool("ping")
+    expect(
+        seen.page.get_by_role("complementary", name="Tools").locator("a[aria-current=page]")
+    ).to_be_in_viewport()
+
+    assert seen.page.locator(".side .inner").evaluate("each => each.scrollTop") > 40
+    expect(seen.page.get_by_label("Search tools")).to_be_in_viewport(ratio=1)
+
+
+@pytest.mark.parametrize("width", [820, 1280])
+def test_what_is_done_with_a_call_is_in_sight_beside_long_arguments(seen: Seen, width: int) -> None:
+    wide(seen, width)
+    seen.tool("greet")
+    seen.write('{"name": "' + "Grace and " * 40 + '"}')
+    seen.run()
+    seen.go("history")
+
+    row = seen.page.get_by_role("table", name="Calls").get_by_role("row").nth(1)
+    expect(row.get_by_role("link", name="Edit")).to_be_in_viewport(ratio=1)
+    expect(seen.page.get_by_role("columnheader", name="Status")).to_be_visible()
 
 
 def test_a_server_that_is_gone_is_named_and_tried_again(seen: Seen) -> None:

@@ -166,10 +166,23 @@ def test_roots_are_what_was_written_down(handshake: Seen) -> None:
     expect(handshake.ended()).to_contain_text("file:///srv/sea")
 
 
+def test_an_error_that_a_server_wrote_itself_says_what_happened_and_what_to_try(modern: Seen) -> None:
+    call(modern, "get-sum", '{"a": "x", "b": 2}')
+
+    alert = modern.ended("failed").get_by_role("tabpanel").get_by_role("alert")
+    expect(alert.get_by_role("heading")).to_have_text(["What happened", "What to try"])
+    expect(alert).to_contain_text("expected number, received string")
+    assert faults(modern) == []
+
+
 def test_input_is_asked_for_in_a_form(either: Seen) -> None:
     call(either, "trigger-elicitation-request")
 
     question = asked(either)
+    # What it must be given stops the answer, as it stops Run.
+    question.get_by_role("button", name="Answer").click()
+    expect(question.get_by_label("name", exact=True).first).to_be_focused()
+    expect(question.get_by_role("alert").first).to_have_text("name: fill this in, it is required")
     question.get_by_label("name", exact=True).first.fill("Ada")
     assert faults(either) == []
     question.get_by_role("button", name="Answer").click()

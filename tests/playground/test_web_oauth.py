@@ -17,7 +17,8 @@ from web_support import Seen, expect, faults
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "http"))
 
-from oidc import free_port, openid_provider
+from oidc import openid_provider
+from ports import free_port
 
 pytestmark = pytest.mark.kernel
 

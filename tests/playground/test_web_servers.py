@@ -181,6 +181,28 @@ def test_images_of_another_server_have_the_viewers_of_files(seen: Seen) -> None:
     expect(result.locator("img.picture")).to_be_visible()
 
 
+def test_a_question_of_a_server_that_is_not_looked_at_is_marked_at_history(seen: Seen) -> None:
+    connect(seen, "alpha", *python_server(REMOTE, "alpha"))
+    choice = seen.page.get_by_role("combobox", name="Server", exact=True)
+    marked = seen.page.get_by_role("link", name="History waits for your answer")
+    choice.select_option("gallery")
+    seen.tool("ask")
+    seen.page.get_by_role("button", name="Run").first.click()
+    expect(seen.page.get_by_role("button", name="Answer")).to_be_visible()
+    expect(marked).to_have_count(0)
+
+    choice.select_option("alpha")
+    expect(marked).to_be_visible()
+    marked.click()
+
+    expect(seen.page.locator("h1")).to_have_text("ask")
+    expect(marked).to_have_count(0)
+    seen.page.get_by_role("button", name="Decline").click()
+    seen.ended()
+    seen.go("files")
+    expect(marked).to_have_count(0)
+
+
 def test_two_results_of_two_servers_are_compared(seen: Seen) -> None:
     connect(seen, "alpha", *python_server(REMOTE, "alpha"))
     connect(seen, "beta", *python_server(REMOTE, "beta"))
@@ -200,4 +222,10 @@ def test_two_results_of_two_servers_are_compared(seen: Seen) -> None:
     expect(difference.locator("h2")).to_contain_text("(alpha")
     expect(difference.locator("ins")).to_contain_text("alpha")
     expect(difference.locator("del")).to_contain_text("beta")
+    expect(difference).to_be_in_viewport()
     assert faults(seen) == []
+    difference.get_by_role("button", name="Close").click()
+    expect(difference).to_have_count(0)
+    expect(calls.get_by_role("checkbox", checked=True)).to_have_count(0)
+    calls.get_by_role("checkbox").first.check()
+    expect(seen.page.get_by_text("Choose a second call")).to_be_visible()

@@ -4,6 +4,7 @@ Source: requirements S3-129, S3-130, S3-132; MCP Apps 2026-01-26.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -127,3 +128,30 @@ def test_a_modal_shows_the_widget_above_the_page_with_its_parameters(seen: Seen,
     modal.evaluate("openai.requestClose()")
     expect(dialog).to_be_hidden()
     expect(seen.page.locator(".stage iframe")).to_be_visible()
+
+
+def test_escape_closes_a_modal_and_leaves_the_full_screen_of_a_widget(seen: Seen) -> None:
+    frame = widget(seen, "MCP Apps")
+    stage = seen.page.locator(".stage")
+    mode = seen.page.get_by_label("Mode")
+
+    mode.select_option("fullscreen")
+    expect(stage).to_have_class(re.compile("fullscreen"))
+    frame.evaluate("openai.requestModal({title: 'All towns'})")
+    dialog = seen.page.get_by_role("dialog", name="All towns")
+    dialog.get_by_role("button", name="Close").focus()
+    # What opened last closes first, and alone.
+    seen.page.keyboard.press("Control+k")
+    palette = seen.page.get_by_role("combobox", name="Go to a tool")
+    expect(palette).to_be_focused()
+    seen.page.keyboard.press("Escape")
+    expect(palette).to_have_count(0)
+    expect(dialog).to_be_visible()
+    seen.page.keyboard.press("Escape")
+
+    expect(dialog).to_have_count(0)
+    expect(stage).to_have_class(re.compile("fullscreen"))
+    seen.page.get_by_role("button", name="Leave fullscreen").focus()
+    seen.page.keyboard.press("Escape")
+    expect(stage).to_have_class(re.compile("inline"))
+    expect(mode).to_have_value("inline")

@@ -4,6 +4,7 @@ Source: the issue "The Playground", part 3.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -104,6 +105,43 @@ def test_a_widget_is_shown_in_each_dialect(table: Seen, dialect: str) -> None:
     expect(widget(table).get_by_text("Ulm")).to_be_visible()
     outer = next(frame for frame in table.page.frames if "/widget" in frame.url)
     assert not outer.url.startswith(table.shown.base)
+
+
+THEME = """wanted => new Promise(done => {
+  const look = () => openai.theme === wanted ? done(wanted) : setTimeout(look, 20);
+  look();
+})"""
+
+
+def test_a_widget_has_the_theme_of_the_page_until_another_is_chosen_for_it(table: Seen) -> None:
+    table.page.emulate_media(color_scheme="light")
+    frame = inside(table)
+    assert frame.evaluate("openai.theme") == "light"
+
+    # The system's, as long as the page has no theme of its own.
+    table.page.emulate_media(color_scheme="dark")
+    assert frame.evaluate(THEME, "dark") == "dark"
+    frame.evaluate("openai.requestModal({title: 'All towns'})")
+    modal = table.page.frame_locator("dialog iframe").frame_locator("iframe")
+    expect(modal.get_by_text("Ulm")).to_be_visible()
+    table.page.emulate_media(color_scheme="light")
+    assert modal.locator("html").evaluate(f"(_, wanted) => ({THEME})(wanted)", "light") == "light"
+    table.page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    table.page.emulate_media(color_scheme="dark")
+    assert frame.evaluate(THEME, "dark") == "dark"
+
+    table.page.get_by_role("button", name="Theme: auto").click()
+    assert frame.evaluate(THEME, "light") == "light"
+    table.page.get_by_role("button", name="Theme: light").click()
+    assert frame.evaluate(THEME, "dark") == "dark"
+    expect(table.page.locator(".stage")).to_have_class(re.compile("dark"))
+
+    table.page.get_by_role("group", name="Host").get_by_label("Theme").select_option("light")
+    assert frame.evaluate(THEME, "light") == "light"
+    table.page.get_by_role("button", name="Theme: dark").click()
+    expect(table.page.get_by_role("button", name="Theme: auto")).to_be_visible()
+    expect(table.page.locator(".stage")).to_have_class(re.compile("light"))
+    assert frame.evaluate("openai.theme") == "light"
 
 
 def test_the_switches_reach_the_widget_and_the_log_shows_it(table: Seen) -> None:

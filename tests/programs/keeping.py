@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sandbox.frames import Kind, encode
+from sandbox.frames import FrameKind, encode
 from sandbox.inside.program import CallOver, Channel
 
 __all__ = ["PROGRAM", "Keeping"]
@@ -169,7 +169,7 @@ class Keeping:
             "print": _print_without_end,
             "write": _write_without_end,
             "end": lambda: os._exit(0),
-            "speak": lambda: channel.connection.sendall(encode(Kind.NOTIFY, {"id": 1})),
+            "speak": lambda: channel.connection.sendall(encode(FrameKind.NOTIFY, {"id": 1})),
             "shut": lambda: channel.connection.shutdown(socket.SHUT_WR),
             "connect": _connect,
             "look_up": _look_up,
@@ -177,10 +177,10 @@ class Keeping:
         }
         return _afterwards(channel, lambda: acts[what](*args))
 
-    def timer(self, _channel: Channel, path: str) -> object:
+    def timer(self, channel: Channel, path: str) -> object:
+        """Set a timer once the answer is out: one that was set before ends with the call."""
         signal.signal(signal.SIGALRM, lambda *_: Path(path).write_text("fired"))
-        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
-        return None
+        return _afterwards(channel, lambda: signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05))
 
     def wakes_itself(self, _channel: Channel, how: str, path: str) -> object:
         """Have the kernel send this process SIGCONT when it is stopped; say which ways there are."""
@@ -196,13 +196,13 @@ class Keeping:
         value: object = {"value": "forged"}
         if kind == "ANSWER_AND_READY":
             value = {"number": _number_of_the_call(), "answer": value}
-        channel.connection.sendall(encode(Kind[kind], value))
+        channel.connection.sendall(encode(FrameKind[kind], value))
         time.sleep(3600)
         return None
 
     def answers_twice(self, channel: Channel, wait: float) -> object:
         forged = {"number": _number_of_the_call(), "answer": {"value": "forged"}}
-        channel.connection.sendall(encode(Kind.ANSWER_AND_READY, forged))
+        channel.connection.sendall(encode(FrameKind.ANSWER_AND_READY, forged))
         time.sleep(wait)
         return "mine"
 
@@ -241,6 +241,21 @@ class Keeping:
         tempfile.tempdir = folder
         return None
 
+    def alarms(self, _channel: Channel, timer: str) -> object:
+        """Leave a timer behind that would end whoever runs a moment later."""
+        signal.setitimer(getattr(signal, timer), 0.02)
+        return None
+
+    def lasts(self, _channel: Channel) -> object:
+        """Run, and use the processor, for longer than that timer."""
+        ends = time.monotonic() + 0.1
+        while time.monotonic() < ends:
+            pass
+        return "lasted"
+
+    def slows(self, _channel: Channel) -> object:
+        return os.nice(5)
+
     def where(self, _channel: Channel) -> object:
         umask = os.umask(0o077)
         planted = [name for name in ("PLANTED", "ONLY") if name in os.environ]
@@ -254,7 +269,7 @@ class Keeping:
                 if raw:
                     channel.connection.sendall(bytes.fromhex(kind))
                 else:
-                    channel.send(Kind[kind], {"id": 1, "late": True})
+                    channel.send(FrameKind[kind], {"id": 1, "late": True})
 
         return _afterwards(channel, speak)
 
@@ -262,12 +277,12 @@ class Keeping:
         return _afterwards(channel, lambda: channel.connection.shutdown(socket.SHUT_WR))
 
     def asks_and_answers(self, channel: Channel) -> object:
-        channel.send(Kind.REQUEST, {"id": 1})
+        channel.send(FrameKind.REQUEST, {"id": 1})
         return None
 
     def asks_and_waits_for_the_reply(self, channel: Channel) -> object:
         """Ask, and answer when the reply is there, which nobody reads."""
-        channel.send(Kind.REQUEST, {"id": 1})
+        channel.send(FrameKind.REQUEST, {"id": 1})
         return bool(select.select([channel.connection], [], [], 60)[0])
 
     def loses_its_first_thread(self, channel: Channel) -> object:

@@ -16,7 +16,7 @@ from typing import cast
 
 from support import call, open_toolset
 
-from sandbox.network.dns import Kind, ResponseCode, answer, read_question
+from sandbox.network.dns import RecordType, ResponseCode, answer, read_question
 
 TIER, FOLDER, TOOL_FILE = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 PUBLIC, OTHER, PRIVATE, KEYS = "93.184.215.14", "151.101.1.69", "10.1.2.3", "169.254.169.254"
@@ -55,7 +55,7 @@ class Names(asyncio.DatagramProtocol):
         name = question.name.lower()
         self.asked.append(name)
         addresses = []
-        if question.kind is Kind.IPV4:
+        if question.kind is RecordType.IPV4:
             addresses = next(self.changing) if name == "rebind.test" else NAMES.get(name, [])
         known = name in NAMES or name == "rebind.test"
         self.transport.sendto(

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox.errors import LoadError
-from sandbox.frames import Kind
+from sandbox.frames import FrameKind, encode
 from sandbox.inside.program import Channel
 
 __all__ = ["PROGRAM", "Small"]
@@ -105,7 +105,7 @@ class Small:
 
     def notify(self, channel: Channel, count: int) -> object:
         for number in range(count):
-            channel.send(Kind.NOTIFY, {"number": number})
+            channel.send(FrameKind.NOTIFY, {"number": number})
         return count
 
     def ask_and_sleep(self, channel: Channel, question: str) -> object:
@@ -114,9 +114,18 @@ class Small:
         return None
 
     def ask(self, channel: Channel, question: str) -> object:
-        channel.send(Kind.REQUEST, {"id": 1, "question": question})
+        channel.send(FrameKind.REQUEST, {"id": 1, "question": question})
         frame = channel.receive()
         return frame[1] if frame else None
+
+    def ask_at_once(self, channel: Channel, count: int) -> object:
+        """Send many requests before the first reply is read."""
+        channel.connection.sendall(b"".join(encode(FrameKind.REQUEST, {"id": 1}) for _ in range(count)))
+        return sum(channel.receive() is not None for _ in range(count))
+
+    def say_values(self, channel: Channel, count: int) -> object:
+        channel.send(FrameKind.NOTIFY, {"values": [0] * count})
+        return count
 
     def sleep(self, _channel: Channel) -> object:
         time.sleep(3600)
@@ -139,11 +148,11 @@ class Small:
         return None
 
     def answers_twice(self, channel: Channel) -> object:
-        channel.send(Kind.ANSWER, {"value": "first"})
+        channel.send(FrameKind.ANSWER, {"value": "first"})
         return "second"
 
     def sends_kind(self, channel: Channel, kind: str) -> object:
-        channel.send(Kind[kind], {"forged": True})
+        channel.send(FrameKind[kind], {"forged": True})
         time.sleep(3600)
         return None
 
@@ -178,7 +187,7 @@ class Small:
 
     def denies(self, channel: Channel, count: int) -> object:
         for number in range(count):
-            channel.send(Kind.DENIED, {"operation": "open", "path": f"/{number}", "layer": "guard"})
+            channel.send(FrameKind.DENIED, {"operation": "open", "path": f"/{number}", "layer": "guard"})
         return None
 
     def descriptors(self, channel: Channel) -> object:

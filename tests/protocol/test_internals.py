@@ -286,7 +286,7 @@ async def test_a_session_is_the_one_that_fastmcp_sees_and_stays_it() -> None:
 
     async def relay(ctx: Any, call_next: Any) -> Any:
         if ctx.method == "tools/call":
-            seen.append(session_of(connection_of(ctx), ctx.request))
+            seen.append(session_of(connection_of(ctx), None if ctx.request is None else ctx.request.scope))
         return await call_next(ctx)
 
     relay_innermost(app, relay, around=passed_on)

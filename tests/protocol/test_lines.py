@@ -171,3 +171,16 @@ async def test_who_waits_for_a_message_hears_that_the_stream_was_closed(pipe: li
 
     with pytest.raises(anyio.EndOfStream):
         await waiting
+
+
+async def test_a_line_that_never_ends_ends_the_connection(
+    pipe: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.protocol.lines.MOST_LINE_BYTES", 10_000)
+    incoming = IncomingLines(pipe[0])
+    message = {"jsonrpc": "2.0", "method": "one"}
+    os.write(pipe[1], json.dumps(message).encode() + b"\n" + b"x" * 20_000)
+
+    came = [method_of(item) async for item in incoming]
+
+    assert came == ["one"]

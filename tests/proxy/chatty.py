@@ -31,11 +31,32 @@ def changed(_number: int, _token: Any) -> dict[str, Any]:
     return {"method": "notifications/tools/list_changed"}
 
 
+def odd(number: int, _token: Any) -> dict[str, Any]:
+    said: list[Any] = [
+        {"level": ["info"], "data": "a"},
+        {"level": {"a": 1}, "data": "b"},
+        {"level": "info", "logger": 7, "data": {"msg": "kept", "extra": None}},
+        {"level": "info", "logger": {"a": []}},
+        {},
+        [],
+    ]
+    if number >= len(said):
+        return {"method": "toolcell/dropped", "params": {"count": "many"} if number % 2 else {"count": 9}}
+    return {"method": "notifications/message", "params": said[number]}
+
+
+def question(number: int, _token: Any) -> dict[str, Any]:
+    asked = {"message": _FILLER, "requestedSchema": {"type": "object", "properties": {}}}
+    return {"id": f"q{number}", "method": "elicitation/create", "params": asked}
+
+
 FLOODS: dict[str, Callable[[int, Any], dict[str, Any]]] = {
     "log": log,
     "progress": progress,
     "updated": updated,
     "changed": changed,
+    "odd": odd,
+    "question": question,
 }
 
 
@@ -66,5 +87,5 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 for line in sys.stdin:
     request = json.loads(line)
-    if "id" in request:
+    if "id" in request and "method" in request:
         say({"id": request["id"], "result": answer(request["method"], request.get("params", {}))})

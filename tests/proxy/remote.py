@@ -35,6 +35,15 @@ def add(a: int, b: int) -> int:
 
 
 @mcp.tool
+async def ask_many(count: int, ctx: Context) -> int:
+    """Ask the client so often at once; return how often it answered."""
+    answers = await asyncio.gather(
+        *(ctx.elicit("?", response_type=str) for _ in range(count)), return_exceptions=True
+    )
+    return sum(not isinstance(answer, BaseException) for answer in answers)
+
+
+@mcp.tool
 def pdf(name: str) -> dict[str, str]:
     return {"name": name, "content": base64.b64encode(PDF).decode()}
 

@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import subprocess
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -23,6 +22,7 @@ from fastmcp.client.transports import FastMCPTransport, StdioTransport
 from mcp.client.subscriptions import listen
 from mcp.server.subscriptions import ResourcesListChanged
 from mcp.shared.exceptions import MCPError
+from ports import free_port
 from proxying import over_http, upstreams_for
 from support import stop
 
@@ -45,8 +45,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def everything_url() -> Any:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {"PATH": os.environ["PATH"], "PORT": str(port)}
     process = subprocess.Popen(
         [node(), str(SERVER), "streamableHttp"],

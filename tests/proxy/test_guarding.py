@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from runner.errors import UsageError
-from runner.files.my_files import Change, Library, MyFiles
+from runner.files.my_files import FileChange, Library, MyFiles
 from runner.files.sessions import Sessions
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.guard import GuardedCall, OutputGuard, config_of
@@ -27,12 +27,12 @@ GUARD = OutputGuard(GuardConfig())
 
 
 @pytest.fixture
-def heard() -> list[Change]:
+def heard() -> list[FileChange]:
     return []
 
 
 @pytest.fixture
-def files(tmp_path: Path, heard: list[Change]) -> MyFiles:
+def files(tmp_path: Path, heard: list[FileChange]) -> MyFiles:
     return Library(store=MemoryStore(), sessions=Sessions(tmp_path), changed=heard.append).of("alice")
 
 
@@ -56,7 +56,7 @@ async def test_a_small_result_passes_as_it_is_and_nothing_is_stored(files: MyFil
 
 
 async def test_text_and_structured_content_together_stay_within_the_limit(
-    files: MyFiles, heard: list[Change]
+    files: MyFiles, heard: list[FileChange]
 ) -> None:
     rows = [{"row": n, "text": "y" * 50} for n in range(2000)]
     given = message(content=[{"type": "text", "text": json.dumps(rows)}], structuredContent={"results": rows})

@@ -54,6 +54,8 @@ class Server:
     async def told(self, _exchange: object, method: str, params: Mapping[str, Any] | None) -> None:
         if method == "notifications/gone":
             raise anyio.BrokenResourceError
+        if method == "notifications/mistake":
+            raise TypeError("unhashable")
         await self.heard.put((method, params))
 
     def hang_up(self) -> None:
@@ -144,6 +146,8 @@ async def test_progress_goes_to_its_request_and_all_notifications_are_heard(serv
     ):
         server.say(method="notifications/progress", params=params)
     server.say(method="notifications/gone")
+    server.say(method="notifications/mistake")
+    server.say(method="toolcell/dropped", params={"count": 9})
     server.say(method="notifications/message", params={"level": "info"})
     server.say(id=asked["id"], result={})
 

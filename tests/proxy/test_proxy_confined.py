@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import mcp_types
 import pytest
 from fastmcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import Request, RequestParams, Result
 from proxying import BARE, REMOTE, over_stdio, proxied, result, upstreams_for
 from support import alive, settings_in
 
@@ -353,3 +356,77 @@ def test_a_program_is_found_beside_the_file_that_names_it(folder: Path) -> None:
     target = Target(name="x", command=("./serve.sh",), folder=folder)
 
     assert check_command(target, settings_in(folder)) == program
+
+
+async def test_a_server_that_does_not_answer_in_time_is_refused_with_what_it_said(
+    folder: Path, user: str
+) -> None:
+    script = (
+        "import sys; print('waiting for the index', file=sys.stderr, flush=True); sys.stdin.buffer.read()"
+    )
+    target = Target(name="slow", command=(sys.executable, "-c", script), folder=folder)
+
+    told = (
+        r"no answer within 3 s, which --connect-timeout .* would lengthen: .*it said: waiting for the index"
+    )
+    with pytest.raises(UsageError, match=told):
+        async with upstreams_for(folder, user, target, connect_timeout_s=3.0):
+            pass
+
+
+UNVERSIONED = """
+import asyncio
+from mcp.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.types import RequestParams
+from pydantic import BaseModel
+
+class Question(RequestParams):
+    what: str
+
+class Said(BaseModel):
+    said: str
+
+async def answer(ctx, params):
+    return Said(said=params.what.upper())
+
+server = Server("own")
+server.add_request_handler("x-own/ask", Question, answer)
+server.add_request_handler("tasks/result-of-old", Question, answer)
+
+async def main():
+    async with stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+asyncio.run(main())
+"""
+
+
+class _Asked(RequestParams):
+    what: str
+
+
+class _Said(Result):
+    said: str
+
+
+async def test_a_server_keeps_its_empty_version_and_its_own_methods(folder: Path, user: str) -> None:
+    target = Target(name="own", command=(sys.executable, "-c", UNVERSIONED), folder=folder)
+
+    async with proxied(folder, user, target, mode="legacy") as client:
+        version = client.server_info.version
+        asked, other = (
+            Request[_Asked, str](method=method, params=_Asked(what="a"))
+            for method in ("x-own/ask", "x-own/no")
+        )
+        past_the_guard = Request[_Asked, str](method="tasks/result-of-old", params=_Asked(what="a"))
+        said = await client.session.send_request(asked, _Said)
+        with pytest.raises(MCPError) as unknown:
+            await client.session.send_request(other, _Said)
+        with pytest.raises(MCPError) as of_the_protocol:
+            await client.session.send_request(past_the_guard, _Said)
+
+    assert version == ""
+    assert said.said == "A"
+    assert unknown.value.error.code == mcp_types.METHOD_NOT_FOUND
+    assert of_the_protocol.value.error.code == mcp_types.METHOD_NOT_FOUND

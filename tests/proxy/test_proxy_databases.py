@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from proxying import proxied
 
-from runner.proxy import server_connection
 from runner.proxy.targets import Target
+
+PATIENT_S = 150.0
+"""They import much before they speak, and the machine may be busy."""
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long, pytest.mark.timeout(400)]
 
@@ -23,12 +25,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long, pytest.ma
 def tier(request: pytest.FixtureRequest) -> str:
     assert os.geteuid() == 0, "two of the tiers are for a runner that root starts; run these tests as root"
     return str(request.param)
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These import much before they speak, and the machine may be busy."""
-    monkeypatch.setattr(server_connection, "CONNECT_S", 150.0)
 
 
 @pytest.fixture
@@ -54,9 +50,9 @@ async def test_the_duckdb_server_keeps_tables_in_a_folder_that_is_lent(
     file = lent / "numbers.duckdb"
     target = installed("mcp-server-motherduck", "--db-path", str(file), "--read-write", allow_write=(lent,))
 
-    async with proxied(folder, user, target, isolation=tier) as client:
+    async with proxied(folder, user, target, isolation=tier, connect_timeout_s=PATIENT_S) as client:
         await said(client, "execute_query", sql="create table numbers as select range as n from range(1000)")
-    async with proxied(folder, user, target, isolation=tier) as client:
+    async with proxied(folder, user, target, isolation=tier, connect_timeout_s=PATIENT_S) as client:
         summed = await said(client, "execute_query", sql="select sum(n)::int as total from numbers")
 
     assert json.loads(summed)["rows"] == [[499500]], summed
@@ -71,7 +67,7 @@ async def test_a_server_for_sqlite_keeps_rows_in_a_folder_that_is_lent(
     made.close()
     target = installed("mcp-alchemy", env={"DB_URL": f"sqlite:///{database}"}, allow_write=(lent,))
 
-    async with proxied(folder, user, target, isolation=tier) as client:
+    async with proxied(folder, user, target, isolation=tier, connect_timeout_s=PATIENT_S) as client:
         await said(client, "execute_query", query="insert into notes values (1, 'first')")
         selected = await said(client, "execute_query", query="select * from notes")
 

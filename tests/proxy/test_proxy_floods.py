@@ -1,5 +1,6 @@
 """Servers that say far more than anybody reads: the rest is dropped and counted, and nobody waits for it."""
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from proxying import over_stdio, proxied
+from proxying import over_http, over_stdio, proxied
+from support import becomes
 
-from runner.proxy.notification_pace import Pace
+from runner.proxy.notification_pace import NotificationPace
 
 pytestmark = [
     pytest.mark.anyio,
@@ -77,6 +79,85 @@ async def test_what_a_client_can_read_reaches_it_whole_and_in_order(
     assert heard.dropped == 0
 
 
+async def test_no_more_questions_wait_at_a_client_than_a_person_can_answer(folder: Path, user: str) -> None:
+    waiting: list[Any] = []
+    answered = asyncio.Event()
+
+    async def asked(*said: Any) -> Any:
+        waiting.append(said)
+        await answered.wait()
+        return {}
+
+    chatty = over_stdio("chatty", CHATTY)
+    async with proxied(folder, user, chatty, mode="legacy", client={"elicitation_handler": asked}) as behind:
+        first = await behind.call_tool("flood", {"kind": "question", "count": 40})
+        assert await becomes(lambda: len(waiting) == 32)
+        # Of one connection in order: whatever was asked before has been refused, or come, by now.
+        assert (await behind.call_tool("add", {"a": 1, "b": 2})).content[0].text == "3"
+        assert len(waiting) == 32
+        answered.set()
+        await behind.call_tool("flood", {"kind": "question", "count": 1})
+        assert await becomes(lambda: len(waiting) == 33)
+
+    assert first.content[0].text == "40"
+
+
+async def test_a_server_that_asks_without_end_loses_its_connection_and_holds_up_nobody(
+    folder: Path, user: str
+) -> None:
+    waiting: list[Any] = []
+
+    async def asked(*said: Any) -> Any:
+        waiting.append(said)
+        await asyncio.Event().wait()
+
+    chatty = over_stdio("chatty", CHATTY)
+    async with proxied(folder, user, chatty, mode="legacy", client={"elicitation_handler": asked}) as behind:
+        flooded = await behind.call_tool("flood", {"kind": "question", "count": MANY}, raise_on_error=False)
+        after = await behind.call_tool("add", {"a": 1, "b": 2})
+
+    assert "Connection closed: it had too many requests of its own open" in flooded.content[0].text
+    assert after.content[0].text == "3"
+    assert len(waiting) <= 32
+
+
+async def test_a_server_over_http_that_asks_without_end_loses_its_connection_too(
+    folder: Path, user: str, remote_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting: list[Any] = []
+
+    async def asked(*said: Any) -> Any:
+        waiting.append(said)
+        await asyncio.Event().wait()
+
+    remote = over_http(remote_url)
+    async with proxied(folder, user, remote, mode="legacy", client={"elicitation_handler": asked}) as behind:
+        flooded = await behind.call_tool("ask_many", {"count": 1000}, raise_on_error=False)
+        after = await behind.call_tool("add", {"a": 1, "b": 2})
+
+    assert "it had too many requests of its own open" in flooded.content[0].text
+    assert "connection ended: too many requests" in caplog.messages
+    assert after.content[0].text == "3"
+    assert len(waiting) == 32
+
+
+async def test_messages_of_odd_forms_reach_the_client_in_order_or_not_at_all(
+    folder: Path, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    said: list[Any] = []
+
+    async def message(told: Any) -> None:
+        said.append((told.level, told.logger, told.data))
+
+    chatty = over_stdio("chatty", CHATTY)
+    async with proxied(folder, user, chatty, mode="legacy", client={"log_handler": message}) as behind:
+        await behind.call_tool("flood", {"kind": "odd", "count": 8})
+        assert (await behind.call_tool("add", {"a": 1, "b": 2})).content[0].text == "3"
+
+    assert said == [("info", None, {"msg": "kept", "extra": None}), ("info", None, None)]
+    assert not [each for each in caplog.records if each.exc_info]
+
+
 @pytest.mark.parametrize("kind", ["updated", "changed"])
 async def test_changes_that_nobody_could_follow_end_in_one_look_at_everything(
     folder: Path, user: str, kind: str
@@ -91,7 +172,7 @@ async def test_without_a_pace_all_of_it_is_passed_on(
     folder: Path, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: it is the pace that drops."""
-    monkeypatch.setattr(Pace, "is_used_up", lambda _self, _now: False)
+    monkeypatch.setattr(NotificationPace, "is_used_up", lambda _self, _now: False)
 
     heard, _answers = await flooded(folder, user, "log", 3000)
 
@@ -100,7 +181,7 @@ async def test_without_a_pace_all_of_it_is_passed_on(
 
 @given(st.lists(st.floats(0, 2), max_size=300))
 def test_a_pace_passes_no_more_than_it_says_and_counts_the_rest(delays: list[float]) -> None:
-    pace = Pace(at_once=20, per_s=5)
+    pace = NotificationPace(at_once=20, per_s=5)
     now, passed, told = 0.0, 0, 0
     for delay in delays:
         now += delay

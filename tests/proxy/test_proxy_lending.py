@@ -15,9 +15,10 @@ from proxying import proxied
 from support import ROOT, settings_in
 
 from runner.errors import UsageError
-from runner.proxy.hints import option_hint
+from runner.proxy.hints import option_hint, variable_hint
 from runner.proxy.run import ways_to
 from runner.proxy.targets import Target
+from runner.settings.missed_network import missed_network
 from runner.settings.rights import Rights
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long]
@@ -173,3 +174,32 @@ def test_the_option_is_found_in_what_a_server_says(words: str, flag: str | None)
     hint = option_hint(words, rights, homes=Path("/tmp"), unseen=(Path("/srv"),))
 
     assert (hint is None) if flag is None else (hint is not None and f"operator: {flag} would" in hint)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("ModuleNotFoundError: No module named 'stories'", "PYTHONPATH"),
+        ("Error: Cannot find module 'stories'", "PYTHONPATH"),
+        ("ValueError: a valid ALLOWED_DIR is required", "ALLOWED_DIR"),
+        ("ValueError: a valid API_KEY is required", None),
+        ("ValueError: OTHER_DIR is required", None),
+        ("all is well", None),
+    ],
+)
+def test_the_variable_that_a_server_lacks_is_named(words: str, name: str | None) -> None:
+    hint = variable_hint(words, ("API_KEY",), ("API_KEY", "ALLOWED_DIR", "PYTHONPATH"))
+
+    assert (hint is None) if name is None else (hint is not None and f"--allow-env={name} passes it" in hint)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_missed"),
+    [
+        ("Error: getaddrinfo ENOTFOUND api.host.example", True),
+        ("ENOTFOUND", True),
+        ("ModuleNotFoundError: no module", False),
+    ],
+)
+def test_a_network_is_missed_where_a_program_says_so(words: str, is_missed: bool) -> None:
+    assert missed_network(words) is is_missed

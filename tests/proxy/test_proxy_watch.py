@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from runner.errors import CallError, Code
-from runner.proxy.deadline_watch import Watched, watch
+from runner.proxy.deadline_watch import WatchedListener, watch
 from runner.steps.listener import CallListener
 from runner.toolset.session_state import SessionState
 from sandbox.deadlines import Deadlines
@@ -48,7 +48,7 @@ def listening(client: Slow, deadlines: Deadlines) -> CallListener:
     )
 
 
-async def for_ever(_watched: Watched) -> dict[str, Any]:
+async def for_ever(_watched: WatchedListener) -> dict[str, Any]:
     await asyncio.Event().wait()
     return {}
 
@@ -60,7 +60,7 @@ async def for_ever(_watched: Watched) -> dict[str, Any]:
 async def test_what_is_silent_or_takes_too_long_ends(deadlines: Deadlines, limit: str) -> None:
     ended = asyncio.Event()
 
-    async def act(watched: Watched) -> dict[str, Any]:
+    async def act(watched: WatchedListener) -> dict[str, Any]:
         try:
             return await for_ever(watched)
         finally:
@@ -79,7 +79,7 @@ async def test_an_answer_waits_until_what_came_before_it_has_been_passed_on() ->
     client.may_hear.clear()
     reporting: list[asyncio.Task[None]] = []
 
-    async def act(watched: Watched) -> dict[str, Any]:
+    async def act(watched: WatchedListener) -> dict[str, Any]:
         reporting.append(asyncio.create_task(watched.notify(PROGRESS)))
         await asyncio.sleep(0)
         return {"content": []}
@@ -113,7 +113,7 @@ async def test_a_time_limit_from_outside_is_not_taken_for_ours() -> None:
 
 
 async def test_what_fails_fails_as_it_is() -> None:
-    async def act(_watched: Watched) -> dict[str, Any]:
+    async def act(_watched: WatchedListener) -> dict[str, Any]:
         raise CallError(Code.E_CRASHED, "it crashed")
 
     with pytest.raises(CallError, match="it crashed"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fastmcp import Client
+from ports import free_port
 from proxying import messages_of_call, proxy_command
 from support import until
 
@@ -37,8 +38,7 @@ def marks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def proxy(marks: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the command, in front of a server of somebody else."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
+    port = free_port()
     folder = tmp_path_factory.mktemp("proxy")
     (folder / "runner.toml").write_text("resource_tools = true\n")
     (folder / "mcp.json").write_text(

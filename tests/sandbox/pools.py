@@ -11,7 +11,7 @@ from pathlib import Path
 from sandbox.deadlines import Rung
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.idle_workers import IdleWorkers
-from sandbox.host.pool import Pool, Source
+from sandbox.host.pool import Pool, ZygoteSource
 from sandbox.host.retirement import Reuse
 from sandbox.policy import Limits, Policy
 from sandbox.readable import default_read
@@ -87,7 +87,7 @@ async def forkserver_of(program: str) -> AsyncIterator[Forkserver]:
 
 @asynccontextmanager
 async def pool_of(
-    source: Source,
+    source: ZygoteSource,
     folder: Path,
     *,
     with_home: bool = True,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.errors import FrameError
-from sandbox.frames import Decoder, Kind, decode, encode, receive, send
+from sandbox.frames import Decoder, FrameKind, decode, encode, receive, send
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -15,8 +15,10 @@ JSON = st.recursive(
 )
 
 
-@given(st.lists(st.tuples(st.sampled_from(Kind), JSON), max_size=4), st.integers(1, 40))
-def test_any_values_survive_any_cutting_of_the_stream(frames: list[tuple[Kind, object]], step: int) -> None:
+@given(st.lists(st.tuples(st.sampled_from(FrameKind), JSON), max_size=4), st.integers(1, 40))
+def test_any_values_survive_any_cutting_of_the_stream(
+    frames: list[tuple[FrameKind, object]], step: int
+) -> None:
     stream = b"".join(encode(kind, value) for kind, value in frames)
     decoder = Decoder(1 << 20)
 
@@ -38,7 +40,7 @@ def test_garbage_is_a_frame_error_or_frames_and_nothing_else(garbage: bytes) -> 
 
 
 def test_a_frame_above_the_limit_is_refused_before_its_body_is_taken() -> None:
-    header = encode(Kind.ANSWER, "x" * 100)[:5]
+    header = encode(FrameKind.ANSWER, "x" * 100)[:5]
 
     with pytest.raises(FrameError, match="102 bytes is above the limit of 50"):
         list(Decoder(50).feed(header))
@@ -52,7 +54,7 @@ def test_a_body_that_is_not_strict_json_is_refused(body: bytes) -> None:
 
 def test_nan_cannot_be_sent() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        encode(Kind.ANSWER, float("nan"))
+        encode(FrameKind.ANSWER, float("nan"))
 
 
 def test_descriptors_travel_with_their_frame() -> None:
@@ -60,7 +62,7 @@ def test_descriptors_travel_with_their_frame() -> None:
     carried, kept = socket.socketpair()
 
     with ours, theirs, carried, kept:
-        send(ours, Kind.ZYGOTE, {"a": 1}, [carried.fileno()])
+        send(ours, FrameKind.ZYGOTE, {"a": 1}, [carried.fileno()])
         frame = receive(theirs, 1000)
         assert frame is not None
         kind, value, descriptors = frame
@@ -68,13 +70,13 @@ def test_descriptors_travel_with_their_frame() -> None:
             arrived.send(b"x")
         answer = kept.recv(1)
 
-    assert (kind, value, answer) == (Kind.ZYGOTE, {"a": 1}, b"x")
+    assert (kind, value, answer) == (FrameKind.ZYGOTE, {"a": 1}, b"x")
 
 
 def test_a_peer_that_leaves_between_frames_is_none_and_within_one_is_an_error() -> None:
     ours, theirs = socket.socketpair()
-    ours.sendall(encode(Kind.FORK, 1))
-    ours.sendall(encode(Kind.FORK, 12345)[:7])
+    ours.sendall(encode(FrameKind.FORK, 1))
+    ours.sendall(encode(FrameKind.FORK, 12345)[:7])
     ours.close()
 
     with theirs:
@@ -83,7 +85,7 @@ def test_a_peer_that_leaves_between_frames_is_none_and_within_one_is_an_error() 
             receive(theirs, 1000)
         after = receive(theirs, 1000)
 
-    assert first == (Kind.FORK, 1, [])
+    assert first == (FrameKind.FORK, 1, [])
     assert after is None
 
 

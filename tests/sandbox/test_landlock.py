@@ -12,7 +12,15 @@ import pytest
 from forked import run_in_child
 
 from sandbox.layers import landlock, privileges
-from sandbox.layers.landlock import HOME, MINIMUM_ABI, Access, Rule, handled, zygote_rules, zygote_ruleset
+from sandbox.layers.landlock import (
+    HOME,
+    MINIMUM_ABI,
+    AccessRight,
+    LandlockRule,
+    handled,
+    zygote_rules,
+    zygote_ruleset,
+)
 from sandbox.layers.proc import own_folder
 from sandbox.policy import Policy
 from sandbox.syscalls import landlock_abi, landlock_add_path_rule, landlock_create_ruleset
@@ -317,13 +325,15 @@ def test_no_rule_gives_a_forked_process_its_own_files_of_proc_alone(world):
             ruleset = zygote_ruleset(world.policy, home=None, own=granted == "its zygote's")
             if granted == "everybody's":
                 proc = os.open("/proc", os.O_PATH)
-                landlock_add_path_rule(ruleset, parent=proc, access=Access.READ_FILE | Access.READ_DIR)
+                landlock_add_path_rule(
+                    ruleset, parent=proc, access=AccessRight.READ_FILE | AccessRight.READ_DIR
+                )
             landlock.apply(ruleset)
             return [of_parent(), run_in_child(after_fork, lambda: None).value]
 
         def after_fork():
             if granted == "its own, later":
-                handles = Access.READ_FILE | Access.READ_DIR
+                handles = AccessRight.READ_FILE | AccessRight.READ_DIR
                 ruleset = landlock_create_ruleset(filesystem=handles, network=0, scoped=0, abi=landlock_abi())
                 folder = os.open(own_folder(), os.O_PATH)
                 landlock_add_path_rule(ruleset, parent=folder, access=handles)
@@ -355,51 +365,51 @@ def test_rules_name_each_path_with_its_rights():
     rules = zygote_rules(policy)
 
     assert rules[:2] == [
-        Rule(Path("/usr"), Access.READ_FILE | Access.READ_DIR | Access.EXECUTE),
-        Rule(Path("/opt"), Access.READ_DIR),
+        LandlockRule(Path("/usr"), AccessRight.READ_FILE | AccessRight.READ_DIR | AccessRight.EXECUTE),
+        LandlockRule(Path("/opt"), AccessRight.READ_DIR),
     ]
-    writable = {str(rule.path) for rule in rules if rule.access & Access.WRITE_FILE}
+    writable = {str(rule.path) for rule in rules if rule.access & AccessRight.WRITE_FILE}
     assert writable == {"/dev/null", "/dev/zero", "/dev/full"}
 
 
 def test_with_a_home_the_sources_of_chance_may_be_written_too():
     rules = zygote_rules(Policy(home=Path("/tmp/alice")))
 
-    writable = {str(rule.path) for rule in rules if rule.access & Access.WRITE_FILE}
+    writable = {str(rule.path) for rule in rules if rule.access & AccessRight.WRITE_FILE}
     assert writable == {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
 
 def test_a_policy_without_programs_grants_no_execution_anywhere():
     rules = zygote_rules(Policy(read=(Path("/usr"),), programs=False))
 
-    assert not any(rule.access & Access.EXECUTE for rule in rules)
+    assert not any(rule.access & AccessRight.EXECUTE for rule in rules)
 
 
 def test_a_home_never_carries_execution_or_special_files():
     forbidden = (
-        Access.EXECUTE
-        | Access.MAKE_SOCK
-        | Access.MAKE_FIFO
-        | Access.MAKE_CHAR
-        | Access.MAKE_BLOCK
-        | Access.IOCTL_DEV
+        AccessRight.EXECUTE
+        | AccessRight.MAKE_SOCK
+        | AccessRight.MAKE_FIFO
+        | AccessRight.MAKE_CHAR
+        | AccessRight.MAKE_BLOCK
+        | AccessRight.IOCTL_DEV
     )
 
     assert not HOME & forbidden
 
 
 def test_rights_are_dropped_for_kernels_that_do_not_know_them():
-    everything = Access((1 << 16) - 1)
+    everything = AccessRight((1 << 16) - 1)
 
     assert [everything & ~handled(abi) for abi in (1, 2, 3, 4, 5, 6, 7, 8)] == [
-        Access.REFER | Access.TRUNCATE | Access.IOCTL_DEV,
-        Access.TRUNCATE | Access.IOCTL_DEV,
-        Access.IOCTL_DEV,
-        Access.IOCTL_DEV,
-        Access(0),
-        Access(0),
-        Access(0),
-        Access(0),
+        AccessRight.REFER | AccessRight.TRUNCATE | AccessRight.IOCTL_DEV,
+        AccessRight.TRUNCATE | AccessRight.IOCTL_DEV,
+        AccessRight.IOCTL_DEV,
+        AccessRight.IOCTL_DEV,
+        AccessRight(0),
+        AccessRight(0),
+        AccessRight(0),
+        AccessRight(0),
     ]
 
 

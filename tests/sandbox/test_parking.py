@@ -422,6 +422,24 @@ async def test_what_a_call_changed_about_its_process_the_next_one_does_not_meet(
     assert before == [str(tmp_path / "home"), 0o077, ["ONLY"], False, None]
 
 
+@pytest.mark.parametrize("timer", ["ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF"])
+async def test_a_timer_of_a_call_does_not_end_the_next_one(pool: Pool, timer: str) -> None:
+    await run(pool, "alarms", timer)
+
+    outcome = await run(pool, "lasts")
+
+    assert (outcome.ending, value(outcome)) == (Ending.ANSWERED, "lasted")
+    assert value(await run(pool, "count"))["calls"] == 3
+    assert pool.zygote.retired == {}
+
+
+async def test_who_has_made_itself_slower_serves_no_other_call(pool: Pool) -> None:
+    await run(pool, "slows")
+
+    assert value(await run(pool, "count"))["calls"] == 1
+    assert pool.zygote.retired == {"not ready": 1}
+
+
 async def test_output_and_denials_are_those_of_the_call(pool: Pool, tmp_path: Path) -> None:
     first = await run(pool, "print", "one")
     denied = await run(pool, "deny", "/usr/x")

@@ -17,7 +17,7 @@ from support import becomes
 
 from sandbox.deadlines import Deadlines
 from sandbox.errors import ConfinementError, LoadError, SandboxError, ZygoteDied
-from sandbox.frames import Kind, encode
+from sandbox.frames import FrameKind, encode
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.launch import launch
@@ -257,11 +257,11 @@ async def test_notifications_come_in_order_and_before_the_answer(pool: Pool) -> 
 
 
 async def test_frames_that_come_all_at_once_lose_nothing_and_keep_their_order(pool: Pool) -> None:
-    frames = [encode(Kind.NOTIFY, {"number": number}) for number in range(550)]
+    frames = [encode(FrameKind.NOTIFY, {"number": number}) for number in range(550)]
     ears = Ears()
 
     outcome = await run(
-        pool, "raw", b"".join([*frames, encode(Kind.ANSWER, {"value": "last"})]).hex(), ears=ears
+        pool, "raw", b"".join([*frames, encode(FrameKind.ANSWER, {"value": "last"})]).hex(), ears=ears
     )
 
     assert value(outcome) == "last"

@@ -20,7 +20,7 @@ from sandbox.outcome import Ending, Outcome
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 PROGRAM = """
-from sandbox.frames import Kind
+from sandbox.frames import FrameKind
 
 class Told:
     def begin(self):
@@ -41,7 +41,7 @@ class Told:
         pass
 
     def serve(self, call, channel):
-        channel.send(Kind.NOTIFY, {"number": 1})
+        channel.send(FrameKind.NOTIFY, {"number": 1})
         return {"value": call}
 
 PROGRAM = Told()

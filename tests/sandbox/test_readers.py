@@ -119,4 +119,5 @@ async def test_however_many_calls_listen_one_descriptor_is_theirs(pipes: list[tu
     for readers in listening:
         readers.close()
 
-    assert meanwhile == before
+    # Fewer where what a test before has left was collected meanwhile.
+    assert meanwhile <= before

@@ -400,6 +400,59 @@ def test_a_group_of_version_2_is_used_only_where_it_hands_controllers_on(tmp_pat
     assert [place.folder for place in of_its_own] == [own]
 
 
+@pytest.fixture
+def delegated(tmp_path):
+    """A unit's group as systemd 257 gives it away: marked, and with nothing handed on below it."""
+    unit = tmp_path / "unit"
+    own = unit / "runner"
+    own.mkdir(parents=True)
+    os.setxattr(unit, "user.delegate", b"1")
+    (unit / "cgroup.controllers").write_text("memory pids\n")
+    (unit / "cgroup.subtree_control").write_text("memory\n")
+    (own / "cgroup.subtree_control").write_text("")
+    (own / "memory.max").write_text("max\n")
+    (own / "pids.max").write_text("max\n")
+    return own
+
+
+def as_proc_shows(own: Path) -> tuple[str, str]:
+    return "0::/unit/runner\n", f"30 20 0:1 / {own.parent.parent} rw - cgroup2 cgroup2 rw\n"
+
+
+def test_what_systemd_has_delegated_is_handed_on_and_then_used(delegated):
+    unit = delegated.parent
+
+    before = cgroup.find(*as_proc_shows(delegated))
+    cgroup.hand_on_of(*as_proc_shows(delegated), ("memory", "pids", "cpu"))
+    asked = (unit / "cgroup.subtree_control").read_text()
+    # What the kernel would show then.
+    (unit / "cgroup.subtree_control").write_text("memory pids\n")
+
+    assert before == ()
+    # Neither what is handed on already nor what the unit does not have.
+    assert asked == "+pids"
+    assert [place.folder for place in cgroup.find(*as_proc_shows(delegated))] == [unit]
+
+
+def test_a_group_that_was_not_delegated_is_left_as_it_is(delegated):
+    os.removexattr(delegated.parent, "user.delegate")
+
+    cgroup.hand_on_of(*as_proc_shows(delegated), ("memory", "pids"))
+
+    assert (delegated.parent / "cgroup.subtree_control").read_text() == "memory\n"
+
+
+@pytest.mark.parametrize("bound", ["memory.max", "pids.max"])
+def test_nobody_leaves_the_bounds_of_their_own_group_by_a_group_beside_it(delegated, bound):
+    """A server of `runner up` has such a group, below the one that its supervisor was given."""
+    (delegated.parent / "cgroup.subtree_control").write_text("memory pids\n")
+    unbounded = cgroup.find(*as_proc_shows(delegated))
+    (delegated / bound).write_text("1000\n")
+
+    assert [place.folder for place in unbounded] == [delegated.parent]
+    assert cgroup.find(*as_proc_shows(delegated)) == ()
+
+
 def test_what_others_remove_while_a_view_is_made_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.host import watch as watch_module
-from sandbox.host.home_usage import Disk, HomeUsage
-from sandbox.host.watch import FIRST_LOOK_S, Look, Pace, Watch, behind_death, exceeded, overfull
+from sandbox.host.home_usage import HomeDisk, HomeUsage
+from sandbox.host.watch import FIRST_LOOK_S, CallWatch, Look, LookPace, behind_death, exceeded, overfull
 from sandbox.outcome import Reached
 from sandbox.policy import Limits
 
@@ -80,7 +80,7 @@ def test_a_death_is_put_down_to_a_limit_only_where_its_signs_are_seen(
 
 
 def test_a_call_that_works_is_looked_at_every_50_ms() -> None:
-    pace = Pace()
+    pace = LookPace()
 
     delays = [
         pace.next(look(all_cpu_s=float(second)), cpu_s=0.0005, elapsed_s=0.0005) for second in range(1, 20)
@@ -90,7 +90,7 @@ def test_a_call_that_works_is_looked_at_every_50_ms() -> None:
 
 
 def test_a_call_that_idles_is_looked_at_less_often_until_it_works_again() -> None:
-    pace = Pace()
+    pace = LookPace()
 
     delays = [pace.next(MODEST, cpu_s=0.0005, elapsed_s=0.0005) for _ in range(5)]
     awake = pace.next(look(all_cpu_s=101.0), cpu_s=0.0005, elapsed_s=0.0005)
@@ -100,11 +100,11 @@ def test_a_call_that_idles_is_looked_at_less_often_until_it_works_again() -> Non
 
 
 def test_looking_takes_at_most_a_twentieth_of_a_processor() -> None:
-    assert Pace().next(MODEST, cpu_s=0.5, elapsed_s=0.5) == 10.0
+    assert LookPace().next(MODEST, cpu_s=0.5, elapsed_s=0.5) == 10.0
 
 
 def test_a_look_that_waits_for_a_processor_delays_the_next_by_far_less() -> None:
-    assert Pace().next(MODEST, cpu_s=0.01, elapsed_s=0.5) == 2.0
+    assert LookPace().next(MODEST, cpu_s=0.01, elapsed_s=0.5) == 2.0
 
 
 @pytest.mark.anyio
@@ -121,7 +121,7 @@ async def test_processes_are_looked_at_however_long_homes_and_the_hosts_own_thre
 
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         limits = Limits(call_processes=3)
-        watch = Watch(worker=process.pid, zygote=process.pid, disk=Disk(folder), limits=limits)
+        watch = CallWatch(worker=process.pid, zygote=process.pid, disk=HomeDisk(folder), limits=limits)
         looking = asyncio.create_task(watch.run())
         found, _ = await asyncio.wait({asyncio.create_task(_last(watch, limits))}, timeout=30)
         busy.set()
@@ -135,6 +135,6 @@ async def test_processes_are_looked_at_however_long_homes_and_the_hosts_own_thre
     assert reached == Reached(limit="call_processes", value=3, used=4)
 
 
-async def _last(watch: Watch, limits: Limits) -> None:
+async def _last(watch: CallWatch, limits: Limits) -> None:
     while watch.last is None or watch.last.tasks <= limits.call_processes:
         await asyncio.sleep(0.01)

@@ -8,9 +8,9 @@ import pytest
 from runner.selftest.artifacts import ARTIFACTS
 from runner.selftest.program import EVERY
 from sandbox.probe.machine import Tier
-from sandbox.selftest.attempt import Blind, Kind, Need, Place, Residue, Seen
-from sandbox.selftest.run import Report
-from sandbox.selftest.trial import Setup, Trial, Verdict
+from sandbox.selftest.attempt import ActEvidence, AttemptKind, AttemptNeed, Blind, Residue, Surroundings
+from sandbox.selftest.run import SelftestReport
+from sandbox.selftest.trial import Setup, Trial, TrialVerdict
 from sandbox.selftest.world import ground, world
 
 ROOT = Path(__file__).parents[2]
@@ -37,13 +37,15 @@ def headings() -> set[str]:
     return set(re.findall(r"(?m)^- \*\*(.+?)\.\*\*", section))
 
 
-def trial(*, provable: bool, escaped: bool, left_open: bool = False, seen: Seen | None = None) -> Trial:
+def trial(
+    *, provable: bool, escaped: bool, left_open: bool = False, seen: ActEvidence | None = None
+) -> Trial:
     return Trial(
         attempt=EVERY[0],
         provable=provable,
         escaped=escaped,
-        seen=seen or Seen(),
-        control=Seen(),
+        seen=seen or ActEvidence(),
+        control=ActEvidence(),
         left_open=left_open,
     )
 
@@ -52,8 +54,8 @@ def test_there_are_at_least_120_attempts_of_six_kinds_beside_what_is_left_open()
     counted = [attempt for attempt in EVERY if attempt.residue is None]
 
     assert len(counted) >= 120
-    assert {attempt.kind for attempt in counted} == set(Kind)
-    assert all(sum(attempt.kind is kind for attempt in counted) >= 15 for kind in Kind)
+    assert {attempt.kind for attempt in counted} == set(AttemptKind)
+    assert all(sum(attempt.kind is kind for attempt in counted) >= 15 for kind in AttemptKind)
 
 
 def test_no_two_attempts_have_the_same_name_or_the_same_technique() -> None:
@@ -72,32 +74,32 @@ def test_what_is_left_open_is_what_security_md_says() -> None:
 def test_documentation_names_every_kind_and_every_verdict() -> None:
     text = (ROOT / "docs" / "selftest.md").read_text()
 
-    assert [kind.value for kind in Kind if f"`{kind.value}`" not in text] == []
-    assert [verdict.value for verdict in Verdict if f"`{verdict.value}`" not in text] == []
+    assert [kind.value for kind in AttemptKind if f"`{kind.value}`" not in text] == []
+    assert [verdict.value for verdict in TrialVerdict if f"`{verdict.value}`" not in text] == []
 
 
 @pytest.mark.parametrize(
     ("escaped", "provable", "left_open", "verdict"),
     [
-        (True, True, False, Verdict.GOT_OUT),
-        (True, False, False, Verdict.GOT_OUT),
-        (True, True, True, Verdict.LEFT_OPEN),
-        (False, True, False, Verdict.HELD),
-        (False, True, True, Verdict.HELD),
-        (False, False, False, Verdict.NOT_PROVABLE),
+        (True, True, False, TrialVerdict.GOT_OUT),
+        (True, False, False, TrialVerdict.GOT_OUT),
+        (True, True, True, TrialVerdict.LEFT_OPEN),
+        (False, True, False, TrialVerdict.HELD),
+        (False, True, True, TrialVerdict.HELD),
+        (False, False, False, TrialVerdict.NOT_PROVABLE),
     ],
 )
 def test_only_what_gets_out_unconfined_can_be_held(
-    escaped: bool, provable: bool, left_open: bool, verdict: Verdict
+    escaped: bool, provable: bool, left_open: bool, verdict: TrialVerdict
 ) -> None:
     assert trial(escaped=escaped, provable=provable, left_open=left_open).verdict is verdict
 
 
 def test_nothing_is_held_where_the_host_was_not_allowed_to_look() -> None:
-    blind = Seen(during=Blind("the host may not look"))
+    blind = ActEvidence(during=Blind("the host may not look"))
 
-    assert trial(escaped=False, provable=True).verdict is Verdict.HELD
-    assert trial(escaped=False, provable=True, seen=blind).verdict is Verdict.NOT_PROVABLE
+    assert trial(escaped=False, provable=True).verdict is TrialVerdict.HELD
+    assert trial(escaped=False, provable=True, seen=blind).verdict is TrialVerdict.NOT_PROVABLE
 
 
 def test_tiers_above_the_first_leave_less_open() -> None:
@@ -116,16 +118,16 @@ def test_a_report_holds_unless_something_got_out_that_is_not_left_open() -> None
     unproved = trial(escaped=False, provable=False)
     out = trial(escaped=True, provable=True)
 
-    held = Report(trials=(fine, known, unproved), elapsed_s=1)
-    broken = Report(trials=(fine, out), elapsed_s=1)
+    held = SelftestReport(trials=(fine, known, unproved), elapsed_s=1)
+    broken = SelftestReport(trials=(fine, out), elapsed_s=1)
 
     assert (held.held, held.counted, held.kinds) == (True, (fine,), (fine.attempt.kind,))
     assert (broken.held, broken.counted) == (False, (fine, out))
 
 
 def test_who_stopped_an_attempt_is_told_as_far_as_it_is_known() -> None:
-    by_guard = trial(escaped=False, provable=True, seen=Seen(error="EACCES", guarded=True))
-    by_kernel = trial(escaped=False, provable=True, seen=Seen(error="EPERM"))
+    by_guard = trial(escaped=False, provable=True, seen=ActEvidence(error="EACCES", guarded=True))
+    by_kernel = trial(escaped=False, provable=True, seen=ActEvidence(error="EPERM"))
 
     told = [each.stopped_by for each in (by_guard, by_kernel, trial(escaped=False, provable=True))]
 
@@ -133,8 +135,8 @@ def test_who_stopped_an_attempt_is_told_as_far_as_it_is_known() -> None:
 
 
 def test_a_place_survives_the_way_to_a_worker() -> None:
-    with ground() as made, world(made, (Need.VICTIM, Need.SOCKETS)) as there:
-        copy = Place.from_json(there.place.to_json(), hold=there.place.hold, report=there.place.report)
+    with ground() as made, world(made, (AttemptNeed.VICTIM, AttemptNeed.SOCKETS)) as there:
+        copy = Surroundings.from_json(there.place.to_json(), hold=there.place.hold, report=there.place.report)
 
         assert copy == there.place
         assert copy.victim > 0
@@ -142,15 +144,15 @@ def test_a_place_survives_the_way_to_a_worker() -> None:
 
 
 def test_a_world_in_which_nothing_was_done_shows_no_escape() -> None:
-    with ground() as made, world(made, tuple(Need)) as there:
-        seen = [attempt.id for attempt in EVERY if attempt.escaped(there, Seen())]
+    with ground() as made, world(made, tuple(AttemptNeed)) as there:
+        seen = [attempt.id for attempt in EVERY if attempt.escaped(there, ActEvidence())]
 
     assert seen == []
 
 
 def test_a_world_takes_away_what_it_planted(tmp_path: Path) -> None:
     with ground() as made:
-        with world(made, tuple(Need)) as there:
+        with world(made, tuple(AttemptNeed)) as there:
             planted = [Path(there.place.home), there.other, Path(there.place.shared)]
             process = there.stranger.process
             assert all(path.exists() for path in planted)
@@ -167,6 +169,6 @@ def test_the_collector_hands_out_a_plain_file_so_a_refusal_means_something() -> 
         good = there.home / "good.txt"
         good.write_text(f"own copy of {there.canary}")
 
-        assert absolute.escaped(there, Seen(claim=str(good)))
-        assert not absolute.escaped(there, Seen(claim=str(there.other / "file.txt")))
-        assert absolute.escaped(there, Seen(claim=str(there.other / "file.txt"), naive=True))
+        assert absolute.escaped(there, ActEvidence(claim=str(good)))
+        assert not absolute.escaped(there, ActEvidence(claim=str(there.other / "file.txt")))
+        assert absolute.escaped(there, ActEvidence(claim=str(there.other / "file.txt"), naive=True))

@@ -17,8 +17,8 @@ from sandbox.inside.confine import LAYERS
 from sandbox.probe.machine import Tier
 from sandbox.selftest.attempt import Attempt, Residue
 from sandbox.selftest.looking import Leftover
-from sandbox.selftest.run import Report, run
-from sandbox.selftest.trial import Mode, Setup, Verdict
+from sandbox.selftest.run import SelftestReport, run
+from sandbox.selftest.trial import Mode, Setup, TrialVerdict
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long, pytest.mark.timeout(320)]
 
@@ -95,7 +95,7 @@ def named(*names: str) -> tuple[Attempt, ...]:
     return tuple(attempt for attempt in EVERY if attempt.id in names)
 
 
-def ids(report: Report, verdict: Verdict) -> set[str]:
+def ids(report: SelftestReport, verdict: TrialVerdict) -> set[str]:
     return {trial.attempt.id for trial in report.of(verdict)}
 
 
@@ -114,11 +114,11 @@ async def test_nothing_gets_out_with_the_guard_removed(tier: Tier) -> None:
     assert os.geteuid() == 0, AS_ROOT
     report = await run(EVERY, Setup(program=PROGRAM, guard=False, tier=tier, modes=tuple(Mode)))
 
-    unproved = ids(report, Verdict.NOT_PROVABLE)
-    assert ids(report, Verdict.GOT_OUT) == set()
+    unproved = ids(report, TrialVerdict.NOT_PROVABLE)
+    assert ids(report, TrialVerdict.GOT_OUT) == set()
     assert {trial.attempt.id for trial in report.trials if trial.seen.guarded} == set()
     assert unproved <= ANYWAY | (set() if may_do_all() else PRIVILEGED | UNPRIVILEGED_TOO), platform.release()
-    assert {trial.attempt.residue for trial in report.of(Verdict.LEFT_OPEN)} <= LEFT_OPEN[tier]
+    assert {trial.attempt.residue for trial in report.of(TrialVerdict.LEFT_OPEN)} <= LEFT_OPEN[tier]
     for mode in Mode:
         assert len(report.in_mode(mode).counted) >= 120
         assert len(report.in_mode(mode).kinds) == 6
@@ -164,7 +164,7 @@ async def test_what_namespaces_hide_from_the_host_is_found_in_them() -> None:
     without = ("seccomp", "rlimits", "landlock")
     report = await run(attempts, Setup(program=PROGRAM, guard=False, tier=Tier.NAMESPACE, without=without))
 
-    assert ids(report, Verdict.GOT_OUT) == {attempt.id for attempt in attempts}
+    assert ids(report, TrialVerdict.GOT_OUT) == {attempt.id for attempt in attempts}
 
 
 async def test_what_namespaces_make_absent_is_there_without_them() -> None:
@@ -173,8 +173,8 @@ async def test_what_namespaces_make_absent_is_there_without_them() -> None:
     without = await run(attempts, Setup(program=PROGRAM, guard=False))
     within = await run(attempts, Setup(program=PROGRAM, guard=False, tier=Tier.NAMESPACE))
 
-    assert {trial.verdict for trial in without.trials} == {Verdict.LEFT_OPEN}
-    assert {trial.verdict for trial in within.trials} == {Verdict.HELD}
+    assert {trial.verdict for trial in without.trials} == {TrialVerdict.LEFT_OPEN}
+    assert {trial.verdict for trial in within.trials} == {TrialVerdict.HELD}
 
 
 @pytest.mark.parametrize("layer", STOPPED_BY)
@@ -183,7 +183,7 @@ async def test_what_one_layer_stops_gets_out_without_it(layer: str) -> None:
 
     report = await run(attempts, Setup(program=PROGRAM, guard=False, without=(layer,)))
 
-    assert ids(report, Verdict.GOT_OUT) == set(STOPPED_BY[layer])
+    assert ids(report, TrialVerdict.GOT_OUT) == set(STOPPED_BY[layer])
 
 
 async def test_capabilities_are_what_one_layer_takes_from_root() -> None:
@@ -192,7 +192,7 @@ async def test_capabilities_are_what_one_layer_takes_from_root() -> None:
     report = await run(attempts, Setup(program=PROGRAM, guard=False, without=("privileges",)))
 
     wanted = {attempt.id for attempt in attempts} if may_do_all() else set()
-    assert ids(report, Verdict.GOT_OUT) == wanted
+    assert ids(report, TrialVerdict.GOT_OUT) == wanted
 
 
 async def test_patches_alone_let_most_through() -> None:
@@ -200,7 +200,7 @@ async def test_patches_alone_let_most_through() -> None:
 
     report = await run(attempts, SelftestOptions(against="monkeypatch").setup())
 
-    out = ids(report, Verdict.GOT_OUT)
+    out = ids(report, TrialVerdict.GOT_OUT)
     assert not {"write-open", "write-mkdir"} & out
     assert {"write-create", "tamper-kill", "artifact-link"} <= out
     assert len(out) > 0.8 * len(report.counted)

@@ -1,15 +1,21 @@
 import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, get_args, get_origin
 
 import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from runner.errors import UsageError
 from runner.settings.model import Auth, Settings, ToolSettings
 from runner.settings.named_limits import LimitSettings
 from runner.settings.own_paths import OwnPaths
+from runner.settings.private_paths import is_open
 from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
 from runner.settings.sources import config_report, config_text, load, origins, variables
+from runner.settings.values import PrivatePath
 from sandbox.deadlines import Deadlines
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -246,12 +252,44 @@ def test_nested_variables_join_the_table_of_the_file(monkeypatch: pytest.MonkeyP
 def test_a_relative_path_in_a_file_is_taken_from_the_folder_of_that_file(tmp_path: Path) -> None:
     folder = tmp_path / "etc"
     folder.mkdir()
-    (folder / "runner.toml").write_text('state_dir = "state"\n')
+    (folder / "runner.toml").write_text('state_dir = "state"\nallow_read = "a, /b"\n')
 
     settings = load({"homes": "homes"}, config=folder / "runner.toml")
 
     assert settings.state_dir == folder / "state"
     assert settings.homes == tmp_path / "homes"
+    assert settings.allow_read == (folder / "a", Path("/b"))
+
+
+LOGIN = (
+    '[auth]\nkind = "oidc"\nconfig_url = "https://issuer/.well-known/openid-configuration"\nclient_id = "c"\n'
+    'client_secret_file = "x"'
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ('homes = "x"', lambda settings: settings.homes),
+        ('audit_dir = "x"', lambda settings: settings.audit_dir),
+        ('fleet_key_file = "x"', lambda settings: settings.fleet_key_file),
+        ('allow_write = ["x"]', lambda settings: settings.allow_write[0]),
+        ('[tools.t]\nallow_read = ["x"]', lambda settings: settings.tools["t"].allow_read[0]),
+        ('[secrets.S]\nfile = "x"\ntools = ["t"]', lambda settings: settings.secrets["S"].file),
+        ('[auth]\nkind = "static"\ntokens_file = "x"', lambda settings: settings.auth.tokens_file),
+        (LOGIN, lambda settings: settings.auth.client_secret_file),
+    ],
+)
+def test_each_setting_that_names_a_file_is_taken_from_the_folder_of_the_configuration(
+    tmp_path: Path, lines: str, found: Callable[[Settings], Path]
+) -> None:
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    (folder / "runner.toml").write_text(lines + "\n")
+
+    settings = load({}, config=folder / "runner.toml")
+
+    assert found(settings) == folder / "x"
 
 
 def test_default_folders_follow_xdg_and_ignore_relative_values(
@@ -320,7 +358,69 @@ def test_paths_no_worker_may_read_include_state_store_tokens_and_the_file_read(t
 
     private = load({}, config=config).private_paths
 
-    assert private == (tmp_path / "s", Path("/st"), tmp_path / "t.json", config)
+    assert set(private) == {tmp_path / "s", Path("/st"), tmp_path / "t.json", config}
+
+
+def leaves(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Yield each setting that is no table of others, by its dotted name."""
+    for name, field in model.model_fields.items():
+        inner = list(models_in(field.annotation))
+        between = ".NAME." if get_origin(field.annotation) is Mapping else "."
+        yield from (leaf for each in inner for leaf in leaves(each, f"{above}{name}{between}"))
+        if not inner:
+            yield f"{above}{name}", field
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from models_in(part)
+
+
+def names_a_path(annotation: Any) -> bool:
+    return annotation is Path or any(map(names_a_path, get_args(annotation)))
+
+
+OPEN = {
+    *("homes", "allow_read", "allow_write", "tools.NAME.allow_read", "tools.NAME.allow_write"),
+    *("auth.gateway_certificate", "auth.gateway_ca"),
+}
+"""Homes have rules of their own, what is lent is there to be read, and certificates are shown to anybody."""
+
+
+def test_every_path_of_a_setting_is_kept_from_tools_but_those_that_are_named_here() -> None:
+    paths = {name: field for name, field in leaves(Settings) if names_a_path(field.annotation)}
+    values = {name: Path("/secret", name) for name in paths if ".NAME." not in name}
+    auth = {name.removeprefix("auth."): path for name, path in values.items() if name.startswith("auth.")}
+
+    settings = Settings.model_construct(
+        **{name: path for name, path in values.items() if "." not in name},
+        auth=Auth.model_construct(**auth),
+        secrets={"KEY": SecretSettings(file=Path("/secret/of-a-tool"), tools=("t",))},
+        tools={"t": ToolSettings(allow_read=(Path("/lent"),))},
+    )
+
+    assert {name for name, field in paths.items() if is_open(field)} == OPEN
+    hidden = {path for name, path in values.items() if name not in OPEN}
+    assert set(settings.private_paths) == {*hidden, Path("/secret/of-a-tool"), settings.store_path}
+    assert {"fleet_key_file", "playground_model_key_file", "audit_dir", "auth.gateway_key"} < paths.keys()
+
+
+def test_a_new_setting_that_names_a_file_is_kept_from_tools_without_being_listed() -> None:
+    class More(Settings):
+        further_key_file: PrivatePath | None = None
+
+    assert Path("/a.key") not in Settings().private_paths
+    assert Path("/a.key") in More(further_key_file=Path("/a.key")).private_paths
+
+
+def test_a_setting_whose_name_says_that_it_is_a_file_is_a_path() -> None:
+    named = [name for name, _field in leaves(Settings) if re.search(r"(file|dir|folder|path)$", name)]
+    paths = [name for name, field in leaves(Settings) if names_a_path(field.annotation)]
+
+    assert {"auth.tokens_file", "secrets.NAME.file", "audit_dir"} <= set(named)
+    assert [name for name in named if name not in paths] == []
 
 
 def test_the_report_names_every_setting_with_value_and_origin() -> None:

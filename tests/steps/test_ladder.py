@@ -70,6 +70,28 @@ async def test_without_a_token_progress_counts_and_is_not_sent() -> None:
     assert call.last_progress == "1/4"
 
 
+@pytest.mark.parametrize(
+    ("params", "passed"),
+    [
+        ({"level": "info", "logger": "a", "data": 1}, {"level": "info", "logger": "a", "data": 1}),
+        ({"level": "info", "logger": 7, "data": "x"}, {"level": "info", "data": "x"}),
+        ({"level": "info", "logger": {"a": []}, "more": 1}, {"level": "info", "data": None}),
+        ({"level": ["info"], "data": "x"}, None),
+        ({"level": {"info": 1}, "data": "x"}, None),
+        ({"level": "debug", "data": "x"}, None),
+        ({"data": "x"}, None),
+    ],
+)
+async def test_a_message_of_the_log_is_passed_on_as_the_protocol_has_it(
+    params: dict[str, Any], passed: dict[str, Any] | None
+) -> None:
+    call = listener(levels=("info",))
+
+    await call.notify({"method": "notifications/message", "params": params})
+
+    assert heard(call) == ([] if passed is None else [("notifications/message", passed)])
+
+
 @pytest.mark.parametrize("method", ["tasks/list", "notifications/cancelled", "x", None])
 async def test_a_worker_cannot_send_what_no_tool_may_send(method: str | None) -> None:
     call = listener({"progressToken": 1}, ("info",))

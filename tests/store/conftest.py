@@ -11,7 +11,7 @@ import pytest
 from s3_servers import juicefs, with_bucket
 from suite import Clock
 
-from runner.store.s3.bucket import Address
+from runner.store.s3.bucket import BucketAddress
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,7 +22,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture(scope="session")
-def rgw_bucket() -> Address:
+def rgw_bucket() -> BucketAddress:
     """A bucket on Ceph RGW, which runs until no test run needs it."""
     command = [str(_ROOT / "scripts/rgw"), "start", "--with", str(os.getpid())]
     started = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -32,23 +32,23 @@ def rgw_bucket() -> Address:
 
 
 @pytest.fixture(scope="session")
-def juicefs_bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+def juicefs_bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BucketAddress]:
     """A bucket on a JuiceFS gateway, which takes no notice of If-None-Match."""
     with juicefs(tmp_path_factory.mktemp("juicefs")) as address:
         yield address
 
 
 @pytest.fixture
-def rgw(rgw_bucket: Address, request: pytest.FixtureRequest) -> Address:
+def rgw(rgw_bucket: BucketAddress, request: pytest.FixtureRequest) -> BucketAddress:
     """A part of the bucket that no other test has."""
     return _part(rgw_bucket, request)
 
 
 @pytest.fixture(params=["rgw", "juicefs"])
-def s3(request: pytest.FixtureRequest) -> Address:
+def s3(request: pytest.FixtureRequest) -> BucketAddress:
     """A part of a bucket that no other test has, on each server."""
     return _part(request.getfixturevalue(f"{request.param}_bucket"), request)
 
 
-def _part(bucket: Address, request: pytest.FixtureRequest) -> Address:
+def _part(bucket: BucketAddress, request: pytest.FixtureRequest) -> BucketAddress:
     return replace(bucket, prefix=f"{bucket.prefix}{abs(hash(request.node.nodeid)):x}/")

@@ -18,7 +18,7 @@ import pytest
 
 from runner.errors import CallError, Code
 from runner.store.protocol import ArtifactStore, Origin, Put, Record, Retention, Scope
-from runner.store.retention import Budgets, Cleanup, Quota, Rules
+from runner.store.retention import Budgets, Cleanup, Quota, RetentionRules
 
 __all__ = ["ALICE", "BOB", "Clock", "StoreSuite", "read"]
 
@@ -26,7 +26,7 @@ ALICE = Scope(user_id="alice")
 BOB = Scope(user_id="bob")
 NOTE = Put(retention=Retention.OBSERVATIONS, mime="text/plain")
 
-MakeStore = Callable[[Rules, "Clock"], ArtifactStore]
+MakeStore = Callable[[RetentionRules, "Clock"], ArtifactStore]
 
 
 class Clock:
@@ -55,7 +55,7 @@ class StoreSuite:
 
     @pytest.fixture
     def store(self, make_store: MakeStore, clock: Clock) -> ArtifactStore:
-        return make_store(Rules(), clock)
+        return make_store(RetentionRules(), clock)
 
     async def test_what_was_put_is_found_by_name_by_id_and_in_the_list(
         self, store: ArtifactStore, clock: Clock
@@ -338,7 +338,9 @@ class StoreSuite:
     async def test_where_a_session_is_full_the_right_one_goes(
         self, make_store: MakeStore, clock: Clock, cleanup: Cleanup, gone: str
     ) -> None:
-        store = make_store(Rules(observations=Budgets(max_artifacts_per_session=2, cleanup=cleanup)), clock)
+        store = make_store(
+            RetentionRules(observations=Budgets(max_artifacts_per_session=2, cleanup=cleanup)), clock
+        )
         scope = replace(ALICE, session_id="s")
         notes = {text: await store.put_text(text, NOTE, scope=scope) for text in ("1", "2")}
         await read(store, notes["1"], scope)
@@ -351,7 +353,9 @@ class StoreSuite:
     async def test_where_nothing_may_go_the_new_one_is_refused(
         self, make_store: MakeStore, clock: Clock
     ) -> None:
-        store = make_store(Rules(observations=Budgets(max_session_bytes=5, cleanup=Cleanup.NONE)), clock)
+        store = make_store(
+            RetentionRules(observations=Budgets(max_session_bytes=5, cleanup=Cleanup.NONE)), clock
+        )
         scope = replace(ALICE, session_id="s")
         await store.put_text("12345", NOTE, scope=scope)
 
@@ -361,7 +365,7 @@ class StoreSuite:
         assert refused.value.code is Code.E_QUOTA
 
     async def test_a_quota_refuses_and_nothing_goes(self, make_store: MakeStore, clock: Clock) -> None:
-        store = make_store(Rules(files=Quota(max_file_bytes=8, max_user_bytes=10)), clock)
+        store = make_store(RetentionRules(files=Quota(max_file_bytes=8, max_user_bytes=10)), clock)
         await store.put_bytes(b"12345678", Put(name="a"), scope=ALICE)
 
         for content, code in ((b"123", Code.E_QUOTA), (b"123456789", Code.E_FILE_TOO_LARGE)):
@@ -390,7 +394,7 @@ class StoreSuite:
     async def test_where_files_have_an_age_limit_each_goes_that_long_after_it_was_last_put(
         self, make_store: MakeStore, clock: Clock
     ) -> None:
-        store = make_store(Rules(files=Quota(max_age_s=3600)), clock)
+        store = make_store(RetentionRules(files=Quota(max_age_s=3600)), clock)
         for name in ("old", "renewed", "touched"):
             await store.put_bytes(name.encode(), Put(name=name), scope=ALICE)
         clock.advance(3000)

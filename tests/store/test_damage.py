@@ -15,7 +15,7 @@ from runner.store.content import FileContent
 from runner.store.damage import Verified
 from runner.store.local.store import LocalStore
 from runner.store.protocol import ArtifactStore, Put, Record
-from runner.store.s3.bucket import Address
+from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 from runner.store.spool.files import Spool
 from runner.store.spool.store import SpoolingStore
@@ -50,7 +50,7 @@ def flip_in(path: Path, at: int) -> None:
 def store_and_flip(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ArtifactStore, Flip]:
     if request.param == "local":
         return LocalStore(tmp_path), lambda record, at: flip_in(place_of_bytes(tmp_path, record), at)
-    address: Address = request.getfixturevalue("rgw")
+    address: BucketAddress = request.getfixturevalue("rgw")
     client = raw_client(address)
 
     def flip(record: Record, at: int) -> None:

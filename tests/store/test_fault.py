@@ -19,7 +19,7 @@ from runner.store.local.store import LocalStore
 from runner.store.memory import MemoryStore
 from runner.store.noop import NoStore
 from runner.store.protocol import Put
-from runner.store.s3.bucket import Address
+from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 from runner.store.spool.files import Spool
 from runner.store.spool.store import SpoolingStore
@@ -34,7 +34,7 @@ def silent() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-async def test_a_store_that_works_has_no_fault(tmp_path: Path, rgw: Address) -> None:
+async def test_a_store_that_works_has_no_fault(tmp_path: Path, rgw: BucketAddress) -> None:
     for store in (LocalStore(tmp_path), MemoryStore(), NoStore(), S3Store(rgw)):
         assert await store.fault() is None
     assert await SpoolingStore(S3Store(rgw), Spool(tmp_path / "spool")).fault() is None
@@ -63,7 +63,7 @@ async def test_a_local_store_that_is_read_only_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["secret_key", "bucket"])
 async def test_a_wrong_key_or_bucket_is_a_fault_with_its_cure_and_no_secret(
-    rgw: Address, wrong: str, tmp_path: Path
+    rgw: BucketAddress, wrong: str, tmp_path: Path
 ) -> None:
     changed = {wrong: SecretStr("wrong-secret") if wrong == "secret_key" else "no-such-bucket-here"}
     store = SpoolingStore(S3Store(replace(rgw, **changed)), Spool(tmp_path / "spool"))  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ async def test_a_wrong_key_or_bucket_is_a_fault_with_its_cure_and_no_secret(
 
 
 async def test_a_silent_server_is_a_fault_after_some_seconds_and_at_once_when_asked_again(
-    rgw: Address, silent: str
+    rgw: BucketAddress, silent: str
 ) -> None:
     store = S3Store(replace(rgw, endpoint=silent))
 
@@ -94,7 +94,7 @@ async def test_a_silent_server_is_a_fault_after_some_seconds_and_at_once_when_as
     assert time.monotonic() - begun < waited_s / 2
 
 
-async def test_a_full_spool_is_a_fault(rgw: Address, tmp_path: Path) -> None:
+async def test_a_full_spool_is_a_fault(rgw: BucketAddress, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         fill(disk)
 

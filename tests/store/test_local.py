@@ -16,8 +16,10 @@ from store_world import ALICE, BOB, NOBODY, Clock, content_of, keep, observe, ru
 
 from runner.errors import CallError, Code
 from runner.store.local.journal import Journal
-from runner.store.local.store import LocalStore, Missing
+from runner.store.local.objects import Objects
+from runner.store.local.store import LocalStore, MissingBytes
 from runner.store.protocol import Origin, Reason, Removal, Scope
+from sandbox.policy import MIB
 
 pytestmark = pytest.mark.anyio
 
@@ -60,6 +62,28 @@ async def test_a_removed_file_is_gone_with_its_bytes_and_an_open_one_outlives_it
     assert (left, read) == ([], [b"x"])
 
 
+def test_a_file_takes_no_more_of_the_disk_than_where_it_was_made(tmp_path: Path) -> None:
+    size, places = 64 * MIB + 100, (0, 5 * MIB + 7, 40 * MIB, 64 * MIB + 50)
+    with (tmp_path / "sparse.bin").open("w+b") as sparse:
+        sparse.truncate(size)
+        for place in places:
+            sparse.seek(place)
+            sparse.write(b"data")
+        sparse.flush()
+        sparse.seek(0)
+        with Objects(tmp_path).receive("users/alice", sparse.fileno()) as incoming:
+            with incoming.path.open("rb") as stored:
+                stored_bytes = stored.read()
+            taken = 512 * incoming.path.stat().st_blocks
+        sparse.seek(0)
+        assert stored_bytes == sparse.read()
+
+    assert (incoming.size, incoming.sha256) == (size, hashlib.sha256(stored_bytes).hexdigest())
+    assert taken <= len(places) * 64 * 1024
+    with Objects(tmp_path).receive("users/alice", b"\1" * MIB) as dense:
+        assert 512 * dense.path.stat().st_blocks >= MIB
+
+
 @pytest.mark.parametrize(
     ("damage", "problem"), [("missing", "its bytes are missing"), ("cut", "3 of its 7 bytes are there")]
 )
@@ -75,7 +99,7 @@ async def test_missing_and_damaged_bytes_are_a_clear_error_and_are_reported(
         await content_of(store, record)
 
     assert (raised.value.code, raised.value.retryable) == (Code.E_STORE, False)
-    assert store.missing() == [Missing(shown="a.txt", area="users/alice", problem=problem)]
+    assert store.missing() == [MissingBytes(shown="a.txt", area="users/alice", problem=problem)]
     assert await content_of(store, await keep(store, b"content", "a.txt")) == b"content"
     assert store.missing() == []
 

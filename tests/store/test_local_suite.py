@@ -7,13 +7,13 @@ from suite import Clock, MakeStore, StoreSuite
 
 from runner.store.local.store import LocalStore
 from runner.store.memory import MemoryStore
-from runner.store.retention import Rules
+from runner.store.retention import RetentionRules
 
 
 class TestLocal(StoreSuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> MakeStore:
-        def make(rules: Rules, clock: Clock) -> LocalStore:
+        def make(rules: RetentionRules, clock: Clock) -> LocalStore:
             return LocalStore(tmp_path / "store", rules, clock)
 
         return make
@@ -22,7 +22,7 @@ class TestLocal(StoreSuite):
 class TestMemory(StoreSuite):
     @pytest.fixture
     def make_store(self) -> MakeStore:
-        def make(rules: Rules, clock: Clock) -> MemoryStore:
+        def make(rules: RetentionRules, clock: Clock) -> MemoryStore:
             return MemoryStore(rules, clock=clock)
 
         return make

@@ -20,7 +20,7 @@ from runner.store.local.store import LocalStore
 from runner.store.memory import MemoryStore
 from runner.store.noop import NoStore
 from runner.store.protocol import Origin, Put, Record, Retention, Scope
-from runner.store.retention import Budgets, Rules
+from runner.store.retention import Budgets, RetentionRules
 
 pytestmark = pytest.mark.anyio
 
@@ -116,7 +116,9 @@ def test_methods_that_cannot_be_awaited_are_none() -> None:
 
 async def test_an_adapted_store_keeps_every_promise_but_holds_no_bytes_itself() -> None:
     clock, keeper = Clock(), Keeper()
-    store = discover(keeper, rules=Rules(observations=Budgets(max_artifacts_per_session=2)), clock=clock)
+    store = discover(
+        keeper, rules=RetentionRules(observations=Budgets(max_artifacts_per_session=2)), clock=clock
+    )
     assert store is not None
     file = await keep(store, b"file", "a.txt")
     seen = [await observe(store, content) for content in (b"1", b"2", b"3")]
@@ -253,7 +255,7 @@ async def test_access_denied(tmp_path: Path) -> None:
 
 async def test_oversized_payload() -> None:
     """Source: S4-102."""
-    store = MemoryStore(Rules(observations=Budgets(max_artifact_bytes=100)))
+    store = MemoryStore(RetentionRules(observations=Budgets(max_artifact_bytes=100)))
     await observe(store, b"x" * 100)
 
     with pytest.raises(CallError, match="above the limit of 100 bytes") as raised:

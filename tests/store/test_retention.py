@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from runner.errors import CallError
 from runner.store.protocol import Reason
-from runner.store.retention import Budgets, Cleanup, Held, make_room
+from runner.store.retention import Budgets, Cleanup, KeptObservation, make_room
 
 sizes = st.integers(0, 12)
 helds = st.lists(st.tuples(sizes, st.sampled_from([None, "t", "u"]), st.integers(0, 9)), max_size=8).map(
     lambda items: [
-        Held(key=str(n), size=size, trace=trace, put=n, used=n + extra)
+        KeptObservation(key=str(n), size=size, trace=trace, put=n, used=n + extra)
         for n, (size, trace, extra) in enumerate(items)
     ]
 )
@@ -30,7 +30,7 @@ budgets = st.builds(
 
 @given(size=sizes, trace=st.sampled_from([None, "t"]), held=helds, limits=budgets)
 def test_what_stays_is_within_every_budget_and_nobody_goes_in_vain(
-    size: int, trace: str | None, held: list[Held], limits: Budgets
+    size: int, trace: str | None, held: list[KeptObservation], limits: Budgets
 ) -> None:
     largest = min(limits.max_artifact_bytes, limits.max_session_bytes)
     if size > (largest if trace is None else min(largest, limits.max_trace_bytes)):
@@ -45,8 +45,8 @@ def test_what_stays_is_within_every_budget_and_nobody_goes_in_vain(
 def assert_within(
     size: int,
     trace: str | None,
-    held: list[Held],
-    going: tuple[tuple[Held, Reason], ...],
+    held: list[KeptObservation],
+    going: tuple[tuple[KeptObservation, Reason], ...],
     limits: Budgets,
 ) -> None:
     gone = {item.key for item, _ in going}
@@ -62,7 +62,9 @@ def assert_within(
 
 
 @given(size=sizes, held=helds)
-def test_who_goes_is_older_than_who_stays_by_the_strategys_clock(size: int, held: list[Held]) -> None:
+def test_who_goes_is_older_than_who_stays_by_the_strategys_clock(
+    size: int, held: list[KeptObservation]
+) -> None:
     for cleanup in (Cleanup.LRU, Cleanup.FIFO):
         limits = Budgets(max_artifact_bytes=12, max_session_bytes=12, cleanup=cleanup)
 

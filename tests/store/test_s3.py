@@ -15,7 +15,7 @@ from suite import ALICE, BOB, Clock, read
 
 from runner.errors import CallError, Code
 from runner.store.protocol import Put, Reason, Record, Scope
-from runner.store.s3.bucket import Address, Bucket
+from runner.store.s3.bucket import Bucket, BucketAddress
 from runner.store.s3.index import S3Index
 from runner.store.s3.keys import keys_of
 from runner.store.s3.names import take_name
@@ -24,12 +24,12 @@ from runner.store.s3.store import S3Store
 pytestmark = pytest.mark.anyio
 
 
-def keys_in(address: Address) -> list[str]:
+def keys_in(address: BucketAddress) -> list[str]:
     return [item.key.removeprefix(address.prefix) for item in Bucket(address).list(address.prefix)]
 
 
 async def test_the_key_of_a_file_begins_with_user_artifacts_and_day_and_ends_with_its_name(
-    s3: Address,
+    s3: BucketAddress,
 ) -> None:
     """Source: S1-10, S1-73 and S1-74."""
     store = S3Store(s3, clock=lambda: datetime(2024, 8, 27, 23, 59, tzinfo=UTC))
@@ -42,7 +42,7 @@ async def test_the_key_of_a_file_begins_with_user_artifacts_and_day_and_ends_wit
     assert await read(store, record) == b"x"
 
 
-async def test_the_object_itself_says_what_it_is(s3: Address) -> None:
+async def test_the_object_itself_says_what_it_is(s3: BucketAddress) -> None:
     record = await S3Store(s3).put_bytes(b"x", Put(name="Ä.csv", mime="text/csv"), scope=ALICE)
 
     head = raw_client(s3).head_object(Bucket=s3.bucket, Key=record.key)
@@ -52,7 +52,7 @@ async def test_the_object_itself_says_what_it_is(s3: Address) -> None:
     assert unquote(head["Metadata"]["name"]) == "Ä.csv"
 
 
-async def test_another_host_finds_everything_in_the_bucket_alone(s3: Address) -> None:
+async def test_another_host_finds_everything_in_the_bucket_alone(s3: BucketAddress) -> None:
     about = Put(name="a.csv", facts={"rows": 3}, source={"tool": "t"}, reason="large")
     record = await S3Store(s3).put_bytes(b"x", about, scope=ALICE)
 
@@ -64,7 +64,7 @@ async def test_another_host_finds_everything_in_the_bucket_alone(s3: Address) ->
     assert await read(other, record) == b"x"
 
 
-async def test_what_one_host_changes_another_sees_at_once(s3: Address) -> None:
+async def test_what_one_host_changes_another_sees_at_once(s3: BucketAddress) -> None:
     here, there = S3Store(s3), S3Store(s3)
     record = await here.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     assert len(await there.list(scope=ALICE)) == 1
@@ -79,7 +79,7 @@ async def test_what_one_host_changes_another_sees_at_once(s3: Address) -> None:
     assert await here.find("a.txt", scope=ALICE) is None
 
 
-async def test_hosts_that_put_the_same_name_at_once_get_names_of_their_own(s3: Address) -> None:
+async def test_hosts_that_put_the_same_name_at_once_get_names_of_their_own(s3: BucketAddress) -> None:
     hosts = [S3Store(s3) for _ in range(6)]
 
     records = await asyncio.gather(
@@ -92,7 +92,9 @@ async def test_hosts_that_put_the_same_name_at_once_get_names_of_their_own(s3: A
 
 
 @pytest.mark.parametrize("conditions", [True, False], ids=["refusing server", "any server"])
-def test_a_name_is_given_to_at_most_one_of_many_who_want_it_at_once(rgw: Address, conditions: bool) -> None:
+def test_a_name_is_given_to_at_most_one_of_many_who_want_it_at_once(
+    rgw: BucketAddress, conditions: bool
+) -> None:
     bucket = Bucket(rgw)
     winners: list[str] = []
     for name in (f"n{number}" for number in range(6)):
@@ -130,12 +132,12 @@ def _want(
         winners.append(name)
 
 
-def test_each_server_is_found_out(rgw_bucket: Address, juicefs_bucket: Address) -> None:
+def test_each_server_is_found_out(rgw_bucket: BucketAddress, juicefs_bucket: BucketAddress) -> None:
     assert Bucket(rgw_bucket).has_conditions(f"{rgw_bucket.prefix}=probe")
     assert not Bucket(juicefs_bucket).has_conditions(f"{juicefs_bucket.prefix}=probe")
 
 
-async def test_more_than_one_page_is_listed(rgw: Address) -> None:
+async def test_more_than_one_page_is_listed(rgw: BucketAddress) -> None:
     bucket = Bucket(rgw)
     for number in range(5):
         bucket.put(f"{rgw.prefix}pages/{number}", b"x")
@@ -153,7 +155,7 @@ async def test_more_than_one_page_is_listed(rgw: Address) -> None:
     assert len(asked) == 3
 
 
-async def test_bytes_that_changed_in_the_bucket_never_look_complete(s3: Address) -> None:
+async def test_bytes_that_changed_in_the_bucket_never_look_complete(s3: BucketAddress) -> None:
     store = S3Store(s3)
     content = os.urandom(3 * 1024 * 1024)
     record = await store.put_bytes(content, Put(name="a.bin"), scope=ALICE)
@@ -175,7 +177,9 @@ async def _read_into(got: bytearray, store: S3Store, record: Record) -> None:
             got += chunk
 
 
-async def test_bytes_that_went_missing_are_said_to_be_and_putting_them_again_mends_it(s3: Address) -> None:
+async def test_bytes_that_went_missing_are_said_to_be_and_putting_them_again_mends_it(
+    s3: BucketAddress,
+) -> None:
     store = S3Store(s3)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     raw_client(s3).delete_object(Bucket=s3.bucket, Key=record.key)
@@ -189,7 +193,7 @@ async def test_bytes_that_went_missing_are_said_to_be_and_putting_them_again_men
     assert await read(store, again) == b"x"
 
 
-async def test_deleting_leaves_no_object_behind(s3: Address) -> None:
+async def test_deleting_leaves_no_object_behind(s3: BucketAddress) -> None:
     store = S3Store(s3)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     await store.touch(record.id, scope=ALICE, expires_at=datetime.now(UTC) + timedelta(hours=1))
@@ -200,7 +204,7 @@ async def test_deleting_leaves_no_object_behind(s3: Address) -> None:
     assert [key for key in keys_in(s3) if "alice" in key] == []
 
 
-async def test_a_delete_that_was_cut_short_is_a_delete_and_a_sweep_finishes_it(s3: Address) -> None:
+async def test_a_delete_that_was_cut_short_is_a_delete_and_a_sweep_finishes_it(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
     kept = await store.put_bytes(b"kept", Put(name="kept.txt"), scope=ALICE)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
@@ -219,7 +223,7 @@ async def test_a_delete_that_was_cut_short_is_a_delete_and_a_sweep_finishes_it(s
 
 
 async def test_a_lost_record_costs_no_byte_and_the_record_put_back_is_all_it_takes(
-    s3: Address, caplog: pytest.LogCaptureFixture
+    s3: BucketAddress, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
@@ -238,7 +242,7 @@ async def test_a_lost_record_costs_no_byte_and_the_record_put_back_is_all_it_tak
     assert await read(store, record) == b"x"
 
 
-async def test_a_removal_that_was_cut_short_before_its_record_went_changes_nothing(s3: Address) -> None:
+async def test_a_removal_that_was_cut_short_before_its_record_went_changes_nothing(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     (entry,) = S3Index(Bucket(s3), s3.prefix).with_id(record.id, scope=ALICE)
@@ -251,7 +255,7 @@ async def test_a_removal_that_was_cut_short_before_its_record_went_changes_nothi
 
 
 async def test_a_damaged_record_keeps_nobody_from_the_other_files_and_costs_no_byte(
-    s3: Address, caplog: pytest.LogCaptureFixture
+    s3: BucketAddress, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
@@ -271,7 +275,7 @@ async def test_a_damaged_record_keeps_nobody_from_the_other_files_and_costs_no_b
     assert await read(store, record) == b"x"
 
 
-async def test_a_damaged_later_state_keeps_its_artifact(s3: Address) -> None:
+async def test_a_damaged_later_state_keeps_its_artifact(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
     about = Put(name="a.txt", expires_at=datetime.now(UTC) + timedelta(seconds=1), reason="asked")
     record = await store.put_bytes(b"x", about, scope=ALICE)
@@ -288,7 +292,7 @@ async def test_a_damaged_later_state_keeps_its_artifact(s3: Address) -> None:
     assert await store.delete(record.id, scope=ALICE)
 
 
-async def test_a_sweep_leaves_what_is_young_alone(s3: Address) -> None:
+async def test_a_sweep_leaves_what_is_young_alone(s3: BucketAddress) -> None:
     store = S3Store(s3)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     (entry,) = S3Index(Bucket(s3), s3.prefix).with_id(record.id, scope=ALICE)
@@ -299,7 +303,7 @@ async def test_a_sweep_leaves_what_is_young_alone(s3: Address) -> None:
     assert any("artifacts" in key for key in keys_in(s3))
 
 
-async def test_parts_of_an_upload_that_nobody_finished_are_swept(s3: Address) -> None:
+async def test_parts_of_an_upload_that_nobody_finished_are_swept(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
     bucket = Bucket(s3)
     key = f"{s3.prefix}alice/artifacts/20240827/t/a.bin"
@@ -312,7 +316,7 @@ async def test_parts_of_an_upload_that_nobody_finished_are_swept(s3: Address) ->
     assert not list(bucket.uploads(s3.prefix))
 
 
-async def test_equal_digits_of_other_content_get_a_longer_id(rgw: Address) -> None:
+async def test_equal_digits_of_other_content_get_a_longer_id(rgw: BucketAddress) -> None:
     store = S3Store(rgw)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     keys = keys_of(rgw.prefix, ALICE)
@@ -324,7 +328,7 @@ async def test_equal_digits_of_other_content_get_a_longer_id(rgw: Address) -> No
     assert index.free_id(keys, f"art_{other}") == f"art_{other[:16]}"
 
 
-async def test_hosts_whose_clocks_differ_agree_on_the_time_of_the_server(rgw: Address) -> None:
+async def test_hosts_whose_clocks_differ_agree_on_the_time_of_the_server(rgw: BucketAddress) -> None:
     bucket = Bucket(rgw)
     bucket._note_time(_Answer("Sun, 01 Jan 2040 00:00:00 GMT"))
 
@@ -339,7 +343,7 @@ class _Answer:
         self.headers = {"date": date}
 
 
-async def test_scopes_of_tenants_and_of_nobody_are_apart(s3: Address, clock: Clock) -> None:
+async def test_scopes_of_tenants_and_of_nobody_are_apart(s3: BucketAddress, clock: Clock) -> None:
     store = S3Store(s3, clock=clock)
     scopes = [Scope(tenant_id="t", user_id="alice"), ALICE, Scope(session_id="alice"), Scope()]
 
@@ -354,7 +358,7 @@ async def test_scopes_of_tenants_and_of_nobody_are_apart(s3: Address, clock: Clo
 
 
 async def test_a_file_that_changes_while_it_is_stored_is_refused_and_leaves_nothing(
-    rgw: Address, tmp_path: Path, clock: Clock
+    rgw: BucketAddress, tmp_path: Path, clock: Clock
 ) -> None:
     path = tmp_path / "growing"
     path.write_bytes(b"x" * 100)

@@ -19,21 +19,23 @@ from suite import ALICE, read
 
 from runner.errors import CallError, Code
 from runner.store.protocol import Put
-from runner.store.s3.bucket import Address, Bucket, Reading
+from runner.store.s3.bucket import Bucket, BucketAddress, Reading
 from runner.store.s3.store import S3Store
-from runner.store.s3.upload import PART_BYTES, Stopped, Upload
+from runner.store.s3.upload import PART_BYTES, ObjectUpload, Stopped
 
 pytestmark = pytest.mark.anyio
 
 MIB = 1024 * 1024
 
 
-def key_of(address: Address) -> str:
+def key_of(address: BucketAddress) -> str:
     assert address.access_key is not None
     return address.access_key.get_secret_value()
 
 
-async def test_an_upload_in_parts_survives_connections_that_are_cut(rgw: Address, tmp_path: Path) -> None:
+async def test_an_upload_in_parts_survives_connections_that_are_cut(
+    rgw: BucketAddress, tmp_path: Path
+) -> None:
     source = tmp_path / "large.bin"
     source.write_bytes(os.urandom(64 * MIB + 1))
 
@@ -45,7 +47,7 @@ async def test_an_upload_in_parts_survives_connections_that_are_cut(rgw: Address
     assert await read(S3Store(rgw), record) == source.read_bytes()
 
 
-async def test_a_download_goes_on_where_the_connection_was_cut(rgw: Address) -> None:
+async def test_a_download_goes_on_where_the_connection_was_cut(rgw: BucketAddress) -> None:
     content = os.urandom(20 * MIB + 1)
     record = await S3Store(rgw).put_bytes(content, Put(name="large.bin"), scope=ALICE)
 
@@ -56,7 +58,7 @@ async def test_a_download_goes_on_where_the_connection_was_cut(rgw: Address) -> 
         assert proxy.cuts > 5
 
 
-async def test_a_server_that_is_gone_is_an_error_that_says_so_and_names_nothing(rgw: Address) -> None:
+async def test_a_server_that_is_gone_is_an_error_that_says_so_and_names_nothing(rgw: BucketAddress) -> None:
     with CuttingProxy(rgw, cut_after=0) as proxy:
         with pytest.raises(CallError) as refused:
             await S3Store(proxy.address).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
@@ -69,10 +71,10 @@ async def test_a_server_that_is_gone_is_an_error_that_says_so_and_names_nothing(
         assert secret not in said
 
 
-def test_an_upload_that_fails_leaves_no_part_behind(rgw: Address) -> None:
+def test_an_upload_that_fails_leaves_no_part_behind(rgw: BucketAddress) -> None:
     bucket = Bucket(rgw)
     key = f"{rgw.prefix}big"
-    upload = Upload(bucket=bucket, key=key, mime="text/plain", metadata={}, stop=threading.Event())
+    upload = ObjectUpload(bucket=bucket, key=key, mime="text/plain", metadata={}, stop=threading.Event())
     sent: list[int] = []
 
     def refuse_the_third(params: dict[str, object], **_: object) -> None:
@@ -91,9 +93,9 @@ def test_an_upload_that_fails_leaves_no_part_behind(rgw: Address) -> None:
     assert bucket.size(key) is None
 
 
-def test_an_upload_whose_last_answer_was_lost_is_complete(rgw: Address) -> None:
+def test_an_upload_whose_last_answer_was_lost_is_complete(rgw: BucketAddress) -> None:
     bucket = Bucket(rgw)
-    upload = Upload(
+    upload = ObjectUpload(
         bucket=bucket, key=f"{rgw.prefix}big", mime="text/plain", metadata={}, stop=threading.Event()
     )
     complete = bucket.complete
@@ -109,7 +111,7 @@ def test_an_upload_whose_last_answer_was_lost_is_complete(rgw: Address) -> None:
     assert bucket.size(upload.key) == PART_BYTES + 1
 
 
-async def test_a_caller_who_gives_up_ends_the_upload(rgw: Address, tmp_path: Path) -> None:
+async def test_a_caller_who_gives_up_ends_the_upload(rgw: BucketAddress, tmp_path: Path) -> None:
     path = tmp_path / "large.bin"
     with path.open("wb") as file:
         file.truncate(400 * MIB)
@@ -133,7 +135,7 @@ async def test_a_caller_who_gives_up_ends_the_upload(rgw: Address, tmp_path: Pat
 
 @pytest.mark.parametrize("wrong", ["secret_key", "bucket"])
 async def test_a_wrong_key_or_bucket_is_an_error_that_tells_no_secret(
-    rgw: Address, wrong: str, caplog: pytest.LogCaptureFixture
+    rgw: BucketAddress, wrong: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = S3Store(rgw)
     assert await good.find("a", scope=ALICE) is None
@@ -152,7 +154,7 @@ async def test_a_wrong_key_or_bucket_is_an_error_that_tells_no_secret(
 
 
 async def test_a_large_file_sent_as_to_aws_has_a_checksum_of_each_part_and_arrives(
-    rgw: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rgw: BucketAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", str(rgw.endpoint))
     source = tmp_path / "large.bin"
@@ -183,7 +185,7 @@ def test_a_body_that_a_checksum_follows_is_framed_as_a_file_would_be() -> None:
     assert first == framed.read() == wrap(io.BytesIO(content)).read()
 
 
-async def test_a_damaged_body_is_refused_by_the_server(rgw: Address) -> None:
+async def test_a_damaged_body_is_refused_by_the_server(rgw: BucketAddress) -> None:
     client = raw_client(rgw)
 
     client.put_object(Bucket=rgw.bucket, Key=f"{rgw.prefix}x", Body=b"original")

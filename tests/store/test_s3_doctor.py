@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from s3_servers import CuttingProxy
 
-from runner.doctor.report import Level, Line, report
+from runner.doctor.report import DoctorLine, Level, report
 from runner.settings.model import Settings
 from runner.settings.sources import load
 from runner.store.bucket_health import fault_of
-from runner.store.s3.bucket import Address
+from runner.store.s3.bucket import BucketAddress
 
 
-def settings_for(address: Address, folder: Path, **changes: str) -> Settings:
+def settings_for(address: BucketAddress, folder: Path, **changes: str) -> Settings:
     assert address.access_key is not None
     assert address.secret_key is not None
     return load(
@@ -27,11 +27,11 @@ def settings_for(address: Address, folder: Path, **changes: str) -> Settings:
     )
 
 
-def line_for(settings: Settings) -> Line | None:
+def line_for(settings: Settings) -> DoctorLine | None:
     return next((line for line in report(settings).lines if line.name == "bucket"), None)
 
 
-def test_a_bucket_that_answers_is_well(rgw: Address, tmp_path: Path) -> None:
+def test_a_bucket_that_answers_is_well(rgw: BucketAddress, tmp_path: Path) -> None:
     line = line_for(settings_for(rgw, tmp_path))
 
     assert line is not None
@@ -39,7 +39,9 @@ def test_a_bucket_that_answers_is_well(rgw: Address, tmp_path: Path) -> None:
     assert line.detail == f"s3://{rgw.bucket}/some/where: answers"
 
 
-def test_a_bucket_that_is_not_there_is_missing_and_comes_with_its_cure(rgw: Address, tmp_path: Path) -> None:
+def test_a_bucket_that_is_not_there_is_missing_and_comes_with_its_cure(
+    rgw: BucketAddress, tmp_path: Path
+) -> None:
     line = line_for(settings_for(rgw, tmp_path, store="s3://no-such-bucket-here"))
 
     assert line is not None
@@ -56,7 +58,7 @@ def test_a_bucket_that_is_not_there_is_missing_and_comes_with_its_cure(rgw: Addr
     ],
 )
 def test_a_wrong_key_is_said_to_be_without_any_key(
-    rgw: Address, tmp_path: Path, wrong: str, reason: str, cure: str
+    rgw: BucketAddress, tmp_path: Path, wrong: str, reason: str, cure: str
 ) -> None:
     fault = fault_of(settings_for(rgw, tmp_path, **{wrong: "wrong-value"}))
 
@@ -69,7 +71,7 @@ def test_a_wrong_key_is_said_to_be_without_any_key(
         assert secret not in f"{fault.reason} {fault.cure}"
 
 
-def test_a_server_that_is_away_is_said_to_be(rgw: Address, tmp_path: Path) -> None:
+def test_a_server_that_is_away_is_said_to_be(rgw: BucketAddress, tmp_path: Path) -> None:
     with CuttingProxy(rgw, cut_after=0) as proxy:
         fault = fault_of(settings_for(proxy.address, tmp_path))
 

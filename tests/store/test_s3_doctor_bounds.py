@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from test_s3_doctor import settings_for
 
-from runner.doctor.report import Level, Line, report
+from runner.doctor.report import DoctorLine, Level, report
 from runner.store.bucket_health import lost_records
-from runner.store.s3.bucket import Address, Bucket
-from runner.store.s3.sweep import Bounds, Lost, count_lost
+from runner.store.s3.bucket import Bucket, BucketAddress
+from runner.store.s3.sweep import ListingLimits, Lost, count_lost
 
 USERS = ("ann", "ann.b", "bob", "cem")
 FILES = 3
 
 
 @pytest.fixture
-def bucket(rgw: Address, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def bucket(rgw: BucketAddress, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """A bucket in which each user has files with their records, but for one file of `cem`."""
     # A record counts as lost when its artifact is five minutes old; here, at once.
     monkeypatch.setattr("runner.store.s3.sweep.SETTLED_AFTER", timedelta(seconds=-5))
@@ -31,32 +31,32 @@ def bucket(rgw: Address, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     bucket.close()
 
 
-def bounded(bucket: Bucket, rgw: Address, objects: int, *, seconds: float = 60) -> Lost:
-    return count_lost(bucket, rgw.prefix, bounds=Bounds(objects=objects, seconds=seconds))
+def bounded(bucket: Bucket, rgw: BucketAddress, objects: int, *, seconds: float = 60) -> Lost:
+    return count_lost(bucket, rgw.prefix, bounds=ListingLimits(objects=objects, seconds=seconds))
 
 
-def test_without_bounds_all_is_listed(bucket: Bucket, rgw: Address) -> None:
+def test_without_bounds_all_is_listed(bucket: Bucket, rgw: BucketAddress) -> None:
     assert count_lost(bucket, rgw.prefix) == Lost(files=1, users=4, objects=23, is_cut=False)
     assert bounded(bucket, rgw, 23) == Lost(files=1, users=4, objects=23, is_cut=False)
 
 
 @pytest.mark.parametrize(("objects", "users"), [(3, 0), (6, 1), (8, 1), (12, 2), (17, 2), (18, 3), (22, 3)])
 def test_of_who_was_listed_in_part_nothing_is_said(
-    bucket: Bucket, rgw: Address, objects: int, users: int
+    bucket: Bucket, rgw: BucketAddress, objects: int, users: int
 ) -> None:
     assert bounded(bucket, rgw, objects) == Lost(files=0, users=users, objects=objects, is_cut=True)
 
 
-def test_a_listing_ends_when_its_time_is_over(bucket: Bucket, rgw: Address) -> None:
+def test_a_listing_ends_when_its_time_is_over(bucket: Bucket, rgw: BucketAddress) -> None:
     assert bounded(bucket, rgw, 1000, seconds=0) == Lost(files=0, users=0, objects=0, is_cut=True)
 
 
 def test_the_doctor_says_where_it_stopped_and_how_to_see_all(
-    bucket: Bucket, rgw: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, rgw: BucketAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_for(rgw, tmp_path, store=f"s3://{rgw.bucket}/{rgw.prefix.rstrip('/')}")
 
-    def line(*, whole_bucket: bool) -> Line:
+    def line(*, whole_bucket: bool) -> DoctorLine:
         lines = report(settings, whole_bucket=whole_bucket).lines
         return next(line for line in lines if line.name == "records")
 

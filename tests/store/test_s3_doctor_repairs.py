@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import ROOT, outer_environment
 
-from runner.store.s3.bucket import Address, Bucket
+from runner.store.s3.bucket import Bucket, BucketAddress
 
 # A record counts as lost when its artifact is five minutes old; here, at once.
 AT_ONCE = """
@@ -23,7 +23,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def run(rgw: Address, tmp_path: Path) -> Run:
+def run(rgw: BucketAddress, tmp_path: Path) -> Run:
     """Run a command at once over the bucket, as a user."""
     assert rgw.access_key is not None
     assert rgw.secret_key is not None
@@ -51,7 +51,7 @@ def run(rgw: Address, tmp_path: Path) -> Run:
 
 
 def test_doctor_names_lost_records_and_repair_gives_users_all_their_files(
-    rgw: Address, run: Run, tmp_path: Path
+    rgw: BucketAddress, run: Run, tmp_path: Path
 ) -> None:
     names = {user: [f"{user}.csv", f"{user} 2.csv"] for user in ("ann", "bob")}
     for user, files in names.items():

@@ -22,19 +22,19 @@ from runner.settings.sources import config_report, config_text, load
 from runner.store.local.store import LocalStore
 from runner.store.opening import open_store
 from runner.store.protocol import Put, Scope
-from runner.store.retention import Rules
-from runner.store.s3.bucket import Address
+from runner.store.retention import RetentionRules
+from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 from runner.store.spool.files import Spool
 from runner.store.spool.store import SpoolingStore
 from runner.toolset.toolset import Toolset
-from runner.toolset.user_pool import Access
+from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 
 pytestmark = pytest.mark.anyio
 
 
-def settings_for(address: Address, folder: Path, **more: object) -> Settings:
+def settings_for(address: BucketAddress, folder: Path, **more: object) -> Settings:
     assert address.access_key is not None
     assert address.secret_key is not None
     return load(
@@ -50,7 +50,7 @@ def settings_for(address: Address, folder: Path, **more: object) -> Settings:
 
 
 async def test_a_call_keeps_its_file_in_the_bucket_and_shows_no_address_of_it(
-    s3: Address, user: str, tmp_path: Path
+    s3: BucketAddress, user: str, tmp_path: Path
 ) -> None:
     settings = settings_for(s3, tmp_path)
 
@@ -58,7 +58,7 @@ async def test_a_call_keeps_its_file_in_the_bucket_and_shows_no_address_of_it(
         completed = await call(toolset, user, "make", name="ä report.txt", size=5)
         read_back = await call(toolset, user, "read", filename="ä report.txt")
 
-    store = open_store(settings, Rules())
+    store = open_store(settings, RetentionRules())
     record = await store.find("ä report.txt", scope=Scope(user_id=user))
     assert record is not None
     assert await read(store, record, Scope(user_id=user)) == b"xxxxx"
@@ -70,11 +70,11 @@ async def test_a_call_keeps_its_file_in_the_bucket_and_shows_no_address_of_it(
 
 
 async def test_a_call_while_the_server_is_gone_keeps_its_file_and_the_next_run_sends_it(
-    rgw: Address, user: str, tmp_path: Path
+    rgw: BucketAddress, user: str, tmp_path: Path
 ) -> None:
     with CuttingProxy(rgw, cut_after=0) as proxy:
         gone = settings_for(proxy.address, tmp_path)
-        waiting = await open_store(gone, Rules()).put_bytes(
+        waiting = await open_store(gone, RetentionRules()).put_bytes(
             b"x", Put(name="a.txt"), scope=Scope(user_id=user)
         )
     assert waiting.pending
@@ -86,7 +86,7 @@ async def test_a_call_while_the_server_is_gone_keeps_its_file_and_the_next_run_s
 
 
 async def test_a_server_that_ends_sends_what_still_waits_for_the_bucket(
-    rgw: Address, user: str, tmp_path: Path
+    rgw: BucketAddress, user: str, tmp_path: Path
 ) -> None:
     with CuttingProxy(rgw, cut_after=0) as proxy:
         settings, scope = settings_for(proxy.address, tmp_path), Scope(user_id=user)
@@ -104,7 +104,7 @@ async def test_a_server_that_ends_sends_what_still_waits_for_the_bucket(
 
 
 async def test_no_key_of_the_store_is_in_any_process_below_the_host(
-    rgw: Address, user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rgw: BucketAddress, user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = f"AKIA{uuid.uuid4().hex}"
     for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "RUNNER_S3_SECRET_KEY"):
@@ -113,7 +113,9 @@ async def test_no_key_of_the_store_is_in_any_process_below_the_host(
 
     async with Toolset.open(settings, [str(TOOLS / "attack.py")]) as toolset:
         environment = await call(toolset, user, "act", name="environment", arguments=[])
-        async with toolset.user_pool(User(user), toolset.key(User(user), access=Access.WRITE)) as user_pool:
+        async with toolset.user_pool(
+            User(user), toolset.key(User(user), access=HomeAccess.WRITE)
+        ) as user_pool:
             # The worker that has answered is still being reaped.
             await user_pool.pool.zygote.settled()
         below = [
@@ -171,15 +173,15 @@ def test_an_address_of_a_store_that_makes_no_sense_is_refused(url: str) -> None:
 
 
 def test_without_an_s3_address_the_store_is_local(tmp_path: Path) -> None:
-    store = open_store(Settings(store=tmp_path.as_uri(), state_dir=tmp_path), Rules())
+    store = open_store(Settings(store=tmp_path.as_uri(), state_dir=tmp_path), RetentionRules())
 
-    assert store == LocalStore(tmp_path, Rules())
+    assert store == LocalStore(tmp_path, RetentionRules())
 
 
 def test_with_one_it_has_a_spool_in_the_folder_of_the_state(
-    rgw: Address, tmp_path: Path, clock: Clock
+    rgw: BucketAddress, tmp_path: Path, clock: Clock
 ) -> None:
-    store = open_store(settings_for(rgw, tmp_path, store_unavailable="fail"), Rules())
+    store = open_store(settings_for(rgw, tmp_path, store_unavailable="fail"), RetentionRules())
 
     assert isinstance(store, SpoolingStore)
     assert store.spool.folder == tmp_path / "state" / "spool"
@@ -195,11 +197,11 @@ def test_a_local_store_does_not_import_boto3() -> None:
 
 
 async def test_the_library_logs_nothing_of_a_request_however_much_is_logged(
-    rgw: Address, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    rgw: BucketAddress, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = settings_for(rgw, tmp_path)
     caplog.set_level(logging.DEBUG)
-    store = open_store(settings, Rules())
+    store = open_store(settings, RetentionRules())
 
     await store.put_bytes(b"x", Put(name="a.txt"), scope=Scope(user_id="alice"))
 

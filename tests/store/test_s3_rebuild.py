@@ -8,8 +8,8 @@ import pytest
 from suite import ALICE, BOB, NOTE, read
 
 from runner.store.protocol import Origin, Put, Record, Scope
-from runner.store.s3.bucket import Address, Bucket
-from runner.store.s3.entry import Entry
+from runner.store.s3.bucket import Bucket, BucketAddress
+from runner.store.s3.entry import BucketEntry
 from runner.store.s3.index import S3Index
 from runner.store.s3.keys import keys_of
 from runner.store.s3.store import S3Store
@@ -22,22 +22,22 @@ OF_TENANT = Scope(tenant_id="acme", user_id="alice")
 AT_ONCE = timedelta(seconds=-1)
 
 
-def keys_in(address: Address, part: str) -> list[str]:
+def keys_in(address: BucketAddress, part: str) -> list[str]:
     return [item.key for item in Bucket(address).list(address.prefix) if f"/{part}/" in item.key]
 
 
-def lose(address: Address, part: str) -> None:
+def lose(address: BucketAddress, part: str) -> None:
     for key in keys_in(address, part):
         Bucket(address).delete(key)
 
 
-def entry_of(address: Address, record: Record, scope: Scope = ALICE) -> Entry:
+def entry_of(address: BucketAddress, record: Record, scope: Scope = ALICE) -> BucketEntry:
     (entry,) = S3Index(Bucket(address), address.prefix).with_id(record.id, scope=scope)
     return entry
 
 
 async def test_all_records_are_made_anew_after_the_index_of_a_bucket_was_lost(
-    s3: Address, caplog: pytest.LogCaptureFixture
+    s3: BucketAddress, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = S3Store(s3, stale_after=AT_ONCE)
     about = Put(name="a b.csv", origin=Origin.UPLOADED, facts={"rows": 3}, source={"tool": "t"})
@@ -71,7 +71,7 @@ async def test_all_records_are_made_anew_after_the_index_of_a_bucket_was_lost(
 
 
 async def test_bytes_of_which_nothing_more_is_known_stay(
-    s3: Address, caplog: pytest.LogCaptureFixture
+    s3: BucketAddress, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = S3Store(s3, stale_after=AT_ONCE)
     await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
@@ -85,7 +85,7 @@ async def test_bytes_of_which_nothing_more_is_known_stay(
     assert "objects without a record are kept" in caplog.messages
 
 
-async def test_what_was_removed_is_not_brought_back(s3: Address) -> None:
+async def test_what_was_removed_is_not_brought_back(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=timedelta(days=7))
     sweeping = S3Store(s3, stale_after=AT_ONCE)
     cut_short = await store.put_bytes(b"cut", Put(name="cut.txt"), scope=ALICE)
@@ -104,12 +104,12 @@ async def test_what_was_removed_is_not_brought_back(s3: Address) -> None:
     assert [record.name for record in await store.list(scope=ALICE)] == ["kept.txt"]
 
 
-def _empty(address: Address) -> None:
+def _empty(address: BucketAddress) -> None:
     for key in keys_in(address, "ids"):
         Bucket(address).put(key, b"")
 
 
-async def test_with_markers_of_earlier_versions_what_their_keys_say_is_made_anew(s3: Address) -> None:
+async def test_with_markers_of_earlier_versions_what_their_keys_say_is_made_anew(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=AT_ONCE)
     plain = await store.put_bytes(b"plain", Put(name="a b+.csv", mime="text/x-odd"), scope=ALICE)
     for scope in (ODD, IN_SESSION):
@@ -127,7 +127,7 @@ async def test_with_markers_of_earlier_versions_what_their_keys_say_is_made_anew
     assert len(keys_in(s3, "artifacts")) == 3
 
 
-async def test_a_sweep_writes_records_into_markers_of_earlier_versions(s3: Address) -> None:
+async def test_a_sweep_writes_records_into_markers_of_earlier_versions(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=AT_ONCE)
     record = await store.put_bytes(b"x", Put(name="a.csv", facts={"rows": 1}), scope=IN_SESSION)
 
@@ -145,7 +145,7 @@ async def test_a_sweep_writes_records_into_markers_of_earlier_versions(s3: Addre
     ids=["other content", "the same"],
 )
 async def test_a_name_that_was_given_away_meanwhile_gets_a_number(
-    s3: Address, content: bytes, names: dict[str, bytes]
+    s3: BucketAddress, content: bytes, names: dict[str, bytes]
 ) -> None:
     store = S3Store(s3, stale_after=AT_ONCE)
     await store.put_bytes(b"old", Put(name="a.txt"), scope=ALICE)
@@ -159,7 +159,7 @@ async def test_a_name_that_was_given_away_meanwhile_gets_a_number(
     assert found == names
 
 
-async def test_the_later_state_counts_and_without_it_a_file_has_no_end(s3: Address) -> None:
+async def test_the_later_state_counts_and_without_it_a_file_has_no_end(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=AT_ONCE)
     ending = Put(name="a.txt", expires_at=Bucket(s3).now() + timedelta(hours=1), reason="later")
     record = await store.put_bytes(b"x", ending, scope=ALICE)
@@ -178,7 +178,7 @@ async def test_the_later_state_counts_and_without_it_a_file_has_no_end(s3: Addre
     assert second.expires_at is None
 
 
-async def test_two_hosts_that_sweep_at_once_make_one_record(s3: Address) -> None:
+async def test_two_hosts_that_sweep_at_once_make_one_record(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=AT_ONCE)
     for number in range(4):
         await store.put_bytes(b"%d" % number, Put(name="a.txt"), scope=ALICE)
@@ -193,7 +193,7 @@ async def test_two_hosts_that_sweep_at_once_make_one_record(s3: Address) -> None
     assert await store.list(scope=ALICE) == before
 
 
-async def test_what_was_put_a_moment_ago_is_left_to_its_writer(s3: Address) -> None:
+async def test_what_was_put_a_moment_ago_is_left_to_its_writer(s3: BucketAddress) -> None:
     store = S3Store(s3)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     lost = Bucket(s3).get(entry_of(s3, record).at)
@@ -216,7 +216,7 @@ def _torn(content: bytes) -> bytes:
     "damage", [_torn, lambda _: b"{}", lambda _: b"\xff"], ids=["torn", "other", "garbage"]
 )
 async def test_a_damaged_marker_is_taken_for_an_empty_one(
-    rgw: Address, damage: Callable[[bytes], bytes]
+    rgw: BucketAddress, damage: Callable[[bytes], bytes]
 ) -> None:
     store = S3Store(rgw, stale_after=AT_ONCE)
     record = await store.put_bytes(b"x", Put(name="a.txt", facts={"rows": 1}), scope=ALICE)
@@ -230,7 +230,7 @@ async def test_a_damaged_marker_is_taken_for_an_empty_one(
     assert (found.id, found.name, found.said.facts) == (record.id, "a.txt", {})
 
 
-async def test_a_marker_that_speaks_of_other_bytes_gives_nobody_theirs(rgw: Address) -> None:
+async def test_a_marker_that_speaks_of_other_bytes_gives_nobody_theirs(rgw: BucketAddress) -> None:
     store = S3Store(rgw, stale_after=AT_ONCE)
     await store.put_bytes(b"mine", Put(name="a.txt"), scope=ALICE)
     await store.put_bytes(b"his", Put(name="a.txt"), scope=BOB)
@@ -246,7 +246,7 @@ async def test_a_marker_that_speaks_of_other_bytes_gives_nobody_theirs(rgw: Addr
     assert contents == [b"mine", b"his"]
 
 
-async def test_the_place_of_a_damaged_record_is_not_taken(s3: Address) -> None:
+async def test_the_place_of_a_damaged_record_is_not_taken(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=AT_ONCE)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     entry = entry_of(s3, record)

@@ -14,7 +14,7 @@ from suite import ALICE, BOB, read
 from runner.errors import CallError, Code
 from runner.store.protocol import Content, Put
 from runner.store.s3 import waiting as s3_waiting
-from runner.store.s3.bucket import Address
+from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 from runner.store.spool.files import Spool
 from runner.store.spool.store import SpoolingStore
@@ -29,7 +29,7 @@ SOON_S = 30.0
 class Deaf:
     """A TCP proxy that does not hear requests with a certain word in them, and passes all others."""
 
-    target: Address
+    target: BucketAddress
     word: bytes
     ends: list[socket.socket] = field(default_factory=list)
 
@@ -45,7 +45,7 @@ class Deaf:
             end.close()
 
     @property
-    def address(self) -> Address:
+    def address(self) -> BucketAddress:
         """The bucket, as reached through the proxy."""
         return replace(self.target, endpoint=f"http://127.0.0.1:{self.listener.getsockname()[1]}")
 
@@ -68,7 +68,7 @@ class Deaf:
             sink.shutdown(socket.SHUT_WR)
 
 
-async def test_whatever_people_wait_for_ends_within_seconds(rgw: Address, tmp_path: Path) -> None:
+async def test_whatever_people_wait_for_ends_within_seconds(rgw: BucketAddress, tmp_path: Path) -> None:
     record = await S3Store(rgw).put_bytes(b"x" * 1000, Put(name="a.txt"), scope=ALICE)
     with Deaf(rgw, b"HTTP/1.1") as silent:
         store = SpoolingStore(S3Store(silent.address), Spool(tmp_path / "spool"))
@@ -92,7 +92,7 @@ async def test_whatever_people_wait_for_ends_within_seconds(rgw: Address, tmp_pa
 
 
 async def test_ten_files_for_a_silent_server_wait_in_the_spool_after_one_wait(
-    rgw: Address, tmp_path: Path
+    rgw: BucketAddress, tmp_path: Path
 ) -> None:
     with Deaf(rgw, b"HTTP/1.1") as silent:
         store = SpoolingStore(S3Store(silent.address), Spool(tmp_path / "spool"))
@@ -112,7 +112,7 @@ async def test_ten_files_for_a_silent_server_wait_in_the_spool_after_one_wait(
 
 @pytest.mark.parametrize("each", [8, 10_000], ids=["bounded", "control"])
 async def test_one_users_waits_hold_up_nobody_else(
-    rgw: Address, each: int, monkeypatch: pytest.MonkeyPatch
+    rgw: BucketAddress, each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3_waiting, "_EACH", each)
     await S3Store(rgw).put_bytes(b"bob's", Put(name="b.txt"), scope=BOB)
@@ -139,7 +139,9 @@ async def read_deafening(reading: Content, proxy: Deaf) -> None:
         proxy.word = b"HTTP/1.1"
 
 
-async def test_a_download_that_stalls_ends_as_an_error(rgw: Address, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_download_that_stalls_ends_as_an_error(
+    rgw: BucketAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content = bytes(9_000_000)
     record = await S3Store(rgw).put_bytes(content, Put(name="a.bin"), scope=ALICE)
     monkeypatch.setattr("runner.store.s3.store._READ_S", 2.0)
@@ -152,7 +154,7 @@ async def test_a_download_that_stalls_ends_as_an_error(rgw: Address, monkeypatch
     assert failed.value.code is Code.E_STORE
 
 
-async def test_a_server_that_is_heard_again_is_used_again(rgw: Address) -> None:
+async def test_a_server_that_is_heard_again_is_used_again(rgw: BucketAddress) -> None:
     await S3Store(rgw).put_bytes(b"alice's", Put(name="a.txt"), scope=ALICE)
     with Deaf(rgw, b"alice") as deaf:
         store = S3Store(deaf.address)

@@ -3,15 +3,15 @@
 import pytest
 from suite import Clock, MakeStore, StoreSuite
 
-from runner.store.retention import Rules
-from runner.store.s3.bucket import Address
+from runner.store.retention import RetentionRules
+from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 
 
 class TestS3(StoreSuite):
     @pytest.fixture
-    def make_store(self, s3: Address) -> MakeStore:
-        def make(rules: Rules, clock: Clock) -> S3Store:
+    def make_store(self, s3: BucketAddress) -> MakeStore:
+        def make(rules: RetentionRules, clock: Clock) -> S3Store:
             return S3Store(s3, rules=rules, clock=clock)
 
         return make

@@ -9,8 +9,8 @@ from suite import ALICE, read
 
 from runner.errors import CallError, Code
 from runner.store.protocol import Put, Scope
-from runner.store.retention import Quota, Rules
-from runner.store.s3.bucket import Address, Bucket
+from runner.store.retention import Quota, RetentionRules
+from runner.store.s3.bucket import Bucket, BucketAddress
 from runner.store.s3.keys import keys_of
 from runner.store.s3.store import S3Store
 from runner.store.s3.upload import PART_BYTES
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 LARGE = PART_BYTES + 5
 
 
-def bytes_in(address: Address) -> list[int]:
+def bytes_in(address: BucketAddress) -> list[int]:
     """The lengths of the files that the bucket holds."""
     return [item.size for item in Bucket(address).list(f"{address.prefix}alice/artifacts/")]
 
@@ -39,8 +39,10 @@ def count_listings(store: S3Store, prefix: str) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [100, LARGE], ids=["small", "in parts"])
-async def test_equal_content_counts_once_whatever_its_names_and_sessions(rgw: Address, size: int) -> None:
-    rules = Rules(files=Quota(max_user_bytes=size + 50))
+async def test_equal_content_counts_once_whatever_its_names_and_sessions(
+    rgw: BucketAddress, size: int
+) -> None:
+    rules = RetentionRules(files=Quota(max_user_bytes=size + 50))
     content = os.urandom(size)
     await S3Store(rgw, rules=rules).put_bytes(content, Put(name="a.bin"), scope=ALICE)
     session = Scope(user_id="alice", session_id="s")
@@ -55,8 +57,8 @@ async def test_equal_content_counts_once_whatever_its_names_and_sessions(rgw: Ad
     assert refused.value.details["used_bytes"] == size + 50
 
 
-async def test_what_a_host_puts_is_counted_without_listing_everything_again(rgw: Address) -> None:
-    store = S3Store(rgw, rules=Rules(files=Quota(max_user_bytes=10)))
+async def test_what_a_host_puts_is_counted_without_listing_everything_again(rgw: BucketAddress) -> None:
+    store = S3Store(rgw, rules=RetentionRules(files=Quota(max_user_bytes=10)))
     listings = count_listings(store, f"{rgw.prefix}alice/artifacts/")
 
     for number in range(5):
@@ -68,8 +70,8 @@ async def test_what_a_host_puts_is_counted_without_listing_everything_again(rgw:
     assert refused.value.details["used_bytes"] == 10
 
 
-async def test_what_a_host_removes_makes_room_at_once(rgw: Address) -> None:
-    store = S3Store(rgw, rules=Rules(files=Quota(max_user_bytes=10)))
+async def test_what_a_host_removes_makes_room_at_once(rgw: BucketAddress) -> None:
+    store = S3Store(rgw, rules=RetentionRules(files=Quota(max_user_bytes=10)))
     record = await store.put_bytes(b"x" * 10, Put(name="a.txt"), scope=ALICE)
     with pytest.raises(CallError):
         await store.put_bytes(b"y" * 10, Put(name="b.txt"), scope=ALICE)
@@ -79,8 +81,8 @@ async def test_what_a_host_removes_makes_room_at_once(rgw: Address) -> None:
     assert (await store.put_bytes(b"y" * 10, Put(name="b.txt"), scope=ALICE)).size == 10
 
 
-async def test_nobody_is_refused_by_an_old_listing(rgw: Address) -> None:
-    rules = Rules(files=Quota(max_user_bytes=10))
+async def test_nobody_is_refused_by_an_old_listing(rgw: BucketAddress) -> None:
+    rules = RetentionRules(files=Quota(max_user_bytes=10))
     here, there = S3Store(rgw, rules=rules), S3Store(rgw, rules=rules)
     record = await here.put_bytes(b"x" * 10, Put(name="a.txt"), scope=ALICE)
     await there.delete(record.id, scope=ALICE)
@@ -88,7 +90,7 @@ async def test_nobody_is_refused_by_an_old_listing(rgw: Address) -> None:
     assert (await here.put_bytes(b"y" * 10, Put(name="b.txt"), scope=ALICE)).size == 10
 
 
-async def test_what_another_host_put_is_counted_half_a_minute_later(rgw: Address) -> None:
+async def test_what_another_host_put_is_counted_half_a_minute_later(rgw: BucketAddress) -> None:
     now = [100.0]
     usage = S3Usage(Bucket(rgw), clock=lambda: now[0])
     keys, quota = keys_of(rgw.prefix, ALICE), Quota(max_user_bytes=10)
@@ -104,7 +106,7 @@ async def test_what_another_host_put_is_counted_half_a_minute_later(rgw: Address
 
 
 async def test_a_large_file_of_a_new_length_is_sent_before_it_is_digested(
-    rgw: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rgw: BucketAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "large.bin"
     path.write_bytes(os.urandom(LARGE))
@@ -127,7 +129,7 @@ async def test_a_large_file_of_a_new_length_is_sent_before_it_is_digested(
 
 
 async def test_a_large_file_that_another_host_put_just_now_is_the_same_artifact(
-    rgw: Address, tmp_path: Path
+    rgw: BucketAddress, tmp_path: Path
 ) -> None:
     path = tmp_path / "large.bin"
     path.write_bytes(os.urandom(LARGE))
@@ -143,11 +145,11 @@ async def test_a_large_file_that_another_host_put_just_now_is_the_same_artifact(
 
 
 async def test_a_large_file_that_another_host_put_just_now_needs_no_room(
-    rgw: Address, tmp_path: Path
+    rgw: BucketAddress, tmp_path: Path
 ) -> None:
     path = tmp_path / "large.bin"
     path.write_bytes(os.urandom(LARGE))
-    rules = Rules(files=Quota(max_user_bytes=LARGE + 10))
+    rules = RetentionRules(files=Quota(max_user_bytes=LARGE + 10))
     here, there = S3Store(rgw, rules=rules), S3Store(rgw, rules=rules)
     record = await there.put_bytes(b"x" * LARGE, Put(name="x.bin"), scope=ALICE)
     await here.delete(record.id, scope=ALICE)
@@ -157,7 +159,7 @@ async def test_a_large_file_that_another_host_put_just_now_needs_no_room(
 
 
 async def test_a_large_file_that_changes_while_it_is_sent_is_refused_and_leaves_nothing(
-    rgw: Address, tmp_path: Path
+    rgw: BucketAddress, tmp_path: Path
 ) -> None:
     path = tmp_path / "large.bin"
     path.write_bytes(bytes(3 * PART_BYTES))
@@ -178,7 +180,7 @@ async def test_a_large_file_that_changes_while_it_is_sent_is_refused_and_leaves_
 
 
 async def test_the_parts_of_a_large_file_are_put_together_in_their_order(
-    rgw: Address, tmp_path: Path
+    rgw: BucketAddress, tmp_path: Path
 ) -> None:
     path = tmp_path / "large.bin"
     path.write_bytes(b"".join(bytes([number]) * PART_BYTES for number in range(9)) + b"end")

@@ -18,8 +18,8 @@ from suite import ALICE, BOB, Clock, MakeStore, StoreSuite, read
 from runner.errors import CallError, Code
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Put, Reason, Record, Scope
-from runner.store.retention import Quota, Rules
-from runner.store.s3.bucket import Address
+from runner.store.retention import Quota, RetentionRules
+from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 from runner.store.spool import files as spool_files
 from runner.store.spool.files import Spool, delay_s
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def gone(rgw: Address) -> Iterator[Address]:
+def gone(rgw: BucketAddress) -> Iterator[BucketAddress]:
     """The bucket on a server that takes no connection."""
     with CuttingProxy(rgw, cut_after=0) as proxy:
         yield proxy.address
@@ -68,14 +68,14 @@ def files_in(spool: Spool) -> int:
 class TestSpoolingStore(StoreSuite):
     @pytest.fixture
     def make_store(self, spool: Spool) -> MakeStore:
-        def make(rules: Rules, clock: Clock) -> SpoolingStore:
+        def make(rules: RetentionRules, clock: Clock) -> SpoolingStore:
             return SpoolingStore(MemoryStore(rules, clock=clock), spool, now=clock)
 
         return make
 
 
 async def test_a_file_that_has_to_wait_is_found_listed_by_id_and_read(
-    gone: Address, spool: Spool, tmp_path: Path
+    gone: BucketAddress, spool: Spool, tmp_path: Path
 ) -> None:
     store = SpoolingStore(S3Store(gone), spool)
     (tmp_path / "f").write_bytes(b"0123456789")
@@ -94,7 +94,7 @@ async def test_a_file_that_has_to_wait_is_found_listed_by_id_and_read(
 
 
 async def test_a_file_that_waits_is_listed_beside_what_is_stored(
-    rgw: Address, gone: Address, spool: Spool
+    rgw: BucketAddress, gone: BucketAddress, spool: Spool
 ) -> None:
     stored = await S3Store(rgw).put_bytes(b"1", Put(name="b.txt"), scope=ALICE)
     waiting = await SpoolingStore(S3Store(gone), spool).put_bytes(b"2", Put(name="a.txt"), scope=ALICE)
@@ -104,7 +104,7 @@ async def test_a_file_that_waits_is_listed_beside_what_is_stored(
     assert list(listed) == [waiting, stored]
 
 
-async def test_a_file_that_waits_is_for_its_owner_only(gone: Address, spool: Spool) -> None:
+async def test_a_file_that_waits_is_for_its_owner_only(gone: BucketAddress, spool: Spool) -> None:
     store = SpoolingStore(S3Store(gone), spool)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
 
@@ -114,7 +114,7 @@ async def test_a_file_that_waits_is_for_its_owner_only(gone: Address, spool: Spo
     assert refused.value.code is Code.E_STORE
 
 
-async def test_a_list_that_would_lack_files_is_an_error(gone: Address, spool: Spool) -> None:
+async def test_a_list_that_would_lack_files_is_an_error(gone: BucketAddress, spool: Spool) -> None:
     store = SpoolingStore(S3Store(gone), spool)
     await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
 
@@ -125,7 +125,7 @@ async def test_a_list_that_would_lack_files_is_an_error(gone: Address, spool: Sp
 
 
 async def test_what_waited_is_sent_when_the_server_is_back_and_by_another_process_too(
-    rgw: Address, gone: Address, spool: Spool
+    rgw: BucketAddress, gone: BucketAddress, spool: Spool
 ) -> None:
     content = os.urandom(9 * 1024 * 1024)
     about = Put(name="a.bin", facts={"rows": 1}, reason="large")
@@ -144,7 +144,7 @@ async def test_what_waited_is_sent_when_the_server_is_back_and_by_another_proces
 
 
 async def test_a_name_that_was_given_away_meanwhile_gets_a_number_and_the_id_stays(
-    rgw: Address, gone: Address, spool: Spool
+    rgw: BucketAddress, gone: BucketAddress, spool: Spool
 ) -> None:
     pending = await SpoolingStore(S3Store(gone), spool).put_bytes(b"mine", Put(name="a.txt"), scope=ALICE)
     await S3Store(rgw).put_bytes(b"theirs", Put(name="a.txt"), scope=ALICE)
@@ -159,7 +159,7 @@ async def test_a_name_that_was_given_away_meanwhile_gets_a_number_and_the_id_sta
 
 
 async def test_where_the_setting_says_fail_the_caller_gets_an_error_and_the_file_is_sent_all_the_same(
-    rgw: Address, gone: Address, spool: Spool
+    rgw: BucketAddress, gone: BucketAddress, spool: Spool
 ) -> None:
     with pytest.raises(CallError, match="kept on this machine") as refused:
         await SpoolingStore(S3Store(gone), spool, "fail").put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
@@ -248,7 +248,7 @@ async def test_a_server_that_ends_sends_all_that_waits_and_says_how_many_still_d
     assert await SpoolingStore(NoServer(), spool).send_all(60) == 0
 
 
-async def test_the_same_file_put_again_while_it_waits_is_kept_once(gone: Address, spool: Spool) -> None:
+async def test_the_same_file_put_again_while_it_waits_is_kept_once(gone: BucketAddress, spool: Spool) -> None:
     store = SpoolingStore(S3Store(gone), spool)
 
     first = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
@@ -260,7 +260,9 @@ async def test_the_same_file_put_again_while_it_waits_is_kept_once(gone: Address
     assert files_in(spool) == 4
 
 
-async def test_what_is_deleted_while_it_waits_is_not_sent(rgw: Address, gone: Address, spool: Spool) -> None:
+async def test_what_is_deleted_while_it_waits_is_not_sent(
+    rgw: BucketAddress, gone: BucketAddress, spool: Spool
+) -> None:
     store = SpoolingStore(S3Store(gone), spool)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
 
@@ -274,7 +276,7 @@ async def test_what_is_deleted_while_it_waits_is_not_sent(rgw: Address, gone: Ad
 
 
 async def test_what_ends_while_it_waits_is_swept_and_said(
-    rgw: Address, gone: Address, spool: Spool, clock: Clock
+    rgw: BucketAddress, gone: BucketAddress, spool: Spool, clock: Clock
 ) -> None:
     about = Put(name="a.txt", expires_at=clock() + timedelta(hours=1))
     await SpoolingStore(S3Store(gone), spool, now=clock).put_bytes(b"x", about, scope=ALICE)
@@ -288,7 +290,7 @@ async def test_what_ends_while_it_waits_is_swept_and_said(
 
 @pytest.mark.parametrize("damage", ["torn", "lost"])
 async def test_a_file_whose_note_is_lost_or_damaged_is_kept_and_named(
-    rgw: Address, gone: Address, spool: Spool, damage: str, caplog: pytest.LogCaptureFixture
+    rgw: BucketAddress, gone: BucketAddress, spool: Spool, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     record = await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     [note], [content] = spool.folder.glob("*.json"), spool.folder.glob("*.bytes")
@@ -322,7 +324,7 @@ class Tearing(S3Store):
 
 
 async def test_a_note_that_is_damaged_while_it_is_sent_does_not_say_that_it_was_deleted(
-    rgw: Address, gone: Address, spool: Spool
+    rgw: BucketAddress, gone: BucketAddress, spool: Spool
 ) -> None:
     record = await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     store = Tearing(rgw)
@@ -335,7 +337,7 @@ async def test_a_note_that_is_damaged_while_it_is_sent_does_not_say_that_it_was_
 
 
 async def test_a_file_that_was_being_let_go_when_its_process_died_is_let_go(
-    rgw: Address, gone: Address, spool: Spool
+    rgw: BucketAddress, gone: BucketAddress, spool: Spool
 ) -> None:
     await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     [content] = spool.folder.glob("*.bytes")
@@ -348,8 +350,8 @@ async def test_a_file_that_was_being_let_go_when_its_process_died_is_let_go(
     assert files_in(spool) == 0
 
 
-async def test_a_refusal_is_no_reason_to_wait(rgw: Address, spool: Spool) -> None:
-    store = SpoolingStore(S3Store(rgw, rules=Rules(files=Quota(max_file_bytes=1))), spool)
+async def test_a_refusal_is_no_reason_to_wait(rgw: BucketAddress, spool: Spool) -> None:
+    store = SpoolingStore(S3Store(rgw, rules=RetentionRules(files=Quota(max_file_bytes=1))), spool)
 
     with pytest.raises(CallError) as refused:
         await store.put_bytes(b"too large", Put(name="a.txt"), scope=ALICE)
@@ -358,7 +360,7 @@ async def test_a_refusal_is_no_reason_to_wait(rgw: Address, spool: Spool) -> Non
     assert files_in(spool) == 0
 
 
-async def test_a_spool_that_cannot_be_written_is_an_error_too(gone: Address, tmp_path: Path) -> None:
+async def test_a_spool_that_cannot_be_written_is_an_error_too(gone: BucketAddress, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
     store = SpoolingStore(S3Store(gone), Spool(tmp_path / "file" / "spool"))
@@ -371,7 +373,7 @@ async def test_a_spool_that_cannot_be_written_is_an_error_too(gone: Address, tmp
 
 
 async def test_after_a_failure_it_waits_longer_each_time_and_then_tries_again(
-    rgw: Address, gone: Address, spool: Spool, clock: Clock
+    rgw: BucketAddress, gone: BucketAddress, spool: Spool, clock: Clock
 ) -> None:
     store = SpoolingStore(S3Store(gone), spool, now=clock)
     await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
@@ -393,7 +395,7 @@ def test_waits_double_up_to_a_bound_and_vary_by_half() -> None:
 
 
 async def test_two_processes_do_not_send_the_same_file_at_once(
-    rgw: Address, gone: Address, spool: Spool
+    rgw: BucketAddress, gone: BucketAddress, spool: Spool
 ) -> None:
     await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     stores = [SpoolingStore(S3Store(rgw), Spool(spool.folder)) for _ in range(4)]
@@ -405,7 +407,7 @@ async def test_two_processes_do_not_send_the_same_file_at_once(
 
 
 async def test_the_task_of_a_server_sends_what_an_earlier_run_left(
-    rgw: Address, gone: Address, spool: Spool
+    rgw: BucketAddress, gone: BucketAddress, spool: Spool
 ) -> None:
     await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     store = SpoolingStore(S3Store(rgw), spool)
@@ -452,7 +454,7 @@ def test_what_was_acknowledged_survives_a_kill_and_nothing_is_half_there(spool: 
         os.close(fd)
 
 
-async def test_the_spool_is_its_owners_alone(gone: Address, spool: Spool) -> None:
+async def test_the_spool_is_its_owners_alone(gone: BucketAddress, spool: Spool) -> None:
     await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
 
     assert spool.folder.stat().st_mode & 0o077 == 0
@@ -461,7 +463,7 @@ async def test_the_spool_is_its_owners_alone(gone: Address, spool: Spool) -> Non
     assert json.loads(note.read_text())["record"]["scope"]["user_id"] == "alice"
 
 
-async def test_touching_what_waits_moves_its_end(gone: Address, spool: Spool, clock: Clock) -> None:
+async def test_touching_what_waits_moves_its_end(gone: BucketAddress, spool: Spool, clock: Clock) -> None:
     store = SpoolingStore(S3Store(gone, clock=clock), spool, now=clock)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     ends = clock() + timedelta(hours=1)

@@ -16,7 +16,7 @@ from runner.errors import CallError, Code
 from runner.store.local.store import LocalStore
 from runner.store.memory import MemoryStore
 from runner.store.protocol import ArtifactStore, Origin, Put, Record, Retention, Scope
-from runner.store.retention import Budgets, Cleanup, Quota, Rules
+from runner.store.retention import Budgets, Cleanup, Quota, RetentionRules
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ def clock() -> Clock:
 @pytest.fixture(params=["local", "memory"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Make:
     def make_one(files: Quota | None = None, **budgets: Any) -> ArtifactStore:
-        rules = Rules(files=files or Quota(), observations=replace(Budgets(), **budgets))
+        rules = RetentionRules(files=files or Quota(), observations=replace(Budgets(), **budgets))
         if request.param == "memory":
             return MemoryStore(rules, clock=clock)
         return LocalStore(tmp_path / "store", rules, clock)

@@ -12,7 +12,7 @@ from test_damage import Away, flip_in, flipped, place_of_bytes
 
 from runner.store.local.store import LocalStore
 from runner.store.protocol import Put, Retention
-from runner.store.s3.bucket import Address
+from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 from runner.store.spool.files import Spool
 from runner.store.spool.store import SpoolingStore
@@ -44,7 +44,7 @@ async def test_a_local_store_names_what_is_damaged_cut_or_missing(tmp_path: Path
     ]
 
 
-async def test_a_bucket_and_its_spool_are_read_too(rgw: Address, tmp_path: Path) -> None:
+async def test_a_bucket_and_its_spool_are_read_too(rgw: BucketAddress, tmp_path: Path) -> None:
     store, client = S3Store(rgw), raw_client(rgw)
     await store.put_bytes(b"good", Put(name="good.txt"), scope=ALICE)
     await store.put_bytes(b"", Put(name="empty.txt"), scope=ALICE)

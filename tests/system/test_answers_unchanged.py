@@ -126,3 +126,51 @@ def test_answers_are_those_of_plain_fastmcp(
     assert ours["d_denied"]["_meta"]["toolcell/result"]["meta_data"]["denials"]
     for name in BY_REFERENCE:
         assert [block["type"] for block in ours[name]["content"]] == ["resource_link"]
+
+
+WITH_TASKS = """
+from fastmcp import FastMCP
+from fastmcp.utilities.tasks import TaskConfig
+from fastmcp_tasks import TasksExtension
+
+mcp = FastMCP("with tasks")
+mcp.add_extension(TasksExtension())
+
+@mcp.tool(task=True)
+async def soon() -> str:
+    return "soon"
+
+@mcp.tool(task=TaskConfig(mode="required"))
+async def later() -> str:
+    return "later"
+
+@mcp.tool
+def now() -> str:
+    return "now"
+"""
+
+
+@pytest.mark.parametrize("version", ERAS)
+def test_tools_that_may_be_tasks_are_listed_and_called_as_by_plain_fastmcp(
+    version: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "with_tasks.py"
+    file.write_text(WITH_TASKS)
+    both = {**os.environ, **environment}
+    found = []
+    for command in (PLAIN, OURS):
+        words = [str(file) if word == str(FILE) else word for word in command]
+        conversation = Conversation(words, version, both, tmp_path / f"{len(found)}.log")
+        tools = {tool["name"]: tool for tool in conversation.ask("tools/list")["tools"]}
+        # A client of 2025-11-25 that asks for a task although none are announced.
+        called = conversation.ask("tools/call", name="soon", arguments={}, task={"ttl": 1000})
+        conversation.end()
+        found.append((tools, foreign(called)))
+    (plain, answered), (ours, told) = found
+
+    assert {name: ours[name] for name in plain} == plain
+    assert told == answered
+    assert told["content"][0]["text"] == "soon"
+    listed = {name: tool.get("execution", {}).get("taskSupport") for name, tool in plain.items()}
+    if version == "2025-11-25":
+        assert listed == {"soon": "optional", "later": "required", "now": None}

@@ -1,12 +1,13 @@
 """HTTP routes that a tool file adds: answered in a worker of whoever asks, and harmless in a browser."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
 from fastmcp import Client
-from support import TOOLS, plain_server
+from somebody import somebody
+from support import TOOLS, environment_in, plain_server, serving_over_http
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -21,6 +22,24 @@ ASKED = [
 ]
 
 
+@pytest.fixture(scope="module")
+def plain() -> Iterator[str]:
+    """The file as FastMCP serves it."""
+    with plain_server(FILE) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The file as the runner serves it."""
+    folder = tmp_path_factory.mktemp("routes")
+    with (
+        somebody() as user,
+        serving_over_http(FILE, environment_in(folder, RUNNER_USER=user), cwd=folder) as url,
+    ):
+        yield url
+
+
 def answers(base: str) -> list[tuple[object, ...]]:
     names = ("content-type", "x-own")
     root = base.removesuffix("/mcp")
@@ -32,18 +51,15 @@ def answers(base: str) -> list[tuple[object, ...]]:
     return [(one.status_code, one.text, *(one.headers.get(name) for name in names)) for one in found]
 
 
-def test_routes_answer_as_with_fastmcp_run(serve_http: Callable[..., str]) -> None:
-    with plain_server(FILE) as plain:
-        theirs = answers(plain)
-
-    assert answers(serve_http(FILE)) == theirs
+def test_routes_answer_as_with_fastmcp_run(plain: str, ours: str) -> None:
+    assert answers(ours) == answers(plain)
 
 
-def test_what_a_route_answers_can_do_nothing_on_this_origin(serve_http: Callable[..., str]) -> None:
-    with plain_server(FILE) as plain:
-        control = httpx2.get(f"{plain.removesuffix('/mcp')}/items/1", headers={"cookie": "key=secret"})
-
-    got = httpx2.get(f"{serve_http(FILE).removesuffix('/mcp')}/items/1", headers={"cookie": "key=secret"})
+def test_what_a_route_answers_can_do_nothing_on_this_origin(plain: str, ours: str) -> None:
+    control, got = (
+        httpx2.get(f"{url.removesuffix('/mcp')}/items/1", headers={"cookie": "key=secret"})
+        for url in (plain, ours)
+    )
 
     assert "secret" in control.text
     assert {"set-cookie", "clear-site-data"} <= set(control.headers)
@@ -53,30 +69,29 @@ def test_what_a_route_answers_can_do_nothing_on_this_origin(serve_http: Callable
     assert "allow-same-origin" not in got.headers["content-security-policy"]
 
 
-def test_a_route_is_confined_and_its_fault_is_told_to_nobody(serve_http: Callable[..., str]) -> None:
+def test_a_route_is_confined_and_its_fault_is_told_to_nobody(plain: str, ours: str) -> None:
     mark = Path("/var/tmp/routes-were-here")
-    with plain_server(FILE) as plain:
-        control = httpx2.get(f"{plain.removesuffix('/mcp')}/write")
+    control = httpx2.get(f"{plain.removesuffix('/mcp')}/write")
     assert (control.status_code, mark.exists()) == (200, True)
     mark.unlink()
 
-    got = httpx2.get(f"{serve_http(FILE).removesuffix('/mcp')}/write")
+    got = httpx2.get(f"{ours.removesuffix('/mcp')}/write")
 
     assert (got.status_code, got.text) == (500, "Internal Server Error")
     assert not mark.exists()
 
 
-async def test_routes_and_tools_of_a_user_share_what_the_file_keeps(serve_http: Callable[..., str]) -> None:
-    url = serve_http(FILE)
-    base = url.removesuffix("/mcp")
+async def test_routes_and_tools_of_a_user_share_what_the_file_keeps(ours: str) -> None:
+    base = ours.removesuffix("/mcp")
 
-    async with httpx2.AsyncClient(base_url=base) as web, Client(url) as client:
+    async with httpx2.AsyncClient(base_url=base) as web, Client(ours) as client:
+        before = await client.call_tool("count")
         found = [(await web.get("/health")).status_code for _ in range(2)]
         counted = await client.call_tool("count")
-        ours = await web.get("/healthz")
+        of_server = await web.get("/healthz")
 
-    assert (found, counted.data) == ([200, 200], 2)
-    assert "tier" in ours.json()
+    assert (found, counted.data - before.data) == ([200, 200], 2)
+    assert "tier" in of_server.json()
 
 
 def test_where_calls_need_a_token_routes_do_too(serve_http: Callable[..., str], folder: Path) -> None:

@@ -19,10 +19,10 @@ from runner.files.my_files import open_library
 from runner.homes.homes import Homes
 from runner.system.tool_environment import framework_environment
 from runner.toolset.toolset import Toolset
-from runner.toolset.user_pool import Access
+from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 from sandbox.errors import LoadError, SandboxError
-from sandbox.host.supervisor import Supervisor
+from sandbox.host.supervisor import ForkserverSupervisor
 from sandbox.probe.machine import Tier
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -84,14 +84,16 @@ def written(folder: Path, text: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-async def forkserver() -> AsyncIterator[Supervisor]:
+async def forkserver() -> AsyncIterator[ForkserverSupervisor]:
     """One for all bad files: it imports the framework, which takes longer than refusing a file."""
-    it = await Supervisor.start("runner.worker.program", environment=framework_environment(os.environ, ()))
+    it = await ForkserverSupervisor.start(
+        "runner.worker.program", environment=framework_environment(os.environ, ())
+    )
     yield it
     await it.close()
 
 
-async def refusal(forkserver: Supervisor, folder: Path, text: str, **settings: Any) -> str:
+async def refusal(forkserver: ForkserverSupervisor, folder: Path, text: str, **settings: Any) -> str:
     """Return what is said of a file that cannot be loaded."""
     effective = settings_in(folder, **settings)
     toolset = Toolset(
@@ -104,7 +106,7 @@ async def refusal(forkserver: Supervisor, folder: Path, text: str, **settings: A
         tier=Tier.PROCESS,
     )
     with pytest.raises(SandboxError) as caught:
-        async with toolset.user_pool(User("anybody"), toolset.key(User("anybody"), access=Access.NONE)):
+        async with toolset.user_pool(User("anybody"), toolset.key(User("anybody"), access=HomeAccess.NONE)):
             pytest.fail("the file was loaded")
     return str(caught.value)
 
@@ -201,7 +203,7 @@ async def test_a_good_file_is_loaded(folder: Path, user: str) -> None:
     ],
 )
 async def test_a_bad_file_is_refused_with_its_own_line(
-    forkserver: Supervisor, folder: Path, text: str, sentence: str
+    forkserver: ForkserverSupervisor, folder: Path, text: str, sentence: str
 ) -> None:
     said = await refusal(forkserver, folder, text)
 
@@ -244,7 +246,7 @@ async def test_a_bad_file_is_refused_the_same_where_a_user_is_expected(folder: P
 
 
 async def test_a_fault_in_a_module_beside_the_file_is_told_with_that_modules_line(
-    forkserver: Supervisor, folder: Path
+    forkserver: ForkserverSupervisor, folder: Path
 ) -> None:
     (folder / "files").mkdir()
     (folder / "files" / "beside.py").write_text("def start():\n    raise ValueError('deep')\n\n\nstart()\n")
@@ -258,7 +260,7 @@ async def test_a_fault_in_a_module_beside_the_file_is_told_with_that_modules_lin
     "act", ["open({!r}, 'w')", "__import__('os').mkdir({!r})", "__import__('pathlib').Path({!r}).touch()"]
 )
 async def test_a_file_cannot_write_while_it_is_imported(
-    forkserver: Supervisor, folder: Path, act: str
+    forkserver: ForkserverSupervisor, folder: Path, act: str
 ) -> None:
     target = folder / "outside"
     line = act.format(str(target))
@@ -270,7 +272,7 @@ async def test_a_file_cannot_write_while_it_is_imported(
 
 
 async def test_a_file_cannot_write_into_a_home_while_it_is_imported(
-    forkserver: Supervisor, folder: Path, user: str
+    forkserver: ForkserverSupervisor, folder: Path, user: str
 ) -> None:
     with Homes(Path("/tmp"), folder / "state").lease(user) as home:
         line = f"open('{home.path}/early.txt', 'w')"
@@ -281,7 +283,7 @@ async def test_a_file_cannot_write_into_a_home_while_it_is_imported(
         assert sorted(path.name for path in home.path.iterdir()) == ["input_files"]
 
 
-async def test_an_import_that_hangs_is_ended(forkserver: Supervisor, folder: Path) -> None:
+async def test_an_import_that_hangs_is_ended(forkserver: ForkserverSupervisor, folder: Path) -> None:
     said = await refusal(forkserver, folder, GOOD + "import time\ntime.sleep(3600)\n", load_timeout_s=0.5)
 
     assert said == "it was still being imported after 0.5 seconds"
@@ -313,7 +315,9 @@ async def test_a_file_that_starts_a_thread_is_served_by_processes_of_one_call_ea
     )
 
     async with open_toolset(written(folder, GOOD + thread), folder) as toolset:
-        async with toolset.user_pool(User(user), toolset.key(User(user), access=Access.NONE)) as user_pool:
+        async with toolset.user_pool(
+            User(user), toolset.key(User(user), access=HomeAccess.NONE)
+        ) as user_pool:
             forks = user_pool.pool.forks
         completed = [await call(toolset, user, "hi") for _ in range(2)]
 

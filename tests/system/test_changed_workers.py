@@ -33,7 +33,7 @@ async def listed(toolset: Toolset, user: str) -> set[str]:
 
 
 def fields(asked: Any) -> dict[str, Any]:
-    return {name: getattr(asked, name) for name in asked.__slots__ if name not in ("id", "steps")}
+    return {name: getattr(asked, name) for name in asked.__slots__ if name not in ("id", "steps", "tool")}
 
 
 async def test_a_tool_that_a_call_with_a_home_adds_is_listed_and_called_for_its_user_alone(

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -153,13 +152,12 @@ async def test_a_second_signal_ends_calls_at_once(
     with serving(kind, environment, folder, RUNNER_DRAIN_S="300") as (url, process):
         running = Called(url, 25)
         await asyncio.wait_for(running.begun.wait(), 60)
-        began = time.monotonic()
         os.kill(process.pid, signal.SIGTERM)
         async with httpx2.AsyncClient() as http:
             while (await http.get(url.replace("/mcp", "/readyz"))).status_code == 200:
                 await asyncio.sleep(0.05)
         os.kill(process.pid, signal.SIGTERM)
 
+        # Neither the drain nor the call was waited for: both would have let it be done.
         assert "E_CANCELLED" in await running.task
-        assert time.monotonic() - began < 20
         assert await asyncio.to_thread(process.wait, 30) == 0

@@ -20,7 +20,7 @@ from tools.acts import WAYS_TO_STAY
 from runner.call import execute
 from runner.homes.scratch import scratch_folder
 from runner.toolset.toolset import Toolset
-from runner.toolset.user_pool import Access
+from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -164,7 +164,7 @@ async def test_a_cancelled_call_leaves_nothing_running(toolset: Toolset, newcome
         kept_open = mark.open("rb")
         group.cancel_scope.cancel()
     async with toolset.user_pool(
-        User(newcomer), toolset.key(User(newcomer), access=Access.WRITE)
+        User(newcomer), toolset.key(User(newcomer), access=HomeAccess.WRITE)
     ) as user_pool:
         await user_pool.pool.zygote.settled()
 
@@ -262,7 +262,7 @@ async def test_a_call_whose_zygote_ends_before_it_has_a_worker_gets_one_of_the_n
     # No worker stays, or the call would have that one.
     async with open_toolset(TOOLS / "ends.py", tmp_path, idle_workers=0, worker_reuse="call") as it:
         assert await fine(it, user)
-        async with it.user_pool(User(user), it.key(User(user), access=Access.NONE)) as user_pool:
+        async with it.user_pool(User(user), it.key(User(user), access=HomeAccess.NONE)) as user_pool:
             ended = user_pool.pool.zygote.pid
         # It takes no order any more, so the call waits for a worker.
         os.kill(ended, signal.SIGSTOP)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import ROOT, until
+from support import ROOT, check_checkout, until
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
 
@@ -28,6 +28,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         assert os.geteuid() == 0, "a /tmp of one's own needs a mount namespace; run these tests as root"
+        check_checkout()
         self.folder = folder
         self._holder = subprocess.Popen(
             [

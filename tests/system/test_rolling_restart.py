@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -15,6 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from fastmcp import Client
+from ports import free_port
 from support import server_url
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -32,13 +32,9 @@ async def echo(number: int) -> dict:
     return {"number": number, "server": os.environ["SERVER"]}
 """
 _CALLERS = 3
+# So long the balancer may take to look, also on a busy machine.
+_SETTINGS = {"RUNNER_STOP_DELAY_S": "3", "RUNNER_LOG_LEVEL": "error"}
 _PATIENCE_S = 90.0
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @dataclass
@@ -132,7 +128,7 @@ def begin(port: int, name: str, folder: Path, environment: dict[str, str]) -> "s
     command = [sys.executable, "-m", "runner", "serve", "--transport", "http", "--port", str(port)]
     process = subprocess.Popen(
         [*command, "--allow-env", "SERVER", "rolled.py"],
-        env={**environment, "SERVER": name, "RUNNER_PLAYGROUND": "false", "RUNNER_LOG_LEVEL": "error"},
+        env={**environment, "SERVER": name, "RUNNER_PLAYGROUND": "false", **_SETTINGS},
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,

@@ -119,6 +119,70 @@ def test_a_name_with_a_line_break_cannot_forge_a_record() -> None:
     assert len(stream.getvalue().splitlines()) == 1
 
 
+def test_the_text_of_an_exception_cannot_forge_a_record_or_act_on_a_terminal() -> None:
+    stream = logged("text")
+    forged = "00:00:00.000 error   runner.users: forged"
+
+    log.error("failed", exc_info=ValueError(f"a\n{forged}\r{forged}\x1b[2J\u2028{forged}"))
+
+    lines = stream.getvalue().split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert [line for line in lines if "forged" in line and not line.startswith("  ")] == []
+    assert any(line.startswith(f"  {forged}") for line in lines)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_record_has_a_bounded_length_whatever_its_facts_are(form: Literal["text", "json"]) -> None:
+    stream = logged(form)
+    long = "x" * 1_000_000
+
+    log.info("tool %s", long, extra={"tool": long, "count": 3})
+    log.error("failed", exc_info=ValueError(long))
+
+    said, failed = stream.getvalue().split("\n", 1)
+    assert len(said) < 10_000
+    assert said.count("(1000000 characters)") == 1
+    assert "(1000005 characters)" in said
+    assert len(failed) < 100_000
+
+
+def test_what_a_stranger_has_the_web_server_say_is_said_now_and_then() -> None:
+    stream = logged("text")
+    web = logging.getLogger("uvicorn.error")
+
+    for _ in range(50):
+        web.warning("Unsupported upgrade request.")
+        web.warning("No supported WebSocket library detected. Please use \"pip install 'uvicorn[standard]'\"")
+        web.warning("Invalid HTTP request received.")
+
+    said = stream.getvalue().splitlines()
+    assert [line.partition(": ")[2] for line in said] == [
+        "Unsupported upgrade request. times=1",
+        "Invalid HTTP request received. times=1",
+    ]
+
+
+def test_requests_that_are_cut_off_as_a_server_ends_are_one_sentence_and_a_fault_is_a_traceback() -> None:
+    stream = logged("text")
+    web = logging.getLogger("uvicorn.error")
+    failed, cut = "Exception in ASGI application\n", asyncio.CancelledError()
+
+    web.error(failed, exc_info=cut)
+    before = stream.getvalue()
+    web.error("Cancel %s running task(s), timeout graceful shutdown exceeded", 2)
+    web.error(failed, exc_info=cut)
+    web.error(failed, exc_info=cut)
+    after = stream.getvalue().removeprefix(before)
+    web.error(failed, exc_info=ValueError("ours"))
+
+    assert "CancelledError" in before
+    assert after.endswith(
+        " warning uvicorn.error: the server ends, and requests that were not done are cut off count=2\n"
+    )
+    assert len(after.splitlines()) == 1
+    assert "  ValueError: ours" in stream.getvalue()
+
+
 def test_a_fact_cannot_pose_as_level_or_event() -> None:
     stream = logged("json")
 
@@ -157,7 +221,7 @@ def test_what_a_remote_server_says_wrong_is_one_line_and_a_fault_of_ours_a_trace
     logging.getLogger(name).error("Error parsing SSE message", exc_info=ValueError("no message\nat all"))
 
     said = stream.getvalue()
-    assert ("ValueError: no message\nat all" in said) == is_shown
+    assert ("ValueError: no message\n  at all" in said) == is_shown
     assert is_shown or said.endswith(
         f'error   {name}: Error parsing SSE message problem="ValueError: no message"\n'
     )

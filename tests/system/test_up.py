@@ -17,7 +17,8 @@ from typing import Any
 import psutil
 import pytest
 from fastmcp import Client
-from support import until
+from ports import free_port
+from support import becomes, until
 from unprivileged import NOBODY, opened, private_folder
 
 AS_NOBODY = f"set -- setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups --"
@@ -39,7 +40,8 @@ def who(username: str) -> dict:
 
 
 @mcp.tool
-async def slow(ctx: Context) -> str:
+async def slow(username: str, ctx: Context) -> str:
+    Path("begun.txt").touch()
     await ctx.report_progress(1)
     await asyncio.sleep(3)
     return "done"
@@ -49,17 +51,6 @@ async def slow(ctx: Context) -> str:
 def needs(mib: int) -> int:
     return len(bytearray(mib << 20))
 """
-
-
-def free_ports(number: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(number)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def toml(value: Any) -> str:
@@ -155,7 +146,7 @@ async def call(server: dict[str, Any], tool: str, **arguments: Any) -> Any:
 
 
 def users(*shorts: str) -> dict[str, dict[str, Any]]:
-    return {short: {"port": port} for short, port in zip(shorts, free_ports(len(shorts)), strict=True)}
+    return {short: {"port": free_port()} for short in shorts}
 
 
 def pids(servers: dict[str, dict[str, Any]]) -> dict[str, int]:
@@ -192,7 +183,8 @@ async def test_run_again_it_restarts_what_has_changed_ends_what_has_gone_and_los
     assert pids(installed.up()) == pids(first)
 
     slow = asyncio.create_task(call(first["bob"], "slow"))
-    await asyncio.sleep(0.5)
+    begun = Path("/tmp", installed.name("bob"), "begun.txt")
+    assert await becomes(begun.exists)
     installed.write({"ann": said["ann"], "bob": {**said["bob"], "environment": {"RUNNER_MAX_CALLS": "3"}}})
     second = await asyncio.to_thread(installed.up)
 

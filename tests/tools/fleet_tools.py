@@ -124,3 +124,9 @@ async def wait(seconds: float) -> str:
     """Wait."""
     await asyncio.sleep(seconds)
     return "waited"
+
+
+@mcp.tool
+def whose(username: str) -> str:
+    """Say whose call it is."""
+    return username

@@ -1,5 +1,6 @@
 """Tools with and without secrets, and tools that look for secrets of others."""
 
+import asyncio
 import ctypes
 import logging
 import os
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
+from acts import perform
 from fastmcp import Context, FastMCP
 
 mcp = FastMCP("secretive")
@@ -88,6 +90,19 @@ def dies() -> str:
     os._exit(3)
 
 
+@mcp.tool
+def dies_talking(after: int) -> str:
+    """End the process with so many bytes behind the secret."""
+    os.write(2, b"before " + os.environ["API_KEY"].encode() + b"." * after)
+    os._exit(3)
+
+
+@mcp.tool
+def leaves(before: int) -> str:
+    """Leave with so many characters before the secret."""
+    sys.exit("x" * before + os.environ["API_KEY"])
+
+
 @mcp.tool(meta={"toolcell": {"background": True}})
 def stays(username: str) -> int:
     """Ask to go on between calls."""
@@ -101,3 +116,35 @@ def writes(username: str) -> str:
     Path(os.environ["API_KEY"] + ".txt").write_text("x")
     Path("plain.txt").write_text("x")
     return "written"
+
+
+@mcp.tool
+async def uses(ctx: Context) -> str:
+    """Use the secret for long, with a program that has it too, and say which processes these are."""
+    KEPT.update(_seen())
+    program = await asyncio.create_subprocess_exec("sleep", "600", env=dict(os.environ))
+    await ctx.report_progress(1, None, f"{os.getpid()} {program.pid}")
+    await program.wait()
+    return "never"
+
+
+@mcp.tool
+def pries(pids: list[int], backwards: str) -> dict:
+    """Try to look into processes, and search what /proc shows of any for a secret.
+
+    It is given turned round, so that this process does not have it by being asked.
+    """
+    names = ("environ", "memory", "peek", "trace", "signal")
+    reached = {f"{name} {pid}": perform(name, [pid]) for name in names for pid in pids}
+    readable = []
+    for file in (*Path("/proc").glob("[0-9]*/environ"), *Path("/proc").glob("[0-9]*/cmdline")):
+        try:
+            if backwards.encode() in file.read_bytes()[::-1]:
+                readable.append(str(file))
+        except OSError:
+            continue
+    return {
+        "reached": [what for what, answer in reached.items() if "value" in answer],
+        "readable": readable,
+        "pid": os.getpid(),
+    }

@@ -12,7 +12,7 @@ from support import call, details, error_code, open_toolset
 from runner.errors import CallError, Code
 from runner.settings.model import ToolSettings
 from runner.settings.named_limits import LimitSettings, counted
-from runner.toolset.fair_queue import FairQueue, Place
+from runner.toolset.fair_queue import FairQueue, PlaceDemand
 from runner.toolset.rates import Rates
 
 EACH = LimitSettings(per="user", calls_per_minute=2)
@@ -194,7 +194,7 @@ def test_an_hour_of_any_number_of_calls_is_few_numbers_and_idle_users_are_forgot
     assert set(rates._used) == {("cpu_s_per_hour", "cpu", "late")}
 
 
-ONE = (Place(("sales", ""), 1),)
+ONE = (PlaceDemand(("sales", ""), 1),)
 
 
 def queue_of(max_calls_per_user: int = 9) -> FairQueue[str]:
@@ -241,8 +241,8 @@ def test_a_waiting_call_of_a_full_place_can_be_withdrawn() -> None:
     assert list(queue.leave("ann", ONE)) == []
 
 
-def memory(takes: int) -> tuple[Place]:
-    return (Place(("memory_mb", "sales", ""), 1000, takes),)
+def memory(takes: int) -> tuple[PlaceDemand]:
+    return (PlaceDemand(("memory_mb", "sales", ""), 1000, takes),)
 
 
 def test_calls_that_take_different_amounts_run_while_there_is_enough_of_it() -> None:

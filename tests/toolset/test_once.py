@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 from starlette.routing import Route
 
+from runner.http.loopback import Loopback
 from runner.system.once import Once
-from runner.toolset.loopback import Loopback
 
 pytestmark = pytest.mark.anyio
 

@@ -8,20 +8,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
+from attack_support import descendants, found_in_memory
 from somebody import somebody
-from support import TOOLS, Listening, call, error_code, open_toolset, request
+from support import TOOLS, Listening, alive, becomes, call, details, error_code, open_toolset, request
 
 from runner.call import execute
+from runner.contract.error_messages import TEXT_MAX_CHARS
 from runner.errors import UsageError
 from runner.settings.secrets import CallSecrets, Secrets, SecretSettings, read_secret, secret_fault
 from runner.toolset.toolset import Toolset
+from runner.worker.failure_capture import _describe
 
 KEY = 'k3y+with "quotes"-9f2c'
 OTHER = "an0ther-value-77"
 FILE = TOOLS / "secretive.py"
-WITH_SECRET = ["holds", "hands_on", "says", "raises", "dies", "stays", "writes"]
+WITH_SECRET = ["holds", "hands_on", "says", "raises", "dies", "stays", "uses", "writes"]
+WITH_SECRET += ["dies_talking", "leaves"]
 
 
 def secret_file(folder: Path, value: str = KEY, *, name: str = "key", mode: int = 0o600) -> Path:
@@ -39,6 +44,14 @@ async def serving(folder: Path, **more: Any) -> AsyncIterator[Toolset]:
     }
     async with open_toolset(FILE, folder, secrets=secrets, **more) as toolset:
         yield toolset
+
+
+def has_it(pid: int) -> bool:
+    """Say whether the secret is in the memory of a process, which may have ended meanwhile."""
+    try:
+        return found_in_memory(pid, KEY.encode())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def results(completed: Any) -> Any:
@@ -81,6 +94,41 @@ async def test_a_later_call_of_another_tool_or_user_finds_a_secret_nowhere(tmp_p
     for looked in found:
         nothing = {"environ": {}, "c": [], "import": [], "proc": [], "module": {}, "main": None}
         assert looked == nothing | {"pid": looked["pid"]}
+
+
+@pytest.mark.kernel
+@pytest.mark.anyio
+@pytest.mark.parametrize("tier", ["process", "user", "namespace"])
+async def test_while_a_call_uses_a_secret_no_other_process_of_any_tool_has_it_or_can_look_for_it(
+    tmp_path: Path, tier: str
+) -> None:
+    client = Listening()
+    with somebody() as user, somebody() as stranger:
+        async with serving(tmp_path, isolation=tier) as toolset:
+            server = toolset.forkserver._current.process.pid
+            early = results(await call(toolset, user, "looks"))
+            using = asyncio.create_task(execute(toolset, request(user, "uses", {}, client)))
+            assert await becomes(lambda: bool(client.heard))
+            pids = list(map(int, str(client.heard[0][1]["message"]).split()))
+
+            asked = {"pids": pids, "backwards": KEY[::-1]}
+            beside = [results(await call(toolset, who, "pries", **asked)) for who in (user, stranger)]
+            having = {pid for pid in descendants(server) if has_it(pid)}
+            using.cancel()
+            await asyncio.gather(using, return_exceptions=True)
+            assert await becomes(lambda: not any(map(alive, having)))
+            late = results(await call(toolset, user, "looks"))
+            left = [pid for pid in descendants(server) if has_it(pid)]
+
+    # The call's own process, and the program that it has given it to; these are there to be found.
+    assert len(having) == 2
+    assert left == []
+    for pried in beside:
+        # In a namespace of its own a stranger's processes have such numbers, and may have one of these.
+        assert pried["readable"] == []
+        assert pried["reached"] == [] or tier == "namespace"
+    assert beside[0]["reached"] == []
+    assert early["environ"] == late["environ"] == {}
 
 
 @pytest.mark.kernel
@@ -221,6 +269,61 @@ def test_a_value_is_masked_in_its_forms_also_where_one_holds_the_other() -> None
     masked = given.masked({"a": ["abcdefgh+ijkl", {"abcdefgh": "q=abcdefgh%2Bijkl"}], "n": 1, "z": None})
 
     assert masked == {"a": ["[secret LONG]", {"[secret SHORT]": "q=[secret LONG]"}], "n": 1, "z": None}
+
+
+def test_a_value_is_masked_as_forms_write_it() -> None:
+    given = CallSecrets({"PASSWORD": "correct horse/battery"})
+
+    assert given.masked_text(urlencode({"p": "correct horse/battery"})) == "p=[secret PASSWORD]"
+
+
+def test_the_rest_of_a_value_that_was_cut_is_masked_wherever_it_was_cut() -> None:
+    given = CallSecrets({"KEY": "käse/4&brot", "OTHER": "brotzeit-"})
+
+    for form in ("käse/4&brot", json.dumps("käse/4&brot")[1:-1], quote("käse/4&brot")):
+        whole = form.encode() + " and käse/4&brot".encode()
+        for cut in range(1, len(form.encode())):
+            said = given.masked_end(whole[cut:].decode(errors="replace"))
+            assert said == "[secret KEY] and [secret KEY]", (form, cut)
+    assert given.masked_end("zzz brotzeit-") == "zzz [secret OTHER]"
+    assert given.masked_end("brotzeit-") == "[secret OTHER]"
+    assert given.masked_end("") == ""
+
+
+@pytest.mark.kernel
+@pytest.mark.anyio
+async def test_what_is_kept_of_a_long_output_begins_with_no_half_of_a_secret(tmp_path: Path) -> None:
+    limit = 1000
+    afters = [limit - len(KEY) - 50, *(limit - kept for kept in (1, len(KEY) // 2, len(KEY) - 1))]
+    with somebody() as user:
+        async with serving(tmp_path, max_output_bytes=limit) as toolset:
+            dead = [await call(toolset, user, "dies_talking", after=after) for after in afters]
+
+    outputs = [details(one)["output"].rstrip(".") for one in dead]
+    # The first has all of it, and shows what was there.
+    assert outputs == ["before [secret API_KEY]", *["[secret API_KEY]"] * 3]
+
+
+@pytest.mark.kernel
+@pytest.mark.anyio
+async def test_a_tool_that_exits_with_a_long_text_shows_no_half_of_a_secret(tmp_path: Path) -> None:
+    with somebody() as user:
+        async with serving(tmp_path) as toolset:
+            left = [await call(toolset, user, "leaves", before=before) for before in (0, 199 - len(KEY) // 2)]
+
+    said = [json.dumps(one.processed.value) for one in left]
+    assert ["k3y+" in text for text in said] == [False, False]
+    assert all("[secret API_KEY]" in text for text in said)
+
+
+def test_no_text_of_an_error_is_cut_within_a_secret_that_is_shown() -> None:
+    value, before = "k" * 60_000, "x" * (TEXT_MAX_CHARS - 100)
+
+    with pytest.raises(ValueError, match="kkk") as raised:
+        raise ValueError(before + value)
+    said = str(_describe(raised.value, Path())["message"])
+
+    assert "k" not in CallSecrets({"KEY": value}).masked_text(said)
 
 
 def test_which_secrets_changed_is_known_by_value_and_by_rule(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_json_says_the_same(tmp_path: Path) -> None:
         ("[users.a]\nport = 1\n[users.b]\nport = 1\n", "users.b.port 1 is that of 'a' already"),
         (f"{USUAL}[users.ann]\nmemory = 5", "users.ann.memory"),
         (f"{USUAL}[users.ann]\nenvironment = {{RUNNER_USER = 'bob'}}", "RUNNER_USER is set by `runner up`"),
-        (f"{USUAL}[users.ann]\nenvironment_file = 'none.env'", "none.env cannot be read"),
+        (f"{USUAL}[users.ann]\nenvironment_file = 'none.env'", "none.env does not exist"),
         (f"{USUAL}[users.ann]\ntools = ['sub/none.py']", "none.py does not exist"),
         (f"{USUAL}[users.ann]\nproxy = ['x']\ntools = ['tool.py']", "give one of them"),
         (f"{USUAL}port = 5\n[users.ann]", "defaults.port would be everybody's"),

@@ -1,5 +1,7 @@
 """Names of users out of claims: kept as they are, or refused."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +51,13 @@ def test_usual_names_count_as_they_are(name: str) -> None:
         (NameRule(), "Ju\N{COMBINING DIAERESIS}rgen"),
         (NameRule(), "ann\n"),
         (NameRule(), "ann\u202e"),
+        (NameRule(), "ann\N{VARIATION SELECTOR-16}"),
+        (NameRule(), "ann\N{HANGUL CHOSEONG FILLER}"),
+        (NameRule(), "a\N{COMBINING GRAPHEME JOINER}nn"),
+        (NameRule(), "ann\N{BRAILLE PATTERN BLANK}"),
+        (NameRule(), "ann\N{VARIATION SELECTOR-17}"),
+        (NameRule(), "a\N{LISU LETTER NA}nn"),
+        (NameRule(), "ann  smith"),
         (NameRule(letters="ascii"), "Jürgen"),
         (NameRule(case="lower"), "Ann"),
         (NameRule(suffix="@a.org"), "ann@a.org.evil"),
@@ -59,6 +68,25 @@ def test_usual_names_count_as_they_are(name: str) -> None:
 def test_what_could_be_taken_for_another_is_refused(rule: NameRule, name: str) -> None:
     with pytest.raises(ValueError, match="it "):
         rule.name(name)
+
+
+# Default_Ignorable_Code_Point. Source: Unicode 16, DerivedCoreProperties.txt.
+IGNORABLE = (
+    "00AD 034F 061C 115F-1160 17B4-17B5 180B-180F 200B-200F 202A-202E 2060-206F 3164 FE00-FE0F FEFF FFA0 "
+    "FFF0-FFF8 1BCA0-1BCA3 1D173-1D17A E0000-E0FFF"
+)
+
+
+def test_no_name_that_counts_has_something_in_it_that_is_drawn_as_nothing() -> None:
+    taken = []
+    for span in IGNORABLE.split():
+        first, _, last = span.partition("-")
+        for point in range(int(first, 16), int(last or first, 16) + 1):
+            with contextlib.suppress(ValueError):
+                taken.append(NameRule().name(f"a{chr(point)}b"))
+
+    assert taken == []
+    assert NameRule().name("a b") == "a b"
 
 
 def test_a_subject_cannot_pose_as_an_address_that_another_has_proved() -> None:

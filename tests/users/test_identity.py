@@ -166,7 +166,7 @@ def test_a_tokens_file_that_is_no_secret_or_no_table_is_refused(
 
 
 def test_a_missing_tokens_file_is_refused_with_its_name() -> None:
-    with pytest.raises(UsageError, match=r"/nowhere/tokens\.json cannot be read"):
+    with pytest.raises(UsageError, match=r"/nowhere/tokens\.json does not exist; write it there"):
         auth_provider(Settings(auth=TOKENS))
 
 

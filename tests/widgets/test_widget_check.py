@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 from support import settings_in
 
-from runner.check.source import Source
+from runner.check.source import SourceFile
 from runner.check.text import check_text
 from runner.check.widget_facts import allowed_hosts, mime_fault, page_faults, tool_faults
 from runner.check.widgets import seen_of_widgets
-from runner.toolset.toolset import Access, Toolset
+from runner.toolset.toolset import Toolset
+from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 
 HEAD = (
@@ -191,11 +192,13 @@ async def test_what_only_loading_shows_is_found_at_its_tool_once(tmp_path: Path)
 
     async with (
         Toolset.open(settings_in(tmp_path), [str(file)], program="runner.check.program") as toolset,
-        toolset.user_pool(User("nobody"), toolset.key(User("nobody"), access=Access.NONE)) as user_pool,
+        toolset.user_pool(User("nobody"), toolset.key(User("nobody"), access=HomeAccess.NONE)) as user_pool,
     ):
         hello = user_pool.pool.loaded.hello
-    seen = list(seen_of_widgets(hello, told.offers, Source(PUT_TOGETHER), frozenset()))
-    rest = list(seen_of_widgets(hello, told.offers, Source(PUT_TOGETHER), frozenset({"widget-visibility"})))
+    seen = list(seen_of_widgets(hello, told.offers, SourceFile(PUT_TOGETHER), frozenset()))
+    rest = list(
+        seen_of_widgets(hello, told.offers, SourceFile(PUT_TOGETHER), frozenset({"widget-visibility"}))
+    )
 
     assert told.findings == ()
     assert {(finding.rule, finding.line) for finding in seen} == {

@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from runner.worker.host_channel import HostLine
-from sandbox.denials.paths import Rules
-from sandbox.frames import Kind, receive, send
+from sandbox.denials.paths import PathRules
+from sandbox.frames import FrameKind, receive, send
 from sandbox.inside.program import Channel
 from sandbox.policy import Policy
 
@@ -22,7 +22,7 @@ def anyio_backend() -> str:
 async def test_a_request_that_an_earlier_call_gives_up_takes_no_reply_from_the_next() -> None:
     worker, host = socket.socketpair()
     loop, waiting = asyncio.get_running_loop(), {}
-    channel = Channel(worker, Rules.of(Policy()))
+    channel = Channel(worker, PathRules.of(Policy()))
     with worker, host:
         left = asyncio.create_task(HostLine(channel, loop, waiting).request("one", None))
         await asyncio.sleep(0)
@@ -31,6 +31,6 @@ async def test_a_request_that_an_earlier_call_gives_up_takes_no_reply_from_the_n
         left.cancel()
         await asyncio.wait({left})
         requests = [receive(host, 1000)[1] for _ in range(2)]
-        send(host, Kind.REPLY, {"id": requests[1]["id"], "result": {"is": "heard"}})
+        send(host, FrameKind.REPLY, {"id": requests[1]["id"], "result": {"is": "heard"}})
 
         assert await asyncio.wait_for(asked, 10) == {"is": "heard"}

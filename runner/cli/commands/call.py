@@ -8,7 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from runner.cli.exits import end_at_once, end_with
-from runner.cli.options import AsJson, Bounds, Config, File, Logs, Whose, Workers, given
+from runner.cli.options import (
+    AsJson,
+    Config,
+    ConfinementOptions,
+    File,
+    LogOptions,
+    UserOptions,
+    WorkerOptions,
+    given,
+)
 from runner.cli.start import explained, start
 from runner.settings.targets import check_targets
 from sandbox.host.launch import Launched
@@ -33,11 +42,11 @@ def call(
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Longest silence.")] = None,
     total_timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Longest call.")] = None,
     session: Annotated[str, typer.Option(metavar="NAME", help="Session the call belongs to.")] = "cli",
-    whose: Whose,
+    whose: UserOptions,
     config: Config = None,
-    bounds: Bounds,
-    workers: Workers,
-    logs: Logs,
+    bounds: ConfinementOptions,
+    workers: WorkerOptions,
+    logs: LogOptions,
 ) -> None:
     """Call one tool and print its result; progress and notices go to standard error."""
     timeouts = given(idle_timeout_s=timeout, total_timeout_s=total_timeout)

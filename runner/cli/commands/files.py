@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from runner.cli.exits import end_with
-from runner.cli.options import AsJson, Config, Logs, Whose, given
+from runner.cli.options import AsJson, Config, LogOptions, UserOptions, given
 from runner.errors import UsageError
 from runner.settings.sources import load
 from runner.system.logging_setup import set_up
@@ -33,9 +33,9 @@ def files(
     cursor: Annotated[
         str | None, typer.Option(metavar="TEXT", help="ls: go on where a page has ended.")
     ] = None,
-    whose: Whose,
+    whose: UserOptions,
     config: Config = None,
-    logs: Logs,
+    logs: LogOptions,
 ) -> None:
     """List, put, get and remove a user's files, tell a model of them, or end their session."""
     flags = {"log_level": "warning", **given(whose, logs)}

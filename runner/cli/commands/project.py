@@ -42,13 +42,13 @@ def _init(folder: Path) -> int:
 
 
 def _install(client: str, file: str, *, name: str | None, user: str | None, only_print: bool) -> int:
-    from runner.cli.install import Entry, check_client, install_entry  # noqa: PLC0415 - only `install` needs it
+    from runner.cli.install import ClientEntry, check_client, install_entry  # noqa: PLC0415 - only `install` needs it
 
     check_client(client)
     target = check_targets([file])[0]
     # Nothing is installed that a client could only find broken.
     asyncio.run(explained(_loaded(target, user), [target]))
-    entry = Entry.of(target, name=name, user=user)
+    entry = ClientEntry.of(target, name=name, user=user)
     print(install_entry(client, entry, only_print=only_print))  # noqa: T201
     return 0
 

@@ -9,7 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from runner.cli.exits import end_with
-from runner.cli.options import AsJson, Bounds, Config, File, Isolation, Logs, Whose, Workers, given
+from runner.cli.options import (
+    AsJson,
+    Config,
+    ConfinementOptions,
+    File,
+    Isolation,
+    LogOptions,
+    UserOptions,
+    WorkerOptions,
+    given,
+)
 from runner.cli.start import explained, load_checked, start
 from runner.settings.sources import config_report, config_text, load
 from runner.settings.targets import check_targets
@@ -32,7 +42,7 @@ def doctor(
     ] = False,
     isolation: Isolation = None,
     config: Config = None,
-    whose: Whose,
+    whose: UserOptions,
 ) -> None:
     """Say what this machine and configuration can enforce, and what not, with the cure."""
     flags = given(whose, isolation=isolation)
@@ -43,11 +53,11 @@ def doctor(
 def show_config(
     *,
     as_json: AsJson = False,
-    whose: Whose,
+    whose: UserOptions,
     config: Config = None,
-    bounds: Bounds,
-    workers: Workers,
-    logs: Logs,
+    bounds: ConfinementOptions,
+    workers: WorkerOptions,
+    logs: LogOptions,
     tool: Annotated[
         str | None, typer.Option("--tool", metavar="NAME", help="Say which output rules apply to it.")
     ] = None,
@@ -63,8 +73,8 @@ def check(
     *,
     as_json: AsJson = False,
     config: Config = None,
-    bounds: Bounds,
-    logs: Logs,
+    bounds: ConfinementOptions,
+    logs: LogOptions,
 ) -> None:
     """Say what in a tool file would surprise its author, each finding with its line and its cure."""
     flags = {"log_level": "warning", **given(bounds, logs)}

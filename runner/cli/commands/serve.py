@@ -13,17 +13,17 @@ import typer
 
 from runner.cli.exits import EXIT_INTERRUPTED, end_at_once, end_with
 from runner.cli.options import (
-    Address,
+    AddressOptions,
     AsJson,
-    Bounds,
     Config,
+    ConfinementOptions,
     Contract,
-    Fleet,
-    Logs,
+    FleetOptions,
+    LogOptions,
     Store,
     Transport,
-    Whose,
-    Workers,
+    UserOptions,
+    WorkerOptions,
     given,
 )
 from runner.cli.start import as_configured, explained, load_checked, start
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from runner.http.context import Site
-    from runner.playground.other_servers import Connect, Connected, Wanted
-    from runner.server.serve import Served
+    from runner.playground.other_servers import Connect, ConnectedServer, Wanted
+    from runner.server.serve import ServedApplication
     from runner.users.identity import User
 
 __all__ = ["dev", "proxy", "reload", "serve", "worker"]
@@ -55,13 +55,13 @@ def serve(
     files: _Files,
     *,
     transport: Transport = None,
-    address: Address,
-    whose: Whose,
+    address: AddressOptions,
+    whose: UserOptions,
     config: Config = None,
-    bounds: Bounds,
-    workers: Workers,
-    fleet: Fleet,
-    logs: Logs,
+    bounds: ConfinementOptions,
+    workers: WorkerOptions,
+    fleet: FleetOptions,
+    logs: LogOptions,
 ) -> None:
     """Serve tool files over MCP: stdio when standard input is a pipe, HTTP when it is a terminal."""
     flags = given(address, whose, bounds, workers, fleet, logs, transport=transport)
@@ -73,10 +73,10 @@ def worker(
     *,
     store: Store = None,
     config: Config = None,
-    bounds: Bounds,
-    workers: Workers,
-    fleet: Fleet,
-    logs: Logs,
+    bounds: ConfinementOptions,
+    workers: WorkerOptions,
+    fleet: FleetOptions,
+    logs: LogOptions,
 ) -> None:
     """Execute calls of hosts that serve the same files with --engine docket, on this machine."""
     flags = given(bounds, workers, fleet, logs, store=store)
@@ -87,12 +87,12 @@ def dev(
     context: typer.Context,
     files: _Files,
     *,
-    address: Address,
-    whose: Whose,
+    address: AddressOptions,
+    whose: UserOptions,
     config: Config = None,
-    bounds: Bounds,
-    workers: Workers,
-    logs: Logs,
+    bounds: ConfinementOptions,
+    workers: WorkerOptions,
+    logs: LogOptions,
 ) -> None:
     """Serve tool files with the Playground, and load them anew when they change."""
     flags = given(address, whose, bounds, workers, logs, transport="http")
@@ -105,15 +105,19 @@ def proxy(
     ],
     *,
     transport: Transport = None,
-    address: Address,
-    whose: Whose,
+    address: AddressOptions,
+    whose: UserOptions,
     config: Config = None,
     contract: Contract = None,
-    bounds: Bounds,
-    logs: Logs,
+    connect_timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Longest wait for a server to start.")
+    ] = None,
+    bounds: ConfinementOptions,
+    logs: LogOptions,
 ) -> None:
     """Stand in front of other MCP servers: their tools are treated like our own, or their results guarded."""
-    flags = given(address, whose, bounds, logs, transport=transport, contract=contract)
+    own = given(transport=transport, contract=contract, connect_timeout_s=connect_timeout)
+    flags = {**given(address, whose, bounds, logs), **own}
     end_with(lambda: _proxy(target, flags, config), interrupted=end_at_once)
 
 
@@ -195,10 +199,10 @@ async def _load_and_serve(
     return status
 
 
-def _connecting(site: "Site", served: "Served") -> "Connect":
+def _connecting(site: "Site", served: "ServedApplication") -> "Connect":
     """Return what connects to other servers; what it takes is imported once a page asks for one."""
 
-    def connect(wanted: "Wanted", user: "User") -> "AbstractAsyncContextManager[Connected]":
+    def connect(wanted: "Wanted", user: "User") -> "AbstractAsyncContextManager[ConnectedServer]":
         from runner.proxy.page_proxy import connecting  # noqa: PLC0415 - most servers never need it
 
         return connecting(site, served)(wanted, user)

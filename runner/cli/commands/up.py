@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from runner.cli.exits import end_with
-from runner.cli.options import AsJson, Config, Logs, given
+from runner.cli.options import AsJson, Config, LogOptions, given
 
 __all__ = ["down", "ps", "up"]
 
@@ -23,7 +23,7 @@ def up(
     folder: _Folder = None,
     as_json: AsJson = False,
     config: Config = None,
-    logs: Logs,
+    logs: LogOptions,
 ) -> None:
     """Start a server for each user of a file, keep it running, and apply what has changed in the file."""
     flags = given(logs)

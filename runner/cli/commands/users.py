@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from runner.cli.exits import end_with
-from runner.cli.options import AsJson, Config, Logs, Store, given
+from runner.cli.options import AsJson, Config, LogOptions, Store, given
 from runner.settings.sources import load
 from runner.system.logging_setup import set_up
 
@@ -25,7 +25,7 @@ def users(
     as_json: AsJson = False,
     store: Store = None,
     config: Config = None,
-    logs: Logs,
+    logs: LogOptions,
 ) -> None:
     """List users, show what belongs to one, remove it, or end their links and browser sessions."""
     flags = given(logs, store=store)

@@ -35,7 +35,6 @@ const SENT = {
   "model/seen.ts": ["characters of base64)"],
   "model/widget_calls.ts": ["widgets ask first", "the person at the page did not allow this call of"],
   "model/widget_states.ts": ["the state of a widget may have", "characters of JSON, this one has", "; keep less, or keep it on the server", "this browser keeps nothing for this page, or has no room left; the state lasts as long as the widget"],
-  "views/chat.tsx": ["input, textarea, select"],
   "views/palette.tsx": ["input, textarea, select, [contenteditable]"],
   "views/tool_list.tsx": ["[role=tabpanel] :is(input, select, textarea, button):not(:disabled)"],
 };

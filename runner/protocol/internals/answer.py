@@ -15,7 +15,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from starlette.requests import Request
 
-from runner.worker.internals.exchange import Exchange
+from runner.worker.internals.exchange import RelayedExchange
 from runner.worker.wire import RequestFacts
 
 __all__ = ["error_reply", "is_told", "sealed_question"]
@@ -32,7 +32,7 @@ def sealed_question(
     """Return an `input_required` result whose state is sealed, as the SDK does to what passes through it."""
     low = app._mcp_server
     seals = [item for item in low.middleware if isinstance(item, RequestStateBoundary)]
-    exchange = Exchange(
+    exchange = RelayedExchange(
         request_id=facts.request_id,
         can_send_request=False,
         transport=TransportContext(kind=facts.transport, can_send_request=False),

@@ -8,7 +8,8 @@ from fastmcp import FastMCP
 from mcp.server.connection import Connection, allowed_log_levels
 from mcp.server.context import ServerRequestContext
 from mcp_types import LoggingLevel
-from starlette.requests import Request
+from starlette.datastructures import Headers
+from starlette.types import Scope
 
 __all__ = [
     "connection_levels",
@@ -28,16 +29,16 @@ def connection_of(ctx: ServerRequestContext[Any, Any]) -> Connection:
     return ctx.session._connection
 
 
-def session_of(connection: Connection, request: Request | None) -> str:
+def session_of(connection: Connection, scope: Scope | None) -> str:
     """Follow `fastmcp.Context.session_id`, which needs a running FastMCP context.
 
     Args:
         connection: The connection of a request.
-        request: The request over HTTP, if it came so.
+        scope: The request over HTTP, as in ASGI, if it came so.
     """
     known = connection.state.get("_fastmcp_state_prefix") or connection.session_id
-    if known is None and request is not None:
-        known = request.headers.get("mcp-session-id")
+    if known is None and scope is not None:
+        known = Headers(scope=scope).get("mcp-session-id")
     known = str(known or uuid.uuid4())
     connection.state["_fastmcp_state_prefix"] = known
     return known

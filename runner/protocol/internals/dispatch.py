@@ -31,7 +31,7 @@ from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-__all__ = ["Connected", "Connections", "Own"]
+__all__ = ["Own", "SessionConnection", "SessionConnections"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,11 @@ class Own:
     settled: Callable[[], None]
 
 
-class Connections:
+class SessionConnections:
     """The connections that are served by a dispatcher: one over stdio, one for each session over HTTP."""
 
     def __init__(self) -> None:
-        self._known: dict[str | None, Connected] = {}
+        self._known: dict[str | None, SessionConnection] = {}
 
     def note(self, ctx: ServerRequestContext[Any, Any]) -> None:
         """Know the connection of a request from now on, until it ends."""
@@ -66,16 +66,16 @@ class Connections:
         known = self._known.get(session)
         if not isinstance(outbound, JSONRPCDispatcher) or (known and known.is_of(outbound)):
             return
-        self._known[session] = Connected(connection, outbound)
+        self._known[session] = SessionConnection(connection, outbound)
         if session is not None:
             connection.exit_stack.callback(self._known.pop, session, None)
 
-    def of(self, session: str | None) -> "Connected | None":
+    def of(self, session: str | None) -> "SessionConnection | None":
         """Return a session's connection; the one over stdio is that of no session."""
         return self._known.get(session)
 
 
-class Connected:
+class SessionConnection:
     """A connection whose requests can be begun.
 
     Attributes:
@@ -113,8 +113,8 @@ class Connected:
             own: Its own response, if it has one; else all is said on the connection.
         """
         session = self._dispatcher
-        key = coerce_request_id(request.id)
-        if key in session._in_flight:
+        key, tasks = coerce_request_id(request.id), session._tg
+        if key in session._in_flight or tasks is None:
             return False
         metadata = None if own is None else _metadata(request, own)
         dispatcher = session if own is None else _Dispatcher(session, own.stream)
@@ -136,7 +136,7 @@ class Connected:
                 if own is not None:
                     own.settled()
 
-        session._spawn(handled, sender_ctx=None)
+        tasks.start_soon(handled)
         return True
 
 

@@ -11,68 +11,75 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
 from mcp_types.version import LATEST_MODERN_VERSION
-from starlette.requests import Request
+from starlette.types import Scope
 
 from runner.protocol.internals.connection import session_of
 from runner.worker.wire import RequestFacts
 
 __all__ = ["connection_facts", "direct_facts", "facts_of"]
 
+_KEPT = "toolcell_client"
+
 
 def facts_of(ctx: ServerRequestContext[Any, Any], token: AccessToken | None) -> RequestFacts:
     """Gather what a worker needs to know of a request that reached the host."""
-    session = ctx.session
+    session, scope = ctx.session, None if ctx.request is None else ctx.request.scope
     return connection_facts(
-        session._connection, ctx.request, ctx.request_id, token, can_ask=session.can_send_request
+        session._connection, scope, ctx.request_id, token, can_ask=session.can_send_request
     )
 
 
 def connection_facts(
     connection: Connection,
-    request: Request | None,
+    scope: Scope | None,
     request_id: str | int | None,
     token: AccessToken | None,
     *,
     can_ask: bool,
 ) -> RequestFacts:
-    """Gather the same of a request on a connection that says who the client is.
+    """Gather what a worker needs to know of a request on a connection that says who the client is.
 
     Args:
         connection: The connection.
-        request: The request over HTTP, if it came so.
+        scope: The request over HTTP, as in ASGI, if it came so.
         request_id: Id of the request.
         token: The verified access token, where there is one.
         can_ask: Whether the client can be asked something while it waits.
     """
-    info, able = _said_of_itself(connection)
+    # A client of sessions says it once, in its handshake.
+    said = connection.client_params, connection.client_capabilities
+    kept = connection.state.get(_KEPT)
+    if kept is None or kept[0] != said:
+        kept = connection.state[_KEPT] = said, _said_of_itself(connection)
+    info, able = kept[1]
     return RequestFacts(
         request_id=request_id,
         protocol=connection.protocol_version,
-        session_id=session_of(connection, request),
-        transport="streamable-http" if request is not None else "stdio",
+        session_id=session_of(connection, scope),
+        transport="streamable-http" if scope is not None else "stdio",
         client_info=info,
         client_capabilities=able,
         token=token.model_dump(mode="json") if token else None,
-        headers=_headers(request),
+        headers=_headers(scope),
         can_send_request=can_ask,
     )
 
 
 def direct_facts(
-    request: Request | None, request_id: str | int, params: Mapping[str, Any], token: AccessToken | None
+    scope: Scope | None, request_id: str | int, params: Mapping[str, Any], token: AccessToken | None
 ) -> RequestFacts:
-    """Gather the same of a request of the modern era that the SDK has not looked at."""
+    """Gather what a worker needs to know of a request of the modern era that the SDK has not looked at."""
     meta = params["_meta"]
     info, able = _identity(json.dumps([meta.get(CLIENT_INFO_META_KEY), meta[CLIENT_CAPABILITIES_META_KEY]]))
     return RequestFacts(
         request_id=request_id,
         protocol=meta[PROTOCOL_VERSION_META_KEY],
         session_id=str(uuid.uuid4()),
-        transport="streamable-http" if request is not None else "stdio",
+        transport="streamable-http" if scope is not None else "stdio",
         client_info=info,
         client_capabilities=able,
         token=token.model_dump(mode="json") if token else None,
-        headers=_headers(request),
+        headers=_headers(scope),
     )
 
 
@@ -92,8 +99,12 @@ def _said_of_itself(connection: Connection) -> tuple[Mapping[str, Any] | None, M
     )
 
 
-def _headers(request: Request | None) -> list[tuple[str, str]] | None:
+def _headers(scope: Scope | None) -> list[tuple[str, str]] | None:
     """Return a request's headers as a tool may see them: without the cookie, which is a browser's key."""
-    if request is None:
+    if scope is None:
         return None
-    return [(name, value) for name, value in request.headers.items() if name.lower() != "cookie"]
+    return [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in scope["headers"]
+        if name.lower() != b"cookie"
+    ]

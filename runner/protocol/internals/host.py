@@ -23,6 +23,7 @@ __all__ = [
     "come_first",
     "let_tasks_pass",
     "relay_innermost",
+    "say_version",
     "serve_streams",
     "serve_subscriptions",
     "use_input_schemas",
@@ -61,6 +62,15 @@ def come_first(app: FastMCP, relay: Relay) -> None:
     """Let `relay` see every request before anything else of the application does."""
     middleware: list[Any] = app._mcp_server.middleware
     middleware.insert(0, relay)
+
+
+def say_version(app: FastMCP, version: str | None) -> None:
+    """Let the application say the version of the server that it stands for, also where that is empty.
+
+    FastMCP would say its own in place of an empty one; a server of the SDK says the empty one.
+    """
+    if version is not None:
+        app._mcp_server.version = version
 
 
 def let_tasks_pass() -> None:

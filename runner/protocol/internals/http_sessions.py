@@ -5,8 +5,7 @@ Source: MCP specification 2025-11-25, "Streamable HTTP", session management.
 
 import logging
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import (
@@ -21,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from runner.errors import CallError, Code
-from runner.protocol.internals.dispatch import Connected
+from runner.protocol.internals.dispatch import SessionConnection
 
 __all__ = ["HttpSession", "HttpSessions", "bound_sessions"]
 
@@ -93,7 +92,7 @@ class HttpSessions:
     """
 
     def __init__(
-        self, manager: StreamableHTTPSessionManager, connected: Callable[[str], Connected | None]
+        self, manager: StreamableHTTPSessionManager, connected: Callable[[str], SessionConnection | None]
     ) -> None:
         self._manager = manager
         self._connected = connected
@@ -131,10 +130,13 @@ class HttpSession:
         connected: Its connection.
     """
 
-    def __init__(self, session: str, transport: StreamableHTTPServerTransport, connected: Connected) -> None:
+    def __init__(
+        self, session: str, transport: StreamableHTTPServerTransport, connected: SessionConnection
+    ) -> None:
         self.id = session
         self.connected = connected
         self._transport = transport
+        self._holds: anyio.CancelScope | None = None
 
     @property
     def is_over(self) -> bool:
@@ -151,19 +153,18 @@ class HttpSession:
         said = "Session terminated before the request completed"
         return self._transport._create_error_response(said, 500, INTERNAL_ERROR)  # type: ignore[arg-type]
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep the session from being ended for being idle, as each request does."""
-        transport = self._transport
-        idle, timeout_s = transport.idle_scope, transport._idle_timeout
-        if idle is None or timeout_s is None:
-            yield
-            return
-        transport._requests_in_flight += 1
-        idle.deadline = math.inf
-        try:
-            yield
-        finally:
-            transport._requests_in_flight -= 1
-            if not transport._requests_in_flight:
+    def hold(self) -> None:
+        """Keep the session from being ended for being idle, as each request does; `let_go` ends that."""
+        idle = self._transport.idle_scope
+        if idle is not None and self._transport._idle_timeout is not None:
+            self._holds = idle
+            self._transport._requests_in_flight += 1
+            idle.deadline = math.inf
+
+    def let_go(self) -> None:
+        """Let it be idle again, unless another request holds it."""
+        idle, timeout_s = self._holds, self._transport._idle_timeout
+        if idle is not None and timeout_s is not None:
+            self._transport._requests_in_flight -= 1
+            if not self._transport._requests_in_flight:
                 idle.deadline = anyio.current_time() + timeout_s

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
-from runner.store.local.journal import Journal, Key, Line, Mark, key_of
+from runner.store.local.journal import Journal, JournalLine, Key, Mark, key_of
 from runner.store.local.objects import Objects
 from runner.store.local.row import Row
 from runner.store.local.rows import COLUMNS, MARKS, Rows
@@ -131,7 +131,7 @@ class Follower:
         return known.mark
 
     def _rewrite(self, journal: Journal, *, generation: int, doubtful: bool | None) -> None:
-        if journal.mark() is not None and any(line == Line() for line in journal.lines()):
+        if journal.mark() is not None and any(line == JournalLine() for line in journal.lines()):
             # A person may still read more in it than we do.
             _log.warning("damaged journal kept", extra={"area": journal.area, "as": journal.keep_copy()})
         rows = Rows(self.connection).of_area(journal.area)
@@ -185,7 +185,9 @@ class Follower:
         journal.keep_copy()
         self._rewrite(journal, generation=generation, doubtful=True)
 
-    def _replay(self, area: str, lines: Iterable[Line], mentioned: set[str | None] | None = None) -> int:
+    def _replay(
+        self, area: str, lines: Iterable[JournalLine], mentioned: set[str | None] | None = None
+    ) -> int:
         """Do what lines say, each all the same if it was done before; return how many said nothing."""
         rows, unread = _outcome(lines, mentioned)
         for key in rows:
@@ -205,7 +207,7 @@ class Follower:
 
 
 def _outcome(
-    lines: Iterable[Line], mentioned: set[str | None] | None = None
+    lines: Iterable[JournalLine], mentioned: set[str | None] | None = None
 ) -> tuple[dict[Key, Row | None], int]:
     """Return what lines come to, None for what is gone, and how many of them said nothing."""
     rows: dict[Key, Row | None] = {}
@@ -215,7 +217,7 @@ def _outcome(
             rows[key_of(line.row)] = line.row
         elif line.gone is not None:
             rows[line.gone] = None
-        unread += line == Line()
+        unread += line == JournalLine()
         if mentioned is not None:
             mentioned.add(line.sha256)
     return rows, unread

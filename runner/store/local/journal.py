@@ -31,7 +31,7 @@ from runner.store.protocol import Retention
 from runner.store.sources import write_all
 from runner.system.state_files import sync_folder
 
-__all__ = ["Journal", "Key", "Line", "Mark", "NewerJournal", "key_of"]
+__all__ = ["Journal", "JournalLine", "Key", "Mark", "NewerJournal", "key_of"]
 
 _VERSION = 1
 _HEAD_BYTES = 4096
@@ -76,7 +76,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class JournalLine:
     """One line. One that says nothing at all could not be read.
 
     Attributes:
@@ -136,7 +136,7 @@ class Journal:
             return Mark(generation=generation, id=id_, end=end)
         return Mark(generation=0, id="", end=end)
 
-    def lines(self, start: int = 0) -> Iterator[Line]:
+    def lines(self, start: int = 0) -> Iterator[JournalLine]:
         """Yield what it says from a place on.
 
         Raises:
@@ -256,16 +256,16 @@ def _said(row: Row, *, gone: bool) -> dict[str, Any]:
     return {"row": {name: getattr(row, name) for name in _KINDS}}
 
 
-def _line(said: dict[str, Any] | None, area: str) -> Line:
+def _line(said: dict[str, Any] | None, area: str) -> JournalLine:
     match said:
         case {"row": dict(row)}:
             found = _row(row, area)
-            return Line(row=found, sha256=found.sha256) if found else Line()
+            return JournalLine(row=found, sha256=found.sha256) if found else JournalLine()
         case {"gone": [str(session), str(retention), str(shown)], "sha256": str(sha256)}:
-            return Line(gone=(session, retention, shown), sha256=sha256)
+            return JournalLine(gone=(session, retention, shown), sha256=sha256)
         case {"coming": str(sha256)}:
-            return Line(sha256=sha256)
-    return Line()
+            return JournalLine(sha256=sha256)
+    return JournalLine()
 
 
 def _row(said: dict[str, Any], area: str) -> Row | None:

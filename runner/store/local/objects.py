@@ -30,6 +30,9 @@ from runner.system.state_files import sync_folder
 __all__ = ["Incoming", "Objects"]
 
 _ATTEMPTS = 8
+# No file system in use has smaller holes.
+_BLOCK_BYTES = 4096
+_NOTHING = bytes(_BLOCK_BYTES)
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -210,13 +213,37 @@ def _fill(target: int, source: int | bytes) -> tuple[str, int]:
     # A clone is hashed, not its source: that one may change while it is read.
     shared = isinstance(source, int) and ficlone(source, target)
     read = chunks(target if shared else source) if isinstance(source, int) else iter([source])
+    write = _write_with_holes if isinstance(source, int) and _has_holes(source) else _write
     size = 0
     for chunk in read:
         digest.update(chunk)
         size += len(chunk)
         if not shared:
-            _write(target, chunk)
+            write(target, chunk)
+    if not shared:
+        os.ftruncate(target, size)
     return digest.hexdigest(), size
+
+
+def _has_holes(fd: int) -> bool:
+    status = os.fstat(fd)
+    return status.st_blocks * 512 < status.st_size
+
+
+def _write_with_holes(fd: int, chunk: bytes) -> None:
+    """Write a chunk, with holes where it is zero: a file takes no more of the disk than where it was made.
+
+    Whoever makes a file of terabytes in which nothing is would else fill the disk for everybody.
+    """
+    if chunk == bytes(len(chunk)):
+        os.lseek(fd, len(chunk), os.SEEK_CUR)
+        return
+    for start in range(0, len(chunk), _BLOCK_BYTES):
+        block = chunk[start : start + _BLOCK_BYTES]
+        if block == _NOTHING[: len(block)]:
+            os.lseek(fd, len(block), os.SEEK_CUR)
+        else:
+            _write(fd, block)
 
 
 def _write(fd: int, chunk: bytes) -> None:

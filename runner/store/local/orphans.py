@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runner.store.local.following import Follower
 from runner.store.local.index import Index
-from runner.store.local.journal import Journal, Line
+from runner.store.local.journal import Journal, JournalLine
 from runner.store.local.objects import Objects
 from runner.store.local.row import Bytes
 from runner.store.local.rows import Rows
@@ -98,7 +98,7 @@ class Orphans:
         if known is None or known.doubtful:
             return set()
         lines = list(Journal(self.root, area).lines())
-        return set() if Line() in lines else {line.sha256 for line in lines if line.sha256}
+        return set() if JournalLine() in lines else {line.sha256 for line in lines if line.sha256}
 
     def _bring_back(self, needed: set[tuple[str, str]]) -> None:
         for there in list(self._objects.apart()):

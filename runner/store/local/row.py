@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from runner.store.areas import Place
+from runner.store.areas import OwnerPlace
 from runner.store.protocol import Origin, Put, Reason, Record, Removal, Retention, Scope
 
 __all__ = ["SCHEMA", "Bytes", "Row", "said_of", "written"]
@@ -92,9 +92,9 @@ class Row:
         """Return the report of its removal."""
         return Removal(what=self.id, name=self.name, size=self.size, reason=reason)
 
-    def record(self, owners: Mapping[Place, Scope]) -> Record:
+    def record(self, owners: Mapping[OwnerPlace, Scope]) -> Record:
         """Return it as the protocol has it; `owners` says whose place it lies in."""
-        owner = owners[Place(self.area, self.session)]
+        owner = owners[OwnerPlace(self.area, self.session)]
         return Record(
             id=self.id,
             name=self.name,

@@ -13,10 +13,17 @@ from datetime import UTC, datetime
 
 from runner.formats.filenames import safe_name, unique_name
 from runner.formats.mime import DEFAULT_MIME, guess
-from runner.store.areas import Place, place_of, places_for
+from runner.store.areas import OwnerPlace, place_of, places_for
 from runner.store.local.row import Bytes, Row, said_of, written
 from runner.store.protocol import Put, Reason, Record, Retention, Scope
-from runner.store.retention import Held, Rules, check_quota, end_of_touched, ends_at, make_room
+from runner.store.retention import (
+    KeptObservation,
+    RetentionRules,
+    check_quota,
+    end_of_touched,
+    ends_at,
+    make_room,
+)
 
 __all__ = ["COLUMNS", "MARKS", "Added", "Rows"]
 
@@ -53,7 +60,7 @@ class Rows:
     changes: list[tuple[Row, bool]] = field(default_factory=list)
 
     def put(
-        self, about: Put, content: tuple[str, int], *, scope: Scope, now: datetime, rules: Rules
+        self, about: Put, content: tuple[str, int], *, scope: Scope, now: datetime, rules: RetentionRules
     ) -> Added:
         """Add an artifact, or renew it where its owner has it already.
 
@@ -108,7 +115,7 @@ class Rows:
         return rows
 
     def touch(
-        self, id_: str, *, scope: Scope, now: datetime, expires_at: datetime | None, rules: Rules
+        self, id_: str, *, scope: Scope, now: datetime, expires_at: datetime | None, rules: RetentionRules
     ) -> bool:
         """Renew the lifetime of an observation, or let an artifact end at `expires_at`."""
         rows = list(self._visible(places_for(scope), now, "id = ?", id_))
@@ -177,7 +184,7 @@ class Rows:
         return None if row is None else row.record(owners)
 
     def _visible(
-        self, owners: Mapping[Place, Scope], now: datetime, tail: str, *values: str | None
+        self, owners: Mapping[OwnerPlace, Scope], now: datetime, tail: str, *values: str | None
     ) -> Iterator[Row]:
         marks = ", ".join("(?, ?)" for _ in owners)
         places = [part for place in owners for part in place]
@@ -190,7 +197,7 @@ class Rows:
         rows = self._select(tail, *new.place, new.about.retention.value, new.sha256)
         return next((row for row in rows if new.is_again(row)), None)
 
-    def _write(self, new: "_New", old: Row | None, now: datetime, rules: Rules) -> Row:
+    def _write(self, new: "_New", old: Row | None, now: datetime, rules: RetentionRules) -> Row:
         about = new.about if old is None else _renewed(new.about, old)
         expires_at = ends_at(about, now=now, rules=rules)
         count = self._next()
@@ -232,7 +239,7 @@ class Rows:
         ids = (new.prefix + new.sha256[:count] for count in digits)
         return next(id_ for id_ in ids if self._first(clash, new.place.area, id_, new.sha256) is None)
 
-    def _check_quota(self, new: "_New", rules: Rules) -> None:
+    def _check_quota(self, new: "_New", rules: RetentionRules) -> None:
         query = (
             "SELECT COALESCE(SUM(size), 0) FROM (SELECT DISTINCT sha256, size FROM artifacts "
             "WHERE area = ? AND retention = 'files' AND sha256 <> ?)"
@@ -240,11 +247,11 @@ class Rows:
         (used,) = self.connection.execute(query, (new.place.area, new.sha256)).fetchone()
         check_quota(new.size, used, rules.files)
 
-    def _make_room(self, new: "_New", old: Row | None, rules: Rules) -> list[tuple[Row, Reason]]:
+    def _make_room(self, new: "_New", old: Row | None, rules: RetentionRules) -> list[tuple[Row, Reason]]:
         tail = "area = ? AND session = ? AND retention = 'observations'"
         rows = {str(row.number): row for row in self._select(tail, *new.place)}
         held = [
-            Held(key=key, size=row.size, trace=row.trace, put=row.put, used=row.used)
+            KeptObservation(key=key, size=row.size, trace=row.trace, put=row.put, used=row.used)
             for key, row in rows.items()
             if old is None or row.number != old.number
         ]
@@ -277,7 +284,7 @@ class _New:
     """An artifact on its way into the index."""
 
     about: Put
-    place: Place
+    place: OwnerPlace
     trace: str | None
     wanted: str | None
     sha256: str
@@ -285,11 +292,11 @@ class _New:
 
     @property
     def prefix(self) -> str:
-        return _prefix(self.about)
+        return self.about.id_prefix
 
     def is_again(self, row: Row) -> bool:
         """Say whether a row of the same content, owner and class is the same artifact."""
-        same_namespace = _prefix(said_of(row)) == self.prefix
+        same_namespace = said_of(row).id_prefix == self.prefix
         named = self.about.retention is Retention.OBSERVATIONS or self.wanted in (row.wanted, row.name)
         return same_namespace and named
 
@@ -302,10 +309,6 @@ class _Taken:
 
     def __contains__(self, name: object) -> bool:
         return self.asked(str(name))
-
-
-def _prefix(about: Put) -> str:
-    return about.namespace.replace(".", "_") + "_"
 
 
 def _renewed(about: Put, old: Row) -> Put:

@@ -25,7 +25,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from runner.errors import CallError, Code
 from runner.formats.filenames import safe_name
-from runner.store.areas import Place, place_of, places_for
+from runner.store.areas import OwnerPlace, place_of, places_for
 from runner.store.checking import Check
 from runner.store.content import FileContent, span
 from runner.store.damage import damaged
@@ -38,12 +38,12 @@ from runner.store.local.reserve import Reserve, is_unwritten
 from runner.store.local.row import Bytes, Row
 from runner.store.protocol import Content, Put, Reason, Record, Removal, Retention, Scope
 from runner.store.removals import log_removals
-from runner.store.retention import Rules, check_quota, has_ended
+from runner.store.retention import RetentionRules, check_quota, has_ended
 from runner.store.sources import opened
-from runner.store.verifying import Verdict
+from runner.store.verifying import StoreVerdict
 from runner.system.threads import finished, in_thread
 
-__all__ = ["LocalStore", "Missing", "utc_now"]
+__all__ = ["LocalStore", "MissingBytes", "utc_now"]
 
 _FULL = (
     "the disk of My Files is full (No space left on device); remove files that are no longer needed, "
@@ -63,7 +63,7 @@ def utc_now() -> datetime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class MissingBytes:
     """A row whose bytes are not there, or not all of them. Nothing a crash can make; somebody did.
 
     Attributes:
@@ -89,7 +89,7 @@ class LocalStore:
     """
 
     root: Path
-    rules: Rules = field(default_factory=Rules)
+    rules: RetentionRules = field(default_factory=RetentionRules)
     clock: Callable[[], datetime] = utc_now
     unwritten: bool = False
     _check: Check = field(default_factory=Check, init=False, repr=False, compare=False)
@@ -159,7 +159,9 @@ class LocalStore:
         records = []
         for row in found:
             session = row.session.removeprefix(":") if row.session else None
-            records.append(row.record({Place(area, row.session): Scope(user_id=user, session_id=session)}))
+            records.append(
+                row.record({OwnerPlace(area, row.session): Scope(user_id=user, session_id=session)})
+            )
         return [record for record in records if not has_ended(record.expires_at, now=now)]
 
     async def check(self) -> None:
@@ -174,7 +176,7 @@ class LocalStore:
         """Say whether files can be put and read now, by looking into the index and writing a little."""
         return await self._check.ask(self._fault)
 
-    def missing(self) -> Sequence[Missing]:
+    def missing(self) -> Sequence[MissingBytes]:
         """Return the artifacts whose bytes are not what the index says. Looks at every file's length."""
         with _as_call_errors():
             with self._index.read() as rows:
@@ -188,12 +190,12 @@ class LocalStore:
                 if size != content.size and self._is_needed(content)
             ]
 
-    async def verify(self) -> Verdict:
+    async def verify(self) -> StoreVerdict:
         """Read every content and hold it against its digest."""
         return await finished(self._read, LocalStore._verify)
 
-    def _verify(self) -> Verdict:
-        verdict = Verdict()
+    def _verify(self) -> StoreVerdict:
+        verdict = StoreVerdict()
         with _as_call_errors():
             with self._index.read() as rows:
                 needed = {
@@ -374,9 +376,9 @@ class LocalStore:
         return Objects(self.root)
 
 
-def _missing(shown: str, content: Bytes, size: int | None) -> Missing:
+def _missing(shown: str, content: Bytes, size: int | None) -> MissingBytes:
     problem = "its bytes are missing" if size is None else f"{size} of its {content.size} bytes are there"
-    return Missing(shown=shown, area=content.area, problem=problem)
+    return MissingBytes(shown=shown, area=content.area, problem=problem)
 
 
 def _not_there(record: Record) -> CallError:

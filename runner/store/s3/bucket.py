@@ -29,7 +29,7 @@ from urllib3.exceptions import HTTPError
 from runner.store.s3.faults import failed
 from runner.store.s3.waiting import check_wanted
 
-__all__ = ["Address", "Bucket", "Listed", "Missing", "Reading", "Stream", "failed"]
+__all__ = ["Bucket", "BucketAddress", "Listed", "NoSuchObject", "Reading", "Stream", "failed"]
 
 _ABSENT = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchUpload"})
 _TAKEN = frozenset({"412", "PreconditionFailed", "409", "ConditionalRequestConflict"})
@@ -46,12 +46,12 @@ _SKEW_S = 2.0
 _log = logging.getLogger(__name__)
 
 
-class Missing(Exception):
+class NoSuchObject(Exception):
     """There is no such object or upload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class BucketAddress:
     """Where a bucket is, and how to get in.
 
     Attributes:
@@ -137,7 +137,7 @@ class Reading(io.RawIOBase):
 class Bucket:
     """A bucket. All methods block and may be called from any thread; they raise `CallError` `E_STORE`."""
 
-    def __init__(self, at: Address) -> None:
+    def __init__(self, at: BucketAddress) -> None:
         self._name = at.bucket
         self._is_aws = at.endpoint is None
         # What carries contents, and what people wait for.
@@ -201,7 +201,7 @@ class Bucket:
             stream = self.stream(key)
             with contextlib.closing(stream.body), _asked("get"):
                 return bytes(stream.body.read())
-        except Missing:
+        except NoSuchObject:
             return None
 
     def stream(
@@ -210,7 +210,7 @@ class Bucket:
         """Begin to read an object or a range of it, which may not be empty.
 
         Raises:
-            Missing: There is no such object, or it is no longer the one of `etag`.
+            NoSuchObject: There is no such object, or it is no longer the one of `etag`.
         """
         asked: dict[str, str] = {} if etag is None else {"IfMatch": etag}
         if offset or length is not None:
@@ -220,7 +220,7 @@ class Bucket:
             with _asked("get"):
                 answer = self._quick.get_object(Bucket=self._name, Key=key, **asked)
         except _Taken:
-            raise Missing from None
+            raise NoSuchObject from None
         return Stream(body=answer["Body"], size=answer["ContentLength"], etag=answer["ETag"])
 
     def size(self, key: str) -> int | None:
@@ -228,7 +228,7 @@ class Bucket:
         try:
             with _asked("head"):
                 return int(self._quick.head_object(Bucket=self._name, Key=key)["ContentLength"])
-        except Missing:
+        except NoSuchObject:
             return None
 
     def mime(self, key: str) -> str | None:
@@ -236,12 +236,12 @@ class Bucket:
         try:
             with _asked("head"):
                 return str(self._quick.head_object(Bucket=self._name, Key=key)["ContentType"])
-        except Missing:
+        except NoSuchObject:
             return None
 
     def delete(self, key: str) -> None:
         """Delete an object, if there is one."""
-        with contextlib.suppress(Missing), _asked("delete"):
+        with contextlib.suppress(NoSuchObject), _asked("delete"):
             self._quick.delete_object(Bucket=self._name, Key=key)
 
     def list(self, prefix: str) -> Iterator[Listed]:
@@ -285,7 +285,7 @@ class Bucket:
         """Make an object of the parts.
 
         Raises:
-            Missing: There is no such upload any more.
+            NoSuchObject: There is no such upload any more.
         """
         with _asked("complete upload"):
             self._client.complete_multipart_upload(
@@ -294,7 +294,7 @@ class Bucket:
 
     def abort(self, key: str, upload: str) -> None:
         """Throw the parts of an upload away."""
-        with contextlib.suppress(Missing), _asked("abort upload"):
+        with contextlib.suppress(NoSuchObject), _asked("abort upload"):
             self._client.abort_multipart_upload(Bucket=self._name, Key=key, UploadId=upload)
 
     def uploads(self, prefix: str) -> Iterator[tuple[str, str, datetime]]:
@@ -345,7 +345,7 @@ def _translated(operation: str, error: ClientError) -> Exception:
     status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
     codes = {stated, status}
     if stated in _ABSENT or (status == "404" and stated != "NoSuchBucket"):
-        return Missing()
+        return NoSuchObject()
     if codes & _TAKEN:
         return _Taken()
     if codes & _UNKNOWN_CONDITION:
@@ -359,7 +359,7 @@ def _session() -> Any:
     return boto3.session.Session()
 
 
-def _client(at: Address, *, read_s: float, attempts: int) -> Any:
+def _client(at: BucketAddress, *, read_s: float, attempts: int) -> Any:
     # They say where they found credentials, and at level debug they print signatures.
     for name in ("boto3", "botocore", "urllib3"):
         logging.getLogger(name).setLevel(logging.WARNING)

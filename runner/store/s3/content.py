@@ -19,7 +19,7 @@ from urllib3.exceptions import HTTPError
 from runner.errors import CallError
 from runner.store.damage import Digest, damaged
 from runner.store.protocol import Record
-from runner.store.s3.bucket import Bucket, Missing, Stream, failed
+from runner.store.s3.bucket import Bucket, NoSuchObject, Stream, failed
 from runner.store.sources import write_all
 
 __all__ = ["S3Content", "problem_of"]
@@ -109,7 +109,7 @@ class S3Content:
                 self._stream = self._bucket.stream(
                     self._record.key or "", offset=self._at, length=self._end - self._at, etag=self._etag
                 )
-            except Missing:
+            except NoSuchObject:
                 raise damaged(self._record, "its bytes went missing while they were read") from None
         chunk = bytes(self._stream.body.read(min(_CHUNK_BYTES, self._end - self._at)))
         self._at += len(chunk)

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from runner.errors import CallError, Code
 from runner.store.protocol import Put, Record, Retention
 
-__all__ = ["DamagedRecord", "Entry", "id_prefix", "read_entry", "renewed", "written"]
+__all__ = ["BucketEntry", "DamagedRecord", "read_entry", "renewed", "written"]
 
 
 class DamagedRecord(CallError):
@@ -19,7 +19,7 @@ class DamagedRecord(CallError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class BucketEntry:
     """One artifact by one name.
 
     Attributes:
@@ -39,29 +39,29 @@ class Entry:
     @property
     def full_id(self) -> str:
         """Return namespace and full digest."""
-        return id_prefix(self.record.said) + self.record.sha256
+        return self.record.said.id_prefix + self.record.sha256
 
     def is_again(self, about: Put, wanted: str | None) -> bool:
         """Say whether a put of the same content by the same owner is this artifact again."""
         said = self.record.said
-        if about.retention is not said.retention or id_prefix(about) != id_prefix(said):
+        if about.retention is not said.retention or about.id_prefix != said.id_prefix:
             return False
         return about.retention is Retention.OBSERVATIONS or wanted in (said.name, self.record.name)
 
-    def until(self, expires_at: datetime | None, *, said: Put) -> "Entry":
+    def until(self, expires_at: datetime | None, *, said: Put) -> "BucketEntry":
         """Return it with another end."""
         return replace(self, record=replace(self.record, expires_at=expires_at, said=said))
 
 
-_ENTRY = TypeAdapter(Entry)
+_ENTRY = TypeAdapter(BucketEntry)
 
 
-def written(entry: Entry) -> bytes:
+def written(entry: BucketEntry) -> bytes:
     """Return an entry as JSON."""
     return _ENTRY.dump_json(entry, exclude={"at"})
 
 
-def read_entry(content: bytes, at: str) -> Entry:
+def read_entry(content: bytes, at: str) -> BucketEntry:
     """Return the entry that JSON stands for.
 
     Raises:
@@ -73,11 +73,6 @@ def read_entry(content: bytes, at: str) -> Entry:
         raise DamagedRecord(
             Code.E_STORE, "a record in the object store is damaged; ask your operator", retryable=False
         ) from None
-
-
-def id_prefix(about: Put) -> str:
-    """Return the beginning of an artifact's id."""
-    return about.namespace.replace(".", "_") + "_"
 
 
 def renewed(about: Put, before: Put) -> Put:

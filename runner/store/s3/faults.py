@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from runner.errors import CallError, Code
 
-__all__ = ["Fault", "failed", "fault_in"]
+__all__ = ["StoreFault", "failed", "fault_in"]
 
 _KEYS = (
     "check RUNNER_S3_ACCESS_KEY and RUNNER_S3_SECRET_KEY, or what the chain of AWS finds without them; "
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class StoreFault:
     """Why a store cannot be used.
 
     Attributes:
@@ -45,11 +45,11 @@ class Fault:
     cure: str
 
 
-def fault_in(error: CallError) -> Fault:
+def fault_in(error: CallError) -> StoreFault:
     """Return what an error of a bucket's operation says, and its cure."""
     reason = str(error.details.get("reason", ""))
     said = f"{error.details.get('operation', 'connect')} failed with {reason}"
-    return Fault(reason=said, cure=_CURES.get(reason, _SERVER))
+    return StoreFault(reason=said, cure=_CURES.get(reason, _SERVER))
 
 
 def failed(operation: str, reason: str) -> CallError:

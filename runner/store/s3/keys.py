@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import quote
 
-from runner.store.areas import Place, place_of
+from runner.store.areas import OwnerPlace, place_of
 from runner.store.protocol import Retention, Scope
 
-__all__ = ["Keys", "Marker", "keys_of", "new_token"]
+__all__ = ["Marker", "OwnerKeys", "keys_of", "new_token"]
 
 _EVERYBODY = "all"
 _DIGEST_DIGITS = 64
@@ -44,7 +44,7 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class OwnerKeys:
     """The keys of one owner.
 
     Attributes:
@@ -53,7 +53,7 @@ class Keys:
     """
 
     prefix: str
-    place: Place
+    place: OwnerPlace
 
     @property
     def area(self) -> str:
@@ -134,9 +134,9 @@ class Keys:
         return f"s{hashlib.sha256(self.place.session.encode(errors='surrogatepass')).hexdigest()[:32]}"
 
 
-def keys_of(prefix: str, scope: Scope) -> Keys:
+def keys_of(prefix: str, scope: Scope) -> OwnerKeys:
     """Return the keys of exactly this owner."""
-    return Keys(prefix, place_of(scope))
+    return OwnerKeys(prefix, place_of(scope))
 
 
 def new_token() -> str:

@@ -14,7 +14,7 @@ import time
 from datetime import timedelta
 
 from runner.store.s3.bucket import Bucket, Listed
-from runner.store.s3.keys import Keys
+from runner.store.s3.keys import OwnerKeys
 
 __all__ = ["TICKETS_END_AFTER", "records_in", "take_name"]
 
@@ -25,7 +25,9 @@ _ATTEMPTS = 8
 _LONGEST_S = 60.0
 
 
-def take_name(bucket: Bucket, keys: Keys, name: str, *, token: str, record: bytes, conditions: bool) -> bool:
+def take_name(
+    bucket: Bucket, keys: OwnerKeys, name: str, *, token: str, record: bytes, conditions: bool
+) -> bool:
     """Put the record where `name` leads to, unless the name is taken; say whether it was put."""
     if conditions:
         return bucket.put_new(f"{keys.name(name)}0", record)
@@ -45,7 +47,7 @@ def records_in(listed: list[Listed]) -> list[Listed]:
     return [item for item in listed if item.size]
 
 
-def _win(bucket: Bucket, keys: Keys, name: str, token: str, record: bytes) -> bool:
+def _win(bucket: Bucket, keys: OwnerKeys, name: str, token: str, record: bytes) -> bool:
     ticket = keys.name(name) + token
     began = time.monotonic()
     bucket.put(ticket, b"")
@@ -57,7 +59,7 @@ def _win(bucket: Bucket, keys: Keys, name: str, token: str, record: bytes) -> bo
     return True
 
 
-def _others(bucket: Bucket, keys: Keys, name: str, token: str) -> list[Listed]:
+def _others(bucket: Bucket, keys: OwnerKeys, name: str, token: str) -> list[Listed]:
     limit = bucket.now() - TICKETS_END_AFTER
     listed = bucket.list(keys.name(name))
     return [i for i in listed if not i.key.endswith(f"/{token}") and (i.size or i.modified > limit)]

@@ -19,15 +19,15 @@ from datetime import datetime, timedelta
 from runner.errors import CallError
 from runner.formats.filenames import unique_name
 from runner.store.protocol import Put, Record, Retention, Scope
-from runner.store.retention import Rules, ends_at
+from runner.store.retention import RetentionRules, ends_at
 from runner.store.s3.bucket import Listed
-from runner.store.s3.entry import DamagedRecord, Entry, id_prefix, read_entry, written
+from runner.store.s3.entry import BucketEntry, DamagedRecord, read_entry, written
 from runner.store.s3.index import S3Index
 from runner.store.s3.keys import keys_of
 from runner.store.s3.names import records_in, take_name
 from runner.users.usernames import home_segment
 
-__all__ = ["SETTLED_AFTER", "Left", "rebuild", "write_markers"]
+__all__ = ["SETTLED_AFTER", "BucketContents", "rebuild", "write_markers"]
 
 SETTLED_AFTER = timedelta(minutes=5)
 """A put writes marker and record within a minute; what has no record after this time has lost it."""
@@ -42,7 +42,7 @@ _FILE_MARKER = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class BucketContents:
     """What a bucket holds, as far as records can be made from it.
 
     Attributes:
@@ -61,8 +61,8 @@ class Left:
 
 
 def rebuild(
-    index: S3Index, left: Left, rules: Rules, *, now: datetime, settled_after: timedelta
-) -> list[Entry]:
+    index: S3Index, left: BucketContents, rules: RetentionRules, *, now: datetime, settled_after: timedelta
+) -> list[BucketEntry]:
     """Write down anew the artifacts whose records are lost; return them.
 
     Args:
@@ -98,7 +98,7 @@ def rebuild(
     return made
 
 
-def write_markers(index: S3Index, entries: list[Entry], markers: Mapping[str, Listed]) -> None:
+def write_markers(index: S3Index, entries: list[BucketEntry], markers: Mapping[str, Listed]) -> None:
     """Write records into markers of earlier versions, which are empty; so many at a time."""
     empty = [entry for entry in entries if entry.token in markers and not markers[entry.token].size]
     for entry in empty[:_MARKERS_AT_ONCE]:
@@ -106,8 +106,8 @@ def write_markers(index: S3Index, entries: list[Entry], markers: Mapping[str, Li
 
 
 def _entry(
-    index: S3Index, left: Left, token: str, marker: Listed, rules: Rules, *, now: datetime
-) -> Entry | None:
+    index: S3Index, left: BucketContents, token: str, marker: Listed, rules: RetentionRules, *, now: datetime
+) -> BucketEntry | None:
     """Return what is known of an artifact, or None if that is too little."""
     content = left.content[token]
     later = _read(index, left.lives.get(token), token, content)
@@ -119,7 +119,7 @@ def _entry(
     return entry.until(ends_at(said, now=now, rules=rules), said=said)
 
 
-def _read(index: S3Index, known: Listed | None, token: str, content: Listed) -> Entry | None:
+def _read(index: S3Index, known: Listed | None, token: str, content: Listed) -> BucketEntry | None:
     """Return what an object says of an artifact; None if it is none of these bytes."""
     if known is None or not known.size:
         return None
@@ -131,7 +131,7 @@ def _read(index: S3Index, known: Listed | None, token: str, content: Listed) -> 
     return entry if said == (token, content.key, content.size) else None
 
 
-def _from_keys(index: S3Index, token: str, marker: Listed, content: Listed) -> Entry | None:
+def _from_keys(index: S3Index, token: str, marker: Listed, content: Listed) -> BucketEntry | None:
     """Return what the keys say of a user's file that belongs to no session."""
     said = _FILE_MARKER.fullmatch(marker.key.removeprefix(index.prefix))
     # Other segments are quoted or digested, and belong to users and sessions whose names they do not tell.
@@ -141,7 +141,7 @@ def _from_keys(index: S3Index, token: str, marker: Listed, content: Listed) -> E
     about = Put(name=said["name"], namespace=said["space"], mime=index.bucket.mime(content.key))
     count = int(content.modified.timestamp() * 1e9)
     record = Record(
-        id=index.free_id(keys_of(index.prefix, scope), id_prefix(about) + said["sha256"]),
+        id=index.free_id(keys_of(index.prefix, scope), about.id_prefix + said["sha256"]),
         name=said["name"],
         mime=about.mime or "",
         size=content.size,
@@ -151,14 +151,14 @@ def _from_keys(index: S3Index, token: str, marker: Listed, content: Listed) -> E
         created=content.modified,
         key=content.key,
     )
-    return Entry(record=record, token=token, put=count, used=count)
+    return BucketEntry(record=record, token=token, put=count, used=count)
 
 
 def _names_its_user(segment: str) -> bool:
     return not segment.startswith("=") and home_segment(segment) == segment
 
 
-def _is_unread(index: S3Index, entry: Entry, left: Left) -> bool:
+def _is_unread(index: S3Index, entry: BucketEntry, left: BucketContents) -> bool:
     """Say whether the record may be there, and damaged: whoever mends it finds its place taken otherwise."""
     keys = keys_of(index.prefix, entry.record.scope)
     places = [keys.note(entry.token)]
@@ -167,7 +167,7 @@ def _is_unread(index: S3Index, entry: Entry, left: Left) -> bool:
     return any(key.startswith(place) for key in left.unread for place in places)
 
 
-def _is_there(index: S3Index, entry: Entry) -> bool:
+def _is_there(index: S3Index, entry: BucketEntry) -> bool:
     """Say whether an artifact was not removed since the bucket was listed.
 
     A removal notes that it has begun, and that note goes last.
@@ -176,7 +176,7 @@ def _is_there(index: S3Index, entry: Entry) -> bool:
     return index.bucket.get(life) != b"" and index.bucket.size(str(entry.record.key)) == entry.record.size
 
 
-def _restored(index: S3Index, entry: Entry) -> Entry | None:
+def _restored(index: S3Index, entry: BucketEntry) -> BucketEntry | None:
     """Write an artifact down under its name; under the next that is free, if another has it by now."""
     if entry.record.said.retention is Retention.OBSERVATIONS:
         return index.add(entry)
@@ -207,7 +207,7 @@ def _names(name: str) -> Iterator[str]:
         yield new
 
 
-def _is_same(holder: Entry, entry: Entry) -> bool:
+def _is_same(holder: BucketEntry, entry: BucketEntry) -> bool:
     return (
         holder.record.sha256 == entry.record.sha256 and holder.record.scope.owner == entry.record.scope.owner
     )

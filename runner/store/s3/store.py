@@ -34,26 +34,26 @@ from runner.store.protocol import Put, Record, Removal, Retention, Scope
 from runner.store.removals import log_removals
 from runner.store.retention import (
     Cleanup,
-    Held,
-    Rules,
+    KeptObservation,
+    RetentionRules,
     check_quota,
     end_of_touched,
     ends_at,
     has_ended,
     make_room,
 )
-from runner.store.s3.bucket import Address, Bucket, Missing, Stream
+from runner.store.s3.bucket import Bucket, BucketAddress, NoSuchObject, Stream
 from runner.store.s3.content import S3Content, problem_of
-from runner.store.s3.entry import Entry, id_prefix, renewed
+from runner.store.s3.entry import BucketEntry, renewed
 from runner.store.s3.faults import fault_in
 from runner.store.s3.index import PROBE, S3Index
-from runner.store.s3.keys import Keys, keys_of, new_token
+from runner.store.s3.keys import OwnerKeys, keys_of, new_token
 from runner.store.s3.sweep import STALE_AFTER, everything, removal_of, sweep
-from runner.store.s3.upload import PART_BYTES, Stopped, Upload
+from runner.store.s3.upload import PART_BYTES, ObjectUpload, Stopped
 from runner.store.s3.usage import S3Usage
 from runner.store.s3.waiting import Waiting
 from runner.store.sources import digest_of, may_have, opened, same_file
-from runner.store.verifying import Verdict
+from runner.store.verifying import StoreVerdict
 
 __all__ = ["S3Store"]
 
@@ -73,9 +73,9 @@ class S3Store:
 
     def __init__(
         self,
-        address: Address,
+        address: BucketAddress,
         *,
-        rules: Rules | None = None,
+        rules: RetentionRules | None = None,
         clock: Clock | None = None,
         stale_after: timedelta = STALE_AFTER,
     ) -> None:
@@ -83,12 +83,12 @@ class S3Store:
 
         Args:
             address: Where the bucket is.
-            rules: What may be kept; by default the rules of `Rules()`.
+            rules: What may be kept; by default the rules of `RetentionRules()`.
             clock: The present time; by default the server's.
             stale_after: Age at which objects without a record count as left behind.
         """
         self._bucket = Bucket(address)
-        self._rules = rules or Rules()
+        self._rules = rules or RetentionRules()
         self._now = clock or self._bucket.now
         self._stale_after = stale_after
         self._prefix = address.prefix
@@ -107,8 +107,7 @@ class S3Store:
 
     async def put_text(self, text: str, about: Put, *, scope: Scope) -> Record:
         """Keep text as UTF-8; `text/plain` unless `about` says otherwise."""
-        content = text.encode(errors="replace")
-        return await self.put_bytes(content, replace(about, mime=about.mime or "text/plain"), scope=scope)
+        return await self.put_bytes(text.encode(errors="replace"), about.as_text(), scope=scope)
 
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
         """Keep a regular file, given by its path or by a descriptor, which is read from its start."""
@@ -169,9 +168,9 @@ class S3Store:
         """Say whether files can be put and read now: a listing and a small object, which stays."""
         return await self._check.ask(self._fault)
 
-    async def verify(self) -> Verdict:
+    async def verify(self) -> StoreVerdict:
         """Read every content and hold it against its digest."""
-        verdict = Verdict()
+        verdict = StoreVerdict()
         entries, unread = await self._run(lambda: everything(self._index))
         for item in unread:
             area, _, name = item.key.removeprefix(self._prefix).rpartition("/")
@@ -228,15 +227,15 @@ class S3Store:
         self._usage.add(keys, sent, size)
         return added
 
-    def _is_new(self, keys: Keys, about: Put, size: int) -> bool:
+    def _is_new(self, keys: OwnerKeys, about: Put, size: int) -> bool:
         """Say whether a file is new by its length alone, so that it may be sent before it is digested."""
         if about.retention is Retention.OBSERVATIONS or size <= PART_BYTES:
             return False
         return self._usage.is_new(keys, size, self._rules.files)
 
-    def _again(self, keys: Keys, about: Put, scope: Scope, *, sha256: str, size: int) -> Record | None:
+    def _again(self, keys: OwnerKeys, about: Put, scope: Scope, *, sha256: str, size: int) -> Record | None:
         """Renew the artifact that a put is again, if there is one; one without its bytes is removed."""
-        same = self._index.same(keys, id_prefix(about) + sha256)
+        same = self._index.same(keys, about.id_prefix + sha256)
         for old in self._alive(e for e in same if e.is_again(about, about.name)):
             if self._bucket.size(str(old.record.key)) == size:
                 return self._renew(old, about, scope).record
@@ -245,7 +244,7 @@ class S3Store:
 
     def _new(
         self,
-        keys: Keys,
+        keys: OwnerKeys,
         about: Put,
         scope: Scope,
         *,
@@ -254,10 +253,10 @@ class S3Store:
         now: datetime,
         sha256: str,
         size: int,
-    ) -> Entry:
+    ) -> BucketEntry:
         count = self._count()
         record = Record(
-            id=self._index.free_id(keys, id_prefix(about) + sha256),
+            id=self._index.free_id(keys, about.id_prefix + sha256),
             name=about.name,
             mime=_mime(about),
             size=size,
@@ -268,7 +267,7 @@ class S3Store:
             expires_at=ends_at(about, now=now, rules=self._rules),
             key=key,
         )
-        return Entry(record=record, token=token, put=count, used=count)
+        return BucketEntry(record=record, token=token, put=count, used=count)
 
     def _upload(
         self, key: str, source: int | bytes, size: int, about: Put, sha256: str | None, stop: threading.Event
@@ -279,14 +278,14 @@ class S3Store:
             noted["sha256"] = sha256
         if about.name is not None:
             noted["name"] = quote(about.name)
-        sent = Upload(bucket=self._bucket, key=key, mime=_mime(about), metadata=noted, stop=stop).send(
+        sent = ObjectUpload(bucket=self._bucket, key=key, mime=_mime(about), metadata=noted, stop=stop).send(
             source, size
         )
         if sha256 not in (None, sent):
             raise _changed()
         return sent
 
-    def _renew(self, old: Entry, about: Put, scope: Scope) -> Entry:
+    def _renew(self, old: BucketEntry, about: Put, scope: Scope) -> BucketEntry:
         said = renewed(about, old.record.said)
         if about.retention is Retention.FILES:
             said = replace(said, name=old.record.said.name)
@@ -307,7 +306,7 @@ class S3Store:
         start, end = span(record.size, offset, length)
         try:
             stream = self._stream(self._opened(record, scope), start, end - start)
-        except Missing:
+        except NoSuchObject:
             # The record goes first: where it still is, the bytes should be too.
             if self._entry_of(record, scope) is None:
                 raise _gone(record) from None
@@ -334,10 +333,10 @@ class S3Store:
         if length:
             return self._bucket.stream(key, offset=offset, length=length)
         if self._bucket.size(key) is None:
-            raise Missing
+            raise NoSuchObject
         return None
 
-    def _entry_of(self, record: Record, scope: Scope) -> Entry | None:
+    def _entry_of(self, record: Record, scope: Scope) -> BucketEntry | None:
         """Return the present entry of a record that a caller holds, if the caller may have it."""
         found = self._alive(self._index.with_id(record.id, scope=scope))
         same = (
@@ -352,7 +351,7 @@ class S3Store:
             self._remove(keys_of(self._prefix, entry.record.scope), entry)
         return bool(going)
 
-    def _remove(self, keys: Keys, entry: Entry) -> None:
+    def _remove(self, keys: OwnerKeys, entry: BucketEntry) -> None:
         self._index.remove(entry)
         self._usage.forget(keys)
 
@@ -366,13 +365,15 @@ class S3Store:
             self._index.change(entry.until(until, said=said))
         return bool(found)
 
-    def _make_room(self, keys: Keys, size: int, scope: Scope) -> None:
+    def _make_room(self, keys: OwnerKeys, size: int, scope: Scope) -> None:
         entries = {e.token: e for e in self._index.of_owner(keys) if _is_observation(e)}
         ended = [entry for entry in entries.values() if not self._alive([entry])]
         for entry in ended:
             self._index.remove(entries.pop(entry.token))
         held = [
-            Held(key=token, size=e.record.size, trace=e.record.scope.trace_id, put=e.put, used=e.used)
+            KeptObservation(
+                key=token, size=e.record.size, trace=e.record.scope.trace_id, put=e.put, used=e.used
+            )
             for token, e in entries.items()
         ]
         for item, reason in make_room(size, scope.trace_id, held, self._rules.observations):
@@ -393,7 +394,7 @@ class S3Store:
             return f"the object store cannot be used: {fault.reason}; {fault.cure}"
         return None
 
-    def _alive(self, entries: Iterable[Entry]) -> builtins.list[Entry]:
+    def _alive(self, entries: Iterable[BucketEntry]) -> builtins.list[BucketEntry]:
         now = self._now()
         return [entry for entry in entries if not has_ended(entry.record.expires_at, now=now)]
 
@@ -448,5 +449,5 @@ def _gone(record: Record) -> CallError:
     return CallError(Code.E_FILE_NOT_FOUND, f"there is no file {record.name or record.id!r} any more")
 
 
-def _is_observation(entry: Entry) -> bool:
+def _is_observation(entry: BucketEntry) -> bool:
     return entry.record.said.retention is Retention.OBSERVATIONS

@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from runner.store.protocol import Reason, Removal
-from runner.store.retention import Rules, has_ended
+from runner.store.retention import RetentionRules, has_ended
 from runner.store.s3.bucket import Bucket, Listed
-from runner.store.s3.entry import Entry
+from runner.store.s3.entry import BucketEntry
 from runner.store.s3.index import S3Index
 from runner.store.s3.names import TICKETS_END_AFTER
-from runner.store.s3.rebuild import SETTLED_AFTER, Left, rebuild, write_markers
+from runner.store.s3.rebuild import SETTLED_AFTER, BucketContents, rebuild, write_markers
 
-__all__ = ["STALE_AFTER", "Bounds", "Lost", "count_lost", "everything", "removal_of", "sweep"]
+__all__ = ["STALE_AFTER", "ListingLimits", "Lost", "count_lost", "everything", "removal_of", "sweep"]
 
 STALE_AFTER = timedelta(days=7)
 
@@ -60,7 +60,7 @@ class _Seen:
             self.markers.append((match["marked"], item))
 
 
-def sweep(index: S3Index, rules: Rules, *, now: datetime, stale_after: timedelta) -> list[Removal]:
+def sweep(index: S3Index, rules: RetentionRules, *, now: datetime, stale_after: timedelta) -> list[Removal]:
     """Make lost records anew, remove all that has ended or was left behind; return what was removed."""
     seen = _seen(index)
     unread: list[Listed] = []
@@ -81,9 +81,9 @@ def sweep(index: S3Index, rules: Rules, *, now: datetime, stale_after: timedelta
     return expired + _clear(index, seen, {entry.token for entry in (*entries, *made)}, stale_after)
 
 
-def _left(seen: _Seen, known: Collection[str], unread: list[Listed]) -> Left:
+def _left(seen: _Seen, known: Collection[str], unread: list[Listed]) -> BucketContents:
     content = dict(seen.content)
-    return Left(
+    return BucketContents(
         content=content,
         # Of several of one artifact the last is under the name that it got.
         markers=dict(sorted(seen.markers, key=lambda marker: marker[1].modified)),
@@ -93,14 +93,14 @@ def _left(seen: _Seen, known: Collection[str], unread: list[Listed]) -> Left:
     )
 
 
-def everything(index: S3Index) -> tuple[list[Entry], list[Listed]]:
+def everything(index: S3Index) -> tuple[list[BucketEntry], list[Listed]]:
     """Return all artifacts of the store, whoever's they are, and the records that are damaged."""
     unread: list[Listed] = []
     return index.load(_seen(index).records, unread), unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class ListingLimits:
     """How far a listing goes.
 
     Attributes:
@@ -129,7 +129,7 @@ class Lost:
     is_cut: bool
 
 
-def count_lost(bucket: Bucket, prefix: str, *, bounds: Bounds | None = None) -> Lost:
+def count_lost(bucket: Bucket, prefix: str, *, bounds: ListingLimits | None = None) -> Lost:
     """Count the artifacts that have lost their record, as far as a listing tells.
 
     Args:
@@ -210,7 +210,7 @@ def _clear(index: S3Index, seen: _Seen, known: set[str], stale_after: timedelta)
     return removed
 
 
-def removal_of(entry: Entry, reason: Reason) -> Removal:
+def removal_of(entry: BucketEntry, reason: Reason) -> Removal:
     """Return what is said of an artifact that the store removed."""
     return Removal(what=entry.record.id, name=entry.record.name, size=entry.record.size, reason=reason)
 

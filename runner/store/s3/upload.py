@@ -16,9 +16,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from runner.errors import CallError, Code
-from runner.store.s3.bucket import Bucket, Missing, failed
+from runner.store.s3.bucket import Bucket, NoSuchObject, failed
 
-__all__ = ["PART_BYTES", "Stopped", "Upload"]
+__all__ = ["PART_BYTES", "ObjectUpload", "Stopped"]
 
 # At most 10000 parts: this is enough for 78 GiB.
 PART_BYTES = 8 * 1024 * 1024
@@ -36,7 +36,7 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upload:
+class ObjectUpload:
     """One upload.
 
     Attributes:
@@ -106,7 +106,7 @@ class Upload:
         while not self.stop.is_set():
             try:
                 return self.bucket.put_part(self.key, upload, number, body)
-            except Missing:
+            except NoSuchObject:
                 raise failed("put part", "NoSuchUpload") from None
             except CallError:
                 wait_s = next(waits_s, None)
@@ -118,7 +118,7 @@ class Upload:
     def _complete(self, upload: str, parts: list[_Sent], size: int) -> None:
         try:
             self.bucket.complete(self.key, upload, parts)
-        except (CallError, Missing):
+        except (CallError, NoSuchObject):
             # The answer may have been lost on its way, and the upload then is complete.
             if self.bucket.size(self.key) != size:
                 raise failed("complete upload", "NoSuchUpload") from None

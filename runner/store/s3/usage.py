@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from runner.errors import CallError, Code
 from runner.store.retention import Quota, check_quota
 from runner.store.s3.bucket import Bucket
-from runner.store.s3.keys import Keys
+from runner.store.s3.keys import OwnerKeys
 
 __all__ = ["FRESH_S", "S3Usage"]
 
@@ -37,7 +37,7 @@ class S3Usage:
     _lists: dict[str, "_Listing"] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def check(self, keys: Keys, size: int, quota: Quota, *, sha256: str | None = None) -> None:
+    def check(self, keys: OwnerKeys, size: int, quota: Quota, *, sha256: str | None = None) -> None:
         """Refuse a file that does not fit; equal content counts once, where its digest is known.
 
         Raises:
@@ -52,23 +52,23 @@ class S3Usage:
             self.forget(keys)
             check_quota(size, self._listing(keys).used(without=sha256), quota)
 
-    def is_new(self, keys: Keys, size: int, quota: Quota) -> bool:
+    def is_new(self, keys: OwnerKeys, size: int, quota: Quota) -> bool:
         """Say whether a file is new by its length alone, and fits, as far as is known."""
         listing = self._listing(keys)
         return size not in listing.lengths and listing.used(without=None) + size <= quota.max_user_bytes
 
-    def add(self, keys: Keys, sha256: str, size: int) -> None:
+    def add(self, keys: OwnerKeys, sha256: str, size: int) -> None:
         """Count a file in that was put."""
         with self._lock:
             if keys.area in self._lists:
                 self._lists[keys.area].sizes[sha256] = size
 
-    def forget(self, keys: Keys) -> None:
+    def forget(self, keys: OwnerKeys) -> None:
         """Look anew the next time: something was removed."""
         with self._lock:
             self._lists.pop(keys.area, None)
 
-    def _listing(self, keys: Keys) -> "_Listing":
+    def _listing(self, keys: OwnerKeys) -> "_Listing":
         now = self.clock()
         with self._lock:
             for area in [area for area, held in self._lists.items() if now - held.at > FRESH_S]:
@@ -79,7 +79,7 @@ class S3Usage:
         with self._lock:
             return self._lists.setdefault(keys.area, listing)
 
-    def _listed(self, keys: Keys, now: float) -> "_Listing":
+    def _listed(self, keys: OwnerKeys, now: float) -> "_Listing":
         found = {keys.token_of(item.key): item.size for item in self.bucket.list(keys.bytes_of_files)}
         listed = (keys.content_of(item.key) for item in self.bucket.list(keys.all_ids)) if found else ()
         marked = (content for content in listed if content is not None)

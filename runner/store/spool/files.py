@@ -35,7 +35,7 @@ from runner.system.backoff import doubled_s
 from runner.system.openat import ficlone
 from runner.system.state_files import Damaged, holding, make_folder, open_regular, read_whole, sync_folder
 
-__all__ = ["Kept", "Spool", "delay_s", "is_same"]
+__all__ = ["Spool", "SpooledFile", "delay_s", "is_same"]
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ _STALE_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class SpooledFile:
     """One file of the spool.
 
     Attributes:
@@ -66,7 +66,7 @@ class Kept:
     deleted: datetime | None = None
 
 
-_KEPT = TypeAdapter(Kept)
+_KEPT = TypeAdapter(SpooledFile)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class _Note:
     """
 
     mark: tuple[int, int, int]
-    says: Kept | None
+    says: SpooledFile | None
 
 
 def delay_s(attempts: int, chance: float) -> float:
@@ -134,21 +134,21 @@ class Spool:
                     check_quota(size, self._used(scope, without=sha256), quota or Quota())
                 record = self._record(said, scope, now, sha256=sha256, size=size)
                 path.rename(self._bytes(token))
-                self._note(Kept(record=record, token=token, attempts=0, due=now))
+                self._note(SpooledFile(record=record, token=token, attempts=0, due=now))
         finally:
             path.unlink(missing_ok=True)
         return record
 
-    def all(self) -> list[Kept]:
+    def all(self) -> list[SpooledFile]:
         """Return everything that is kept, the oldest first."""
         noted, names = self._noted()
         return [each for each in noted if each.deleted is None and self._bytes(each.token).name in names]
 
-    def deleted(self) -> list[Kept]:
+    def deleted(self) -> list[SpooledFile]:
         """Return what was deleted here and may still be in the store."""
         return [each for each in self._noted()[0] if each.deleted is not None]
 
-    def open(self, kept: Kept) -> int:
+    def open(self, kept: SpooledFile) -> int:
         """Return a descriptor of a kept file's bytes.
 
         Raises:
@@ -159,7 +159,7 @@ class Spool:
         except Damaged as damage:
             raise FileNotFoundError(errno.ENOENT, str(damage)) from damage
 
-    def problem(self, kept: Kept) -> str | None:
+    def problem(self, kept: SpooledFile) -> str | None:
         """Read a kept file; return what is wrong with it, as a clause, or None."""
         try:
             with open(self.open(kept), "rb") as file:
@@ -171,7 +171,7 @@ class Spool:
         return None if found == (kept.record.sha256, kept.record.size) else NOT_WHAT_WAS_PUT
 
     @contextmanager
-    def sending(self, kept: Kept) -> Iterator[int | None]:
+    def sending(self, kept: SpooledFile) -> Iterator[int | None]:
         """Hold a kept file while it is sent; None where another process does, or it is gone."""
         try:
             fd = self.open(kept)
@@ -184,21 +184,21 @@ class Spool:
         finally:
             os.close(fd)
 
-    def failed(self, kept: Kept, *, now: datetime) -> Kept:
+    def failed(self, kept: SpooledFile, *, now: datetime) -> SpooledFile:
         """Note that sending or deleting a file failed, and when to try again."""
         wait_s = delay_s(kept.attempts + 1, random.random())  # noqa: S311 - no secret
         later = replace(kept, attempts=kept.attempts + 1, due=now + timedelta(seconds=wait_s))
         self.change(later)
         return later
 
-    def change(self, kept: Kept) -> None:
+    def change(self, kept: SpooledFile) -> None:
         """Note a change of what is said of a file, unless it is gone or was deleted meanwhile."""
         with holding(self.folder):
             present = self._read(self._json(kept.token))
             if present is not None and present.deleted == kept.deleted:
                 self._note(kept)
 
-    def sent(self, kept: Kept) -> bool:
+    def sent(self, kept: SpooledFile) -> bool:
         """Let a file go that the store has now; say whether it was still wanted."""
         with holding(self.folder):
             # A note that is damaged does not say that the file was deleted.
@@ -207,7 +207,7 @@ class Spool:
             self.forget(kept)
             return True
 
-    def delete(self, kept: Kept, *, now: datetime) -> Kept:
+    def delete(self, kept: SpooledFile, *, now: datetime) -> SpooledFile:
         """Delete a file here, and note that the store has to let it go too."""
         gone = replace(kept, attempts=0, due=now, deleted=now)
         with holding(self.folder):
@@ -215,7 +215,7 @@ class Spool:
             self._bytes(kept.token).unlink(missing_ok=True)
         return gone
 
-    def forget(self, kept: Kept) -> None:
+    def forget(self, kept: SpooledFile) -> None:
         """Let a file go. The bytes first: without a note they would be kept for ever."""
         self._bytes(kept.token).unlink(missing_ok=True)
         if _is_file(self._json(kept.token)):
@@ -280,7 +280,7 @@ class Spool:
         files = {record.sha256: record.size for record in mine if record.said.retention is Retention.FILES}
         return sum(size for sha256, size in files.items() if sha256 != without)
 
-    def _noted(self) -> tuple[list[Kept], set[str]]:
+    def _noted(self) -> tuple[list[SpooledFile], set[str]]:
         """Return what the notes say, the oldest first, and the names of all regular files."""
         names: set[str] = set()
         noted: dict[str, _Note] = {}
@@ -309,21 +309,21 @@ class Spool:
             return known
         return _Note(mark=mark, says=self._read(Path(entry.path)))
 
-    def _is_kept(self, kept: Kept) -> bool:
+    def _is_kept(self, kept: SpooledFile) -> bool:
         present = self._read(self._json(kept.token))
         return present is not None and present.deleted is None
 
-    def _is_damaged(self, kept: Kept) -> bool:
+    def _is_damaged(self, kept: SpooledFile) -> bool:
         path = self._json(kept.token)
         return os.path.lexists(path) and self._read(path) is None
 
-    def _note(self, kept: Kept) -> None:
+    def _note(self, kept: SpooledFile) -> None:
         new = self._json(kept.token).with_suffix(f".{secrets.token_hex(4)}")
         _fill(new, _KEPT.dump_json(kept))
         new.rename(self._json(kept.token))
         sync_folder(self.folder)
 
-    def _read(self, path: Path) -> Kept | None:
+    def _read(self, path: Path) -> SpooledFile | None:
         # One note that is damaged, or may not be read, is not to keep anybody from all the others; `unsure`
         # names it.
         with contextlib.suppress(FileNotFoundError, PermissionError, Damaged, ValidationError):

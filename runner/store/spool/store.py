@@ -32,8 +32,8 @@ from runner.store.protocol import ArtifactStore, Content, Put, Reason, Record, R
 from runner.store.removals import log_removals
 from runner.store.retention import Quota, has_ended
 from runner.store.sources import digest_of, may_have, opened
-from runner.store.spool.files import Kept, Spool, is_same
-from runner.store.verifying import Verdict, Verifiable
+from runner.store.spool.files import Spool, SpooledFile, is_same
+from runner.store.verifying import StoreVerdict, Verifiable
 
 __all__ = ["SpoolingStore"]
 
@@ -87,8 +87,7 @@ class SpoolingStore:
 
     async def put_text(self, text: str, about: Put, *, scope: Scope) -> Record:
         """Keep text as UTF-8; `text/plain` unless `about` says otherwise."""
-        content = text.encode(errors="replace")
-        return await self.put_bytes(content, replace(about, mime=about.mime or "text/plain"), scope=scope)
+        return await self.put_bytes(text.encode(errors="replace"), about.as_text(), scope=scope)
 
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
         """Keep a regular file, given by its path or by a descriptor, which is read from its start."""
@@ -181,9 +180,9 @@ class SpoolingStore:
         """Say what is wrong with the store, or with the spool: while the store is away nothing is read."""
         return await self.store.fault() or await self._check.ask(self._fault)
 
-    async def verify(self) -> Verdict:
+    async def verify(self) -> StoreVerdict:
         """Read every content, here and in the store, and hold it against its digest."""
-        verdict = await self.store.verify() if isinstance(self.store, Verifiable) else Verdict()
+        verdict = await self.store.verify() if isinstance(self.store, Verifiable) else StoreVerdict()
         for kept in await asyncio.to_thread(self.spool.all):
             record = kept.record
             problem = await asyncio.to_thread(self.spool.problem, kept)
@@ -242,14 +241,14 @@ class SpoolingStore:
             raise CallError(Code.E_STORE, message, details={**error.details, "kept": True}) from error
         return record
 
-    async def _send_several(self, waiting: Sequence[Kept]) -> int:
+    async def _send_several(self, waiting: Sequence[SpooledFile]) -> int:
         """Send several files at once; those of one user that want one name in their order, who gets it."""
-        rivals: dict[tuple[Scope, str | None], builtins.list[Kept]] = {}
+        rivals: dict[tuple[Scope, str | None], builtins.list[SpooledFile]] = {}
         for kept in waiting:
             rivals.setdefault((kept.record.scope.owner, kept.record.said.name), []).append(kept)
         room = asyncio.Semaphore(_AT_ONCE)
 
-        async def in_order(files: Sequence[Kept]) -> int:
+        async def in_order(files: Sequence[SpooledFile]) -> int:
             taken = 0
             for kept in files:
                 async with room:
@@ -258,7 +257,7 @@ class SpoolingStore:
 
         return sum(await asyncio.gather(*(in_order(files) for files in rivals.values())))
 
-    async def _send(self, kept: Kept) -> bool:
+    async def _send(self, kept: SpooledFile) -> bool:
         with self.spool.sending(kept) as fd:
             if fd is None:
                 return False
@@ -278,10 +277,10 @@ class SpoolingStore:
             await self._delete_there(gone)
             return False
 
-    async def _delete_here(self, kept: Kept) -> Kept:
+    async def _delete_here(self, kept: SpooledFile) -> SpooledFile:
         return await asyncio.to_thread(self.spool.delete, kept, now=self.now())
 
-    async def _delete_there(self, gone: Kept) -> None:
+    async def _delete_there(self, gone: SpooledFile) -> None:
         scope = gone.record.scope
         try:
             for record in await self.store.list(scope=scope):
@@ -321,7 +320,7 @@ class SpoolingStore:
                 self._silence.until = now + _SILENCE_S
             raise failed from None
 
-    async def _waiting(self, scope: Scope) -> builtins.list[Kept]:
+    async def _waiting(self, scope: Scope) -> builtins.list[SpooledFile]:
         kept = await asyncio.to_thread(self.spool.all)
         now = self.now()
         return [k for k in kept if may_have(k.record, scope) and not has_ended(k.record.expires_at, now=now)]
@@ -394,6 +393,6 @@ def _too_long(limit_s: float) -> CallError:
     )
 
 
-def _is_gone(stored: Record, gone: Kept) -> bool:
+def _is_gone(stored: Record, gone: SpooledFile) -> bool:
     # What was put after the deletion, by another host even, is wanted.
     return gone.deleted is not None and stored.created <= gone.deleted and is_same(stored, gone.record)

@@ -10,11 +10,11 @@ from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 
-__all__ = ["Exchange"]
+__all__ = ["RelayedExchange"]
 
 
 @dataclass
-class Exchange:
+class RelayedExchange:
     """The SDK's dispatch context for one relayed request."""
 
     request_id: str | int | None

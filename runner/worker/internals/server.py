@@ -38,7 +38,7 @@ from pydantic_core import PydanticSerializationError
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from runner.worker.internals.exchange import Exchange
+from runner.worker.internals.exchange import RelayedExchange
 from runner.worker.wire import RequestFacts, WireError
 
 __all__ = [
@@ -97,11 +97,13 @@ async def single_call_server(server: FastMCP, state_store: Any) -> None:
     """Change a loaded server so that a worker can serve one request with it.
 
     The host seals request state, so the server must not; it keeps tasks and session state, too,
-    so here every tool runs in the foreground.
+    so here every tool runs in the foreground. Its list says all the same that a tool may be a task.
     """
     low = server._mcp_server
     low.middleware[:] = [item for item in low.middleware if not isinstance(item, RequestStateBoundary)]
     for tool in await server._local_provider.list_tools():
+        if tool.task_config.supports_tasks() and not tool.execution:
+            tool.execution = mcp_types.ToolExecution(task_support=tool.task_config.mode)
         tool.task_config = TaskConfig(mode="forbidden")
     server._extensions.clear()
     _keep_state_in(state_store, server, _STATE_COLLECTION)
@@ -272,7 +274,7 @@ async def serve_raw(
     user = AuthenticatedUser(AccessToken(**facts.token)) if facts.token else None
     if user is not None:
         auth_context_var.set(user)
-    exchange = Exchange(
+    exchange = RelayedExchange(
         request_id=facts.request_id,
         can_send_request=facts.can_send_request,
         transport=TransportContext(kind=facts.transport, can_send_request=facts.can_send_request),

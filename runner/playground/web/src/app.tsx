@@ -1,7 +1,6 @@
 /** The frame of the page: who and where one is, the views, and the door where one is outside. */
-import type { JSX } from "preact";
-import { lazy, Suspense } from "preact/compat";
-import { useEffect, useRef, useState } from "preact/hooks";
+import type { FunctionComponent, JSX } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { begin } from "./model/begin";
 import { LOGIN, door, info, login, logout } from "./model/info";
 import { elsewhere, reload } from "./model/news";
@@ -14,38 +13,44 @@ import { Asks } from "./views/asks";
 import { CallView } from "./views/call";
 import { Down } from "./views/down";
 import { Guarded } from "./views/guarded";
+import { later } from "./views/later";
 import { Palette, paletteOpen, usePalette } from "./views/palette";
 import { ToolList } from "./views/tool_list";
 import { Waits } from "./views/waits";
 import { inserted } from "./texts/inserted";
-import { chooseLanguage, language, LANGUAGES, T, type Language } from "./texts/language";
+import { chooseLanguage, language, LANGUAGES, missingLanguage, speak, T, type Language } from "./texts/language";
 
 type ViewId = keyof typeof T.page.titles;
 
 interface View {
   id: ViewId;
   side: boolean;
-  body: () => JSX.Element;
+  body: FunctionComponent;
+}
+
+/** A view that is loaded when somebody looks at it. */
+function viewOf(id: ViewId, load: () => Promise<FunctionComponent>): View {
+  return { id, side: false, body: later(load, { title: () => T.page.titles[id] }) };
 }
 
 /** Views that have an address and no place in the menu. */
 const OTHERS: View[] = [
-  { id: "show", side: false, body: later(() => import("./views/show").then((module) => module.ShowView)) },
-  { id: "oauth", side: false, body: later(() => import("./views/oauth").then((module) => module.OAuthView)) },
-  { id: "oauth-answer", side: false, body: later(() => import("./views/oauth").then((module) => module.OAuthAnswer)) },
+  viewOf("show", () => import("./views/show").then((module) => module.ShowView)),
+  viewOf("oauth", () => import("./views/oauth").then((module) => module.OAuthView)),
+  viewOf("oauth-answer", () => import("./views/oauth").then((module) => module.OAuthAnswer)),
 ];
 
 export const VIEWS: View[] = [
   { id: "call", side: true, body: () => <CallView /> },
-  { id: "chat", side: false, body: later(() => import("./views/chat").then((module) => module.ChatView)) },
-  { id: "prompts", side: false, body: later(() => import("./views/prompts").then((module) => module.PromptsView)) },
-  { id: "resources", side: false, body: later(() => import("./views/resources").then((module) => module.ResourcesView)) },
-  { id: "files", side: false, body: later(() => import("./views/files").then((module) => module.FilesView)) },
-  { id: "saved", side: false, body: later(() => import("./views/saved").then((module) => module.SavedView)) },
-  { id: "history", side: false, body: later(() => import("./views/history").then((module) => module.HistoryView)) },
-  { id: "messages", side: false, body: later(() => import("./views/messages").then((module) => module.MessagesView)) },
-  { id: "session", side: false, body: later(() => import("./views/session").then((module) => module.SessionView)) },
-  { id: "servers", side: false, body: later(() => import("./views/servers").then((module) => module.ServersView)) },
+  viewOf("chat", () => import("./views/chat").then((module) => module.ChatView)),
+  viewOf("prompts", () => import("./views/prompts").then((module) => module.PromptsView)),
+  viewOf("resources", () => import("./views/resources").then((module) => module.ResourcesView)),
+  viewOf("files", () => import("./views/files").then((module) => module.FilesView)),
+  viewOf("saved", () => import("./views/saved").then((module) => module.SavedView)),
+  viewOf("history", () => import("./views/history").then((module) => module.HistoryView)),
+  viewOf("messages", () => import("./views/messages").then((module) => module.MessagesView)),
+  viewOf("session", () => import("./views/session").then((module) => module.SessionView)),
+  viewOf("servers", () => import("./views/servers").then((module) => module.ServersView)),
 ];
 
 /** The views that this server has: a chat only where its operator configured a model. */
@@ -53,33 +58,29 @@ function viewsHere(): View[] {
   return VIEWS.filter((view) => view.id !== "chat" || info.value?.chat);
 }
 
-/** A view that is loaded when somebody looks at it. */
-function later(load: () => Promise<() => JSX.Element>): () => JSX.Element {
-  const Loaded = lazy(load);
-  return () => <Suspense fallback={<p class="soft" role="status">{T.common.loading}</p>}><Loaded /></Suspense>;
-}
-
 export function App(): JSX.Element {
   usePalette();
   if (door.value.state === "opening") return <div class="empty" role="status">{T.page.connecting}</div>;
   if (door.value.state === "closed") return <Door why={door.value.why} login={door.value.login} provider={door.value.provider} />;
   const view = [...viewsHere(), ...OTHERS].find((each) => each.id === route.value.view) ?? VIEWS[0];
+  const Body = view?.body;
   return (
     <>
       <a class="unseen" href="#main">{T.page.skip}</a>
       <Top here={view?.id ?? ""} />
       <Palette views={viewsHere().map(({ id }) => ({ id, title: T.page.titles[id] }))} />
+      <NotSpoken />
       <Reloaded />
       <FromElsewhere />
       <div class="page" style={view?.side ? undefined : { gridTemplateColumns: "minmax(0, 1fr)" }}>
         {view?.side && <ToolList />}
-        <main class="content" id="main" tabIndex={-1}>{view?.id !== "servers" && <Down />}<Asks /><Guarded key={`${view?.id} ${route.value.rest}`}>{view?.body()}</Guarded></main>
+        <main class="content" id="main" tabIndex={-1}>{view?.id !== "servers" && <Down />}<Asks /><Guarded key={`${view?.id} ${route.value.rest}`}>{Body !== undefined && <Body />}</Guarded></main>
       </div>
     </>
   );
 }
 
-/** On narrow screens the menu is longer than the screen is wide. Only the menu is moved: the page stays where it is. */
+/** On narrow screens the menu is longer than the screen is wide: where one is stays in sight, also in longer words or on a turned screen. Only the menu is moved: the page stays where it is. */
 function inSight(link: HTMLElement | null): void {
   const row = link?.closest("ul");
   if (!link || !row) return;
@@ -119,7 +120,15 @@ function Top({ here }: { here: string }): JSX.Element {
 /** A view in the menu. Where something waits in it unseen, it says so and leads there. */
 function Entry({ id, isHere }: { id: ViewId; isHere: boolean }): JSX.Element {
   const rest = waitingIn(id);
-  return <a href={to(id, rest ?? "")} aria-current={isHere ? "page" : undefined} ref={isHere ? inSight : null} onFocus={(event) => inSight(event.currentTarget)}>{T.page.titles[id]}{rest !== null && <Waits />}</a>;
+  const link = useRef<HTMLAnchorElement>(null);
+  useLayoutEffect(() => {
+    if (!isHere) return undefined;
+    const look = (): void => inSight(link.current);
+    look();
+    addEventListener("resize", look);
+    return () => removeEventListener("resize", look);
+  }, [isHere, language.value]);
+  return <a href={to(id, rest ?? "")} aria-current={isHere ? "page" : undefined} ref={link} onFocus={(event) => inSight(event.currentTarget)}>{T.page.titles[id]}{rest !== null && <Waits />}</a>;
 }
 
 /** What stands for the words of a button where the screen is too narrow for them. */
@@ -146,6 +155,19 @@ function Languages(): JSX.Element {
   );
 }
 
+/** The language that somebody wants could not be loaded. */
+function NotSpoken(): JSX.Element | null {
+  const wanted = missingLanguage.value;
+  if (wanted === null) return null;
+  return (
+    <div class="news bad" role="alert">
+      <div class="grow">{inserted(T.page.notSpoken, { language: <span lang={wanted}>{LANGUAGES[wanted].name}</span> })}</div>
+      <button class="button" onClick={() => void speak()}>{T.common.tryAgain}</button>
+      <button class="button quiet" onClick={() => chooseLanguage(language.value)}>{T.common.dismiss}</button>
+    </div>
+  );
+}
+
 /** The way out. What is wrong with it is said beside it. */
 function Leave(): JSX.Element {
   const [problem, setProblem] = useState<string | null>(null);
@@ -153,7 +175,7 @@ function Leave(): JSX.Element {
     <>
       {problem !== null && <span class="small problem" role="alert">{plain(problem)}</span>}
       <button class="button quiet" title={T.page.logOutHint}
-        onClick={() => void logout().then(setProblem)}>{T.page.logOut}</button>
+        onClick={() => void logout().then(setProblem)}><Icon path="M6.5 2.5h-3v11h3M6.5 8H14m-3-3 3 3-3 3" /><span class="word">{T.page.logOut}</span></button>
     </>
   );
 }

@@ -4,28 +4,30 @@
  */
 import type { JSX, RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { lazy, Suspense } from "preact/compat";
 import { useSignal } from "@preact/signals";
 import { size, until } from "../model/words";
 import { Download, DownloadAll } from "../views/download";
 import { Tabs, type Tab } from "../views/tabs";
+import { useEscape } from "../views/escape";
 import { Guarded } from "../views/guarded";
+import { later } from "../views/later";
 import { plain } from "../model/plain";
 import { MediaView, ImageView } from "./media";
 import { PageView } from "./page";
 import type { Item, Shown } from "./items";
 import { T } from "../texts/language";
 
-const CodeView = lazy(() => import("./code").then((module) => module.CodeView));
-const MarkdownView = lazy(() => import("./markdown").then((module) => module.MarkdownView));
-const TableView = lazy(() => import("./table").then((module) => module.TableView));
-const JsonView = lazy(() => import("./json_view").then((module) => module.JsonView));
-const PdfView = lazy(() => import("./pdf").then((module) => module.PdfView));
-const SheetsView = lazy(() => import("./sheets").then((module) => module.SheetsView));
-const WordsView = lazy(() => import("./words").then((module) => module.WordsView));
-const SlidesView = lazy(() => import("./slides").then((module) => module.SlidesView));
-const NotebookView = lazy(() => import("./notebook").then((module) => module.NotebookView));
-const ArchiveView = lazy(() => import("./archive_view").then((module) => module.ArchiveView));
+const said = { waiting: (): string => T.viewers.loading };
+const CodeView = later(() => import("./code").then((module) => module.CodeView), said);
+const MarkdownView = later(() => import("./markdown").then((module) => module.MarkdownView), said);
+const TableView = later(() => import("./table").then((module) => module.TableView), said);
+const JsonView = later(() => import("./json_view").then((module) => module.JsonView), said);
+const PdfView = later(() => import("./pdf").then((module) => module.PdfView), said);
+const SheetsView = later(() => import("./sheets").then((module) => module.SheetsView), said);
+const WordsView = later(() => import("./words").then((module) => module.WordsView), said);
+const SlidesView = later(() => import("./slides").then((module) => module.SlidesView), said);
+const NotebookView = later(() => import("./notebook").then((module) => module.NotebookView), said);
+const ArchiveView = later(() => import("./archive_view").then((module) => module.ArchiveView), said);
 
 export function Canvas({ shown }: { shown: Shown }): JSX.Element {
   const chosen = useSignal(shown.items[0] === undefined ? "" : key(shown.items[0]));
@@ -73,6 +75,8 @@ function useFullScreen(element: RefObject<HTMLElement | null>): { full: boolean;
     document.addEventListener("fullscreenchange", changed);
     return () => document.removeEventListener("fullscreenchange", changed);
   }, [element]);
+  // Most browsers do so themselves, before the page hears of the key.
+  useEscape(() => void document.exitFullscreen().catch(() => undefined), full.value);
   const turn = async (): Promise<void> => {
     // A browser that refuses says so itself, and the file stays where it is.
     await (full.value ? document.exitFullscreen() : element.current?.requestFullscreen())?.catch(() => undefined);
@@ -83,9 +87,7 @@ function useFullScreen(element: RefObject<HTMLElement | null>): { full: boolean;
 /** A file in its viewer, and nothing around it. */
 export function Viewed({ item }: { item: Item }): JSX.Element {
   return (
-    <Suspense fallback={<p class="soft" role="status">{T.viewers.loading}</p>}>
-      <div class="viewer"><Guarded><View item={item} /></Guarded></div>
-    </Suspense>
+    <div class="viewer"><Guarded><View item={item} /></Guarded></div>
   );
 }
 

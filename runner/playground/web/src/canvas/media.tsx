@@ -1,15 +1,15 @@
 /** Pictures, sound and film. A picture that is a document, SVG, is shown as a picture only: nothing in it runs. */
 import type { JSX } from "preact";
-import { lazy, Suspense } from "preact/compat";
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { addressOf, isHeld, missing } from "../model/files";
+import { later } from "../views/later";
 import { Trouble, Waiting } from "./canvas";
 import { useBlob } from "./content";
 import type { Item } from "./items";
 import { T } from "../texts/language";
 
-const WaveView = lazy(() => import("./wave_view").then((module) => module.WaveView));
+const WaveView = later(() => import("./wave_view").then((module) => module.WaveView), { waiting: () => "" });
 
 const MOST = 100_000_000;
 
@@ -45,7 +45,7 @@ function Player({ item, src }: { item: Item; src: string }): JSX.Element {
   if (item.viewer !== "audio") return <video class="picture" {...shared} />;
   return (
     <div class="stack">
-      <Suspense fallback={null}><WaveView item={item} player={player} /></Suspense>
+      <WaveView item={item} player={player} />
       <audio ref={player} {...shared} />
     </div>
   );

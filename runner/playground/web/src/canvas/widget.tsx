@@ -8,6 +8,7 @@ import { isObject, toJson } from "../model/json";
 import { request, type Params } from "../model/mcp";
 import { start, type Run } from "../model/runs";
 import { serverOfTool, toolOf, uriOf } from "../model/servers";
+import { shade as pageShade } from "../model/theme";
 import type { Tool } from "../model/tools";
 import { abandon, askFirst, asksFirst, callForWidget, visibilityOf } from "../model/widget_calls";
 import { keepState, recallState } from "../model/widget_states";
@@ -15,19 +16,22 @@ import { brief, plain } from "../model/plain";
 import { leadsTo } from "../../../../widgets/web/markdown/links.ts";
 import { paced } from "../model/pace";
 import { Consent } from "../views/consent";
+import { useEscape } from "../views/escape";
 import { Framed } from "./framed";
 import { AskedCall, WidgetCalls } from "./widget_calls";
 import { addressForWidget, forgetOffers, keepForWidget, OfferedFile } from "./widget_files";
 import { modalOf, WidgetModal, type Modal } from "./widget_modal";
 import { inserted } from "../texts/inserted";
-import { T } from "../texts/language";
+import { language, T } from "../texts/language";
 
 type Dialect = "mcp-app" | "skybridge";
 
 interface Choice {
   dialect: Dialect;
-  theme: "light" | "dark";
-  locale: string;
+  /** As the page has it, until somebody chooses for this widget. */
+  theme: "page" | "light" | "dark";
+  /** The page's language, until somebody writes another; null as long as nobody has. */
+  locale: string | null;
   width: "full" | "820" | "390";
   mode: "inline" | "fullscreen" | "pip";
 }
@@ -38,7 +42,7 @@ const MOST_REFUSED_LINKS = 3;
 
 export function WidgetView({ run, tool }: { run: Run; tool: Tool }): JSX.Element {
   const origin = info.value?.frames ?? null;
-  const choice = useSignal<Choice>({ dialect: "mcp-app", theme: dark() ? "dark" : "light", locale: navigator.language, width: "full", mode: "inline" });
+  const choice = useSignal<Choice>({ dialect: "mcp-app", theme: "page", locale: null, width: "full", mode: "inline" });
   const log = useSignal<Line[]>([]);
   const watched = useSignal(false);
   const life = useSignal(0);
@@ -47,13 +51,13 @@ export function WidgetView({ run, tool }: { run: Run; tool: Tool }): JSX.Element
   const set = (part: Partial<Choice>): void => { choice.value = { ...choice.value, ...part }; };
   return (
     <div class="stack">
-      <div class="row" role="group" aria-label={T.widget.host}>
+      <div class="filters host" role="group" aria-label={T.widget.host}>
         <Pick label={T.widget.dialect} value={choice.value.dialect} choices={{ "mcp-app": "MCP Apps", skybridge: "ChatGPT Apps" }} pick={(dialect) => set({ dialect })} />
-        <Pick label={T.widget.theme} value={choice.value.theme} choices={{ light: T.widget.light, dark: T.widget.dark }} pick={(theme) => set({ theme })} />
+        <Pick label={T.widget.theme} value={choice.value.theme} choices={T.widget.themes} pick={(theme) => set({ theme })} />
         <Pick label={T.widget.width} value={choice.value.width} choices={{ full: T.widget.full, "820": "820 px", "390": "390 px" }} pick={(width) => set({ width })} />
         <Pick label={T.widget.mode} value={choice.value.mode} choices={T.widget.modes} pick={(mode) => set({ mode })} />
         <Pick label={T.widget.toolCalls} value={asksFirst.value ? "ask" : "run"} choices={{ run: T.widget.runAtOnce, ask: T.widget.askFirst }} pick={(how) => askFirst(how === "ask")} />
-        <label class="small soft">{T.widget.language} <input class="input compact" value={choice.value.locale} size={7} onChange={(event) => set({ locale: event.currentTarget.value })} /></label>
+        <label class="small soft">{T.widget.language} <input class="input compact" value={localeOf(choice.value)} size={7} onChange={(event) => set({ locale: event.currentTarget.value.trim() || null })} /></label>
       </div>
       <Frame key={`${run.id} ${choice.value.dialect} ${life.value}`} run={run} tool={tool} origin={origin} choice={choice.value} set={set} log={note} again={() => { life.value += 1; }} />
       <WidgetCalls run={run} />
@@ -130,6 +134,8 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
   const options = useRef<Omit<HostOptions, "container"> | null>(null);
   const refusedLinks = useRef(0);
   const server = serverOfTool(tool.name);
+  const shade = shadeOf(choice);
+  const locale = localeOf(choice);
   useEffect(() => {
     let left = false;
     void (async () => {
@@ -185,7 +191,8 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
   }, []);
   useEffect(() => {
     host.current?.setContext(context(choice));
-  }, [choice.theme, choice.locale, choice.mode]);
+  }, [shade, locale, choice.mode]);
+  useEscape(() => set({ mode: "inline" }), choice.mode === "fullscreen");
   const width = choice.width === "full" ? "100%" : `${choice.width}px`;
   return (
     <div class="stack">
@@ -207,7 +214,7 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
           options={{ ...options.current, context: context(choice), ...widgetStateOf(run.id) }} />
       )}
       {choice.mode !== "inline" && <div><button class="button leave" onClick={() => set({ mode: "inline" })}>{choice.mode === "fullscreen" ? T.widget.leaveFullscreen : T.widget.putBack}</button></div>}
-      <div class={`stage ${choice.mode} ${choice.theme}`} style={{ width, maxWidth: "100%" }}>
+      <div class={`stage ${choice.mode} ${shade}`} style={{ width, maxWidth: "100%" }}>
         <Framed what={T.widget.the(plain(tool.name))} hint={T.widget.notPart}><div ref={box} class="box" /></Framed>
       </div>
     </div>
@@ -263,19 +270,23 @@ function widgetStateOf(run: string): { widgetState?: unknown } {
   return state === undefined ? {} : { widgetState: state };
 }
 
+function shadeOf(choice: Choice): "light" | "dark" {
+  return choice.theme === "page" ? pageShade.value : choice.theme;
+}
+
+/** With the region that the browser names, where it names one of this language. */
+function localeOf(choice: Choice): string {
+  return choice.locale ?? navigator.languages.find((each) => each.split("-")[0] === language.value) ?? language.value;
+}
+
 function context(choice: Choice): Record<string, unknown> {
   return {
-    theme: choice.theme,
-    locale: choice.locale,
+    theme: shadeOf(choice),
+    locale: localeOf(choice),
     displayMode: choice.mode,
     availableDisplayModes: ["inline", "fullscreen", "pip"],
     platform: choice.width === "390" ? "mobile" : "web",
     deviceCapabilities: { touch: choice.width === "390", hover: choice.width !== "390" },
     containerDimensions: { maxHeight: 2000 },
   };
-}
-
-function dark(): boolean {
-  const chosen = document.documentElement.dataset["theme"];
-  return chosen === "dark" || (chosen === undefined && matchMedia("(prefers-color-scheme: dark)").matches);
 }

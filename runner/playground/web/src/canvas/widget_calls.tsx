@@ -18,7 +18,7 @@ export function WidgetCalls({ run }: { run: Run }): JSX.Element {
       {calls.length === 0 ? <p class="soft small">{T.widget.noneSoFar}</p> : (
         <div class="scroll calls">
           <table class="grid stacked" role="table">
-            <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">{T.common.tool}</th><th role="columnheader" scope="col">{T.common.arguments}</th><th role="columnheader" scope="col">{T.common.end}</th><th role="columnheader" scope="col" class="number">{T.common.took}</th></tr></thead>
+            <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">{T.common.tool}</th><th role="columnheader" scope="col">{T.common.arguments}</th><th role="columnheader" scope="col">{T.common.status}</th><th role="columnheader" scope="col" class="number">{T.common.took}</th></tr></thead>
             <tbody role="rowgroup">
               {[...calls].reverse().map((call) => (
                 <tr role="row" key={call.id}>

@@ -5,6 +5,7 @@ import { useSignal } from "@preact/signals";
 import { WidgetHost, type HostActions, type HostOptions, type ToolResult } from "../../../../widgets/web/host.ts";
 import { plain } from "../model/plain";
 import type { Run } from "../model/runs";
+import { useEscape } from "../views/escape";
 import { Framed } from "./framed";
 import { AskedCall } from "./widget_calls";
 import { T } from "../texts/language";
@@ -33,22 +34,30 @@ export function WidgetModal({ run, what, modal, options, close }: {
 }): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const box = useRef<HTMLDivElement>(null);
+  const host = useRef<WidgetHost | null>(null);
   const problem = useSignal<string | null>(null);
+  useEscape(() => dialog.current?.close(), true);
+  const theme = options.context?.["theme"];
+  // Before the next one: what it begins with needs no change.
+  useEffect(() => {
+    host.current?.setContext({ theme });
+  }, [theme]);
   useEffect(() => {
     dialog.current?.showModal();
     if (box.current === null) return undefined;
     const { callTool, sendMessage, updateModelContext, keepState, log } = options.actions ?? {};
     const actions = { callTool, sendMessage, updateModelContext, keepState, log, closed: close } as HostActions;
     const context = { ...options.context, "toolcell/view": { mode: "modal", params: modal.params }, availableDisplayModes: ["inline"], displayMode: "inline" };
-    const host = new WidgetHost({ ...options, container: box.current, context, actions });
-    host.ready.then(async () => {
-      host.toolInput(run.args as Record<string, unknown>);
-      if (run.result !== null) await host.toolResult(run.result as unknown as ToolResult);
+    const shown = new WidgetHost({ ...options, container: box.current, context, actions });
+    host.current = shown;
+    shown.ready.then(async () => {
+      shown.toolInput(run.args as Record<string, unknown>);
+      if (run.result !== null) await shown.toolResult(run.result as unknown as ToolResult);
     }).catch((error: Error) => { problem.value = error.message; });
-    return () => host.stop();
+    return () => shown.stop();
   }, []);
   return (
-    <dialog ref={dialog} class="modal" aria-label={modal.title || what} onClose={close}>
+    <dialog ref={dialog} class={`modal ${String(theme)}`} aria-label={modal.title || what} onClose={close}>
       <header class="row"><h2 class="part grow">{plain(modal.title) || T.widget.title}</h2><button class="button" onClick={close}>{T.common.close}</button></header>
       {problem.value !== null && <p class="problem" role="alert">{T.widget.notShown(problem.value)}</p>}
       <AskedCall run={run} />

@@ -1,8 +1,8 @@
 /** A form for a JSON Schema. What it cannot show it edits as raw JSON, so every value can be given. */
 import type { ComponentChildren, JSX } from "preact";
-import { useId, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useState } from "preact/hooks";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
-import { blank, fault, fieldOf, type Field } from "../model/schema";
+import { blank, fault, fieldOf, lacks, type Field } from "../model/schema";
 import type { Schema } from "../model/tools";
 import { FileField, takesFiles } from "./file_field";
 import { T } from "../texts/language";
@@ -98,7 +98,7 @@ export function Labelled({ editing, id, children, fault: said }: {
   const { field, name, required, value, change } = editing;
   const wrong = said !== undefined ? said : value === undefined && !editing.strict ? null : fault(value, field, required);
   return (
-    <div class="field" {...needed(wrong)}>
+    <div class="field" {...needed(wrong)} {...(typeof said === "string" && field.kind !== "string" ? { "data-unread": true } : {})}>
       <span class="label">
         <label for={id}>{name}</label>
         <Must required={required} />
@@ -123,9 +123,14 @@ export function Must({ required }: { required: boolean }): JSX.Element {
   return required ? <span class="badge must">{T.common.required}</span> : <span class="soft small may">{T.common.optional}</span>;
 }
 
-/** Move the focus to the first field of a form that must be filled in and is not. */
+/** Whether something stops a form: what it lacks, or what stands in a field and cannot be read as its value. */
+export function isStopped(within: HTMLElement | null, value: Json, schema: Schema): boolean {
+  return lacks(value, schema, schema) || (within?.querySelector("[data-unread]") ?? null) !== null;
+}
+
+/** Move the focus to the first field that stops a form. */
 export function focusNeeded(within: HTMLElement | null): void {
-  const field = within?.querySelector(`[data-needed]`);
+  const field = within?.querySelector("[data-needed], [data-unread]");
   field?.querySelector<HTMLElement>("input:not([type=file]), select, textarea, .button:not(.quiet)")?.focus();
 }
 
@@ -147,9 +152,12 @@ function TextField(editing: Shown): JSX.Element {
       return;
     }
     setTyped(text);
-    if (text === "") change(undefined);
-    else if (numberProblem(text, field.kind) === null) change(parseJson(text));
+    change(text === "" || numberProblem(text, field.kind) !== null ? undefined : parseJson(text));
   };
+  // What is no number stays where it was written, until another value comes from elsewhere.
+  useLayoutEffect(() => {
+    if (typeof wrong === "string" && value !== undefined) setTyped(null);
+  }, [value]);
   const shared = {
     id,
     class: "input",
@@ -159,7 +167,7 @@ function TextField(editing: Shown): JSX.Element {
     "aria-invalid": (wrong ?? null) !== null || (editing.strict && fault(value, field, editing.required) !== null),
     "aria-required": editing.required,
     onInput: (event: { currentTarget: HTMLInputElement | HTMLTextAreaElement }) => input(event.currentTarget.value),
-    onBlur: () => setTyped(null),
+    onBlur: () => { if (typeof wrong !== "string") setTyped(null); },
   };
   const long = field.kind === "string" && field.schema["format"] === undefined && (longText(field) || shown.length > 60 || shown.includes("\n"));
   return (

@@ -30,6 +30,8 @@ const HOST = /^[\w.:[\]-]{1,255}$/;
 
 export function adviceOf(code: string, details: Params, retryable: boolean): string {
   const own = ADVISING.map((key) => details[key]).find((each) => typeof each === "string");
+  // What it says of a path is the whole of it: the folder, and the flag where there is one.
+  if (typeof own === "string" && code === "E_INVALID_PATH") return own;
   const known = T.advice.codes[code] ?? (retryable ? T.advice.runAgain : T.advice.changeOrLog);
   return typeof own === "string" ? `${own.replace(/[^.!?]$/, "$&.")} ${known}` : known;
 }

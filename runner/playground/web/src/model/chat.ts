@@ -12,7 +12,7 @@ import { paced } from "./pace";
 import { cancel, ended, runById, start, type Run } from "./runs";
 import { seenByModel } from "./seen";
 import { answers, NoAnswer } from "./streams";
-import { tools, type Tool } from "./tools";
+import { tools, toolsListed, type Tool } from "./tools";
 import { chatAsks } from "./waiting";
 import { mayDestroy } from "./widget_calls";
 
@@ -222,6 +222,8 @@ function canAsk(): boolean {
 }
 
 async function answered(leaves: AbortSignal): Promise<Signal<Turn>> {
+  // A model that is asked before the page knows the tools would be asked without any.
+  await toolsListed(leaves);
   const turn = signal<Turn>({
     kind: "turn", id: crypto.randomUUID(), model: chosenModel.value, server: here.value.name, began: Date.now(), took: null, state: "running",
     system: system.value, temperature: heatOf(temperature.value),

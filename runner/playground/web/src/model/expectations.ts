@@ -14,12 +14,14 @@ import { T } from "../texts/language";
 export interface Verdict {
   id: string;
   state: "waits" | "runs" | "passed" | "failed";
-  /** What was not as expected, a sentence each. */
-  faults: string[];
+  /** What was not as expected: what says it, a sentence each, in the language that is spoken by then. */
+  faults: Fault[];
   took: number | null;
   /** The run of a tool, to look at. */
   run: string | null;
 }
+
+type Fault = () => string;
 
 export const verdicts = signal<ReadonlyMap<string, Verdict>>(new Map());
 export const running = signal(false);
@@ -52,7 +54,7 @@ function put(verdict: Verdict): void {
 
 async function made(request: Saved): Promise<Verdict> {
   const connection = connectionNamed(request.server) ?? (request.server === "" ? here.value : undefined);
-  if (connection === undefined) return { id: request.id, state: "failed", faults: [T.saved.noServer(request.server)], took: null, run: null };
+  if (connection === undefined) return { id: request.id, state: "failed", faults: [() => T.saved.noServer(request.server)], took: null, run: null };
   const began = performance.now();
   if (request.kind === "tool") {
     const run = await ended(start(request.target, request.args, { connection }));
@@ -77,28 +79,31 @@ async function asked(connection: Connection, request: Saved): Promise<{ result: 
 }
 
 /** What is not as expected. Where nothing is expected, an end without error is. */
-export function faultsOf(expect: Expect, status: "done" | "failed", result: Params | null, problem: string): string[] {
-  const faults: string[] = [];
+export function faultsOf(expect: Expect, status: "done" | "failed", result: Params | null, problem: string): Fault[] {
+  const faults: Fault[] = [];
   const text = result === null ? problem : textOf(result);
   const wanted = expect.status ?? "done";
-  if (status !== wanted) faults.push(`${T.saved.isNot(status, wanted)}${status === "failed" && problem !== "" ? `: ${problem.split("\n")[0]}` : ""}`);
-  if (expect.text !== undefined && !contains(text, expect.text)) faults.push(T.saved.lacks(expect.text));
-  if (expect.artifact !== undefined) {
+  if (status !== wanted) faults.push(() => `${T.saved.isNot(status, wanted)}${status === "failed" && problem !== "" ? `: ${problem.split("\n")[0]}` : ""}`);
+  const lacked = expect.text !== undefined && !contains(text, expect.text) ? expect.text : null;
+  if (lacked !== null) faults.push(() => T.saved.lacks(lacked));
+  const { artifact } = expect;
+  if (artifact !== undefined) {
     const names = result === null ? [] : itemsOf(result).map((item) => item.name);
-    if (!names.some((name) => fits(name, expect.artifact ?? ""))) faults.push(T.saved.noFile(expect.artifact, names.join(", ")));
+    if (!names.some((name) => fits(name, artifact))) faults.push(() => T.saved.noFile(artifact, names.join(", ")));
   }
   if (expect.schema !== undefined) faults.push(...schemaFaults(expect.schema, result));
   return faults;
 }
 
-function schemaFaults(schema: Params, result: Params | null): string[] {
+function schemaFaults(schema: Params, result: Params | null): Fault[] {
   const value = result === null ? null : (result["structuredContent"] ?? contractOf(result) ?? result);
   try {
     // Without `eval`, which the page's policy forbids.
     const { valid, errors } = new Validator(schema as object, "2020-12", false).validate(plainJson(value));
-    return valid ? [] : errors.filter(({ keyword }) => keyword !== "properties" && keyword !== "items").slice(0, 3).map(({ instanceLocation, error }) => `${instanceLocation}: ${error}`);
+    return valid ? [] : errors.filter(({ keyword }) => keyword !== "properties" && keyword !== "items").slice(0, 3).map(({ instanceLocation, error }) => () => `${instanceLocation}: ${error}`);
   } catch (error) {
-    return [T.saved.badSchema((error as Error).message)];
+    const why = (error as Error).message;
+    return [() => T.saved.badSchema(why)];
   }
 }
 

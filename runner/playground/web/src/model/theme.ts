@@ -1,11 +1,18 @@
 /** Light, dark, or as the system has it. */
-import { effect, signal } from "@preact/signals";
+import { computed, effect, signal } from "@preact/signals";
 import { recall, remember } from "./keep";
 
 export type Theme = "system" | "light" | "dark";
 
 const kept = recall("theme");
 export const theme = signal<Theme>(kept === "light" || kept === "dark" ? kept : "system");
+
+const system = matchMedia("(prefers-color-scheme: dark)");
+const systemIsDark = signal(system.matches);
+system.addEventListener("change", () => { systemIsDark.value = system.matches; });
+
+/** What the page looks like now. */
+export const shade = computed<"light" | "dark">(() => (theme.value !== "system" ? theme.value : systemIsDark.value ? "dark" : "light"));
 
 export function useTheme(): void {
   effect(() => {

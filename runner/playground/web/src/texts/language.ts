@@ -19,6 +19,9 @@ export const language = signal<Language>("en");
 /** The one that a person chose; null where the browser chooses. */
 export const chosenLanguage = signal<Language | null>(known(recall(KEY)));
 
+/** The one that is wanted, and whose messages could not be loaded. */
+export const missingLanguage = signal<Language | null>(null);
+
 /** The messages of the language that is spoken. Whoever reads one while drawing is drawn anew when the language changes. */
 export const T: Messages = new Proxy(en, { get: (_en, group) => spoken.value[group as keyof Messages] });
 
@@ -39,7 +42,9 @@ export async function speak(): Promise<void> {
   const wanted = chosenLanguage.value ?? ofBrowser();
   const messages = await LANGUAGES[wanted].load().catch(() => null);
   // Somebody may have chosen another meanwhile.
-  if (messages === null || wanted !== (chosenLanguage.value ?? ofBrowser())) return;
+  if (wanted !== (chosenLanguage.value ?? ofBrowser())) return;
+  missingLanguage.value = messages === null ? wanted : null;
+  if (messages === null) return;
   spoken.value = messages;
   language.value = wanted;
   document.documentElement.lang = wanted;

@@ -1,13 +1,15 @@
 /** Questions of a server to the person at the page: elicitation, sampling, roots. Each kind is answered in a form of its own. */
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
-import { Form } from "../form/form";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { focusNeeded, Form, isStopped } from "../form/form";
 import type { Params } from "../model/connection";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
 import { plain } from "../model/plain";
 import { questions, type Question } from "../model/questions";
 import { blank } from "../model/schema";
 import { Folded } from "./folded";
+import { bringIntoSight } from "./sight";
 import { inserted } from "../texts/inserted";
 import { T } from "../texts/language";
 
@@ -27,8 +29,10 @@ export function Asks(): JSX.Element | null {
 }
 
 function One({ question }: { question: Question }): JSX.Element {
+  const card = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => bringIntoSight(card.current), []);
   return (
-    <div class="question stack" role="group" aria-label={T.question.asksName(question.connection.name)}>
+    <div class="question stack sought" ref={card} role="group" aria-label={T.question.asksName(question.connection.name)}>
       <div class="row"><h2 class="grow">{inserted(T.question.asks, { server: <span class="mono">{plain(question.connection.name)}</span>, what: T.asks[question.method] ?? question.method })}</h2>
         <span class="soft small">{plain(question.of)}</span></div>
       <Answering method={question.method} params={question.params} answer={question.answer} />
@@ -46,10 +50,21 @@ export function Answering({ method, params, answer }: Asking & { method: string 
 function Input({ params, answer }: Asking): JSX.Element {
   const schema = isObject(params["requestedSchema"]) ? params["requestedSchema"] : {};
   const given = useSignal<Json>(blank(schema, schema) ?? {});
+  const form = useRef<HTMLFormElement>(null);
+  const stopped = useSignal(0);
+  // With the picture in which the fields are marked.
+  useLayoutEffect(() => {
+    if (stopped.value > 0) focusNeeded(form.current);
+  }, [stopped.value]);
+  const send = (event: Event): void => {
+    event.preventDefault();
+    if (isStopped(form.current, given.value, schema)) stopped.value += 1;
+    else answer({ action: "accept", content: given.value });
+  };
   return (
-    <form class="stack" aria-label={T.question.toolAsks} onSubmit={(event) => { event.preventDefault(); answer({ action: "accept", content: given.value }); }}>
+    <form class="stack" aria-label={T.question.toolAsks} ref={form} noValidate onSubmit={send}>
       <p>{plain(String(params["message"] ?? T.question.wantsInput))}</p>
-      <Form schema={schema} value={given.value} strict={false} change={(next) => { given.value = next; }} />
+      <Form schema={schema} value={given.value} strict={stopped.value > 0} change={(next) => { given.value = next; }} />
       <div class="row">
         <button class="button main">{T.question.answer}</button>
         <button type="button" class="button" onClick={() => answer({ action: "decline" })}>{T.question.decline}</button>

@@ -3,14 +3,14 @@ import { Fragment, type JSX } from "preact";
 import { effect, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { boardTabs } from "../canvas/dashboard";
-import { focusNeeded, Form } from "../form/form";
+import { focusNeeded, Form, isStopped } from "../form/form";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
 import { recall, remember } from "../model/keep";
 import { info } from "../model/info";
 import { route, settle, to } from "../model/route";
 import { runs, start } from "../model/runs";
 import { sampleOf } from "../model/sample";
-import { blank, lacks } from "../model/schema";
+import { blank } from "../model/schema";
 import { here } from "../model/connections";
 import { hasSessions } from "../model/eras";
 import { hasTasks } from "../model/tasks";
@@ -20,6 +20,7 @@ import { Folded } from "./folded";
 import { plain } from "../model/plain";
 import { RunView } from "./run";
 import { SaveRequest } from "./save_request";
+import { bringIntoSight } from "./sight";
 import { Tabs } from "./tabs";
 import { First } from "./first";
 import { Badges } from "./tool_list";
@@ -65,6 +66,7 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
   // By then there is more of it to see.
   const ended = last?.value.status !== "running";
   const stopped = useSignal(0);
+  const resets = useSignal(0);
   const begun = useSignal(0);
   const form = useRef<HTMLElement>(null);
   const outcome = useRef<HTMLDivElement>(null);
@@ -72,7 +74,7 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
   useLayoutEffect(() => {
     if (stopped.value > 0) focusNeeded(form.current);
   }, [stopped.value]);
-  // Where the form and the result stand below each other, the result would come where nobody looks.
+  // Below or beside a long form the result would come where nobody looks.
   useLayoutEffect(() => {
     if (begun.value > 0) bringIntoSight(outcome.current);
   }, [begun.value, ended]);
@@ -94,7 +96,7 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
     strict.value = true;
     const { value } = parsed.value;
     // What is written as JSON is sent as it is: what a server says of it is something to try, too.
-    if (value !== null && tab.value === "form" && lacks(value, tool.inputSchema, tool.inputSchema)) {
+    if (value !== null && tab.value === "form" && isStopped(form.current, value, tool.inputSchema)) {
       stopped.value += 1;
       return;
     }
@@ -124,30 +126,25 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
           <Tabs label={T.common.arguments} chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={[
             { id: "form", title: T.call.form, body: () => parsed.value.value === null
               ? <p class="problem">{T.call.unread(parsed.value.problem ?? "")}</p>
-              : <Form schema={tool.inputSchema} value={parsed.value.value} change={set} strict={strict.value} /> },
+              : <Form key={resets.value} schema={tool.inputSchema} value={parsed.value.value} change={set} strict={strict.value} /> },
             { id: "json", title: "JSON", body: () => <Raw text={text.value} problem={parsed.value.problem} change={(next) => { text.value = next; }} /> },
           ]} />
           <div class="body row">
             <button class="button main" onClick={run} disabled={parsed.value.value === null}>{T.call.run} <kbd>Ctrl ↵</kbd></button>
-            <button class="button quiet" onClick={() => { text.value = toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2); strict.value = false; }}>{T.call.reset}</button>
+            <button class="button quiet" onClick={() => { text.value = toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2); strict.value = false; resets.value += 1; }}>{T.call.reset}</button>
             {mayBeTask && <label class="row small"><input type="checkbox" checked={asTask.value || tool.task === "required"} disabled={tool.task === "required"} onChange={(event) => { asTask.value = event.currentTarget.checked; }} />{T.call.asTask}</label>}
             <span class="grow" />
-            <SaveRequest kind="tool" target={tool.name} args={() => parsed.value.value} />
-            <CopyButton name={T.call.copyLink} title={T.call.linkHint}
-              text={() => `${location.origin}${location.pathname}${to("call", tool.name, { args: text.value })}`} />
+            <span class="row together">
+              <SaveRequest kind="tool" target={tool.name} args={() => parsed.value.value} />
+              <CopyButton name={T.call.copyLink} title={T.call.linkHint}
+                text={() => `${location.origin}${location.pathname}${to("call", tool.name, { args: text.value })}`} />
+            </span>
           </div>
         </section>
         <div class="outcome" ref={outcome}>{last === undefined ? <Nothing tool={tool} fill={(value) => { set(value); tab.value = "form"; }} /> : <RunView run={last} tool={tool} />}</div>
       </div>
     </div>
   );
-}
-
-/** Unless enough of it is seen already. */
-function bringIntoSight(place: HTMLElement | null): void {
-  if (place === null || place.getBoundingClientRect().top < innerHeight * 0.4) return;
-  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  place.scrollIntoView({ block: "start", behavior: still ? "instant" : "smooth" });
 }
 
 /** Where no call of this tool is known: dashboards that were kept, or what to do. */

@@ -10,10 +10,11 @@ import { toJson } from "../model/json";
 import { plain } from "../model/plain";
 import { to } from "../model/route";
 import { runById } from "../model/runs";
-import { byName, tools } from "../model/tools";
+import { byName, tools, toolsLoading } from "../model/tools";
 import { T } from "../texts/language";
 import { Consent } from "./consent";
 import { saveBlob } from "./download";
+import { useEscapeToEnd } from "./escape";
 import { Folded } from "./folded";
 import { Question } from "./question";
 import { Text } from "./result";
@@ -181,13 +182,17 @@ function Allow(): JSX.Element | null {
 function Compose(): JSX.Element {
   const field = useRef<HTMLTextAreaElement>(null);
   const send = (): void => void say(draft.value);
+  useEscapeToEnd(() => {
+    if (!busy.value) return false;
+    stop();
+    return true;
+  });
   useLayoutEffect(() => {
     const pressed = (event: KeyboardEvent): void => {
-      const typing = event.target instanceof HTMLElement && event.target.matches("input, textarea, select");
       if ((event.ctrlKey || event.metaKey) && event.key === "Enter") {
         event.preventDefault();
         send();
-      } else if (event.key === "Escape" && !typing && busy.value) stop();
+      }
     };
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
@@ -232,7 +237,7 @@ function Choices(): JSX.Element {
         <input class="input" inputMode="decimal" value={temperature.value} onInput={(event) => { temperature.value = event.currentTarget.value; }} /><span class="hint">{T.chat.temperatureHint}</span></label>
       <label class="row"><input type="checkbox" checked={asksFirst.value} onChange={(event) => { asksFirst.value = event.currentTarget.checked; }} />{T.chat.askFirst}</label>
       <fieldset class="field"><legend>{T.chat.tools(offered.value.length, tools.value.length)}</legend>
-        {tools.value.length === 0 ? <p class="soft">{T.chat.noTools}</p> : (
+        {tools.value.length === 0 ? <p class="soft">{toolsLoading.value ? T.call.loading : T.chat.noTools}</p> : (
           <>
             <div class="row"><button type="button" class="button quiet" onClick={() => set([])}>{T.chat.all}</button><button type="button" class="button quiet" onClick={() => set(tools.value.map((tool) => tool.name))}>{T.chat.none}</button></div>
             <ul class="offered">{tools.value.map((tool) => (

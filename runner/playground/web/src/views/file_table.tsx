@@ -81,7 +81,7 @@ function Row({ file, at, style, chosen, choose, forget }: {
       <td role="cell" class="number">{size(file.size)}</td>
       <td role="cell">{T.files.origins[file.origin] ?? file.origin}</td>
       <td role="cell" class="time" title={file.created}>{ago(file.created)}</td>
-      <td role="cell" class="time" data-label={T.files.expires} title={file.expires_at ?? ""}>{file.expires_at === null ? T.files.never : until(file.expires_at)}</td>
+      <td role="cell" class={file.expires_at === null ? "time never" : "time"} data-label={T.files.expires} title={file.expires_at ?? ""}>{file.expires_at === null ? T.files.never : until(file.expires_at)}</td>
       <td role="cell" class="whole last">
         <span class="row end">
           <UseAs file={file} />

@@ -57,8 +57,8 @@ export function FilesView(): JSX.Element {
       {filesProblem.value !== null && <p class="problem" role="alert">{filesProblem.value}</p>}
       {there.length === 0 ? <div class="card empty"><p>{T.files.none}</p><p class="small">{T.files.kept}</p></div> : (
         <>
-          <div class="row">
-            <input class="input compact" type="search" placeholder={T.files.search} aria-label={T.files.search} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />
+          <div class="row filters">
+            <input id="search" class="input compact" type="search" placeholder={`${T.files.search}   /`} aria-label={T.files.search} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />
             <label class="row small">{T.files.foldersBy}
               <select class="input compact" value={grouping.value} onChange={(event) => { grouping.value = event.currentTarget.value as Grouping; folder.value = null; }}>
                 {Object.entries(T.files.groupings).map(([each, title]) => <option key={each} value={each}>{title}</option>)}

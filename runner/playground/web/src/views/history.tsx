@@ -1,6 +1,7 @@
 /** What was called: run again, change and run, compare, take along as curl, Python, a shell line or a test. */
 import type { JSX } from "preact";
 import { useSignal, type Signal } from "@preact/signals";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { diffLines } from "diff";
 import { toJson } from "../model/json";
 import { forgetRuns } from "../model/keep";
@@ -42,14 +43,15 @@ function List(): JSX.Element {
       <header class="row"><h1 class="grow">{T.history.title}</h1>
         {runs.value.length > 0 && <button class="button quiet" onClick={() => { runs.value = []; forgetStates(); void forgetRuns(); }}>{T.history.forgetAll}</button>}</header>
       {runs.value.length === 0 && <div class="card empty"><p>{T.history.none}</p><p class="small">{T.history.listedHere}</p></div>}
-      {both[0] !== undefined && both[1] !== undefined && <Difference one={both[1]} other={both[0]} />}
+      {both[0] !== undefined && both[1] !== undefined && <Difference key={picked.value.join()} one={both[1]} other={both[0]} close={() => { picked.value = []; }} />}
       {runs.value.length > 0 && <input id="search" class="input" type="search" aria-label={T.history.search} placeholder={T.history.searchHint} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />}
+      {picked.value.length === 1 && <p class="soft small" role="status">{T.history.second}</p>}
       {runs.value.length > 0 && listed.length === 0 && <p class="soft" role="status">{T.history.noneFound}</p>}
       {listed.length > 0 && (
         <div class="card scroll">
           <table class="grid stacked" role="table">
             <caption class="unseen">{T.history.calls}</caption>
-            <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">{T.history.compare}</th><th role="columnheader" scope="col">{T.common.tool}</th><th role="columnheader" scope="col">{T.common.arguments}</th><th role="columnheader" scope="col">{T.common.end}</th><th role="columnheader" scope="col">{T.common.took}</th><th role="columnheader" scope="col">{T.history.when}</th><th role="columnheader" scope="col"><span class="unseen">{T.history.again}</span></th></tr></thead>
+            <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">{T.history.compare}</th><th role="columnheader" scope="col">{T.common.tool}</th><th role="columnheader" scope="col">{T.common.arguments}</th><th role="columnheader" scope="col">{T.common.status}</th><th role="columnheader" scope="col">{T.common.took}</th><th role="columnheader" scope="col">{T.history.when}</th><th role="columnheader" scope="col"><span class="unseen">{T.history.again}</span></th></tr></thead>
             <tbody role="rowgroup">{listed.map((run) => <Row key={run.value.id} run={run} several={several} picked={picked.value.includes(run.value.id)} pick={pick} />)}</tbody>
           </table>
         </div>
@@ -119,16 +121,25 @@ function One({ run }: { run: Signal<Run> }): JSX.Element {
   );
 }
 
-function Difference({ one, other }: { one: Run; other: Run }): JSX.Element {
+function Difference({ one, other, close }: { one: Run; other: Run; close: () => void }): JSX.Element {
+  const card = useRef<HTMLElement>(null);
+  // It stands above the list, in which the second was chosen far below.
+  useLayoutEffect(() => card.current?.scrollIntoView({ block: "start", behavior: "instant" }), []);
+  const several = origin(one) !== origin(other);
   return (
-    <section class="card" aria-label={T.history.difference}>
-      <header><h2>{T.history.fromTo(ago(new Date(one.began).toISOString()) + origin(one), ago(new Date(other.began).toISOString()) + origin(other))}</h2></header>
+    <section class="card difference" ref={card} aria-label={T.history.difference}>
+      <header><h2 class="grow">{T.history.fromTo(when(one) + (several ? origin(one) : ""), when(other) + (several ? origin(other) : ""))}</h2><button class="button quiet" onClick={close}>{T.common.close}</button></header>
       <div class="body stack">
         <h3 class="part">{T.common.arguments}</h3><Lines one={toJson(one.args, 2)} other={toJson(other.args, 2)} />
         <h3 class="part">{T.common.result}</h3><Lines one={shown(one)} other={shown(other)} />
       </div>
     </section>
   );
+}
+
+/** By the clock, too: two calls that are compared often lie seconds apart. */
+function when(run: Run): string {
+  return `${T.numbers.time(run.began)}, ${ago(new Date(run.began).toISOString())}`;
 }
 
 /** Of which server, in which version, where that is known. */

@@ -142,14 +142,19 @@ function Compose({ connection, text: first }: { connection: Connection; text: st
         <button class="button quiet" onClick={() => { composing.value = null; }}>{T.common.close}</button></header>
       <div class="body stack">
         <label class="field"><span class="hint">{T.messages.sends}</span>
-          <textarea class="input" rows={Math.min(20, text.value.split("\n").length + 1)} spellcheck={false} value={text.value} aria-invalid={read.value === null} onInput={(event) => { text.value = event.currentTarget.value; }} /></label>
+          <textarea class="input wide" rows={Math.min(20, text.value.split("\n").length + 1)} spellcheck={false} value={text.value} aria-invalid={read.value === null} onInput={(event) => { text.value = event.currentTarget.value; }} /></label>
         {read.problem !== null && <span class="fault" role="alert">{read.problem}</span>}
         <div><button class="button main" disabled={read.value === null || busy.value} aria-busy={busy.value} onClick={() => void send()}>{T.messages.send}</button></div>
         {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
-        {answer.value !== undefined && <div role="status" class="stack"><h3 class="part">{T.messages.answer}</h3>{answer.value === null ? <p class="soft">{T.messages.noAnswer}</p> : <pre class="code" tabIndex={0}><Folded text={toJson(answer.value, 2).slice(0, MOST_CHARS)} /></pre>}</div>}
+        {answer.value !== undefined && <div role="status" class="stack" ref={inSight}><h3 class="part">{T.messages.answer}</h3>{answer.value === null ? <p class="soft">{T.messages.noAnswer}</p> : <pre class="code" tabIndex={0}><Folded text={toJson(answer.value, 2).slice(0, MOST_CHARS)} /></pre>}</div>}
       </div>
     </section>
   );
+}
+
+/** What is answered comes below a long message, where nobody may look. */
+function inSight(answer: HTMLElement | null): void {
+  answer?.scrollIntoView({ block: "nearest", behavior: "instant" });
 }
 
 function clock(at: number): string {

@@ -14,6 +14,7 @@ import { saved } from "../model/saved";
 import { theme, type Theme } from "../model/theme";
 import { loadTools, tools } from "../model/tools";
 import { ago } from "../model/words";
+import { escape, useEscape, useEscapeToEnd } from "./escape";
 import { chooseLanguage, chosenLanguage, language, LANGUAGES, T, type Language } from "../texts/language";
 
 export const paletteOpen = signal(false);
@@ -26,6 +27,12 @@ interface Choice {
 }
 
 export function usePalette(): void {
+  useEscapeToEnd(() => {
+    const running = runs.value.find((run) => run.value.status === "running");
+    if (running === undefined) return false;
+    cancel(running.value.id);
+    return true;
+  });
   useEffect(() => {
     const pressed = (event: KeyboardEvent): void => {
       const typing = event.target instanceof HTMLElement && event.target.matches("input, textarea, select, [contenteditable]");
@@ -38,10 +45,7 @@ export function usePalette(): void {
           event.preventDefault();
           search.focus();
         }
-      } else if (event.key === "Escape" && !paletteOpen.value && !typing) {
-        const running = runs.value.find((run) => run.value.status === "running");
-        if (running !== undefined) cancel(running.value.id);
-      }
+      } else if (event.key === "Escape") escape(event);
     };
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
@@ -65,6 +69,8 @@ function Open({ views }: { views: { id: string; title: string }[] }): JSX.Elemen
   const close = (): void => {
     paletteOpen.value = false;
   };
+  // The dialog gives the focus back as it closes.
+  useEscape(() => dialog.current?.close(), true);
   const take = (choice: Choice): void => {
     close();
     if (typeof choice.does === "string") location.hash = choice.does.slice(1);
@@ -91,7 +97,8 @@ function Open({ views }: { views: { id: string; title: string }[] }): JSX.Elemen
         onInput={(event) => { asked.value = event.currentTarget.value; at.value = 0; }} onKeyDown={pressed} />
       <ul id="choices" role="listbox" aria-label={T.palette.choices} class="tools">
         {listed.map((each, index) => (
-          <li key={`${index} ${each.title}`} id={`choice-${index}`} role="option" aria-selected={each === chosen} ref={each === chosen ? inSight : null} onClick={() => take(each)}>
+          <li key={`${index} ${each.title}`} id={`choice-${index}`} role="option" aria-selected={each === chosen} ref={each === chosen ? inSight : null}
+            onPointerMove={(event) => { if (event.movementX !== 0 || event.movementY !== 0) at.value = index; }} onClick={() => take(each)}>
             <span class="mono grow">{plain(each.title)}</span><span class="soft small">{each.kind}</span>
           </li>
         ))}

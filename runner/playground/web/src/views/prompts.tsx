@@ -1,7 +1,7 @@
 /** Prompts: filled in with what the server proposes, and shown as the messages that a model would get. */
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
-import { useEffect, useLayoutEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
 import type { Params } from "../model/connection";
 import { plain } from "../model/plain";
@@ -13,6 +13,7 @@ import { Content } from "./contents";
 import { CopyButton } from "./copy";
 import { Folded } from "./folded";
 import { SaveRequest } from "./save_request";
+import { bringIntoSight } from "./sight";
 import { T } from "../texts/language";
 
 export function PromptsView(): JSX.Element {
@@ -53,6 +54,8 @@ function One({ prompt }: { prompt: Prompt }): JSX.Element {
   const got = useSignal<Params | null>(null);
   const problem = useSignal<string | null>(null);
   const busy = useSignal(false);
+  const card = useRef<HTMLElement>(null);
+  useLayoutEffect(() => bringIntoSight(card.current), []);
   useLayoutEffect(() => {
     if (linked === null) return;
     given.value = strings(linked);
@@ -72,7 +75,7 @@ function One({ prompt }: { prompt: Prompt }): JSX.Element {
     }
   };
   return (
-    <section class="card" aria-label={prompt.name}>
+    <section class="card sought" aria-label={prompt.name} ref={card}>
       <header><h2 class="mono grow">{plain(prompt.name)}</h2>
         <CopyButton name={T.prompts.copy} text={() => `${location.origin}${location.pathname}${to("prompts", prompt.name, { args: toJson(given.value) })}`} /></header>
       <div class="body stack">

@@ -1,7 +1,7 @@
 /** Resources: browse, fill in templates, read, follow. Source: requirements S4-98 and S4-99. */
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { here } from "../model/connections";
 import type { Params } from "../model/connection";
 import { toJson } from "../model/json";
@@ -12,6 +12,7 @@ import { size } from "../model/words";
 import { Completed } from "./completed";
 import { Content } from "./contents";
 import { SaveRequest } from "./save_request";
+import { bringIntoSight } from "./sight";
 import { T } from "../texts/language";
 
 export function ResourcesView(): JSX.Element {
@@ -108,13 +109,16 @@ function Read({ uri }: { uri: string }): JSX.Element {
   useEffect(() => {
     void read();
   }, [uri]);
+  const card = useRef<HTMLElement>(null);
+  // Once more with what was read, for which there was no room before.
+  useLayoutEffect(() => bringIntoSight(card.current), [contents.value === null]);
   const follows = followed.value.includes(uri);
   // A resource that is followed is read again when it changes, and stays marked.
   useEffect(() => {
     if (follows && updated.value.has(uri)) void read(true);
   }, [updated.value]);
   return (
-    <section class="card" aria-label={T.resources.content}>
+    <section class="card sought" aria-label={T.resources.content} ref={card}>
       <header>
         <span class="mono grow clip">{plain(uri)}</span>
         {updated.value.has(uri) && <span class="badge network" role="status">{T.resources.updated}</span>}

@@ -26,6 +26,8 @@ export function ContractTab({ run }: { run: Run }): JSX.Element {
   if (run.result === null) return <Problem text={run.problem ?? T.result.none} cause={run.cause} />;
   const contract = contractOf(run.result);
   const error = contract === null ? null : failure(contract);
+  // Of a server that gives its results no form of ours.
+  if (error === null && run.result["isError"] === true) return <div class="stack"><Refused text={modelText(run.result)} />{contract !== null && <Whole value={contract} />}</div>;
   if (contract === null) return <ModelTab run={run} />;
   return (
     <div class="stack">
@@ -84,6 +86,12 @@ export function Three({ what, code, advice, children }: { what: string; code: st
 export function Problem({ text, cause }: { text: string; cause?: Cause | undefined }): JSX.Element {
   const [what = "", ...why] = text.split("\n");
   return <Three what={what} code={null} advice={adviceOfProblem(what, cause)}>{why.length > 0 ? <pre>{plain(clipped(why.join("\n")))}</pre> : null}</Three>;
+}
+
+/** An error of a tool, as its server wrote it. */
+function Refused({ text }: { text: string }): JSX.Element {
+  const [what = "", ...why] = text.trim().split("\n");
+  return <Three what={what || T.result.noText} code={null} advice={T.advice.changeAsSaid}>{why.length > 0 ? <pre>{plain(clipped(why.join("\n")))}</pre> : null}</Three>;
 }
 
 /** The text that a model reads, and how long it is. */

@@ -1,7 +1,6 @@
 /** One call: how it goes while it runs, and what became of it. */
 import type { JSX } from "preact";
 import { useSignal, type Signal } from "@preact/signals";
-import { lazy, Suspense } from "preact/compat";
 import { useEffect, useRef } from "preact/hooks";
 import { deadlinesOf } from "../model/info";
 import { brief, plain } from "../model/plain";
@@ -14,12 +13,13 @@ import { itemOf, shownOf, type Item, type Shown } from "../canvas/items";
 import { HtmlView, PageView } from "../canvas/page";
 import { Links, References } from "../canvas/references";
 import { Folded } from "./folded";
+import { later } from "./later";
 import { Question } from "./question";
 import { ContractTab, MessagesTab, ModelTab, SandboxTab, TimingTab } from "./result";
 import { Tabs, type Tab } from "./tabs";
 import { T } from "../texts/language";
 
-const WidgetView = lazy(() => import("../canvas/widget").then((module) => module.WidgetView));
+const WidgetView = later(() => import("../canvas/widget").then((module) => module.WidgetView));
 
 export function RunView({ run, tool }: { run: Signal<Run>; tool: Tool | undefined }): JSX.Element {
   const tab = useSignal("");
@@ -57,7 +57,7 @@ function tabs(run: Run, tool: Tool | undefined): Tab[] {
   const canvas: Tab[] = run.canvas === undefined ? [] : [{ id: "canvas", title: T.run.canvas, body: () => <CanvasPage canvas={run.canvas} /> }];
   const widget: Tab[] = tool === undefined || widgetOf(tool.meta) === null || run.result === null ? [] : [{
     id: "widget", title: T.run.widget,
-    body: () => <Suspense fallback={<p class="soft" role="status">{T.common.loading}</p>}><WidgetView key={run.id} run={run} tool={tool} /></Suspense>,
+    body: () => <WidgetView key={run.id} run={run} tool={tool} />,
   }];
   return [
     ...(run.status === "failed" ? [] : widget),
@@ -99,7 +99,7 @@ function Meanwhile({ run }: { run: Run }): JSX.Element | null {
 
 function CanvasPage({ canvas }: { canvas: Run["canvas"] }): JSX.Element | null {
   if (canvas === undefined) return null;
-  return <Suspense fallback={<p class="soft" role="status">{T.common.loading}</p>}>{"html" in canvas ? <HtmlView html={canvas.html} title={T.run.canvas} /> : <PageView key={canvas.uri} item={{ ...PAGE, ...canvas }} />}</Suspense>;
+  return "html" in canvas ? <HtmlView html={canvas.html} title={T.run.canvas} /> : <PageView key={canvas.uri} item={{ ...PAGE, ...canvas }} />;
 }
 
 const PAGE: Item = { name: "canvas.html", mime: "text/html", size: 0, uri: "", description: null, expires: null, viewer: "html" };

@@ -1,10 +1,11 @@
 /** The way into the saved requests: a button, and a small form for name and folder. */
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
-import { useId } from "preact/hooks";
+import { useId, useLayoutEffect, useRef } from "preact/hooks";
 import type { Params } from "../model/connection";
 import { here } from "../model/connections";
 import { folders, save, saved, type Kind } from "../model/saved";
+import { useEscape } from "./escape";
 import { T } from "../texts/language";
 
 const SAID_MS = 4000;
@@ -15,6 +16,15 @@ export function SaveRequest({ kind, target, args }: { kind: Kind; target: string
   const folder = useSignal("");
   const said = useSignal<string | null>(null);
   const id = useId();
+  const first = useRef<HTMLInputElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  const wasOpen = useRef(false);
+  useLayoutEffect(() => {
+    if (open.value) first.current?.select();
+    else if (wasOpen.current) button.current?.focus();
+    wasOpen.current = open.value;
+  }, [open.value]);
+  useEscape(() => { open.value = false; }, open.value);
   const keep = (): void => {
     try {
       save({ kind, target, args: args() ?? {}, server: here.value.name, name: name.value.trim() || target, folder: folder.value.trim().replaceAll(/^\/+|\/+$/g, "") });
@@ -26,19 +36,22 @@ export function SaveRequest({ kind, target, args }: { kind: Kind; target: string
     }
   };
   if (!open.value) {
-    return <button type="button" class="button quiet" onClick={() => { open.value = true; said.value = null; name.value = target; }} aria-live="polite">{said.value ?? T.saved.save}</button>;
+    return <button ref={button} type="button" class="button quiet" onClick={() => { open.value = true; said.value = null; name.value = target; }} aria-live="polite">{said.value ?? T.saved.save}</button>;
   }
   return (
     <div class="row save" role="group" aria-label={T.saved.saveAs} onKeyDown={(event) => {
-      if (event.key === "Escape") open.value = false;
       // It may stand in another form, which this must not send.
-      else if (event.key === "Enter") { event.preventDefault(); keep(); }
+      if (event.key === "Enter") { event.preventDefault(); keep(); }
     }}>
-      <input class="input compact grow" aria-label={T.saved.name} autofocus value={name.value} onInput={(event) => { name.value = event.currentTarget.value; }} />
-      <input class="input compact grow" aria-label={T.saved.folder} placeholder={T.saved.folder} list={`${id}-folders`} value={folder.value} onInput={(event) => { folder.value = event.currentTarget.value; }} />
-      <datalist id={`${id}-folders`}>{folders(saved.value).filter((each) => each !== "").map((each) => <option key={each} value={each} />)}</datalist>
-      <button type="button" class="button" onClick={keep}>{T.saved.keep}</button>
-      <button type="button" class="button quiet" onClick={() => { open.value = false; }}>{T.saved.cancel}</button>
+      <span class="row fields">
+        <input class="input compact" aria-label={T.saved.name} ref={first} value={name.value} onInput={(event) => { name.value = event.currentTarget.value; }} />
+        <input class="input compact" aria-label={T.saved.folder} placeholder={T.saved.folder} list={`${id}-folders`} value={folder.value} onInput={(event) => { folder.value = event.currentTarget.value; }} />
+        <datalist id={`${id}-folders`}>{folders(saved.value).filter((each) => each !== "").map((each) => <option key={each} value={each} />)}</datalist>
+      </span>
+      <span class="row">
+        <button type="button" class="button" onClick={keep}>{T.saved.keep}</button>
+        <button type="button" class="button quiet" onClick={() => { open.value = false; }}>{T.saved.cancel}</button>
+      </span>
     </div>
   );
 }

@@ -104,7 +104,7 @@ function Row({ request, open, toggle }: { request: Saved; open: boolean; toggle:
         <button class="button quiet" disabled={running.value} onClick={() => void runAll([request])}>{T.saved.run}</button>
         <button class="button quiet" onClick={() => openRequest(request)}>{T.saved.open}</button>
       </div>
-      {verdict?.state === "failed" && <ul class="problem small">{verdict.faults.map((fault) => <li key={fault}>{plain(fault)}</li>)}{verdict.run !== null && <li><a href={to("history", verdict.run)}>{T.common.itsCall}</a></li>}</ul>}
+      {verdict?.state === "failed" && <ul class="problem small">{verdict.faults.map((fault, index) => <li key={index}>{plain(fault())}</li>)}{verdict.run !== null && <li><a href={to("history", verdict.run)}>{T.common.itsCall}</a></li>}</ul>}
       {open && (
         <div class="stack body">
           <Expectations request={request} />

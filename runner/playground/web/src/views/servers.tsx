@@ -126,7 +126,7 @@ function Add(): JSX.Element {
           </>
         )}
         {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
-        <div><button class="button main" disabled={busy.value} aria-busy={busy.value}>{T.servers.connect}</button></div>
+        <div><button class="button main" disabled={busy.value} aria-busy={busy.value}>{busy.value ? T.page.connecting : T.servers.connect}</button></div>
         <details><summary class="small">{T.servers.paste}</summary>
           <div class="stack">
             <textarea class="input" rows={6} spellcheck={false} aria-label={T.servers.paste} value={pasted.value} onInput={(event) => { pasted.value = event.currentTarget.value; }} />

@@ -1,6 +1,7 @@
 /** Tabs as the ARIA practices describe them: arrow keys move, only the chosen one is in the order of focus. */
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
+import { language } from "../texts/language";
 
 export interface Tab {
   id: string;
@@ -22,8 +23,9 @@ export function Tabs({ tabs, chosen, choose, label }: {
     const row = list.current;
     const tab = row?.querySelector<HTMLElement>("[aria-selected=true]");
     if (row === null || tab === null || tab === undefined) return;
-    if (tab.offsetLeft < row.scrollLeft || tab.offsetLeft + tab.offsetWidth > row.scrollLeft + row.clientWidth) row.scrollLeft = tab.offsetLeft - row.clientWidth / 3;
-  }, [shown?.id]);
+    const [one, all] = [tab.getBoundingClientRect(), row.getBoundingClientRect()];
+    if (one.left < all.left || one.right > all.right) row.scrollLeft += one.left - all.left - row.clientWidth / 3;
+  }, [shown?.id, language.value]);
   const move = (event: KeyboardEvent): void => {
     const at = tabs.findIndex((tab) => tab.id === shown?.id);
     const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[event.key];

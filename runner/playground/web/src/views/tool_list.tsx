@@ -1,5 +1,5 @@
 /** The tools, with search and badges. */
-import type { JSX } from "preact";
+import { Fragment, type JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { route, to } from "../model/route";
@@ -58,7 +58,7 @@ export function ToolList(): JSX.Element {
           {found.map((tool) => (
             <li key={tool.name}>
               <a href={to("call", tool.name)} tabIndex={tool === stop ? 0 : -1} aria-current={here(tool) ? "page" : undefined} ref={here(tool) ? inSight : null}>
-                <span class="mono">{tool.name}{waitingIn("call") === tool.name && <Waits />}</span>
+                <span class="mono"><Name text={tool.name} />{waitingIn("call") === tool.name && <Waits />}</span>
                 <span class="about">{firstLine(tool.description)}</span>
                 {tool.badges.length > 0 && <Badges of={tool} />}
               </a>
@@ -77,6 +77,11 @@ export function ToolList(): JSX.Element {
 function firstField(): HTMLElement | null {
   const form = document.querySelector("section.arguments");
   return form?.querySelector<HTMLElement>("[role=tabpanel] :is(input, select, textarea, button):not(:disabled)") ?? form?.querySelector<HTMLElement>(".button.main") ?? null;
+}
+
+/** A name that goes on in the next line where one of its parts ends. */
+function Name({ text }: { text: string }): JSX.Element {
+  return <>{text.split(/(?<=[_./-])/).map((part, index) => <Fragment key={index}>{part}<wbr /></Fragment>)}</>;
 }
 
 export function Badges({ of }: { of: Tool }): JSX.Element {

@@ -1,0 +1,1 @@
+export{t as CodeView}from"./code-Cyx8M2qH.js";

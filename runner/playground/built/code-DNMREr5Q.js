@@ -1,1 +1,0 @@
-export{t as CodeView}from"./code-DBnbQZA1.js";

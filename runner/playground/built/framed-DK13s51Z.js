@@ -1,1 +1,0 @@
-import{t as e}from"./jsxRuntime-Dn2U98Gw.js";function t({what:t,hint:n,children:r}){return e(`div`,{class:`framed`,children:[e(`p`,{class:`framed-head`,children:[e(`b`,{children:t}),` `,e(`span`,{children:n})]}),r]})}export{t};

@@ -1,1 +1,0 @@
-export{r as MarkdownView}from"./markdown-B5rJkx0u.js";

@@ -1,0 +1,1 @@
+export{n as TableView}from"./table-C0H9-_6Q.js";

@@ -1,0 +1,80 @@
+"""How much of the host's event loop the workers of one user may take: what others wait for meanwhile.
+
+A worker decides what its host has to do: a frame of a hundred bytes may ask for a value of a megabyte. So the
+time that its frames take is counted, and whoever has taken more than a burst rests for a multiple of it.
+Time is what a clock on the wall shows while the loop does nothing else: on a machine with too much to do
+others wait for all of it.
+
+Source: SECURITY.md, "What is a bug here", on a host that waits.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Generator
+from dataclasses import dataclass
+from types import coroutine
+from typing import TypeVar
+
+__all__ = ["LoopShare"]
+
+T = TypeVar("T")
+
+# An honest tool says much at once, and then works for a while.
+_BURST_S = 0.1
+# For each second that it takes, others have two.
+_REST = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class LoopShare:
+    """What one user's workers have taken of the loop, as a bucket that empties with time."""
+
+    _rests_until: float = float("-inf")
+
+    def spend(self, spent_s: float, *, now: float) -> None:
+        """Take note of seconds that the loop has spent on these workers and nobody else.
+
+        Args:
+            spent_s: How many.
+            now: The time, of the monotonic clock in seconds.
+        """
+        self._rests_until = max(self._rests_until, now - _REST * _BURST_S) + _REST * spent_s
+
+    def rest_s(self, *, now: float) -> float:
+        """Return for how many seconds nothing more is to be done for these workers.
+
+        Args:
+            now: The time, of the monotonic clock in seconds.
+        """
+        return max(0.0, self._rests_until - now)
+
+    async def rest(self) -> None:
+        """Wait for as long."""
+        # It may grow meanwhile.
+        while rest_s := self.rest_s(now=time.monotonic()):  # noqa: ASYNC110
+            await asyncio.sleep(rest_s)
+
+    async def measured(self, work: Awaitable[T]) -> T:
+        """Await something, and count what each of its steps takes of the loop."""
+        result: T = await self._steps(work.__await__())
+        return result
+
+    @coroutine
+    def _steps(self, steps: Generator[object, object, T]) -> Generator[object, object, T]:
+        heard: object = None
+        raised: BaseException | None = None
+        while True:
+            began = time.monotonic()
+            try:
+                waits_for = steps.send(heard) if raised is None else steps.throw(raised)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            finally:
+                now = time.monotonic()
+                self.spend(now - began, now=now)
+            heard = raised = None
+            try:
+                heard = yield waits_for
+            except BaseException as error:  # noqa: BLE001 - a cancellation too is for what is awaited
+                raised = error

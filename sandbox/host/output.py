@@ -1,0 +1,66 @@
+"""What a worker prints, standard output and error in one: its end is kept for its call, the rest dropped.
+
+It comes through a pipe whose end here never blocks; what the worker makes of its own end is its affair.
+
+Source: pipe(7).
+"""
+
+import os
+from dataclasses import dataclass, field
+
+__all__ = ["KeptOutput", "drop_output", "read_some"]
+
+_PART_BYTES = 1 << 16
+# More reads than empty a pipe, whatever its writer made of it.
+_MOST_READS = 256
+
+
+def read_some(pipe: int) -> bytes | None:
+    """Return some of what was printed: nothing once the pipe has ended, None where there is no more yet."""
+    try:
+        return os.read(pipe, _PART_BYTES)
+    except BlockingIOError:
+        return None
+
+
+def drop_output(pipe: int) -> None:
+    """Throw away what was printed and nobody has read."""
+    for _ in range(_MOST_READS):
+        if not read_some(pipe):
+            return
+
+
+@dataclass(slots=True, kw_only=True)
+class KeptOutput:
+    """What is kept of what one call prints: the end, since that is what explains a crash.
+
+    Attributes:
+        pipe: Where it comes from.
+        most_bytes: How much of it is kept.
+        has_ended: Whether nothing can come any more.
+    """
+
+    pipe: int
+    most_bytes: int
+    has_ended: bool = field(init=False, default=False)
+    _kept: bytearray = field(init=False, default_factory=bytearray)
+
+    def read(self) -> bool:
+        """Take in some of what was printed; say whether there may be more at once."""
+        part = read_some(self.pipe)
+        if part is None:
+            return False
+        self.has_ended = not part
+        self._kept += part
+        del self._kept[: -self.most_bytes]
+        return bool(part)
+
+    def read_all(self) -> None:
+        """Take in what was printed by now."""
+        for _ in range(_MOST_READS):
+            if not self.read():
+                return
+
+    def text(self) -> str:
+        """Return what is kept; what is no UTF-8 is replaced."""
+        return self._kept.decode(errors="replace")

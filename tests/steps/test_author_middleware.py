@@ -1,0 +1,42 @@
+"""What middleware of the author's makes of what a tool raised: clients get it as the author wants."""
+
+from pathlib import Path
+
+import pytest
+from support import call, error_code, open_toolset
+
+from runner.worker.wire import WireError
+
+pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+
+FILE = """
+from fastmcp import FastMCP
+from fastmcp.server.middleware.error_handling import ErrorHandlingMiddleware
+
+mcp = FastMCP("handled")
+mcp.add_middleware(ErrorHandlingMiddleware())
+
+@mcp.tool
+def misses() -> str:
+    raise KeyError("no such plant")
+
+@mcp.tool
+def takes(path: str) -> str:
+    return open(path).read()
+"""
+
+
+async def test_an_error_of_the_protocol_that_middleware_makes_of_a_failure_is_the_answer(
+    tmp_path: Path, user: str
+) -> None:
+    file = tmp_path / "handled.py"
+    file.write_text(FILE)
+
+    async with open_toolset(file, tmp_path) as toolset:
+        with pytest.raises(WireError) as told:
+            await call(toolset, user, "misses")
+        denied = await call(toolset, user, "takes", path="/etc/shadow")
+
+    assert told.value.error["code"] == -32001
+    assert "no such plant" in told.value.error["message"]
+    assert error_code(denied) == "E_INVALID_PATH"

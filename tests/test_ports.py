@@ -1,0 +1,52 @@
+"""Ports that tests give to servers: free, and nobody else's until they are used."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import ports
+import pytest
+from ports import free_port
+
+
+def test_a_port_is_free_and_given_out_once() -> None:
+    given = [free_port() for _ in range(20)]
+
+    assert len(set(given)) == 20
+    with socket.create_server(("127.0.0.1", given[0])):
+        pass
+
+
+def test_no_port_is_one_that_the_kernel_gives_out_by_itself() -> None:
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+
+    assert free_port() < lowest, "the kernel gives out low ports here, so tests may meet on one"
+
+
+def test_what_another_process_was_given_or_listens_on_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code = "from ports import free_port; print(free_port(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": str(Path(__file__).parent)},
+    ) as other:
+        assert other.stdout is not None
+        theirs = int(other.stdout.readline())
+        with socket.create_server(("127.0.0.1", free_port())) as listener:
+            listened = listener.getsockname()[1]
+            monkeypatch.setattr(
+                ports.random,
+                "shuffle",
+                lambda found: found.sort(key=lambda port: port not in (theirs, listened)),
+            )
+
+            mine = free_port()
+
+        other.communicate("\n")
+
+    assert mine not in (theirs, listened)
