@@ -477,7 +477,7 @@ async def _run_in_lease(
         "secrets": given.values,
     }
     if user_pool.home is not None and changes is not None:
-        changes.begin(user_pool.home.fd)
+        await changes.begin(user_pool.home.fd)
     leftovers = await Leftovers.before(user_pool.home.fd, changes) if user_pool.home is not None else None
     wants_job = spec is not None and spec.wants_background
     lease = await user_pool.pool.lease(

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from runner.homes.outputs import is_output
+from runner.system.threads import finished
 
 __all__ = ["ChangedFile", "Changes"]
 
@@ -30,6 +31,11 @@ _MOST = 1000
 # What change times are taken from advances in steps, at most this long.
 _STEP_NS = 10_000_000
 _CLOCK_REALTIME_COARSE = 5
+# The first finds the place of whoever began first, as a rule, and the second that there is none before it.
+_FEW_LOOKS = 2
+# Locks of calls are met in the order in which these began. Only a tool's own make for more looks than a few,
+# and all it brings about by that is that some of its own files are not told of.
+_MOST_LOOKS = 16
 # struct flock with 64-bit offsets: type, whence, start, length, process.
 _FLOCK = struct.Struct("hhqqi4x")
 
@@ -68,7 +74,7 @@ class Changes:
     _before: dict[int, tuple[int, int]] = field(default_factory=dict)
     _found: dict[str, ChangedFile] = field(default_factory=dict)
 
-    def begin(self, home_fd: int) -> None:
+    async def begin(self, home_fd: int) -> None:
         """Be under way in a home from now on, until `end`.
 
         Raises:
@@ -76,7 +82,10 @@ class Changes:
         """
         self._lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home_fd)
         now_ns = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
-        self._began_ns, self._since_ns = now_ns, self._earliest(now_ns)
+        self._began_ns = self._since_ns = now_ns
+        # A tool may hold locks on its home as well, a hundred thousand, and each look passes them all.
+        if not self._takes_over(_FEW_LOOKS):
+            await finished(self._takes_over, _MOST_LOOKS)
         self._began_alone = self._since_ns == now_ns and not self._is_locked(0, 0)
         _flock(self._lock, fcntl.F_OFD_SETLK, fcntl.F_RDLCK, self._since_ns, 1)
 
@@ -140,15 +149,16 @@ class Changes:
     def _was_before(self, inode: int, changed_ns: int, size: int) -> bool:
         return self._before.get(inode) == (changed_ns, size)
 
-    def _earliest(self, now_ns: int) -> int:
-        """Return the earliest place of a lock, or now."""
-        earliest = now_ns
-        while earliest > 0:
-            kind, _, start, _, _ = self._query(0, earliest)
+    def _takes_over(self, looks: int) -> bool:
+        """Take over the earliest place of a lock that so many looks find; say whether that is the first."""
+        for _ in range(looks):
+            if self._since_ns <= 0:
+                return True
+            kind, _, start, _, _ = self._query(0, self._since_ns)
             if kind == fcntl.F_UNLCK:
-                break
-            earliest = max(0, start)
-        return earliest
+                return True
+            self._since_ns = max(0, start)
+        return False
 
     def _is_locked(self, start: int, length: int) -> bool:
         return self._query(start, length)[0] != fcntl.F_UNLCK

@@ -215,7 +215,8 @@ def _texts(blocks: Sequence[Any]) -> list[str]:
 def begun_task(wire: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the task that a server has made of a call, if it has, in either era."""
     begun = wire.get("task") if "task" in wire else wire if wire.get("resultType") == "task" else None
-    return begun if isinstance(begun, Mapping) else None
+    # One without a name nobody could ask for, and clients' libraries fail at it.
+    return begun if isinstance(begun, Mapping) and isinstance(begun.get("taskId"), str) else None
 
 
 def task_said(wire: Mapping[str, Any]) -> dict[str, Any]:

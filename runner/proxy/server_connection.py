@@ -25,7 +25,9 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.server.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
+from pydantic import BaseModel
 
+from runner.contract.nesting import nests_deeper
 from runner.contract.widget_dialects import WidgetRights, widget_rights
 from runner.homes.homes import HomeLease
 from runner.protocol.internals.proxy import tell_remote
@@ -44,7 +46,7 @@ from runner.proxy.remote import (
     client_for,
     is_modern,
 )
-from runner.steps.listener import MESSAGE, PROGRESS, ClientRefusal
+from runner.steps.listener import MESSAGE, PROGRESS, ClientRefusal, too_deep
 from runner.system.backoff import BackOff
 from runner.toolset.catalog import ToolSpec
 
@@ -75,7 +77,10 @@ _QUESTIONS = frozenset(
 _MOST_QUESTIONS = 32
 # So many refusals a server may need: at once, and a second.
 _REFUSALS = partial(NotificationPace, at_once=256, per_s=10.0)
-_NEWS = frozenset({"notifications/elicitation/complete", "notifications/tasks/status"})
+_NEWS: Mapping[str, type[BaseModel]] = {
+    "notifications/elicitation/complete": mcp_types.ElicitCompleteNotification,
+    "notifications/tasks/status": mcp_types.TaskStatusNotification,
+}
 _LISTS = frozenset(
     {
         "notifications/prompts/list_changed",
@@ -451,6 +456,8 @@ class Backend:
             return {}
         if method not in _QUESTIONS:
             raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Method not found", data=method)
+        if nests_deeper(params):
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=too_deep(method))
         if self._questions >= _MOST_QUESTIONS:
             message = f"{_MOST_QUESTIONS} requests wait for the client's answer; ask again after one of them"
             if not self._refusals.takes(time.monotonic()) and self._ending is None:
@@ -490,7 +497,7 @@ class Backend:
             await self._asking[-1].notify({"method": method, "params": said})
         elif method == "notifications/resources/updated" or method in _LISTS:
             await self._changed(method, str(said.get("uri", "")))
-        elif self.front is not None and (method in _NEWS or method == MESSAGE):
+        elif self.front is not None and (method == MESSAGE or _is_news(method, said)):
             await self.front.tell(method, said)
 
     async def _tell_of_dropped(self, count: int) -> None:
@@ -534,3 +541,15 @@ async def _quietly(asked: Awaitable[object]) -> None:
     """Ask for something without which all else works too."""
     with contextlib.suppress(MCPError, RemoteError):
         await asked
+
+
+def _is_news(method: str, params: Mapping[str, Any]) -> bool:
+    """Say whether a notification is news of a form that clients read; others they answer with tracebacks."""
+    form = _NEWS.get(method)
+    if form is None:
+        return False
+    try:
+        form.model_validate({"method": method, "params": dict(params)}, by_name=False)
+    except ValueError:
+        return False
+    return True

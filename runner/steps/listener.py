@@ -10,8 +10,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mcp_types import INVALID_PARAMS
+
 from runner.author import PUT
 from runner.contract.error_messages import notice
+from runner.contract.nesting import MOST_LEVELS, nests_deeper
 from runner.steps.light_events import Show, light
 from runner.steps.updates import MESSAGE_MAX_CHARS, read_update
 from runner.toolset.session_state import SessionState, StateRefused
@@ -28,6 +31,7 @@ __all__ = [
     "ClientRefusal",
     "Nobody",
     "log_message",
+    "too_deep",
     "widened",
 ]
 
@@ -106,7 +110,7 @@ def log_message(params: Mapping[str, Any], levels: Collection[str]) -> dict[str,
     """Return a message of the log with nothing but what MCP has in it, or None for one that nobody asked for.
 
     Who sends it may send anything: a client's library gives its user a traceback for a logger that is no
-    text, or for a message without `data`.
+    text, or for a message without `data`, and loses one that nests deeper than it reads.
 
     Args:
         params: What was sent.
@@ -116,7 +120,15 @@ def log_message(params: Mapping[str, Any], levels: Collection[str]) -> dict[str,
     if not isinstance(level, str) or level not in levels:
         return None
     named = {"logger": logger} if isinstance(logger, str) else {}
-    return {"level": level, **named, "data": params.get("data")}
+    data = params.get("data")
+    if nests_deeper(data):
+        data = f"left out: it nests deeper than {MOST_LEVELS} levels"
+    return {"level": level, **named, "data": data}
+
+
+def too_deep(method: str) -> str:
+    """Return the words for a request to the client that it could not read."""
+    return f"the params of {method} nest deeper than {MOST_LEVELS} levels, which clients do not read"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -184,14 +196,19 @@ class CallListener:
         params = dict(params) if isinstance(params, Mapping) else {}
         try:
             if method in CLIENT_REQUESTS:
-                return {"result": dict(await self.client.request(method, params))}
+                return {"result": dict(await self._ask(method, params))}
             if method == PUT and self.keep is not None:
                 return {"result": dict(await self.keep(params))}
             return {"result": self._state_request(method, params)}
         except ClientRefusal as error:
             return {"error": {"code": error.code, "message": str(error)}}
         except (StateRefused, KeyError, TypeError, RecursionError) as error:
-            return {"error": {"code": -32602, "message": str(error)}}
+            return {"error": {"code": INVALID_PARAMS, "message": str(error)}}
+
+    async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if nests_deeper(params):
+            raise ClientRefusal(INVALID_PARAMS, too_deep(method))
+        return await self.client.request(method, params)
 
     def waits_for_client(self, value: Mapping[str, object]) -> bool:
         """Whom a client asks, and a store that takes a large file, may take longer than a tool may."""

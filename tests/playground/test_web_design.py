@@ -160,7 +160,7 @@ def test_the_result_comes_into_sight_after_run_on_a_narrow_screen(seen: Seen) ->
         return box is not None and bar <= box["y"] and (box["y"] < 450 or box["y"] + box["height"] <= 900)
 
     assert seen.shown.until(is_in_sight)
-    # The answer itself, not only where it stands. Its tab is not pressed: that alone moves a page that still moves.
+    # The answer itself. Its tab is not pressed: to press one brings it into sight, as the page moves.
     answer = seen.call.get_by_role("tabpanel", name="Result").locator("pre").first
     expect(answer).to_contain_text("A letter to Ulm")
     expect(answer).to_be_in_viewport(ratio=1)

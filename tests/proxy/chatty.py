@@ -31,6 +31,27 @@ def changed(_number: int, _token: Any) -> dict[str, Any]:
     return {"method": "notifications/tools/list_changed"}
 
 
+def nested(levels: int) -> Any:
+    value: Any = "inmost"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def news(number: int, _token: Any) -> dict[str, Any]:
+    said: list[Any] = [{"elicitationId": [1]}, {}, {"elicitationId": nested(150)}, {"elicitationId": "e1"}]
+    if number >= len(said):
+        return {"method": "notifications/tasks/status", "params": {"taskId": [number], "status": 7}}
+    return {"method": "notifications/elicitation/complete", "params": said[number]}
+
+
+def deep(number: int, _token: Any) -> dict[str, Any]:
+    if number:
+        return {"method": "notifications/message", "params": {"level": "info", "data": nested(150)}}
+    asked = {"message": "?", "requestedSchema": {"type": "object", "properties": nested(150)}}
+    return {"id": "deep", "method": "elicitation/create", "params": asked}
+
+
 def odd(number: int, _token: Any) -> dict[str, Any]:
     said: list[Any] = [
         {"level": ["info"], "data": "a"},
@@ -56,6 +77,8 @@ FLOODS: dict[str, Callable[[int, Any], dict[str, Any]]] = {
     "updated": updated,
     "changed": changed,
     "odd": odd,
+    "news": news,
+    "deep": deep,
     "question": question,
 }
 

@@ -1,5 +1,9 @@
 """Which contract a call of another server's tool has, and what a server may not say in our name."""
 
+from typing import Any
+
+import pytest
+
 from runner.proxy.contract import contract_of
 from runner.proxy.foreign_words import without_our_words
 from runner.proxy.remote_call import begun_task, task_said
@@ -24,6 +28,12 @@ def test_a_task_that_was_begun_brings_no_result_and_no_word_of_ours():
 
     assert begun_task(wire) == {"taskId": "1"}
     assert task_said(wire) == {"task": {"taskId": "1"}, "_meta": {"theirs": 1}}
+
+
+@pytest.mark.parametrize("named", [{}, {"taskId": [1]}, {"taskId": 7}, {"taskId": None}])
+def test_what_has_no_name_of_a_task_is_none(named: dict[str, Any]):
+    assert begun_task({"task": named}) is None
+    assert begun_task({"resultType": "task", **named}) is None
 
 
 def test_a_message_without_meta_stays_as_it_is():

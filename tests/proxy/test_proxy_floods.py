@@ -158,6 +158,46 @@ async def test_messages_of_odd_forms_reach_the_client_in_order_or_not_at_all(
     assert not [each for each in caplog.records if each.exc_info]
 
 
+async def test_what_nests_too_deep_for_clients_is_left_out_and_its_question_refused(
+    folder: Path, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    said: list[Any] = []
+    asked: list[Any] = []
+
+    async def message(told: Any) -> None:
+        said.append(told.data)
+
+    async def answer(_message: str, *about: Any) -> Any:
+        asked.append(about)
+        return {}
+
+    hearing = {"log_handler": message, "elicitation_handler": answer}
+    async with proxied(folder, user, over_stdio("chatty", CHATTY), mode="legacy", client=hearing) as behind:
+        await behind.call_tool("flood", {"kind": "deep", "count": 2})
+        assert (await behind.call_tool("add", {"a": 1, "b": 2})).content[0].text == "3"
+
+    assert said == ["left out: it nests deeper than 100 levels"]
+    assert asked == []
+    assert not [each for each in caplog.records if each.exc_info]
+
+
+async def test_news_reach_the_client_in_the_form_that_the_protocol_has(folder: Path, user: str) -> None:
+    heard: list[Any] = []
+
+    async def message(told: Any) -> None:
+        heard.append(told)
+
+    chatty = over_stdio("chatty", CHATTY)
+    async with proxied(folder, user, chatty, mode="legacy", client={"message_handler": message}) as behind:
+        await behind.call_tool("flood", {"kind": "news", "count": 6})
+        assert (await behind.call_tool("add", {"a": 1, "b": 2})).content[0].text == "3"
+        assert await becomes(lambda: bool(heard))
+
+    complete = [each for each in heard if "elicitation/complete" in str(getattr(each, "method", each))]
+    assert [each.params.elicitation_id for each in complete] == ["e1"]
+    assert not [each for each in heard if isinstance(each, Exception)]
+
+
 @pytest.mark.parametrize("kind", ["updated", "changed"])
 async def test_changes_that_nobody_could_follow_end_in_one_look_at_everything(
     folder: Path, user: str, kind: str

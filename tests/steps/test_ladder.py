@@ -92,6 +92,28 @@ async def test_a_message_of_the_log_is_passed_on_as_the_protocol_has_it(
     assert heard(call) == ([] if passed is None else [("notifications/message", passed)])
 
 
+NESTED: Any = "inmost"
+for number in range(100):
+    NESTED = [NESTED] if number % 2 else {"a": NESTED}
+DEEP = [NESTED]
+
+
+async def test_what_nests_deeper_than_clients_read_is_left_out_and_its_question_refused() -> None:
+    call = listener(levels=("info",))
+
+    for data in (NESTED, DEEP):
+        await call.notify({"method": "notifications/message", "params": {"level": "info", "data": data}})
+    asked = await call.request({"method": "elicitation/create", "params": {"message": "?", "more": DEEP}})
+    control = await call.request({"method": "elicitation/create", "params": {"message": "?"}})
+
+    assert [params["data"] for _, params in heard(call)] == [
+        NESTED, "left out: it nests deeper than 100 levels"
+    ]  # fmt: skip
+    words = "the params of elicitation/create nest deeper than 100 levels, which clients do not read"
+    assert asked == {"error": {"code": -32602, "message": words}}
+    assert "result" in control
+
+
 @pytest.mark.parametrize("method", ["tasks/list", "notifications/cancelled", "x", None])
 async def test_a_worker_cannot_send_what_no_tool_may_send(method: str | None) -> None:
     call = listener({"progressToken": 1}, ("info",))

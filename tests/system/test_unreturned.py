@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -16,6 +17,7 @@ from somebody import somebody
 from support import TOOLS, Ran, becomes, call, open_toolset
 
 from runner.call import Completed
+from runner.homes import changes
 from runner.settings.model import Settings
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Origin, Record, Scope
@@ -169,6 +171,32 @@ async def test_of_overlapping_calls_the_last_has_what_both_wrote_and_no_half_fil
     assert await kept(toolset, user) == {
         "beside.txt": "whole", "look.txt": "whole", "slow.txt": "first half, second half"
     }  # fmt: skip
+
+
+async def test_locks_that_a_tool_holds_on_its_home_keep_the_host_from_nothing(
+    toolset: Toolset, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Source: SECURITY.md, "What is a bug here", on a host that waits."""
+    holding = asyncio.create_task(call(toolset, user, "leaves_locked", count=200))
+    assert await becomes(Path(f"/tmp/{user}/begun.lock").exists)
+    looks: list[bool] = []
+    ask = changes._flock
+
+    def counted(*asked: int) -> tuple[int, int, int, int, int]:
+        looks.append(threading.current_thread() is threading.main_thread())
+        return ask(*asked)
+
+    monkeypatch.setattr(changes, "_flock", counted)
+
+    beside = await call(toolset, user, "leaves_write", files={"beside.txt": "whole"})
+
+    # A few to begin with, and to end; 16 at most where a tool makes for them, and those keep nobody waiting.
+    assert looks.count(True) <= 6, looks
+    assert 0 < looks.count(False) <= 16, looks
+    Path(f"/tmp/{user}/.go").touch()
+    last = await holding
+    assert told(beside) == []
+    assert [entry["name"] for entry in told(last)] == ["beside.txt"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Tools that write files into their home and do not return them."""
 
 import asyncio
+import fcntl
 import os
+import struct
 from pathlib import Path
 
 from fastmcp import FastMCP
@@ -34,6 +36,22 @@ def leaves_unreadable_name(username: str) -> str:
     with open(f"/tmp/{username}/".encode() + b"\xe9t\xe9.txt", "w") as file:
         file.write("old")
     return "written"
+
+
+@mcp.tool
+async def leaves_locked(username: str, count: int) -> str:
+    """Hold locks on the home, each from a time before the one before it, until a file `.go` is there."""
+    home = Path(f"/tmp/{username}")
+    held = []
+    for place in range(count, 0, -1):
+        held.append(fd := os.open(home, os.O_RDONLY))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, place, 1, 0))
+    (home / "begun.lock").touch()
+    while not (home / ".go").exists():
+        await asyncio.sleep(0.01)
+    for fd in held:
+        os.close(fd)
+    return "let go"
 
 
 @mcp.tool(meta={"toolcell": {"generated": "ignore"}})

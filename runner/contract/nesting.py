@@ -1,0 +1,27 @@
+"""How deep a JSON value nests: what is said beside results reaches clients only as deep as all of them read.
+
+Readers of JSON stop somewhere, and then lose the whole message, and with it whoever waits for it: that of
+pydantic, which clients of the Python SDK use, goes 200 levels deep. Pure.
+"""
+
+__all__ = ["MOST_LEVELS", "nests_deeper"]
+
+MOST_LEVELS = 100
+"""How deep what a tool or a server says to a client may nest: half of what the strictest reader takes."""
+
+
+def nests_deeper(value: object, levels: int = MOST_LEVELS) -> bool:
+    """Say whether lists and objects lie more than so many levels deep in a JSON value.
+
+    Looks at each item once, whatever it is, and never recurses.
+    """
+    at_level = [value]
+    for _ in range(levels + 1):
+        at_level = [item for each in at_level if isinstance(each, dict | list) for item in _items(each)]
+        if not at_level:
+            return False
+    return True
+
+
+def _items(value: dict[object, object] | list[object]) -> list[object]:
+    return list(value.values()) if isinstance(value, dict) else value
