@@ -13,7 +13,8 @@
 
 `ARCHITECTURE.md`, "One call, in order", has the steps with their errors. Middleware does authentication and
 request logging only. Other requests that reach author code (`resources/read`, `prompts/get`, lists,
-completions) are calls too: `relay` runs each in a worker of its own that may write nothing.
+completions) are calls too: `relay` runs each in a worker of its user, which may write nothing unless all
+requests have a home (`homes_for = "all"`).
 """
 
 import asyncio
@@ -86,7 +87,7 @@ _NOT_OF_FILES = ("run", "connect", "lookup")
 _ENDED = (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT, Ending.OVER_LIMIT)
 _LAST_NOTICE_S = 1.0
 # How often a call that has not begun is tried anew, where the forkserver ends and ends.
-_ANEW = 3
+_MAX_RESTARTS = 3
 
 
 class Elsewhere(Protocol):
@@ -142,7 +143,7 @@ async def execute(toolset: Toolset, request: Request, elsewhere: Elsewhere | Non
         request = traced(toolset, request)
         spec = toolset.catalog.tools.get(request.tool)
         listener = _listener(toolset, request, request.tool)
-        act = partial(_admitted, toolset, request, spec, listener, elsewhere, now=time.monotonic())
+        act = partial(_admitted, toolset, request, spec, listener, elsewhere)
         return await conclude(toolset, request, act, spec=spec, publish=listener.publish, through=WireError)
 
 
@@ -159,11 +160,11 @@ async def execute_admitted(toolset: Toolset, request: Request, listener: CallLis
         WireError: The tool's server answered with a JSON-RPC error.
     """
     with CallScope(request.id):
-        spec, at = await _offered(toolset, request, toolset.catalog.tools.get(request.tool))
+        spec, pool_key = await _offered(toolset, request, toolset.catalog.tools.get(request.tool))
         if spec is None:
             raise tool_not_found(request.tool, list(toolset.catalog.tools))
         check_json(request.params)
-        return await _executed(toolset, request, spec, listener, at)
+        return await _executed(toolset, request, spec, listener, pool_key)
 
 
 async def _admitted(
@@ -172,11 +173,10 @@ async def _admitted(
     spec: ToolSpec | None,
     listener: CallListener,
     elsewhere: Elsewhere | None,
-    *,
-    now: float,
 ) -> Completed:
+    """Execute a call if there is its tool, and its user may call that now."""
     name = request.tool
-    spec, at = await _offered(toolset, request, spec, elsewhere)
+    spec, pool_key = await _offered(toolset, request, spec, elsewhere)
     if spec is None:
         raise tool_not_found(name, list(toolset.catalog.tools))
     effective = toolset.effective(name)
@@ -187,30 +187,28 @@ async def _admitted(
     if elsewhere is not None:
         await elsewhere.count(request, name, request.counted)
     else:
+        # The tool may have been looked for in a worker: by now it is later than it was.
+        now = time.monotonic()
         toolset.throttle.admit(request.user.segment, name, most=effective.calls_per_minute, now=now)
         toolset.rates.admit(request.counted, now=now)
     check_json(request.params)
     if elsewhere is None:
-        return await _executed(toolset, request, spec, listener, at)
+        return await _executed(toolset, request, spec, listener, pool_key)
     async with toolset.drain.call(listener.tell), _counted(toolset, request):
         return await elsewhere.call(request, spec, listener, request.counted)
 
 
 async def _executed(
-    toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, at: PoolKey | None
+    toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, pool_key: PoolKey | None
 ) -> Completed:
     """Have a call that was let in executed by a worker of this machine."""
     async with toolset.drain.call(listener.tell):
-        try:
-            return await _in_a_user_pool(
-                toolset,
-                request,
-                lambda: at or toolset.key(request.user, spec, links=_takes_links(toolset, spec)),
-                partial(_run, toolset, request, spec, listener),
-            )
-        except SandboxError as error:
-            log.warning("no worker", extra={"problem": str(error)})
-            raise _unavailable(error) from error
+        return await _in_a_user_pool(
+            toolset,
+            request,
+            lambda: pool_key or toolset.key(request.user, spec, links=_takes_links(toolset, spec)),
+            partial(_run, toolset, request, spec, listener),
+        )
 
 
 @contextlib.asynccontextmanager
@@ -245,8 +243,25 @@ async def _in_a_user_pool(
     key: Callable[[], PoolKey],
     act: Callable[[UserPool], Awaitable[R]],
 ) -> R:
-    """Do what needs a worker when it is the user's turn; anew, if its zygote ends before it has begun."""
-    user, left = request.user, _ANEW
+    """Do what needs a worker when it is the user's turn; anew, if its zygote ends before it has begun.
+
+    Raises:
+        CallError: There is no worker for it.
+    """
+    try:
+        return await _in_a_lasting_pool(toolset, request, key, act)
+    except SandboxError as error:
+        log.warning("no worker", extra={"problem": str(error)})
+        raise _unavailable(error) from error
+
+
+async def _in_a_lasting_pool(
+    toolset: Toolset,
+    request: Request,
+    key: Callable[[], PoolKey],
+    act: Callable[[UserPool], Awaitable[R]],
+) -> R:
+    user, restarts = request.user, _MAX_RESTARTS
     while True:
         try:
             async with toolset.admission.admit(user.segment, request.counted):
@@ -254,12 +269,12 @@ async def _in_a_user_pool(
                     async with toolset.user_pool(user, key()) as user_pool:
                         return await act(user_pool)
         except ZygoteDied as error:
-            if not left:
+            if not restarts:
                 raise
             # Perhaps for what another call of the user did, or with the forkserver. This one has not begun:
             # whoever has a worker hears of its end in another way.
             log.warning("a zygote ended before a call had its worker", extra={"user": user.name})
-            left = left - 1 if isinstance(error, ForkserverDied) else 0
+            restarts = restarts - 1 if isinstance(error, ForkserverDied) else 0
 
 
 async def _offered(
@@ -270,25 +285,30 @@ async def _offered(
     A file may offer a session what it did not offer when it was loaded, and a call may change what the server
     in its own worker offers. Only then is that worker asked.
     """
-    at = toolset.apart(request.user)
+    apart = toolset.apart(request.user)
     if spec is not None and (
-        at is None or at == toolset.key(request.user, spec, links=_takes_links(toolset, spec))
+        apart is None or apart == toolset.key(request.user, spec, links=_takes_links(toolset, spec))
     ):
         return spec, None
     found = await _found(toolset, request, elsewhere)
-    return (spec, None) if found == spec else (found, at)
+    return (spec, None) if found == spec else (found, apart)
 
 
 async def _found(toolset: Toolset, request: Request, elsewhere: Elsewhere | None) -> ToolSpec | None:
+    """Ask the user's worker for the tool. Raises `CallError`: it cannot be asked."""
     params: dict[str, Any] = {"name": request.tool, "arguments": {}}
     if "_meta" in request.params:
         params["_meta"] = request.params["_meta"]
     asking = replace(request, method=FIND_TOOL, params=params, steps=Steps())
     try:
-        (tool,) = (await relay(toolset, asking, elsewhere))["tools"]
+        answer = await relay(toolset, asking, elsewhere)
+    except WireError:
+        return None
+    try:
+        (tool,) = answer["tools"]
         return ToolSpec.of(tool, identity=toolset.settings.username_parameter)
-    except (WireError, AttributeError, KeyError, TypeError, ValueError):
-        # There is none, or what came back is none.
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # There is none, or what a worker calls one is none.
         return None
 
 
@@ -317,16 +337,13 @@ async def relay(
     if elsewhere is not None:
         async with toolset.drain.call(listener.tell, of_tool=False), _counted(toolset, request):
             return await elsewhere.relay(request, listener, request.counted)
-    try:
-        async with toolset.drain.call(listener.tell, of_tool=False):
-            outcome = await _in_a_user_pool(
-                toolset,
-                request,
-                lambda: toolset.apart(user) or toolset.key(user),
-                partial(_relayed, toolset, request, listener),
-            )
-    except SandboxError as error:
-        raise _unavailable(error) from error
+    async with toolset.drain.call(listener.tell, of_tool=False):
+        outcome = await _in_a_user_pool(
+            toolset,
+            request,
+            lambda: toolset.apart(user) or toolset.key(user),
+            partial(_relayed, toolset, request, listener),
+        )
     return judge(
         outcome,
         listener,
@@ -362,6 +379,8 @@ async def ask_route(
 async def _relayed(
     toolset: Toolset, request: Request, listener: CallListener, user_pool: UserPool
 ) -> Outcome:
+    """Run the request in a worker of the user pool, and let go of that: nothing of it is read any more."""
+    request.steps.done("admit")
     lease, outcome = await _run_in_lease(toolset, request, request.params, user_pool, listener, spec=None)
     _release(toolset, lease)
     return outcome
@@ -478,7 +497,10 @@ async def _run_in_lease(
     }
     if user_pool.home is not None and changes is not None:
         await changes.begin(user_pool.home.fd)
-    leftovers = await Leftovers.before(user_pool.home.fd, changes) if user_pool.home is not None else None
+    leftovers = None
+    # Workers that may only read a home leave nothing there.
+    if user_pool.home is not None and user_pool.key.access is HomeAccess.WRITE:
+        leftovers = await Leftovers.before(user_pool.home.fd, changes)
     wants_job = spec is not None and spec.wants_background
     lease = await user_pool.pool.lease(
         limits if leftovers is None else leftovers.room(limits),
@@ -509,8 +531,7 @@ async def _run_in_lease(
         lease.set_apart()
         toolset.set_apart(request.user, user_pool)
     for denial in outcome.denials:
-        facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
-        log.warning("denied", extra={"user": request.user.name, **facts})
+        log.warning("denied", extra={"user": request.user.name, **_plain(denial)})
     return lease, outcome
 
 
@@ -608,18 +629,23 @@ def _noted(toolset: Toolset, outcome: Outcome) -> dict[str, Any]:
 
 def told_denial(denial: Denial, toolset: Toolset) -> dict[str, str]:
     """Return a denial as results and reports have it, with the option that would allow it, if one would."""
-    facts = {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
+    facts = _plain(denial)
     is_of_files = denial.operation not in _NOT_OF_FILES and not denial.operation.startswith("socket.")
     flag = flag_for(denial.path, denial.wants, homes=toolset.settings.homes) if is_of_files else None
     return facts if flag is None else {**facts, "flag": flag}
 
 
+def _plain(denial: Denial) -> dict[str, str]:
+    return {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
+
+
 def _unavailable(error: SandboxError) -> CallError:
+    """Return the error of a call that had no worker."""
     if isinstance(error, LoadError):
         return CallError(Code.E_TOOL, f"The tool file cannot be loaded any more: {error}")
     if isinstance(error, NoProcess):
         return no_process(str(error))
-    if isinstance(error, ForkserverDied):
+    if isinstance(error, ZygoteDied):
         return lost(str(error))
     return CallError(
         Code.E_ISOLATION, f"No worker could be confined: {error}", details={"problem": str(error)}

@@ -708,18 +708,22 @@ def fine() -> str:
 
 
 @pytest.mark.parametrize(
-    ("act", "code"), [("os._exit(7)", "exit status 7"), ("time.sleep(3600)", "no worker got ready")]
+    ("act", "code", "problem"),
+    [
+        ("os._exit(7)", "E_ISOLATION", "exit status 7"),
+        ("time.sleep(3600)", "E_CRASHED", "no worker got ready"),
+    ],
 )
 async def test_a_worker_that_never_gets_ready_fails_its_call_in_time(
-    tmp_path: Path, written: Callable[[str], Path], tier: str, user: str, act: str, code: str
+    tmp_path: Path, written: Callable[[str], Path], tier: str, user: str, act: str, code: str, problem: str
 ) -> None:
     guarded = f"if os.environ['USER'] != 'nobody': {act}"
     file = written(IMPORT + UNREADY.format(act=guarded))
     async with attack_toolset(tmp_path, file=file, isolation=tier, load_timeout_s=3.0) as toolset:
         completed = await call(toolset, user, "mine")
 
-        assert error_code(completed) == "E_ISOLATION"
-        assert code in str(details(completed))
+        assert error_code(completed) == code
+        assert problem in str(details(completed))
         assert (await call(toolset, f"{user}-b", "fine")).processed.value == {"results": "fine"}
 
 
