@@ -109,10 +109,12 @@ def open_library(settings: Settings, store: ArtifactStore | None = None) -> "Lib
         settings: The effective settings.
         store: A store to use instead of the one that they name.
     """
+    rules = store_rules(settings)
     return Library(
-        store=open_store(settings, store_rules(settings)) if store is None else store,
+        store=open_store(settings, rules) if store is None else store,
         sessions=Sessions(settings.state_dir / "sessions"),
         persist=settings.persist_files_across_sessions,
+        temporary_s=rules.observations.ttl_s,
     )
 
 
@@ -124,6 +126,7 @@ class Library:
         store: Where they are.
         sessions: The sessions whose files end with them.
         persist: Whether files stay when a session ends.
+        temporary_s: How long a temporary file is kept, in seconds; 0 for as long as any other.
         clock: Says the present time.
         changed: Hears of each file once it is kept, or removed.
     """
@@ -131,6 +134,7 @@ class Library:
     store: ArtifactStore
     sessions: KnownSessions
     persist: bool = True
+    temporary_s: float = Budgets().ttl_s
     clock: Callable[[], datetime] = utc_now
     changed: Callable[[FileChange], None] = _unheard
 
@@ -260,7 +264,8 @@ class MyFiles:
             if error.code is not Code.E_QUOTA:
                 raise
         # Larger than what may pass through: a file then, that goes as soon.
-        end = self.library.clock() + timedelta(seconds=Budgets().ttl_s)
+        kept_s = self.library.temporary_s
+        end = self.library.clock() + timedelta(seconds=kept_s) if kept_s else None
         return await self._put(source, replace(said, expires_at=end), scope)
 
     async def _put(self, source: int | Path | bytes, said: Put, scope: Scope) -> Record:

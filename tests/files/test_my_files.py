@@ -11,8 +11,9 @@ import pytest
 from other_processes import Start
 
 from runner.errors import CallError, Code
-from runner.files.my_files import Deferral, Library, MyFiles
+from runner.files.my_files import Deferral, Library, MyFiles, open_library
 from runner.files.sessions import Session, Sessions
+from runner.settings.model import Settings
 from runner.store.local.store import LocalStore, utc_now
 from runner.store.protocol import Origin, Put, Retention, Scope
 
@@ -128,10 +129,17 @@ async def test_a_temporary_file_is_found_by_its_id_and_is_none_of_my_files(tmp_p
     assert record.expires_at is not None
 
 
+@pytest.mark.parametrize(
+    ("ttl_seconds", "kept"), [(None, timedelta(hours=1)), (90, timedelta(seconds=90)), (0, None)]
+)
 async def test_a_temporary_file_above_the_budgets_of_what_passes_through_is_kept_as_long(
-    tmp_path: Path,
+    tmp_path: Path, ttl_seconds: int | None, kept: timedelta | None
 ) -> None:
-    files = library(tmp_path).of("alice")
+    retention = {} if ttl_seconds is None else {"ttl_seconds": ttl_seconds}
+    settings = Settings(
+        state_dir=tmp_path / "state", store=f"file://{tmp_path}/store", output_guard={"retention": retention}
+    )
+    files = open_library(settings).of("alice")
     large = tmp_path / "large"
     with large.open("wb") as file:
         file.truncate(51 * 1024 * 1024)
@@ -139,8 +147,12 @@ async def test_a_temporary_file_above_the_budgets_of_what_passes_through_is_kept
     record = await files.put(large, name="large.bin", origin=Origin.GENERATED, temporary=True)
 
     assert record.size == 51 * 1024 * 1024
-    assert record.expires_at is not None
-    assert timedelta(minutes=59) < record.expires_at - utc_now() <= timedelta(hours=1)
+    if kept is None:
+        assert record.expires_at is None
+    else:
+        assert record.expires_at is not None
+        assert timedelta() < record.expires_at - utc_now() <= kept
+        assert record.expires_at - utc_now() > kept - timedelta(minutes=1)
 
 
 # Sessions.
