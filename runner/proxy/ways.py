@@ -9,6 +9,7 @@ from fastmcp.client.transports import ClientTransport, SSETransport, StreamableH
 
 from runner.protocol.internals.proxy import mend_messages_over_http
 from runner.proxy.confined_command import ConfinedTransport, check_command, hint_for, lent_to, tier_of
+from runner.proxy.server_log import LogBudget
 from runner.proxy.targets import Target
 from runner.proxy.upstreams import Reach, UpstreamSpec
 from runner.settings.model import Settings
@@ -36,12 +37,14 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
     program = check_command(target, settings)
     lent = lent_to(target, program, settings)
     tier = tier_of(target, program, lent)
+    # Each client has a process of its own, and all of them write to one log.
+    budget = LogBudget()
 
     def start(user: User) -> ClientTransport:
-        return ConfinedTransport(target, program, lent, user, tier)
+        return ConfinedTransport(target, program, lent, user, tier, log_budget=budget)
 
     def start_in_home(user: User, reach: Reach) -> ClientTransport:
-        return ConfinedTransport(target, program, lent, user, tier, reach=reach)
+        return ConfinedTransport(target, program, lent, user, tier, reach=reach, log_budget=budget)
 
     return UpstreamSpec(
         name=target.name,
