@@ -29,6 +29,7 @@ from runner.homes.scratch import scratch_folder
 from runner.proxy.dispatcher import LineDispatcher
 from runner.proxy.hints import option_hint, variable_hint
 from runner.proxy.remote import HomedTransport, Unreached
+from runner.proxy.server_log import LogBudget
 from runner.proxy.stderr import LastWords
 from runner.proxy.stdio_process import spoken_with
 from runner.proxy.targets import SCRIPTS, Target
@@ -136,6 +137,8 @@ class ConfinedTransport(HomedTransport):
         tier: The tier that it runs in.
         reach: Tells which addresses of ours it may reach, for a command that runs in the home of its user
             (S1-57) and not in a folder of its own.
+        log_budget: How much of what it says is passed on, with all of its other processes; None for a budget
+            of this one's own.
     """
 
     def __init__(
@@ -147,7 +150,9 @@ class ConfinedTransport(HomedTransport):
         tier: Tier,
         *,
         reach: Callable[[], Awaitable[Sequence[tuple[str, int]]]] | None = None,
+        log_budget: LogBudget | None = None,
     ) -> None:
+        self._log_budget = log_budget
         self._reach = reach
         self._target = target
         self._program = program
@@ -165,7 +170,7 @@ class ConfinedTransport(HomedTransport):
             Unreached: It did not start; with what it said last.
         """
         uid = self._uid()
-        with LastWords() as said:
+        with LastWords(self._target.name, self._log_budget) as said:
             async with self._folders(uid) as (scratch, home):
                 reach = () if self._reach is None else tuple(await self._reach())
                 # In a thread: what may be read is found by looking through folders.

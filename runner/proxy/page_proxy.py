@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import httpx2
 from fastmcp.client.transports import ClientTransport, StreamableHttpTransport
@@ -21,8 +20,9 @@ from runner.playground.other_servers import Connect, ConnectedServer, Wanted, ma
 from runner.playground.start_key import Passes, admit
 from runner.protocol.endpoint import set_up_endpoint
 from runner.protocol.internals.proxy import mend_messages_over_http
+from runner.proxy.answer_bound import AnswerBound
 from runner.proxy.server import make_proxy
-from runner.proxy.targets import target_of
+from runner.proxy.targets import Target, target_of
 from runner.proxy.upstreams import Shared, Upstreams
 from runner.proxy.ways import ways_to
 from runner.server.serve import ServedApplication
@@ -30,10 +30,6 @@ from runner.settings.model import Settings
 from runner.users.identity import User
 
 __all__ = ["connecting"]
-
-# As the SDK's own client has them.
-_CONNECT_S = 30.0
-_READ_S = 300.0
 
 
 def connecting(site: Site, served: ServedApplication) -> Connect:
@@ -81,7 +77,7 @@ async def _connected(
     target = target_of(wanted.name, wanted.entry)
     [way] = ways_to(settings, [target])
     if target.url:
-        way = replace(way, transport=lambda _user: _checked(settings, target.url, target.headers))
+        way = replace(way, transport=lambda _user: _checked(settings, target))
     async with Upstreams.open(settings, [way], user, shared=shared) as upstreams:
         passes = Passes()
         app = make_proxy(upstreams, transport="http")
@@ -99,26 +95,15 @@ async def _connected(
             yield _Connected(web, tier, upstreams, passes, settings)
 
 
-def _checked(settings: Settings, url: str, headers: Mapping[str, str]) -> ClientTransport:
+def _checked(settings: Settings, target: Target) -> ClientTransport:
     """Return a way to a server that leads nowhere else: each request is looked at, and none is redirected."""
 
     async def look(request: httpx2.Request) -> None:
         if not may_reach(settings, str(request.url)):
             raise httpx2.UnsupportedProtocol(f"pages may not connect to {request.url} (playground_connect)")
 
-    def client(
-        headers: dict[str, str] | None = None,
-        timeout: httpx2.Timeout | None = None,
-        auth: httpx2.Auth | None = None,
-        **_: Any,
-    ) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(
-            headers=headers,
-            auth=auth,
-            timeout=timeout or httpx2.Timeout(_CONNECT_S, read=_READ_S),
-            event_hooks={"request": [look]},
-            follow_redirects=False,
-        )
-
+    bound = replace(AnswerBound.of(settings, target.name), look=look)
     mend_messages_over_http()
-    return StreamableHttpTransport(url, headers=dict(headers), httpx_client_factory=client)
+    return StreamableHttpTransport(
+        target.url, headers=dict(target.headers), httpx_client_factory=bound.client
+    )

@@ -9,6 +9,7 @@ Source: MCP specification 2025-11-25, "Lifecycle", and 2026-07-28; requirements 
 
 import asyncio
 import contextlib
+import json
 import logging
 import time
 from collections import Counter
@@ -59,6 +60,9 @@ _MODERN = ("auto",)
 _HANDSHAKE = ("legacy", "auto")
 _TASKS = 1000
 _PAGES = 1000
+# Of a list that is put together from pages, and of what is known of tools; both would grow without end.
+_MOST_ITEMS = 100_000
+_MOST_LIST_BYTES = 1 << 26
 _PROBLEM_CHARS = 1000
 
 _QUESTIONS = frozenset(
@@ -147,6 +151,7 @@ class Backend:
     widgets: dict[str, WidgetRights] = field(default_factory=dict)
     subscribed: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, str] = field(default_factory=dict)
+    _sizes: dict[str, int] = field(default_factory=dict)
     _asking: list[WatchedListener] = field(default_factory=list)
     _questions: int = 0
     _refusals: NotificationPace = field(default_factory=_REFUSALS)
@@ -268,10 +273,17 @@ class Backend:
         items: list[Any] = []
         seen: set[str] = set()
         params: dict[str, Any] = {}
+        size = 0
         while True:
             page = await self.request(method, params)
             found = page.get(key)
-            items += found if isinstance(found, list) else []
+            found = found if isinstance(found, list) else []
+            items += found
+            size += _size(found)
+            if len(items) > _MOST_ITEMS or size > _MOST_LIST_BYTES:
+                facts = {"server": self.name, "method": method, "items": len(items), "bytes": size}
+                log.warning("the rest of a list is left out: it is too long", extra=facts)
+                return items[:_MOST_ITEMS]
             cursor = page.get("nextCursor")
             # A server that repeats a cursor, or never ends, must not keep us for ever.
             if not isinstance(cursor, str) or cursor in seen or len(seen) >= _PAGES:
@@ -300,14 +312,25 @@ class Backend:
             if not isinstance(item, Mapping):
                 continue
             name = str(item.get("name"))
+            self._forget(name)
+            self._sizes[name] = _size(item)
             self.schemas[name] = item.get("outputSchema")
             self.widgets[name] = widget_rights(item)
-            self.specs.pop(name, None)
             # What is no tool is called as one that is not listed.
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
                 known.append(ToolSpec.of(item, identity=self.identity))
         self.specs |= {spec.name: spec for spec in known}
         self.learned(known)
+        # What was listed longest ago is called from then on as if it had not been.
+        size = sum(self._sizes.values())
+        while len(self._sizes) > _MOST_ITEMS or size > _MOST_LIST_BYTES:
+            oldest = next(iter(self._sizes))
+            size -= self._sizes[oldest]
+            self._forget(oldest)
+
+    def _forget(self, tool: str) -> None:
+        for known in (self._sizes, self.schemas, self.widgets, self.specs):
+            known.pop(tool, None)
 
     async def remote(self) -> RemoteSession:
         """Return the session, connecting first where there is none."""
@@ -519,10 +542,14 @@ class Backend:
     async def _changed(self, method: str, uri: str) -> None:
         if not uri:
             self._knows_all = False
-            self.schemas.clear()
-            self.specs.clear()
-            self.widgets.clear()
+            for tool in list(self._sizes):
+                self._forget(tool)
         await self.changed(method, uri)
+
+
+def _size(value: Any) -> int:
+    """Return how long something of a server's answer is as JSON."""
+    return len(json.dumps(value))
 
 
 @contextmanager

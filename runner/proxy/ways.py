@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
 
 from runner.protocol.internals.proxy import mend_messages_over_http
+from runner.proxy.answer_bound import AnswerBound
 from runner.proxy.confined_command import ConfinedTransport, check_command, hint_for, lent_to, tier_of
+from runner.proxy.server_log import LogBudget
 from runner.proxy.targets import Target
 from runner.proxy.upstreams import Reach, UpstreamSpec
 from runner.settings.model import Settings
@@ -29,19 +31,22 @@ def ways_to(settings: Settings, targets: Sequence[Target]) -> list[UpstreamSpec]
 def _way(settings: Settings, target: Target) -> UpstreamSpec:
     contract = target.contract or settings.contract
     if target.url:
+        bound = AnswerBound.of(settings, target.name)
         is_near = is_loopback(urlsplit(target.url).hostname or "")
         return UpstreamSpec(
-            name=target.name, transport=partial(_over_http, target), contract=contract, is_near=is_near
+            name=target.name, transport=partial(_over_http, target, bound), contract=contract, is_near=is_near
         )
     program = check_command(target, settings)
     lent = lent_to(target, program, settings)
     tier = tier_of(target, program, lent)
+    # Each client has a process of its own, and all of them write to one log.
+    budget = LogBudget()
 
     def start(user: User) -> ClientTransport:
-        return ConfinedTransport(target, program, lent, user, tier)
+        return ConfinedTransport(target, program, lent, user, tier, log_budget=budget)
 
     def start_in_home(user: User, reach: Reach) -> ClientTransport:
-        return ConfinedTransport(target, program, lent, user, tier, reach=reach)
+        return ConfinedTransport(target, program, lent, user, tier, reach=reach, log_budget=budget)
 
     return UpstreamSpec(
         name=target.name,
@@ -70,8 +75,8 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _over_http(target: Target, _user: User) -> ClientTransport:
+def _over_http(target: Target, bound: AnswerBound, _user: User) -> ClientTransport:
     mend_messages_over_http()
     # The address of the older transport ends like this by custom, which FastMCP follows too.
     kind = SSETransport if target.url.rstrip("/").endswith("/sse") else StreamableHttpTransport
-    return kind(target.url, headers=dict(target.headers))
+    return kind(target.url, headers=dict(target.headers), httpx_client_factory=bound.client)

@@ -2,13 +2,15 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answer = Callable[[str, dict[str, Any]], dict[str, Any]]
+Form = Callable[[dict[str, Any], Mapping[str, str], bytes], tuple[dict[str, str], Iterable[bytes]]]
+"""Returns headers and body of an answer, given what was asked, by which headers, and the message."""
 
 
 class Refused(Exception):
@@ -51,36 +53,50 @@ class Far:
                 return self.answer(method, params)
 
 
+class _Sender(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def send(self, status: int, headers: Mapping[str, str], body: Iterable[bytes]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.close_connection = "content-length" not in headers
+        self.end_headers()
+        # Who has heard enough hangs up.
+        with suppress(ConnectionError):
+            for part in body:
+                self.wfile.write(part)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base class has it
+        pass
+
+
+def plain(
+    _asked: dict[str, Any], _headers: Mapping[str, str], body: bytes
+) -> tuple[dict[str, str], list[bytes]]:
+    return {"content-type": "application/json", "content-length": str(len(body))}, [body]
+
+
 @contextmanager
-def far_server(tools: Sequence[dict[str, Any]], answer: Answer, **able: Any) -> Iterator[str]:
-    """Serve in this process; yield the address. The arguments are those of `Far`."""
+def far_server(
+    tools: Sequence[dict[str, Any]], answer: Answer, form: Form = plain, **able: Any
+) -> Iterator[str]:
+    """Serve in this process; yield the address. The other arguments are those of `Far`."""
     far = Far(tools, able, answer)
 
-    class Endpoint(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Endpoint(_Sender):
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
             if "id" in asked:
-                self._send(200, far.said(asked))
+                self.send(200, *form(asked, self.headers, far.said(asked)))
             else:
-                self._send(202, b"")
+                self.send(202, *plain(asked, {}, b""))
 
         def do_GET(self) -> None:
-            self._send(405, b"")
+            self.send(405, *plain({}, {}, b""))
 
         def do_DELETE(self) -> None:
-            self._send(405, b"")
-
-        def _send(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the base class has it
-            pass
+            self.send(405, *plain({}, {}, b""))
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
         server.daemon_threads = True

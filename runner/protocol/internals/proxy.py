@@ -4,10 +4,14 @@ The proxy speaks to it as its client does: raw requests, the client's own capabi
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
+from fastmcp.client.transports import http
 from mcp import ClientSession
 from mcp.client import sse, streamable_http
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import sse_within_origin
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp_types import ClientCapabilities, JSONRPCError, JSONRPCMessage, ListToolsResult
 
@@ -33,10 +37,14 @@ class _Messages:
 def mend_messages_over_http() -> None:
     """Let connections over HTTP read what servers say as those over lines do.
 
-    Half of a surrogate pair spoils a string only, and what cannot be read ends the request in words.
+    Half of a surrogate pair spoils a string only, and what cannot be read ends the request in words. An event
+    may be as long as the HTTP client of the connection lets it be, where the SDK ends the stream at 1 MiB:
+    most servers send their results as events, and through FastMCP nothing can be said of that.
     """
     for module in (sse, streamable_http):
         vars(module)["jsonrpc_message_adapter"] = _Messages
+    vars(http)["streamable_http_client"] = partial(streamable_http_client, max_sse_event_size=None)
+    vars(sse)["sse_within_origin"] = partial(sse_within_origin, max_event_size=None)
 
 
 def relaying_session(

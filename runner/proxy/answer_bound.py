@@ -1,0 +1,171 @@
+"""How long one message of a server over HTTP may be, in which content coding: counted as it comes in.
+
+The SDK reads an answer whole before it looks at it, and its client undoes five codings on top of each other,
+without a turn of the loop in between: 400 KB became 2.5 GB. So no coding is asked for. Where one comes all
+the same, as from a careless server before the server, gzip and deflate are undone in small pieces, once.
+A stream of events may last for days, so there each event counts for itself.
+
+Source: RFC 9110, 8.4 "Content-Encoding" and 12.5.3 "Accept-Encoding"; WHATWG HTML, "Server-sent events",
+whose streams are UTF-8 and whose events end with an empty line.
+"""
+
+import asyncio
+import logging
+import re
+import time
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from runner.settings.model import Settings
+from runner.system.now_and_then import NowAndThen
+
+__all__ = ["AnswerBound", "EventSize"]
+
+log = logging.getLogger(__name__)
+
+_PIECE_BYTES = 1 << 16
+_LEAST_BYTES = 1 << 20
+_IDENTITY = "identity"
+_UNDONE = frozenset({"gzip", "x-gzip", "deflate"})
+_EITHER_HEADER = zlib.MAX_WBITS | 32
+# As the SDK has it: a server may be silent for long between two events.
+_TIMEOUT = httpx2.Timeout(30.0, read=300.0)
+_EMPTY_LINES = (b"\n\n", b"\r\r", b"\n\r")
+_EMPTY_LINE = re.compile(b"|".join(_EMPTY_LINES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerBound:
+    """What holds for all answers of one server.
+
+    Attributes:
+        server: Name of the server.
+        most_bytes: Length of a message, with its coding undone.
+        look: Looks at each request before it is sent, and may raise.
+    """
+
+    server: str
+    most_bytes: int
+    look: Callable[[httpx2.Request], Awaitable[None]] | None = None
+    _telling: NowAndThen = field(default_factory=NowAndThen)
+
+    @classmethod
+    def of(cls, settings: Settings, server: str) -> "AnswerBound":
+        """Return the bound of a server: the longest answer that any tool may give, and what a list needs."""
+        return cls(server=server, most_bytes=max(settings.widest_limits().frame_bytes, _LEAST_BYTES))
+
+    def client(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+        **_more: Any,
+    ) -> httpx2.AsyncClient:
+        """Return an HTTP client whose answers are bounded; `headers` may name another coding to ask for.
+
+        Redirects are left to the SDK, which follows those within an origin.
+        """
+        wanted = httpx2.Headers({"accept-encoding": _IDENTITY})
+        wanted.update(headers)
+        hooks: dict[str, list[Any]] = {"request": [self.look] if self.look else [], "response": [self.hold]}
+        return httpx2.AsyncClient(headers=wanted, timeout=timeout or _TIMEOUT, auth=auth, event_hooks=hooks)
+
+    async def hold(self, response: httpx2.Response) -> None:
+        """Bound an answer of which nothing has been read.
+
+        Whoever reads too much of it gets `httpx2.StreamError`, or `httpx2.SSEError` where it is a stream of
+        events: of these the SDK makes an answer, with their words.
+        """
+        is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        named = response.headers.get_list("content-encoding", split_commas=True)
+        codings = [name for each in named if (name := each.strip().lower()) != _IDENTITY]
+        if is_stream:
+            # In another encoding an empty line would not be what is looked for.
+            response.encoding = "utf-8"
+        response.headers.pop("content-encoding", None)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
+        response.stream = _Counted(response.stream, self, codings, is_stream=is_stream)
+
+    def too_long(self) -> str:
+        """Tell the log that a message was too long, and return the sentence for whoever waits for it."""
+        times = self._telling.due(now=time.monotonic())
+        if times:
+            facts = {"server": self.server, "most_bytes": self.most_bytes, "times": times}
+            log.warning("a message of a server is too long", extra=facts)
+        return (
+            f"a message of {self.server} has more than {self.most_bytes} bytes, the longest that is taken; "
+            "ask it for less, or raise max_answer_bytes"
+        )
+
+
+class _Counted(httpx2.AsyncByteStream):
+    """The body of an answer, without its coding."""
+
+    def __init__(
+        self, inner: httpx2.AsyncByteStream, bound: AnswerBound, codings: list[str], *, is_stream: bool
+    ) -> None:
+        self._inner = inner
+        self._bound = bound
+        self._codings = codings
+        self._events = EventSize() if is_stream else None
+        self._problem = httpx2.SSEError if is_stream else httpx2.StreamError
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if len(self._codings) > 1 or not _UNDONE.issuperset(self._codings):
+            raise self._problem(
+                f"an answer of {self._bound.server} has the content coding {', '.join(self._codings)!r}, "
+                "which was not asked for; let it, or what stands before it, heed `Accept-Encoding: identity`"
+            )
+        coded = zlib.decompressobj(_EITHER_HEADER) if self._codings else None
+        size = 0
+        async for data in self._inner:
+            for piece in (data,) if coded is None else self._undone(coded, data):
+                size = size + len(piece) if self._events is None else self._events.after(piece)
+                if size > self._bound.most_bytes:
+                    raise self._problem(self._bound.too_long())
+                yield piece
+                if coded is not None:
+                    # What is little on the wire can be much here.
+                    await asyncio.sleep(0)
+            if coded is not None and coded.eof:
+                return
+
+    def _undone(self, coded: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
+        try:
+            while piece := coded.decompress(data, _PIECE_BYTES):
+                yield piece
+                data = coded.unconsumed_tail
+        except zlib.error as error:
+            raise self._problem(
+                f"an answer of {self._bound.server} cannot be decompressed: {error}"
+            ) from error
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+@dataclass(slots=True)
+class EventSize:
+    """Says how long the events of a stream are; comments count with the event before which they stand."""
+
+    _bytes: int = 0
+    _last: bytes = b""
+
+    def after(self, data: bytes) -> int:
+        """Return how long the event was, or is so far, in which a piece began, or that in which it ends.
+
+        The greater of the two: others within the piece are no longer than that is.
+        """
+        seen = self._last + data
+        ends = _EMPTY_LINE.search(seen)
+        begun = self._bytes + (len(data) if ends is None else ends.start() - len(self._last))
+        if ends is None:
+            self._bytes = begun
+        else:
+            self._bytes = len(seen) - 2 - max(seen.rfind(line) for line in _EMPTY_LINES)
+        self._last = seen[-1:]
+        return max(begun, self._bytes)

@@ -1,0 +1,125 @@
+"""What of a server's standard error stands in our log, and how it looks there. Only decides.
+
+A server writes what it likes, as much as it likes and in whatever form. So each of its lines begins with a
+word and its name, as no line of ours does, holds nothing that a terminal obeys, and ends at a length; and of
+all lines of one server only so much is passed on as somebody may want to read. Time is an argument.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+__all__ = ["LogBudget", "ServerLog", "plain_line"]
+
+_LINE_BYTES = 4096
+# Of a line, in bytes of the budget: so 2,600 lines may come at once.
+_LEAST_COST = 100
+_ENDS = re.compile(rb"[\r\n]+")
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LogBudget:
+    """How much of what a server says is passed on, of all of its processes together.
+
+    Tracebacks of a bad start fit in what may come at once. Afterwards it is what journald, by default, takes
+    of a service: 10,000 messages in 30 seconds, of two hundred bytes each.
+
+    Attributes:
+        at_once: How many bytes may come at once.
+        per_s: How many a second afterwards.
+    """
+
+    at_once: int = 256 * 1024
+    per_s: int = 64 * 1024
+    _left: float = field(init=False)
+    _at: float = field(init=False, default=float("-inf"))
+
+    def __post_init__(self) -> None:
+        self._left = self.at_once
+
+    def takes(self, size: int, *, now: float) -> bool:
+        """Say whether so many bytes more are passed on, and count them if they are; `now` in seconds."""
+        self._left = min(self.at_once, self._left + max(0.0, now - self._at) * self.per_s)
+        self._at = now
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ServerLog:
+    """What one process says.
+
+    Attributes:
+        server: Name of the server.
+        budget: How much of it is passed on.
+        dropped: How many of its bytes were not; whoever tells of them sets it to 0.
+    """
+
+    server: str
+    budget: LogBudget = field(default_factory=LogBudget)
+    dropped: int = 0
+    _lead: str = field(init=False)
+    _begun: bytes = b""
+    _begun_bytes: int = 0
+    _is_lost: bool = False
+
+    def __post_init__(self) -> None:
+        self._lead = f"stderr of {plain_line(self.server)}: "
+
+    def passed(self, data: bytes, *, now: float) -> str:
+        """Return the lines to write for a piece of what it says; what does not fit in the budget is counted.
+
+        It takes no longer than the budget has lines, whatever the piece holds: behind the first line that
+        does not fit nothing of it is looked at.
+        """
+        lines: list[str] = []
+        start = 0
+        for ends in _ENDS.finditer(data):
+            self._begin(data[start : ends.start()])
+            start = ends.end()
+            if not self._end(lines, now):
+                self.dropped += len(data) - start
+                self._is_lost = data[-1:] not in (b"\n", b"\r")
+                return "".join(lines)
+        self._begin(data[start:])
+        return "".join(lines)
+
+    def rest(self, *, now: float) -> str:
+        """Return what to write of a line that it has not ended, now that it says no more."""
+        lines: list[str] = []
+        self._end(lines, now)
+        return "".join(lines)
+
+    def _begin(self, part: bytes) -> None:
+        if self._is_lost:
+            self.dropped += len(part)
+            return
+        self._begun += part[: _LINE_BYTES - len(self._begun)]
+        self._begun_bytes += len(part)
+
+    def _end(self, lines: list[str], now: float) -> bool:
+        """Add the line that has begun to what is written; return whether it fitted in the budget."""
+        begun, size, was_lost = self._begun, self._begun_bytes, self._is_lost
+        self._begun, self._begun_bytes, self._is_lost = b"", 0, False
+        if was_lost or not size:
+            return True
+        said = plain_line(begun.decode("utf-8", "replace"))
+        cut = f"… ({size} bytes)" if size > len(begun) else ""
+        line = f"{self._lead}{said}{cut}\n"
+        # A short line costs more than its length, and one of which nothing is seen too: each takes its time.
+        if not self.budget.takes(max(_LEAST_COST, len(line.encode())), now=now):
+            self.dropped += size
+            return False
+        if said.strip():
+            lines.append(line)
+        return True
+
+
+def plain_line(text: str) -> str:
+    """Return a text on one line, without what a terminal would obey or nobody sees."""
+    text = _COLOURS.sub("", text)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char.isspace() else "" for char in text)

@@ -1,0 +1,276 @@
+"""A server over HTTP that says more than anybody can hold, plainly or packed: its answer ends at a bound."""
+
+import asyncio
+import gzip
+import json
+import zlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from contracting import VERSIONS
+from far import far_server, tool
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.shared.exceptions import MCPError
+from proxying import over_http, proxied
+
+from runner.proxy.answer_bound import AnswerBound, EventSize
+
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
+
+BOUND = 2 << 20
+SAYS_WHY = (
+    "a message of remote has more than 2097152 bytes, the longest that is taken; ask it for less, or raise"
+)
+TOLD = "a message of a server is too long"
+
+
+def event(message: bytes) -> bytes:
+    return b"event: message\ndata: " + message + b"\n\n"
+
+
+def twice(body: bytes) -> bytes:
+    return gzip.compress(gzip.compress(body))
+
+
+CODINGS = {"gzip": gzip.compress, "x-gzip": gzip.compress, "deflate": zlib.compress}
+
+
+class Server:
+    """Answers calls as their tool is named: `FORM-CODING`, with so many bytes as they ask for.
+
+    Attributes:
+        asked: What codings each request asked for.
+        sent: How many bytes of a body without an end went out.
+    """
+
+    def __init__(self) -> None:
+        self.asked: set[str | None] = set()
+        self.sent = 0
+
+    def answer(self, _method: str, params: dict[str, Any]) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": "x" * params["arguments"].get("size", 10)}]}
+
+    def form(
+        self, asked: dict[str, Any], headers: Mapping[str, str], body: bytes
+    ) -> tuple[dict[str, str], Iterable[bytes]]:
+        self.asked.add(headers.get("accept-encoding"))
+        name = (asked.get("params") or {}).get("name", "json")
+        form, _, coding = name.partition("-")
+        kind = {"content-type": "application/json" if form in ("json", "endless") else "text/event-stream"}
+        if form == "endless":
+            return kind, self.without_end(b'{"jsonrpc": "2.0", "x": "')
+        if form == "comments":
+            return kind, self.without_end(b": ")
+        if form == "events":
+            said = (b": " + b"y" * 1000 + b"\n\n") * (2 * BOUND // 1000) + event(body)
+        else:
+            said = event(body) if form == "event" else body
+        if coding in CODINGS:
+            return {**kind, "content-encoding": coding}, [CODINGS[coding](said)]
+        if coding:
+            return {**kind, "content-encoding": coding.replace("+", ", ")}, [twice(said)]
+        return kind, [said]
+
+    def without_end(self, begin: bytes) -> Iterator[bytes]:
+        yield begin
+        while True:
+            yield b"x" * 65536
+            self.sent += 65536
+
+
+FORMS = [f"{form}{coding}" for form in ("json", "event") for coding in ("", "-gzip", "-x-gzip", "-deflate")]
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def far(server: Server) -> Iterator[str]:
+    names = [
+        *FORMS,
+        "endless",
+        "comments",
+        "events",
+        "json-br",
+        "event-br",
+        "json-gzip+gzip",
+        "event-gzip+gzip",
+    ]
+    with far_server([tool(name) for name in names], server.answer, server.form) as url:
+        yield url
+
+
+def mode(version: str) -> str:
+    return "legacy" if version < "2026" else version
+
+
+async def refusal(client: Any, name: str, **arguments: Any) -> str:
+    """Return the words with which a call fails, by whichever of the two ways."""
+    try:
+        result = await client.call_tool(name, arguments, raise_on_error=False)
+    except MCPError as error:
+        return str(error)
+    assert result.is_error
+    return str(result.content[0].text)
+
+
+@VERSIONS
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_message_is_taken_up_to_the_bound_however_it_is_packed(
+    folder: Path, user: str, far: str, server: Server, version: str, form: str
+) -> None:
+    settings = {"max_answer_bytes": BOUND, "contract": "guard"}
+    async with proxied(folder, user, over_http(far), mode=mode(version), **settings) as client:
+        taken = await client.call_tool(form, {"size": BOUND - 1000}, raise_on_error=False)
+        refused = await refusal(client, form, size=BOUND)
+        after = await client.call_tool(form, {"size": 10})
+
+    assert not taken.is_error
+    # It is kept, and a reference to it in its place.
+    assert "2096152" in json.dumps([block.model_dump(mode="json") for block in taken.content])
+    assert SAYS_WHY in refused
+    assert after.content[0].text == "x" * 10
+    assert server.asked == {"identity"}
+
+
+@VERSIONS
+@pytest.mark.parametrize("form", ["endless", "comments"])
+async def test_what_never_ends_is_left_at_the_bound(
+    folder: Path,
+    user: str,
+    far: str,
+    server: Server,
+    version: str,
+    form: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = {"max_answer_bytes": BOUND, "contract": "guard"}
+    async with proxied(folder, user, over_http(far), mode=mode(version), **settings) as client:
+        assert SAYS_WHY in await refusal(client, form)
+        assert (await client.call_tool("json", {})).content[0].text == "x" * 10
+
+    # What is under way lies in the kernel.
+    assert BOUND - 65536 <= server.sent < 16 * BOUND
+    assert [vars(each)["server"] for each in caplog.records if each.message == TOLD] == ["remote"]
+
+
+@VERSIONS
+@pytest.mark.parametrize("name", ["json-br", "event-br", "json-gzip+gzip", "event-gzip+gzip"])
+async def test_a_coding_that_nobody_asked_for_is_refused_by_its_name(
+    folder: Path, user: str, far: str, version: str, name: str
+) -> None:
+    async with proxied(folder, user, over_http(far), mode=mode(version), contract="guard") as client:
+        said = await refusal(client, name)
+
+    coding = name.partition("-")[2].replace("+", ", ")
+    assert f"an answer of remote has the content coding '{coding}', which was not asked for" in said
+
+
+@VERSIONS
+async def test_a_stream_may_be_as_long_as_it_likes_event_by_event(
+    folder: Path, user: str, far: str, version: str
+) -> None:
+    settings = {"max_answer_bytes": BOUND, "contract": "guard"}
+    async with proxied(folder, user, over_http(far), mode=mode(version), **settings) as client:
+        answer = await client.call_tool("events", {})
+
+    assert answer.content[0].text == "x" * 10
+
+
+class Body(httpx2.AsyncByteStream):
+    """A body that is all there at once."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts = parts
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self.parts:
+            yield part
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_a_small_answer_that_unpacks_to_much_is_undone_in_turns_and_no_further_than_the_bound(
+    kind: str,
+) -> None:
+    packed = gzip.compress(bytes(64 << 20))
+    headers = {"content-type": kind, "content-encoding": "gzip"}
+    response = httpx2.Response(200, headers=headers, stream=Body(packed))
+    await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
+    pieces, turns = [0], 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def read() -> None:
+        async for piece in response.aiter_bytes():
+            pieces.append(len(piece))  # noqa: PERF401 - reading raises, and what came before counts
+
+    waiting = asyncio.create_task(others())
+    with pytest.raises((httpx2.StreamError, httpx2.SSEError), match=SAYS_WHY):
+        await read()
+    waiting.cancel()
+
+    assert len(packed) < 65536
+    assert sum(pieces) == BOUND
+    assert turns >= BOUND // max(pieces) >= 32
+
+
+async def test_a_stream_is_read_as_the_encoding_that_streams_have_whatever_it_says() -> None:
+    headers = {"content-type": "text/event-stream; charset=cp037"}
+    asked = httpx2.Request("GET", "http://remote.example")
+    response = httpx2.Response(200, headers=headers, stream=Body(b"data: a\n\n"), request=asked)
+    await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
+
+    assert [event.data async for event in httpx2.EventSource(response)] == ["a"]
+
+
+async def test_what_is_no_gzip_is_said_so() -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    response = httpx2.Response(200, headers=headers, stream=Body(b"{}"))
+    await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
+
+    with pytest.raises(httpx2.StreamError, match="an answer of remote cannot be decompressed"):
+        await response.aread()
+
+
+async def test_what_an_entry_asks_for_is_asked_for() -> None:
+    bound = AnswerBound(server="remote", most_bytes=BOUND)
+    async with bound.client(headers={"Accept-Encoding": "gzip"}) as theirs, bound.client() as ours:
+        said = [client.headers.get_list("accept-encoding") for client in (theirs, ours)]
+
+    assert said == [["gzip"], ["identity"]]
+
+
+@given(st.lists(st.text("\r\nab", max_size=6).map(str.encode), max_size=12))
+def test_in_whatever_pieces_it_comes_no_event_is_longer_than_is_said(pieces: list[bytes]) -> None:
+    whole = b"".join(pieces)
+    size = EventSize()
+
+    said = [size.after(piece) for piece in pieces]
+
+    lines = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    longest = length = 0
+    for line in lines:
+        length = length + len(line) if line else 0
+        longest = max(longest, length)
+    # Ends of lines count too, and within a piece nothing is longer than the piece.
+    assert longest <= max([*said, *map(len, pieces), 0])
+    assert max([*said, 0]) <= len(whole)
+
+
+def test_the_size_of_an_event_begins_anew_behind_an_empty_line() -> None:
+    for end in (b"\n", b"\r", b"\r\n"):
+        size = EventSize()
+        events = [b"data: a" + end + end] * 1000
+        said = [size.after(part) for event in events for part in (event[:3], event[3:8], event[8:])]
+
+        assert max(said) <= len(b"data: a" + end + end)

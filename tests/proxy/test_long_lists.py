@@ -1,0 +1,68 @@
+"""Lists without end: what the proxy puts together of them, and what it remembers of tools, is bounded."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from far import far_server, tool
+from fastmcp import Client
+from proxying import PAGED, over_http, over_stdio, proxied, upstreams_for
+
+from runner.proxy import server_connection
+from runner.proxy.server import make_proxy
+
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
+
+TOLD = "the rest of a list is left out: it is too long"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "items"),
+    [({}, 5), ({"_MOST_ITEMS": 3}, 3), ({"_MOST_LIST_BYTES": 60}, 2)],
+    ids=["all", "items", "bytes"],
+)
+async def test_a_list_of_many_pages_is_read_up_to_a_bound(
+    folder: Path,
+    user: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    bounds: dict[str, int],
+    items: int,
+) -> None:
+    for name, bound in bounds.items():
+        monkeypatch.setattr(server_connection, name, bound)
+
+    several = (over_stdio("one", PAGED), over_stdio("two", PAGED))
+    async with proxied(folder, user, *several, extras=False) as client:
+        listed = [str(resource.uri) for resource in await client.list_resources()]
+
+    assert len(listed) == 2 * items
+    told = [vars(each)["server"] for each in caplog.records if each.message == TOLD]
+    assert told == ([] if items == 5 else ["one", "two"])
+
+
+@pytest.mark.parametrize(
+    ("bounds", "least", "most"),
+    [({}, 300, 300), ({"_MOST_ITEMS": 100}, 100, 100), ({"_MOST_LIST_BYTES": 20_000}, 60, 150)],
+    ids=["all", "items", "bytes"],
+)
+async def test_a_server_that_lists_other_tools_each_time_is_remembered_up_to_a_bound(
+    folder: Path, user: str, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, int], least: int, most: int
+) -> None:
+    for name, bound in bounds.items():
+        monkeypatch.setattr(server_connection, name, bound)
+
+    tools: list[dict[str, Any]] = []
+    with far_server(tools, lambda _method, _params: {}) as url:
+        async with (
+            upstreams_for(folder, user, over_http(url)) as upstreams,
+            Client(make_proxy(upstreams, transport="stdio"), mode="legacy") as client,
+        ):
+            for number in range(5):
+                tools[:] = [tool(f"tool_{number}_{each}", "x" * 100) for each in range(60)]
+                await client.list_tools()
+            # What was listed last is known, whatever was forgotten.
+            [backend] = [backend for backend in upstreams._backends if "tool_4_59" in backend.specs]
+
+    assert least <= len(backend.specs) <= most
+    assert set(backend.specs) == set(backend.schemas) == set(backend.widgets)
