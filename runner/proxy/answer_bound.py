@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx2
 
+from runner.proxy.stream_pace import StreamPace
 from runner.settings.model import Settings
 from runner.system.now_and_then import NowAndThen
 
@@ -71,7 +72,8 @@ class AnswerBound:
         """
         wanted = httpx2.Headers({"accept-encoding": _IDENTITY})
         wanted.update(headers)
-        hooks: dict[str, list[Any]] = {"request": [self.look] if self.look else [], "response": [self.hold]}
+        before = [StreamPace().keep, *([self.look] if self.look else [])]
+        hooks: dict[str, list[Any]] = {"request": before, "response": [self.hold]}
         return httpx2.AsyncClient(headers=wanted, timeout=timeout or _TIMEOUT, auth=auth, event_hooks=hooks)
 
     async def hold(self, response: httpx2.Response) -> None:

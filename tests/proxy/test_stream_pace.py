@@ -1,0 +1,103 @@
+"""A server over HTTP that ends its streams and wants them opened again at once."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from proxying import over_http, proxied
+from support import becomes
+
+from runner.proxy import stream_pace
+from runner.proxy.stream_pace import StreamPace
+
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
+
+
+class Hasty(BaseHTTPRequestHandler):
+    """Ends each stream at once, and says that it is to be opened again after no time at all."""
+
+    opened: list[str]
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if "id" not in asked:
+            self.say(202, "application/json", b"")
+            return
+        about = {"name": "hasty", "version": "1"}
+        results = {
+            "initialize": {"capabilities": {"tools": {}}, "serverInfo": about},
+            "tools/list": {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "3"}]},
+        }
+        said = results.get(asked["method"])
+        if said is None:
+            answer = {"error": {"code": -32601, "message": "Method not found"}}
+        else:
+            version = (asked.get("params") or {}).get("protocolVersion")
+            answer = {"result": {**said, **({"protocolVersion": version} if version else {})}}
+        body = json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}).encode()
+        self.say(200, "application/json", body)
+
+    def do_GET(self) -> None:
+        self.opened.append(self.path)
+        self.say(200, "text/event-stream", b"retry: 0\n: \n\n")
+
+    def do_DELETE(self) -> None:
+        self.say(200, "application/json", b"")
+
+    def say(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("mcp-session-id", "one")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def hasty() -> Iterator[tuple[str, list[str]]]:
+    kind = type("Hasty", (Hasty,), {"opened": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/mcp", kind.opened
+        server.shutdown()
+        thread.join()
+
+
+async def test_a_server_that_ends_its_streams_does_not_keep_the_proxy_opening_them(
+    folder: Path, user: str, hasty: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, opened = hasty
+    waits: list[float] = []
+
+    async def wait(wait_s: float) -> None:
+        waits.append(wait_s)
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(stream_pace, "sleep", wait)
+    async with proxied(folder, user, over_http(address), mode="legacy") as client:
+        first = await client.call_tool("add")
+        assert await becomes(lambda: bool(waits))
+        second = await client.call_tool("add")
+
+    assert [each.content[0].text for each in (first, second)] == ["3", "3"]
+    # Five of each connection: one lists the tools, and one is the client's.
+    assert len(opened) <= 10
+
+
+def test_some_streams_are_opened_at_once_and_then_one_in_a_second() -> None:
+    pace = StreamPace()
+
+    waits = [pace.wait_s(now=100.0) for _ in range(7)]
+    later = pace.wait_s(now=1000.0)
+
+    assert waits == [0, 0, 0, 0, 0, 1, 2]
+    assert later == 0
