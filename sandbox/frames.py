@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sandbox import strict_json
 from sandbox.errors import FrameError, FrameTooLong
+from sandbox.json_values import values_above
 
 __all__ = [
     "ANSWERS",
@@ -45,8 +46,6 @@ _MAX_DESCRIPTORS = 8
 # Decoding costs time and memory by the value, and the host has other calls to attend to meanwhile.
 MOST_VALUES = 2_000_000
 """Most values of a frame; so many small ones take about half a second to decode."""
-
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 
 # JSON can write half of a surrogate pair, which no text that leaves the host may hold.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -122,19 +121,9 @@ def decode(body: bytes | bytearray | memoryview, *, most_values: int = MOST_VALU
 
 def _check_values(body: bytes, most: int) -> None:
     """Refuse a body of too many values; what stands inside strings does not count."""
-    # Each value but the first has a comma or a bracket before it, and takes two bytes at least.
-    if len(body) < 2 * most or _values(body) <= most:
-        return
-    # Keys count as values too; and where there are fewer strings, taking them out is quick.
-    values = (body.count(b'"') - body.count(b'\\"')) // 2
-    if values <= most:
-        values = _values(_STRING.sub(b"", body))
-    if values > most:
+    values = values_above(body, most)
+    if values:
         raise FrameError(f"a frame of {values} values is above the limit of {most}")
-
-
-def _values(text: bytes) -> int:
-    return sum(text.count(mark) for mark in (b",", b"[", b"{"))
 
 
 def _has_halves(body: bytes) -> bool:

@@ -27,6 +27,7 @@ from runner.formats.mime import DEFAULT_MIME, guess, is_mime
 from runner.http.multipart import FormFile
 from runner.http.responses import Refusal
 from runner.settings.model import Settings
+from sandbox.json_values import values_above
 
 __all__ = ["UploadedFile", "read_json", "receive"]
 
@@ -39,6 +40,8 @@ _FORM_BYTES = 1024 * 1024
 _FORM_TYPE, _JSON_TYPE = "multipart/form-data", "application/json"
 # What clients send when nobody said what it is.
 _SAYS_NOTHING = frozenset({DEFAULT_MIME, "application/x-www-form-urlencoded"})
+# A few members are asked for; each value takes a moment of everybody's time.
+_MOST_VALUES = 10_000
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
@@ -91,7 +94,7 @@ async def read_json(request: Request, max_bytes: int) -> object:
     """Return the JSON value that a request brings.
 
     Raises:
-        Refusal: 400 it is no JSON, 408, or 413 it is longer than `max_bytes`.
+        Refusal: 400 it is no JSON or is made of too many values, 408, or 413 it is longer than `max_bytes`.
     """
     body = bytearray()
     too_large = f"a JSON body may have {max_bytes} bytes; send a larger file as it is, with ?filename="
@@ -100,6 +103,8 @@ async def read_json(request: Request, max_bytes: int) -> object:
         body += chunk
         if len(body) > max_bytes:
             raise Refusal(413, too_large)
+    if values_above(bytes(body), _MOST_VALUES):
+        raise Refusal(400, f"the body is no JSON of a few members: it has more than {_MOST_VALUES:,} values")
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:

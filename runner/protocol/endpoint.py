@@ -2,7 +2,7 @@
 
 The SDK refuses bodies above 4 MiB. Its session manager takes another limit, but FastMCP, which makes that
 manager when the application starts, does not pass one on. It bounds the sessions of all, and not those of
-one user. And usual calls are answered without it.
+one user; it reads a body of any number of values. And usual calls are answered without it.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 
 from runner.http.internals.endpoint import endpoint_of
 from runner.http.whole import WholeRequests
+from runner.protocol.counted_bodies import CountedBodies
 from runner.protocol.direct import Answerer
 from runner.protocol.direct_http import DirectCalls
 from runner.protocol.internals.http_sessions import HttpSessions, bound_sessions
@@ -48,7 +49,7 @@ def set_up_endpoint(
             manager, limit = endpoint_of(app)
             limit.max_body_size = max_bytes
             bound_sessions(manager, most=max_sessions, user=user)
-            limit.app = WholeRequests(limit.app)
+            limit.app = WholeRequests(CountedBodies(limit.app))
             if direct is not None:
                 limit.app = DirectCalls(limit.app, direct, HttpSessions(manager, direct.connected))
             yield state

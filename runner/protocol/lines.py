@@ -5,6 +5,10 @@ threads, tasks and queues, which costs a short call more than all else. A pipe o
 block by whoever owns it. Each stream belongs to one loop; neither
 closes its descriptor.
 
+Whoever is at the other end may say anything, as fast as a pipe takes it. So a line is read when somebody
+takes it and not before, blank ones are nothing, others get the loop between two lines, and the time that the
+lines of a connection take of it is counted: after a burst it rests.
+
 Source: MCP specification 2025-11-25 and 2026-07-28, "Transports, stdio".
 """
 
@@ -12,6 +16,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -24,17 +29,30 @@ from mcp_types import JSONRPCError
 from runner.protocol.internals.types import SessionMessage
 from runner.protocol.messages import Unreadable, read_message
 from runner.system.now_and_then import NowAndThen
+from sandbox.host.loop_share import LoopShare
 
-__all__ = ["MOST_LINE_BYTES", "IncomingLines", "OutgoingLines"]
+__all__ = ["MOST_LINE_BYTES", "MOST_UNREADABLE", "IncomingLines", "OutgoingLines"]
 
 log = logging.getLogger(__name__)
 
 MOST_LINE_BYTES = 1 << 29
-"""More than any message that is accepted has; a line that is longer ends the connection."""
+"""More than any message that is accepted has; a line that is longer ends the connection.
+
+The largest file that is handed on inline (`base64_size_limit_mb`) has 400 MiB as base64.
+"""
+
+MOST_UNREADABLE = 10_000
+"""How many lines without a message between them end the connection.
+
+A server that prints what it does to its standard output by mistake says hundreds of them, and goes on with
+messages; what says no more than lines, such as a wrong command, will answer nobody.
+"""
 
 _PIECE_BYTES = 1 << 18
-_MOST_WAITING = 64
+_TURN_S = 0.01
 _LAST_WORDS_S = 2.0
+# What stands between lines, too: a blank line is none.
+_BLANK = re.compile(rb"[ \t\r\n]*+")
 
 
 class _Stream:
@@ -61,23 +79,31 @@ class IncomingLines(_Stream):
     Args:
         descriptor: Where they come in.
         refusals: Where to answer requests that cannot be read; None where nobody answers them.
+
+    Attributes:
+        problem: Why the connection was ended from here, if it was.
+        sheds: Says whether notifications would be dropped now.
+        shed: Hears how many were, before they were read.
     """
 
     def __init__(self, descriptor: int, refusals: "OutgoingLines | None" = None) -> None:
+        self.problem: str | None = None
+        self.sheds: Callable[[], bool] = lambda: False
+        self.shed: Callable[[int], None] = lambda _count: None
         self._descriptor = descriptor
         self._refusals = refusals
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[SessionMessage | Unreadable] = deque()
-        self._begun: list[bytes] = []
-        self._begun_bytes = 0
+        # Whole lines, and where the next of them begins; then the beginning of one.
+        self._whole, self._at = b"", 0
+        self._begun = bytearray()
         self._came = asyncio.Event()
         self._ended = False
         self._listening = False
         self._always_ready = False
-        self._unreadable = NowAndThen()
-        # Says whether notifications would be dropped now, and hears how many were before they were read.
-        self.sheds: Callable[[], bool] = lambda: False
-        self.shed: Callable[[int], None] = lambda _count: None
+        self._unreadable = 0
+        self._noted = NowAndThen()
+        self._share = LoopShare()
+        self._turn_began = time.monotonic()
 
     def __aiter__(self) -> Self:
         return self
@@ -86,6 +112,7 @@ class IncomingLines(_Stream):
         while True:
             item = await self._next()
             if isinstance(item, SessionMessage):
+                self._unreadable = 0
                 return item
             self._note(item)
             if not item.is_request or self._refusals is None:
@@ -98,18 +125,69 @@ class IncomingLines(_Stream):
 
     def _note(self, problem: Unreadable) -> None:
         """Tell the log of a line that is no message: nobody else may hear of it."""
-        lines = self._unreadable.due(now=time.monotonic())
+        lines = self._noted.due(now=time.monotonic())
         if lines:
             log.info("a line is no message", extra={"problem": str(problem), "lines": lines})
+        self._unreadable += 1
+        if self._unreadable >= MOST_UNREADABLE:
+            log.warning("connection ended: too many lines are no messages", extra={"lines": self._unreadable})
+            self._whole, self._at = b"", 0
+            self._give_up(f"it said {self._unreadable:,} lines that are no messages")
 
     async def _next(self) -> SessionMessage | Unreadable:
-        while not self._waiting:
-            if self._ended:
-                raise StopAsyncIteration
-            self._came.clear()
-            self._listen()
-            await self._came.wait()
-        return self._waiting.popleft()
+        while True:
+            await self._let_others()
+            began = time.monotonic()
+            line = self._line()
+            item = _message(line) if line and self._is_wanted(line) else None
+            now = time.monotonic()
+            self._share.spend(now - began, now=now)
+            if item is not None:
+                return item
+            if line is None:
+                await self._more()
+
+    async def _let_others(self) -> None:
+        """Let others have the loop, if it is their turn."""
+        now = time.monotonic()
+        rest_s = self._share.rest_s(now=now)
+        if rest_s or now - self._turn_began > _TURN_S:
+            await asyncio.sleep(rest_s)
+            self._turn_began = time.monotonic()
+
+    def _line(self) -> bytes | None:
+        """Take the next line, without those that are blank; None if no whole one is there."""
+        blank = _BLANK.match(self._whole, self._at)
+        at = self._at if blank is None else blank.end()
+        if at == len(self._whole):
+            self._whole, self._at = b"", 0
+            return None
+        end = self._whole.index(b"\n", at) + 1
+        # The whole of it is no copy.
+        line = self._whole[at:end]
+        self._whole, self._at = (b"", 0) if end == len(self._whole) else (self._whole, end)
+        return line
+
+    def _is_wanted(self, line: bytes) -> bool:
+        """Say whether somebody waits for a line, where all else would be dropped once it was read."""
+        # A request or an answer has an id, however it is written; to read all the others takes far longer.
+        if b'"id"' in line or not self.sheds():
+            return True
+        self.shed(1)
+        return False
+
+    async def _more(self) -> None:
+        """Wait for further lines.
+
+        Raises:
+            StopAsyncIteration: There are none.
+        """
+        if self._ended:
+            raise StopAsyncIteration
+        self._came.clear()
+        self._listen()
+        await self._came.wait()
+        self._turn_began = time.monotonic()
 
     async def receive(self) -> SessionMessage | Unreadable:
         """Return the next message.
@@ -137,16 +215,6 @@ class IncomingLines(_Stream):
         if self._always_ready:
             self._loop.call_soon(self._readable)
 
-    def _wanted(self, lines: list[bytes]) -> list[bytes]:
-        """Return the lines that somebody waits for, where all else would be dropped once it was read."""
-        if not self.sheds():
-            return lines
-        # A request or an answer has an id, however it is written; to read all the others takes far longer.
-        wanted = [line for line in lines if b'"id"' in line]
-        if len(wanted) < len(lines):
-            self.shed(len(lines) - len(wanted))
-        return wanted
-
     def _silence(self) -> None:
         if self._listening:
             self._listening = False
@@ -157,37 +225,46 @@ class IncomingLines(_Stream):
         self._ended = True
         self._came.set()
 
+    def _give_up(self, problem: str) -> None:
+        """End the connection after the lines that are still to be taken."""
+        self.problem = problem
+        self._begun.clear()
+        self._end()
+
     def _readable(self) -> None:
         if self._ended:
             return
-        try:
-            data = os.read(self._descriptor, _PIECE_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            # A terminal that is gone says so in this way; of a pipe it is the end too.
-            data = b""
-        if b"\n" in data:
-            *whole, rest = (b"".join(self._begun) + data).split(b"\n")
-            self._begun, self._begun_bytes = [rest], len(rest)
-            self._waiting.extend(map(_message, self._wanted(whole)))
-        elif data:
-            self._begun.append(data)
-            self._begun_bytes += len(data)
-        else:
-            self._waiting.extend(_message(line) for line in [b"".join(self._begun)] if line)
-            self._end()
-        self._end_if_too_long()
-        if len(self._waiting) >= _MOST_WAITING:
+        if self._whole:
+            # Who has said so much can wait until it has been read.
             self._silence()
-        if self._waiting or self._always_ready:
+            return
+        data = self._read()
+        if data is None:
+            return
+        end = data.rfind(b"\n") + 1
+        if end:
+            self._whole = b"".join((self._begun, data[:end]))
+            self._begun = bytearray(data[end:])
+        elif data:
+            self._begun += data
+        else:
+            self._whole = bytes(self._begun + b"\n")
+            self._begun.clear()
+            self._end()
+        if len(self._begun) > MOST_LINE_BYTES:
+            log.warning("connection ended: a line is too long", extra={"bytes": len(self._begun)})
+            self._give_up(f"it said a line of more than {MOST_LINE_BYTES:,} bytes")
+        if self._whole or self._always_ready:
             self._came.set()
 
-    def _end_if_too_long(self) -> None:
-        if self._begun_bytes > MOST_LINE_BYTES:
-            log.warning("connection ended: a line is too long", extra={"bytes": self._begun_bytes})
-            self._begun, self._begun_bytes = [], 0
-            self._end()
+    def _read(self) -> bytes | None:
+        try:
+            return os.read(self._descriptor, _PIECE_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            # A terminal that is gone says so in this way; of a pipe it is the end too.
+            return b""
 
 
 class OutgoingLines(_Stream):

@@ -58,10 +58,6 @@ _COURTESY_S = 5.0
 _CANCELLED = "notifications/cancelled"
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 _CLOSED = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
-_TOO_MANY = ErrorData(
-    code=CONNECTION_CLOSED,
-    message=f"Connection closed: {TOO_MANY_REQUESTS}",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +111,14 @@ class LineDispatcher:
                     async for item in self.incoming:
                         if self._requests > _MOST_REQUESTS:
                             log.warning("connection ended: too many requests", extra={"open": self._requests})
-                            self._end = _TOO_MANY
+                            self._end = _closed(TOO_MANY_REQUESTS)
                             break
                         if isinstance(item, SessionMessage):
                             self._take(item, tasks, on_request, on_notify, on_notify_intercept)
                         elif not item.is_request:
                             self._settle(item.id, item.error)
+                if self.incoming.problem is not None:
+                    self._end = _closed(self.incoming.problem)
                 self._close()
                 tasks.cancel_scope.cancel()
         finally:
@@ -288,6 +286,10 @@ class LineDispatcher:
         for pending in self._pending.values():
             if not pending.answer.done():
                 pending.answer.set_result(self._end)
+
+
+def _closed(problem: str) -> ErrorData:
+    return ErrorData(code=CONNECTION_CLOSED, message=f"Connection closed: {problem}")
 
 
 def _request(id_: RequestId, method: str, params: dict[str, Any]) -> JSONRPCRequest:

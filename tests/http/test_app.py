@@ -1,14 +1,19 @@
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+import httpx2
 import pytest
 from fastmcp import FastMCP
+from somebody import somebody
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
+from support import environment_in, serving_over_http
 
 from runner.errors import StartError
 from runner.http import health
 from runner.http.origins import KnownOrigins, protection, with_memory
 from runner.protocol.endpoint import set_up_endpoint
+from runner.protocol.messages import MOST_VALUES
 from runner.settings.model import Settings
 
 LIMIT = 6 * 1024 * 1024
@@ -105,6 +110,58 @@ def test_a_body_above_the_limit_of_the_sdk_is_taken_and_one_above_ours_is_not(cl
 
     assert posted(client, 5 * 1024 * 1024) == small
     assert posted(client, LIMIT) == 413
+
+
+@pytest.mark.parametrize("version", [None, "2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize(
+    ("body", "number"),
+    [
+        ('{"jsonrpc": "2.0", "id": 7, "method": "ping", "params": {"a": MANY}}', 7),
+        ('{"method": "ping", "params": {"a": MANY}, "jsonrpc": "2.0", "id": "x"}', "x"),
+        ('{"jsonrpc": "2.0", "id": 7, "result": {"a": MANY}}', None),
+        ("MANY", None),
+    ],
+)
+def test_a_body_of_too_many_values_is_refused_before_it_is_read(
+    client: TestClient, version: str | None, body: str, number: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = {**HEADERS, **({"mcp-protocol-version": version} if version else {})}
+    headers["content-type"] = "application/json"
+    # Nothing reads a body: there is nothing to read with.
+    monkeypatch.delattr("mcp.server.streamable_http.pydantic_core")
+    monkeypatch.delattr("mcp.server._streamable_http_modern.json")
+
+    answer = client.post("/mcp", content=body.replace("MANY", f"[{'1,' * MOST_VALUES}1]"), headers=headers)
+
+    assert answer.status_code == 400
+    assert answer.json()["id"] == number
+    assert "is made of more than 1,000,000 values" in answer.json()["error"]["message"]
+
+
+def test_a_real_server_refuses_a_body_of_millions_of_values_and_goes_on(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    tools = tmp_path / "tools.py"
+    tools.write_text('from fastmcp import FastMCP\n\nmcp = FastMCP("counts")\n')
+    headers = {**HEADERS, "content-type": "application/json", "mcp-protocol-version": "2026-07-28"}
+    many = '{"jsonrpc": "2.0", "id": 7, "method": "ping", "params": {"a": [%s1]}}' % ("1," * 8_000_000)
+
+    with (
+        somebody() as user,
+        serving_over_http(tools, environment_in(tmp_path), "--user", user) as url,
+        httpx2.Client(headers=headers, timeout=60) as client,
+    ):
+        refused = client.post(url, content=many)
+        healthy = client.get(url.removesuffix("/mcp") + "/healthz")
+
+    assert (refused.status_code, refused.json()["id"]) == (400, 7)
+    assert "is made of more than 1,000,000 values" in refused.json()["error"]["message"]
+    assert healthy.status_code == 200
+
+
+def test_a_text_of_millions_of_commas_is_one_value(client: TestClient) -> None:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": {"padding": "a,[" * 1_200_000}}}
+
+    assert client.post("/mcp", json=ping, headers=HEADERS).status_code == posted(client, 10)
 
 
 def test_the_limit_holds_for_a_server_with_tokens_too() -> None:

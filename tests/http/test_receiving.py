@@ -303,3 +303,15 @@ async def test_a_user_has_so_many_uploads_at_a_time_and_no_more(served: Served) 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+def test_a_json_body_of_more_values_than_are_asked_for_is_refused(served: Served, ann: TestClient) -> None:
+    few = {"filename": "a", "content_base64": "YQ==", "more": [1] * 9_000}
+    many = {"filename": "b", "content_base64": "YQ==", "more": [1] * 11_000}
+
+    assert ann.post("/api/files", json=few).status_code == 201
+    answer = ann.post("/api/files", json=many)
+
+    assert answer.status_code == 400
+    assert "more than 10,000 values" in answer.json()["error"]
+    assert list(served.kept()) == ["a"]

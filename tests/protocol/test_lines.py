@@ -12,7 +12,10 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
-from runner.protocol.lines import IncomingLines, OutgoingLines
+from runner.protocol import lines
+from runner.protocol.lines import MOST_UNREADABLE, IncomingLines, OutgoingLines
+from runner.protocol.messages import read_message
+from sandbox.host import loop_share
 
 pytestmark = pytest.mark.anyio
 
@@ -42,6 +45,34 @@ def said(method: str, **params: Any) -> SessionMessage:
 def method_of(message: SessionMessage | Exception) -> str:
     assert isinstance(message, SessionMessage)
     return str(message.message.model_dump()["method"])
+
+
+def line(method: str) -> bytes:
+    return b'{"jsonrpc": "2.0", "method": "%s"}\n' % method.encode()
+
+
+async def write_all(end: int, data: bytes) -> None:
+    """Write to a pipe as fast as it is read."""
+    loop, left = asyncio.get_running_loop(), memoryview(data)
+    while left:
+        writable = asyncio.Event()
+        loop.add_writer(end, writable.set)
+        await writable.wait()
+        loop.remove_writer(end)
+        left = left[os.write(end, left) :]
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """All texts that are read."""
+    texts: list[str] = []
+
+    def noted(text: str) -> Any:
+        texts.append(text)
+        return read_message(text)
+
+    monkeypatch.setattr(lines, "read_message", noted)
+    return texts
 
 
 def read_all(end: int) -> bytes:
@@ -78,10 +109,104 @@ async def test_what_is_no_message_comes_as_an_error_and_the_next_message_after_i
 
     came = [message async for message in incoming]
 
-    assert [isinstance(message, Exception) for message in came] == [True, True, True, False, False]
-    assert [method_of(message) for message in came[3:]] == ["fine", "spoi\ufffded"]
+    # A blank line is none.
+    assert [isinstance(message, Exception) for message in came] == [True, True, False, False]
+    assert [method_of(message) for message in came[2:]] == ["fine", "spoi\ufffded"]
     with pytest.raises(anyio.EndOfStream):
         await incoming.receive()
+
+
+async def test_blank_lines_are_nothing_however_many(pipe: list[int], read: list[str]) -> None:
+    incoming = IncomingLines(pipe[0])
+    blank = b"\n" * 300_000 + b" \t\r\n" * 50_000
+    sending = asyncio.create_task(write_all(pipe[1], blank + line("one") + blank + line("two")))
+
+    came = [method_of(await incoming.receive()) for _ in range(2)]
+    await sending
+
+    assert came == ["one", "two"]
+    assert len(read) == 2
+
+
+async def test_a_line_is_read_when_it_is_taken_and_not_before(pipe: list[int], read: list[str]) -> None:
+    incoming = IncomingLines(pipe[0])
+    os.write(pipe[1], line("one") + line("two") + line("three"))
+
+    counts = []
+    for _ in range(3):
+        await incoming.receive()
+        counts.append(len(read))
+
+    assert counts == [1, 2, 3]
+
+
+@pytest.mark.parametrize("said", [line("one"), b"1\n"])
+async def test_others_get_the_loop_between_lines(
+    pipe: list[int], said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "_TURN_S", -1.0, raising=False)
+    incoming = IncomingLines(pipe[0])
+    os.write(pipe[1], said * 1000)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    going_on = asyncio.create_task(others())
+    for _ in range(1000):
+        await incoming.receive()
+    going_on.cancel()
+
+    assert turns >= 999
+
+
+async def test_who_has_taken_much_of_the_loop_rests(pipe: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    incoming = IncomingLines(pipe[0])
+    os.write(pipe[1], line("one") + line("two") + line("three"))
+    # The control: nobody has yet.
+    assert method_of(await incoming.receive()) == "one"
+
+    monkeypatch.setattr(loop_share, "_BURST_S", 0.0)
+    monkeypatch.setattr(loop_share, "_REST", 1e9)
+    assert method_of(await incoming.receive()) == "two"
+    third = asyncio.create_task(incoming.receive())
+    await asyncio.wait({third}, timeout=0.05)
+
+    assert not third.done()
+    third.cancel()
+
+
+async def test_lines_that_are_no_messages_end_the_connection_if_nothing_else_comes(
+    pipe: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    incoming = IncomingLines(pipe[0])
+    sending = asyncio.create_task(write_all(pipe[1], b"x\n" * MOST_UNREADABLE + line("unheard")))
+
+    came = [item async for item in incoming]
+    await sending
+
+    assert len(came) == MOST_UNREADABLE
+    assert all(isinstance(item, Exception) for item in came)
+    assert incoming.problem == "it said 10,000 lines that are no messages"
+    assert caplog.messages.count("connection ended: too many lines are no messages") == 1
+
+
+async def test_lines_that_are_no_messages_end_nothing_where_messages_come_between(
+    pipe: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "MOST_UNREADABLE", 50)
+    incoming = IncomingLines(pipe[0])
+    os.write(pipe[1], (b"x\n" * 49 + line("heard")) * 4)
+    os.close(pipe[1])
+    pipe[1] = -1
+
+    came = [item async for item in incoming]
+
+    assert [isinstance(item, Exception) for item in came].count(False) == 4
+    assert incoming.problem is None
 
 
 async def test_half_of_a_surrogate_pair_spoils_a_string_and_not_the_message(pipe: list[int]) -> None:

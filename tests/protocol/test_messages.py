@@ -10,10 +10,13 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mcp_types import JSONRPCResponse
 from somebody import somebody
 
-from runner.protocol.messages import DEPTH_MAX, Unreadable, read_message
+from runner.protocol import messages
+from runner.protocol.messages import DEPTH_MAX, MOST_VALUES, Unreadable, read_message
 
 
 def nested(depth: int) -> str:
@@ -67,7 +70,88 @@ def test_looking_for_an_id_takes_no_longer_where_there_is_more_to_look_through()
     assert time.process_time() - began < 3
 
 
-def test_a_request_over_stdio_that_nests_too_deep_is_refused_and_the_next_one_answered(
+@pytest.mark.parametrize("unit", ["1,", "[],", '{"a":"b"},', '"",'])
+@pytest.mark.parametrize(
+    ("text", "number", "is_request"),
+    [
+        ('{"jsonrpc": "2.0", "id": 7, "result": {"a": MANY}}', 7, False),
+        ('{"result": {"a": MANY}, "jsonrpc": "2.0", "id": "x"}', "x", False),
+        ('{"jsonrpc": "2.0", "id": 7, "method": "m", "params": {"a": MANY}}', 7, True),
+        ("MANY", None, False),
+    ],
+)
+def test_what_is_made_of_too_many_values_is_refused_before_it_is_read(
+    text: str, number: object, is_request: bool, unit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing may be read: there is nothing to read with.
+    monkeypatch.delattr(messages, "jsonrpc_message_adapter")
+
+    refused = unreadable(text.replace("MANY", f"[{unit * MOST_VALUES}0]"))
+
+    assert (refused.id, refused.is_request) == (number, is_request)
+    assert f"the {'request' if is_request else 'answer'} is made of more than 1,000,000 values" in str(
+        refused
+    )
+
+
+@pytest.mark.parametrize("text", ["a,b,[{:" * 1_000_000, '\\",[' * 1_000_000, "\n,\u20ac" * 1_100_000])
+def test_a_long_text_is_one_value_whatever_it_holds(text: str) -> None:
+    read = read_message(json.dumps({"jsonrpc": "2.0", "id": 7, "result": {"text": text}}))
+
+    assert isinstance(read, JSONRPCResponse)
+    assert read.result == {"text": text}
+
+
+def test_as_many_values_as_allowed_are_read() -> None:
+    read = read_message('{"jsonrpc": "2.0", "id": 7, "result": {"a": [%s0]}}' % ("0," * (MOST_VALUES - 10)))
+
+    assert isinstance(read, JSONRPCResponse)
+    assert len(read.result["a"]) == MOST_VALUES - 9
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\" * (12 << 20),
+        '"' + '\\"' * 500_000,
+        '"\\ud800' + '\\"' * 500_000,
+        '{"id": 5, "a": "' + '\\"' * 500_000,
+        "\\ud800" * 2_000_000,
+    ],
+)
+def test_no_character_of_what_cannot_be_read_is_looked_at_again_and_again(text: str) -> None:
+    """Looked at anew from each quote, this would take hours."""
+    refused = unreadable(text)
+
+    assert refused.id == (5 if '"id"' in text else None)
+
+
+PIECES = [
+    r"\ud83d",
+    r"\uDE00",
+    r"\ude00",
+    r"\uD83D",
+    r"\u0041",
+    r"\\",
+    r"\n",
+    r"\"",
+    "ud800",
+    "a",
+    "\u20ac",
+    "u",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_halves_of_pairs_are_told_from_pairs_and_from_text_wherever_they_stand(written: str) -> None:
+    read = read_message('{"jsonrpc": "2.0", "id": 7, "result": {"a": "%s"}}' % written)
+
+    said = json.loads(f'"{written}"')
+    assert isinstance(read, JSONRPCResponse)
+    assert read.result == {"a": said.encode(errors="replace").decode()}
+
+
+def test_a_request_over_stdio_that_cannot_be_read_is_refused_and_the_next_one_answered(
     tmp_path: Path,
 ) -> None:
     tmp_path.chmod(0o700)
@@ -75,10 +159,8 @@ def test_a_request_over_stdio_that_nests_too_deep_is_refused_and_the_next_one_an
     tools.write_text('from fastmcp import FastMCP\n\nmcp = FastMCP("deep")\n')
     own = {"RUNNER_STATE_DIR": str(tmp_path / "s"), "RUNNER_STORE": (tmp_path / "f").as_uri()}
     environment = {"PATH": os.environ["PATH"], **own}
-    deep = (
-        '{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"x","arguments":{"a":%s}}}'
-        % nested(10_000)
-    )
+    call = '{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"x","arguments":{"a":%s}}}'
+    deep, many = call % (4, nested(10_000)), call % (6, f"[{'1,' * MOST_VALUES}1]")
 
     with (
         somebody() as user,
@@ -93,7 +175,7 @@ def test_a_request_over_stdio_that_nests_too_deep_is_refused_and_the_next_one_an
         answers = []
         assert server.stdin is not None
         assert server.stdout is not None
-        for line in (deep, '{"jsonrpc":"2.0","id":5,"method":"ping"}'):
+        for line in (deep, "\n" * 100_000 + many, '{"jsonrpc":"2.0","id":5,"method":"ping"}'):
             server.stdin.write(line + "\n")
             server.stdin.flush()
             answers.append(json.loads(server.stdout.readline()))
@@ -102,4 +184,6 @@ def test_a_request_over_stdio_that_nests_too_deep_is_refused_and_the_next_one_an
 
     assert answers[0]["id"] == 4
     assert "the request nests deeper than 200 levels" in answers[0]["error"]["message"]
-    assert answers[1]["id"] == 5
+    assert answers[1]["id"] == 6
+    assert "the request is made of more than 1,000,000 values" in answers[1]["error"]["message"]
+    assert answers[2]["id"] == 5

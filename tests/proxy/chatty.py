@@ -83,6 +83,10 @@ FLOODS: dict[str, Callable[[int, Any], dict[str, Any]]] = {
 }
 
 
+# What stands on a line as it is, and is no message.
+LINES = {"blank": "\n", "words": "1\n"}
+
+
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     match method:
         case "initialize":
@@ -99,6 +103,12 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         case "tools/call":
             asked = params["arguments"]
             token = params.get("_meta", {}).get("progressToken")
+            if asked["kind"] in LINES:
+                sys.stdout.write(LINES[asked["kind"]] * asked["count"])
+                sys.stdout.flush()
+                return {"content": [{"type": "text", "text": str(asked["count"])}]}
+            if asked["kind"] == "values":
+                return {"content": [], "structuredContent": {"a": [1] * asked["count"]}}
             make = FLOODS[asked["kind"]]
             for number in range(asked["count"]):
                 say(make(number, token))

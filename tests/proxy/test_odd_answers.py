@@ -1,4 +1,4 @@
-"""Servers over HTTP whose answers cannot be read as they are: halves of surrogate pairs, too many levels."""
+"""Servers over HTTP whose answers cannot be read as they are: halves of pairs, too many levels or values."""
 
 # ruff: noqa: UP031, N815 - JSON is full of braces
 
@@ -14,13 +14,15 @@ from proxying import over_http, proxied
 
 pytestmark = pytest.mark.anyio
 
+MANY = "[%s0]" % ("1," * 1_100_000)
 NESTED = "[" * 9_000 + "]" * 9_000
 ANSWERS = {
     "half": r'{"content": [{"type": "text", "text": "a\ud800b"}]}',
     "whole": r'{"content": [{"type": "text", "text": "a\ud83d\ude00b"}]}',
     "deep": '{"content": [], "structuredContent": {"a": %s}}' % NESTED,
+    "many": '{"content": [], "structuredContent": {"a": %s}}' % MANY,
 }
-TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ANSWERS]
+TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in [*ANSWERS, "nobodys"]]
 
 
 class Odd(BaseHTTPRequestHandler):
@@ -34,6 +36,8 @@ class Odd(BaseHTTPRequestHandler):
             return
         said = '"result": ' + result if result else '"error": {"code": -32601, "message": "unknown"}'
         body = ('{"jsonrpc": "2.0", %s, "id": %s}' % (said, json.dumps(asked["id"]))).encode()
+        if "nobodys" in str(asked.get("params")):
+            body = MANY.encode()
         if self.path == "/stream":
             body = b"data: " + body + b"\n\n"
         self.send_response(200)
@@ -49,7 +53,7 @@ class Odd(BaseHTTPRequestHandler):
             return json.dumps({"protocolVersion": params["protocolVersion"], **info})
         if method == "tools/list":
             return json.dumps({"tools": TOOLS})
-        return ANSWERS[params["name"]] if method == "tools/call" else ""
+        return ANSWERS.get(params["name"], "{}") if method == "tools/call" else ""
 
     def do_GET(self) -> None:
         self.send_error(405)
@@ -80,3 +84,28 @@ async def test_half_of_a_pair_spoils_a_text_and_too_many_levels_are_refused_in_w
             await client.call_tool("deep")
 
     assert (whole, half) == ("a\N{GRINNING FACE}b", "a?b")
+
+
+# In a stream of events none is as long as that: the SDK ends it at a mebibyte.
+async def test_an_answer_of_too_many_values_is_refused_in_words_and_the_next_is_read(
+    folder: Path, user: str, odd: str
+) -> None:
+    async with proxied(folder, user, over_http(odd + "/plain")) as client:
+        with pytest.raises(Exception, match=r"made of more than 1,000,000 values"):
+            await client.call_tool("many")
+        after = (await client.call_tool("whole")).content[0].text
+
+    assert after == "a\N{GRINNING FACE}b"
+
+
+async def test_what_names_no_request_is_refused_in_words_too_and_is_repeated_nowhere(
+    folder: Path, user: str, odd: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with proxied(folder, user, over_http(odd + "/plain")) as client:
+        with pytest.raises(Exception, match=r"made of more than 1,000,000 values") as refused:
+            await client.call_tool("nobodys")
+        after = (await client.call_tool("whole")).content[0].text
+
+    assert after == "a\N{GRINNING FACE}b"
+    assert "1,1,1" not in str(refused.value)
+    assert "1,1,1" not in caplog.text

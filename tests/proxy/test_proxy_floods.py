@@ -2,13 +2,14 @@
 
 import asyncio
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from proxying import over_http, over_stdio, proxied
+from proxying import messages_of_call, over_http, over_stdio, proxied, proxy_command
 from support import becomes
 
 from runner.proxy.notification_pace import NotificationPace
@@ -139,6 +140,48 @@ async def test_a_server_over_http_that_asks_without_end_loses_its_connection_too
     assert "connection ended: too many requests" in caplog.messages
     assert after.content[0].text == "3"
     assert len(waiting) == 32
+
+
+async def test_blank_lines_are_nothing_to_anybody(
+    folder: Path, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+
+    heard, answers = await flooded(folder, user, "blank", 500_000)
+
+    assert answers == ["500000", "3"]
+    assert (heard.passed, heard.dropped) == ([], 0)
+    assert "a line is no message" not in caplog.messages
+
+
+async def test_a_server_that_says_no_messages_loses_its_connection_in_words(
+    folder: Path, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    chatty = over_stdio("chatty", CHATTY)
+    async with proxied(folder, user, chatty) as behind:
+        few = await behind.call_tool("flood", {"kind": "words", "count": 5_000})
+        many = await behind.call_tool("flood", {"kind": "words", "count": 500_000}, raise_on_error=False)
+        after = await behind.call_tool("add", {"a": 1, "b": 2})
+
+    assert few.content[0].text == "5000"
+    assert "Connection closed: it said 10,000 lines that are no messages" in many.content[0].text
+    assert caplog.messages.count("connection ended: too many lines are no messages") == 1
+    assert after.content[0].text == "3"
+
+
+def test_the_command_stands_what_a_server_says_without_end(folder: Path) -> None:
+    with proxy_command(folder, "--", sys.executable, str(CHATTY)) as url:
+        said = [
+            messages_of_call(url, "flood", {"kind": kind, "count": count})[-1]
+            for kind, count in [("blank", 2_000_000), ("values", 1_100_000), ("words", 2_000_000)]
+        ]
+        after = messages_of_call(url, "add", {"a": 1, "b": 2})[-1]
+
+    blank, values, words = map(str, said)
+    assert "2000000" in blank
+    assert "made of more than 1,000,000 values" in values
+    assert "it said 10,000 lines that are no messages" in words
+    assert after["result"]["content"][0]["text"] == "3"
 
 
 async def test_messages_of_odd_forms_reach_the_client_in_order_or_not_at_all(

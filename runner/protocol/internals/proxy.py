@@ -14,6 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import sse_within_origin
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp_types import ClientCapabilities, JSONRPCError, JSONRPCMessage, ListToolsResult
+from pydantic_core import PydanticCustomError, ValidationError
 
 from runner.protocol.messages import Unreadable, read_message
 
@@ -29,9 +30,15 @@ class _Messages:
             return read_message(data if isinstance(data, str) else data.decode("utf-8", "replace"))
         except Unreadable as error:
             if error.id is None or error.is_request:
-                # Whoever asked in this exchange is told by the transport, which knows this error.
-                raise (error.__cause__ or error) from None
+                # Whoever asked in this exchange is told by the transport, which knows errors of pydantic.
+                raise _of_pydantic(error) from None
             return JSONRPCError(jsonrpc="2.0", id=error.id, error=error.error)
+
+
+def _of_pydantic(error: Unreadable) -> ValidationError:
+    problem = PydanticCustomError("unreadable", "{problem}", {"problem": str(error)})
+    # Hidden: what came may be long, and is nobody's to read.
+    return ValidationError.from_exception_data("message", [{"type": problem, "input": None}], hide_input=True)
 
 
 def mend_messages_over_http() -> None:

@@ -1,0 +1,43 @@
+"""Requests over HTTP whose body is made of more values than are read of a message: refused, and not read.
+
+The SDK reads a body at once, however many values it has, and everybody waits for that.
+
+Source: JSON-RPC 2.0, "Response object"; MCP specification 2025-11-25 and 2026-07-28, "Streamable HTTP".
+"""
+
+from mcp_types import JSONRPCError
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from runner.http.whole import again
+from runner.protocol.messages import Unreadable, check_values
+
+__all__ = ["CountedBodies"]
+
+
+class CountedBodies:
+    """An ASGI application in front of another, which gets bodies that can be read in a moment.
+
+    Args:
+        app: The other. What stands before this one must give it a body in one message.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request, or answer it with an error that says of how many values it may be made."""
+        first = await receive()
+        try:
+            check_values(first.get("body", b""))
+        except Unreadable as error:
+            await _refusal(error)(scope, receive, send)
+            return
+        await self._app(scope, again(first, receive), send)
+
+
+def _refusal(error: Unreadable) -> Response:
+    # The id of an answer is one of our own, and no request of the client's.
+    answer = JSONRPCError(jsonrpc="2.0", id=error.id if error.is_request else None, error=error.error)
+    said = answer.model_dump_json(by_alias=True, exclude_unset=True)
+    return Response(said, status_code=400, media_type="application/json")
