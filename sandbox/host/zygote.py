@@ -23,6 +23,7 @@ from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, Decoder, FrameKind, 
 from sandbox.host.closer import Closer
 from sandbox.host.connection import Connection
 from sandbox.host.freezer import look
+from sandbox.host.import_output import ImportOutput
 from sandbox.host.job import Job
 from sandbox.host.loop_share import LoopShare
 from sandbox.host.parking import Parking
@@ -46,7 +47,6 @@ _ANNOUNCEMENT_BYTES = 1 << 16
 _PROCESSORS = len(os.sched_getaffinity(0))
 # Of why a worker could not get ready, which its caller is told and the log keeps.
 _REASON_CHARS = 4096
-_LOG_LINES_BYTES = 64 * 1024
 # Descriptors of one user that are open here only until they are closed.
 _MOST_BEHIND = 256
 
@@ -104,7 +104,7 @@ class Zygote:
     _reaped: dict[int, "asyncio.Future[int | None]"] = field(init=False, default_factory=dict)
     _reapings: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _decoder: Decoder = field(init=False, default_factory=lambda: Decoder(CONTROL_BYTES))
-    _output_left: int = field(init=False, default=_LOG_LINES_BYTES)
+    _import_output: ImportOutput = field(init=False)
     _closed: bool = field(init=False, default=False)
     _reaped_itself: bool = field(init=False, default=False)
     # Workers by the number that the zygote, perhaps in a pid namespace, knows them by, and by ours.
@@ -131,7 +131,7 @@ class Zygote:
         os.set_blocking(self.output, False)
         loop.add_reader(self.control.fileno(), self._control_readable)
         loop.add_reader(self.parked.fileno(), self._parked_readable)
-        loop.add_reader(self.output, self._output_readable)
+        self._import_output = ImportOutput(self.output)
         if self.once:
             self._ordered = 1
 
@@ -360,8 +360,9 @@ class Zygote:
             return
         self._closed = True
         loop = asyncio.get_running_loop()
-        for fd in (self.control.fileno(), self.parked.fileno(), self.output):
+        for fd in (self.control.fileno(), self.parked.fileno()):
             loop.remove_reader(fd)
+        self._import_output.close()
         # Until the forkserver has reaped it, its process id cannot have been given away.
         if not self._reaped_itself:
             with contextlib.suppress(ProcessLookupError):
@@ -535,19 +536,6 @@ class Zygote:
             self._parking.add(worker)
         else:
             log.warning("a worker could not get ready", extra={"zygote": self.pid, "fault": str(worker)})
-
-    def _output_readable(self) -> None:
-        try:
-            data = os.read(self.output, 1 << 16)
-        except BlockingIOError:
-            return
-        if not data:
-            asyncio.get_running_loop().remove_reader(self.output)
-            return
-        kept = data[: self._output_left]
-        self._output_left -= len(kept)
-        for line in kept.decode(errors="replace").splitlines():
-            log.info("tool file printed while it was imported", extra={"line": line})
 
 
 def _device_of(home: Path | None) -> int | None:

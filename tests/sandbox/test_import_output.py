@@ -1,0 +1,133 @@
+"""What the log gets of what a tool file prints while it is imported, and what the event loop does for it."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import select
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import becomes, call, open_toolset
+
+from sandbox.host import import_output
+from sandbox.host.import_output import MOST_BYTES, MOST_LINES, ImportOutput
+
+pytestmark = pytest.mark.anyio
+
+PRINTED = "tool file printed while it was imported"
+DROPPED = "more that a tool file printed while it was imported is dropped"
+TOOL = """
+import os
+from fastmcp import FastMCP
+
+mcp = FastMCP("loud")
+print("first words", flush=True)
+os.write(1, b"\\n" * 60_000)
+
+@mcp.tool
+def add(a: int, b: int) -> int:
+    return a + b
+"""
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """An end to read, which never blocks, and an end to write, which does neither."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    yield read, write
+    os.close(read)
+    os.close(write)
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, import_output.log.name)
+    return caplog
+
+
+async def written(pipe: tuple[int, int], data: bytes) -> None:
+    """Write all of it, and wait until it is read."""
+    left = memoryview(data)
+
+    def is_read() -> bool:
+        nonlocal left
+        with contextlib.suppress(BlockingIOError):
+            left = left[os.write(pipe[1], left) :]
+        return not left and not select.select([pipe[0]], [], [], 0)[0]
+
+    assert await becomes(is_read)
+
+
+async def test_a_few_lines_are_in_the_log_as_they_were_printed(
+    pipe: tuple[int, int], logged: pytest.LogCaptureFixture
+) -> None:
+    output = ImportOutput(pipe[0])
+    try:
+        os.write(pipe[1], b"one\ntwo\xff\n")
+        assert await becomes(lambda: len(logged.records) == 2)
+    finally:
+        output.close()
+
+    assert [vars(record)["line"] for record in logged.records] == ["one", "two\ufffd"]
+
+
+@pytest.mark.parametrize("said", [b"\n" * 65_536, b"a line of some length\n" * 2900, b"x" * 65_536])
+async def test_of_much_the_log_gets_the_beginning_and_a_word_that_the_rest_is_dropped(
+    pipe: tuple[int, int], logged: pytest.LogCaptureFixture, said: bytes
+) -> None:
+    output = ImportOutput(pipe[0])
+    try:
+        await written(pipe, said * 4)
+    finally:
+        output.close()
+
+    lines = [vars(record)["line"] for record in logged.records if record.message == PRINTED]
+    assert 0 < len(lines) <= MOST_LINES
+    assert sum(map(len, lines)) <= MOST_BYTES
+    assert [record.message for record in logged.records if record.message != PRINTED] == [DROPPED]
+
+
+async def test_whoever_prints_without_end_takes_a_turn_now_and_then(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+
+    def read(fd: int) -> bytes:
+        reads.append(fd)
+        return b"\n" * 65_536
+
+    monkeypatch.setattr(import_output, "read_some", read)
+    os.write(pipe[1], b"there is always more")
+    output = ImportOutput(pipe[0])
+    try:
+        while not reads:
+            await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        at_once = len(reads)
+        assert await becomes(lambda: len(reads) > 2)
+    finally:
+        output.close()
+
+    assert at_once == 1
+
+
+@pytest.mark.kernel
+async def test_a_tool_file_that_prints_a_pipe_full_of_lines_is_served(
+    tmp_path: Path, user: str, logged: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "loud.py"
+    file.write_text(TOOL)
+
+    async with open_toolset(file, tmp_path) as toolset:
+        answer = await call(toolset, user, "add", a=1, b=2)
+
+    printed = [vars(record)["line"] for record in logged.records if record.message == PRINTED]
+    zygotes = sum(line == "first words" for line in printed)
+    assert answer.processed.value == {"results": 3}
+    assert zygotes >= 1
+    assert len(printed) <= zygotes * MOST_LINES
