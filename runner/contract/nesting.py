@@ -16,11 +16,9 @@ def nests_deeper(value: object, levels: int = MOST_LEVELS) -> bool:
     Looks at each item once, whatever it is, and never recurses.
     """
     at_level = [value]
-    for _ in range(levels + 1):
+    for _ in range(levels):
         at_level = [item for each in at_level if isinstance(each, dict | list) for item in _items(each)]
-        if not at_level:
-            return False
-    return True
+    return any(isinstance(each, dict | list) for each in at_level)
 
 
 def _items(value: dict[object, object] | list[object]) -> list[object]:

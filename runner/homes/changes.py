@@ -85,9 +85,11 @@ class Changes:
         self._began_ns = self._since_ns = now_ns
         # A tool may hold locks on its home as well, a hundred thousand, and each look passes them all.
         if not self._takes_over(_FEW_LOOKS):
+            # Whoever ends meanwhile must not find itself alone.
+            self._hold()
             await finished(self._takes_over, _MOST_LOOKS)
         self._began_alone = self._since_ns == now_ns and not self._is_locked(0, 0)
-        _flock(self._lock, fcntl.F_OFD_SETLK, fcntl.F_RDLCK, self._since_ns, 1)
+        self._hold()
 
     def close(self) -> None:
         """Be under way no more, whatever came of the call."""
@@ -159,6 +161,10 @@ class Changes:
                 return True
             self._since_ns = max(0, start)
         return False
+
+    def _hold(self) -> None:
+        assert self._lock is not None  # noqa: S101 - only called while it is held
+        _flock(self._lock, fcntl.F_OFD_SETLK, fcntl.F_RDLCK, self._since_ns, 1)
 
     def _is_locked(self, start: int, length: int) -> bool:
         return self._query(start, length)[0] != fcntl.F_UNLCK

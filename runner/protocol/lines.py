@@ -45,8 +45,10 @@ MOST_UNREADABLE = 10_000
 """How many lines without a message between them end the connection.
 
 A server that prints what it does to its standard output by mistake says hundreds of them, and goes on with
-messages; what says no more than lines, such as a wrong command, will answer nobody.
+messages; what says no more than lines, such as a wrong command, will answer nobody. One that says a few now
+and then, while nobody asks it anything, harms nobody.
 """
+_UNREADABLE_PER_S = 10.0
 
 _PIECE_BYTES = 1 << 18
 _TURN_S = 0.01
@@ -100,7 +102,7 @@ class IncomingLines(_Stream):
         self._ended = False
         self._listening = False
         self._always_ready = False
-        self._unreadable = 0
+        self._unreadable, self._unreadable_at = 0.0, time.monotonic()
         self._noted = NowAndThen()
         self._share = LoopShare()
         self._turn_began = time.monotonic()
@@ -112,7 +114,7 @@ class IncomingLines(_Stream):
         while True:
             item = await self._next()
             if isinstance(item, SessionMessage):
-                self._unreadable = 0
+                self._unreadable = 0.0
                 return item
             self._note(item)
             if not item.is_request or self._refusals is None:
@@ -125,14 +127,16 @@ class IncomingLines(_Stream):
 
     def _note(self, problem: Unreadable) -> None:
         """Tell the log of a line that is no message: nobody else may hear of it."""
-        lines = self._noted.due(now=time.monotonic())
+        now = time.monotonic()
+        lines = self._noted.due(now=now)
         if lines:
             log.info("a line is no message", extra={"problem": str(problem), "lines": lines})
-        self._unreadable += 1
+        self._unreadable = max(0.0, self._unreadable - (now - self._unreadable_at) * _UNREADABLE_PER_S) + 1
+        self._unreadable_at = now
         if self._unreadable >= MOST_UNREADABLE:
-            log.warning("connection ended: too many lines are no messages", extra={"lines": self._unreadable})
+            log.warning("connection ended: too many lines are no messages", extra={"lines": MOST_UNREADABLE})
             self._whole, self._at = b"", 0
-            self._give_up(f"it said {self._unreadable:,} lines that are no messages")
+            self._give_up(f"it said {MOST_UNREADABLE:,} lines that are no messages")
 
     async def _next(self) -> SessionMessage | Unreadable:
         while True:
@@ -202,6 +206,7 @@ class IncomingLines(_Stream):
 
     async def aclose(self) -> None:
         """Take no more; who waits for a message hears that there is none."""
+        self._whole, self._at = b"", 0
         self._end()
 
     def _listen(self) -> None:
@@ -340,8 +345,7 @@ class OutgoingLines(_Stream):
 
 
 def _message(line: bytes) -> SessionMessage | Unreadable:
-    # As text, so that bytes that are no UTF-8 spoil a string and not the message.
     try:
-        return SessionMessage(read_message(line.decode("utf-8", "replace")))
+        return SessionMessage(read_message(line))
     except Unreadable as error:
         return error

@@ -3,7 +3,8 @@
 The SDK reads an answer whole before it looks at it, and its client undoes five codings on top of each other,
 without a turn of the loop in between: 400 KB became 2.5 GB. So no coding is asked for. Where one comes all
 the same, as from a careless server before the server, gzip and deflate are undone in small pieces, once.
-A stream of events may last for days, so there each event counts for itself.
+A stream of events may last for days, so there each event counts for itself. It comes in small pieces, and the
+time that the SDK takes for each counts: beyond a tenth of a second, others have two seconds for each.
 
 Source: RFC 9110, 8.4 "Content-Encoding" and 12.5.3 "Accept-Encoding"; WHATWG HTML, "Server-sent events",
 whose streams are UTF-8 and whose events end with an empty line.
@@ -23,14 +24,20 @@ import httpx2
 from runner.proxy.stream_pace import StreamPace
 from runner.settings.model import Settings
 from runner.system.now_and_then import NowAndThen
+from sandbox.host.loop_share import LoopShare
 
 __all__ = ["AnswerBound", "EventSize"]
 
 log = logging.getLogger(__name__)
 
 _PIECE_BYTES = 1 << 16
+# Of a stream: a line of it, if only a blank one, takes a microsecond.
+_PART_BYTES = 1 << 13
 _LEAST_BYTES = 1 << 20
 _IDENTITY = "identity"
+_EVENTS = "text/event-stream"
+# What servers name that code nothing.
+_NO_CODINGS = frozenset({"", _IDENTITY, "none", "utf-8"})
 _UNDONE = frozenset({"gzip", "x-gzip", "deflate"})
 _EITHER_HEADER = zlib.MAX_WBITS | 32
 # As the SDK has it: a server may be silent for long between two events.
@@ -53,6 +60,7 @@ class AnswerBound:
     most_bytes: int
     look: Callable[[httpx2.Request], Awaitable[None]] | None = None
     _telling: NowAndThen = field(default_factory=NowAndThen)
+    _share: LoopShare = field(default_factory=LoopShare)
 
     @classmethod
     def of(cls, settings: Settings, server: str) -> "AnswerBound":
@@ -82,15 +90,15 @@ class AnswerBound:
         Whoever reads too much of it gets `httpx2.StreamError`, or `httpx2.SSEError` where it is a stream of
         events: of these the SDK makes an answer, with their words.
         """
-        is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        is_stream = _is_stream(response)
         named = response.headers.get_list("content-encoding", split_commas=True)
-        codings = [name for each in named if (name := each.strip().lower()) != _IDENTITY]
+        codings = [name for each in named if (name := each.strip().lower()) not in _NO_CODINGS]
         if is_stream:
             # In another encoding an empty line would not be what is looked for.
             response.encoding = "utf-8"
         response.headers.pop("content-encoding", None)
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
-        response.stream = _Counted(response.stream, self, codings, is_stream=is_stream)
+        response.stream = _Counted(response.stream, self, codings, self._share, is_stream=is_stream)
 
     def too_long(self) -> str:
         """Tell the log that a message was too long, and return the sentence for whoever waits for it."""
@@ -104,19 +112,45 @@ class AnswerBound:
         )
 
 
+def _is_stream(response: httpx2.Response) -> bool:
+    """Say whether an answer is read event by event; any other is read as a whole, whatever it says it is."""
+    request = response.request
+    wanted = request.method != "DELETE" and _EVENTS in request.headers.get("accept", "")
+    kind = response.headers.get("content-type", "").lower()
+    return wanted and response.is_success and kind.startswith(_EVENTS)
+
+
 class _Counted(httpx2.AsyncByteStream):
     """The body of an answer, without its coding."""
 
     def __init__(
-        self, inner: httpx2.AsyncByteStream, bound: AnswerBound, codings: list[str], *, is_stream: bool
+        self,
+        inner: httpx2.AsyncByteStream,
+        bound: AnswerBound,
+        codings: list[str],
+        share: LoopShare,
+        *,
+        is_stream: bool,
     ) -> None:
         self._inner = inner
+        self._share = share
         self._bound = bound
         self._codings = codings
         self._events = EventSize() if is_stream else None
         self._problem = httpx2.SSEError if is_stream else httpx2.StreamError
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._pieces():
+            if self._events is None:
+                yield piece
+                continue
+            for start in range(0, len(piece), _PART_BYTES):
+                turn = self._share.turn()
+                yield piece[start : start + _PART_BYTES]
+                await turn.end()
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        """Yield what comes in, with its coding undone, as long as its messages are not too long."""
         if len(self._codings) > 1 or not _UNDONE.issuperset(self._codings):
             raise self._problem(
                 f"an answer of {self._bound.server} has the content coding {', '.join(self._codings)!r}, "

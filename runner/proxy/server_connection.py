@@ -579,4 +579,4 @@ def _is_news(method: str, params: Mapping[str, Any]) -> bool:
         form.model_validate({"method": method, "params": dict(params)}, by_name=False)
     except ValueError:
         return False
-    return True
+    return not nests_deeper(params)

@@ -109,7 +109,7 @@ class ServerLog:
         cut = f"… ({size} bytes)" if size > len(begun) else ""
         line = f"{self._lead}{said}{cut}\n"
         # A short line costs more than its length, and one of which nothing is seen too: each takes its time.
-        if not self.budget.takes(max(_LEAST_COST, len(line.encode())), now=now):
+        if not self.budget.takes(max(_LEAST_COST, len(begun), len(line.encode())), now=now):
             self.dropped += size
             return False
         if said.strip():

@@ -58,10 +58,12 @@ class LastWords:
 
     def __exit__(self, *_raised: object) -> None:
         self.file.close()
-        for _ in range(_MOST_LEFT_PIECES):
-            if self._ended.is_set() or not self._read():
-                break
-        self._stop()
+        try:
+            for _ in range(_MOST_LEFT_PIECES):
+                if self._ended.is_set() or not self._read():
+                    break
+        finally:
+            self._stop()
 
     async def wait(self) -> str:
         """Return the last of what was said, once the process has ended or shortly after."""
@@ -98,9 +100,10 @@ class LastWords:
         return True
 
     def _pass_on(self, lines: str) -> None:
-        # Nobody is left to tell where our own standard error has gone.
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(lines)
+        # Nobody is left to tell where our own standard error has gone, or was never there.
+        if sys.stderr is not None:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(lines)
 
     def _tell_of_dropped(self) -> None:
         count, self._said.dropped = self._said.dropped, 0

@@ -1,4 +1,4 @@
-"""How often a client opens the streams of one server: some at once, and then one in a second.
+"""How often a client opens the streams of one server: some at once, and then a few in a second.
 
 A server says itself after how many milliseconds a stream that it has ended is opened again, and the SDK does
 so for ever: with 0 neither would do anything else.
@@ -14,9 +14,9 @@ import httpx2
 
 __all__ = ["StreamPace"]
 
-# One for what a server says on its own, and some that were lost with their connection.
-_AT_ONCE = 5
-_EACH_S = 1.0
+# One for what a server says on its own, and one for each call that goes on in another stream.
+_AT_ONCE = 50
+_EACH_S = 0.1
 
 
 @dataclass(slots=True, eq=False)

@@ -70,7 +70,7 @@ def set_up(
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     handler.addFilter(_add_call_id)
-    handler.addFilter(_shorten)
+    handler.addFilter(_Remotes().tame)
     handler.addFilter(_WebServer().tame)
     wanted = logging.getLevelNamesMapping()[level.upper()]
     # FastMCP puts handlers of its own on its logger when it is imported, before or after this.
@@ -117,15 +117,26 @@ def _add_call_id(record: logging.LogRecord) -> bool:
     return True
 
 
-def _shorten(record: logging.LogRecord) -> bool:
-    """Put the problem of a remote server in the place of its traceback; at level DEBUG both are wanted."""
-    if record.name not in _OF_REMOTES or not record.exc_info:
-        return True
-    if not logging.getLogger(_OWN[0]).isEnabledFor(logging.DEBUG):
-        kind, problem, _trace = record.exc_info
-        record.problem = f"{getattr(kind, '__name__', kind)}: {str(problem).partition(chr(10))[0][:200]}"
-        record.exc_info = record.exc_text = None
-    return True
+class _Remotes:
+    """Has what remote servers say that is no message told now and then, and without a traceback."""
+
+    def __init__(self) -> None:
+        self._due: dict[tuple[str, int], NowAndThen] = {}
+
+    def tame(self, record: logging.LogRecord) -> bool:
+        """Change a record, or return False for one that is not to be written; at level DEBUG all are."""
+        if record.name not in _OF_REMOTES or logging.getLogger(_OWN[0]).isEnabledFor(logging.DEBUG):
+            return True
+        if record.exc_info:
+            kind, problem, _trace = record.exc_info
+            record.problem = f"{getattr(kind, '__name__', kind)}: {str(problem).partition(chr(10))[0][:200]}"
+            record.exc_info = record.exc_text = None
+        # By the place that says it: what is said there holds words of the server.
+        due = self._due.setdefault((record.name, record.lineno), NowAndThen())
+        times = due.due(now=time.monotonic())
+        if times > 1:
+            record.times = times
+        return times > 0
 
 
 class _WebServer:

@@ -37,10 +37,12 @@ class ImportOutput:
         self._listen()
 
     def close(self) -> None:
-        """Read no more."""
+        """Read what is there, which may say why there is no more, and then nothing."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._pipe)
+        if data := read_some(self._pipe):
+            self._keep(data)
 
     def _listen(self) -> None:
         self._loop.add_reader(self._pipe, self._readable)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import coroutine
 from typing import TypeVar
 
-__all__ = ["LoopShare"]
+__all__ = ["LoopShare", "Turn"]
 
 T = TypeVar("T")
 
@@ -23,6 +23,8 @@ T = TypeVar("T")
 _BURST_S = 0.1
 # For each second that it takes, others have two.
 _REST = 2.0
+# As long as nobody minds to wait for a turn.
+_LONG_S = 0.005
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +49,10 @@ class LoopShare:
             now: The time, of the monotonic clock in seconds.
         """
         return max(0.0, self._rests_until - now)
+
+    def turn(self) -> "Turn":
+        """Begin to count what the loop does until somebody waits, as with something that is handed over."""
+        return Turn(self)
 
     async def rest(self) -> None:
         """Wait for as long."""
@@ -78,3 +84,29 @@ class LoopShare:
                 heard = yield waits_for
             except BaseException as error:  # noqa: BLE001 - a cancellation too is for what is awaited
                 raised = error
+
+
+class Turn:
+    """What the loop does between two moments, without what it does for others while somebody waits."""
+
+    __slots__ = ("_began", "_share", "_waits", "_waits_since")
+
+    def __init__(self, share: LoopShare) -> None:
+        self._share = share
+        self._began = time.monotonic()
+        self._waits_since: float | None = None
+        # It comes to this only once whoever works now has to wait.
+        self._waits = asyncio.get_running_loop().call_soon(self._wait)
+
+    def _wait(self) -> None:
+        self._waits_since = time.monotonic()
+
+    async def end(self) -> None:
+        """Count it, and rest if it is time to; after a while without a pause, let others have theirs."""
+        self._waits.cancel()
+        now = time.monotonic()
+        spent_s = (self._waits_since or now) - self._began
+        self._share.spend(spent_s, now=now)
+        if self._waits_since is None and spent_s > _LONG_S:
+            await asyncio.sleep(0)
+        await self._share.rest()

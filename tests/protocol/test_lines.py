@@ -180,8 +180,10 @@ async def test_who_has_taken_much_of_the_loop_rests(pipe: list[int], monkeypatch
 
 
 async def test_lines_that_are_no_messages_end_the_connection_if_nothing_else_comes(
-    pipe: list[int], caplog: pytest.LogCaptureFixture
+    pipe: list[int], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # However long it takes here to read them.
+    monkeypatch.setattr(lines, "_UNREADABLE_PER_S", 0.0)
     incoming = IncomingLines(pipe[0])
     sending = asyncio.create_task(write_all(pipe[1], b"x\n" * MOST_UNREADABLE + line("unheard")))
 
@@ -192,6 +194,21 @@ async def test_lines_that_are_no_messages_end_the_connection_if_nothing_else_com
     assert all(isinstance(item, Exception) for item in came)
     assert incoming.problem == "it said 10,000 lines that are no messages"
     assert caplog.messages.count("connection ended: too many lines are no messages") == 1
+
+
+async def test_lines_that_are_no_messages_end_nothing_where_they_come_now_and_then(
+    pipe: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "MOST_UNREADABLE", 50)
+    monkeypatch.setattr(lines, "_UNREADABLE_PER_S", 1e9)
+    incoming = IncomingLines(pipe[0])
+    os.write(pipe[1], b"x\n" * 200 + line("heard"))
+    os.close(pipe[1])
+    pipe[1] = -1
+
+    came = [item async for item in incoming]
+
+    assert (len(came), incoming.problem) == (201, None)
 
 
 async def test_lines_that_are_no_messages_end_nothing_where_messages_come_between(

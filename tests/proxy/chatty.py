@@ -39,7 +39,8 @@ def nested(levels: int) -> Any:
 
 
 def news(number: int, _token: Any) -> dict[str, Any]:
-    said: list[Any] = [{"elicitationId": [1]}, {}, {"elicitationId": nested(150)}, {"elicitationId": "e1"}]
+    deep = {"elicitationId": "e2", "more": nested(150)}
+    said: list[Any] = [{"elicitationId": [1]}, {}, deep, {"elicitationId": "e1"}]
     if number >= len(said):
         return {"method": "notifications/tasks/status", "params": {"taskId": [number], "status": 7}}
     return {"method": "notifications/elicitation/complete", "params": said[number]}

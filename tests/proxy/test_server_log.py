@@ -201,6 +201,18 @@ async def test_what_was_not_read_yet_is_passed_on_as_the_server_ends(
     assert capsys.readouterr().err == "stderr of x: its last words\n"
 
 
+async def test_where_we_have_no_standard_error_nothing_is_passed_on_and_nothing_stays_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched, LastWords("x") as said:
+        patched.setattr(sys, "stderr", None)
+        os.write(said.file.fileno(), b"its last words\n")
+        assert await said.wait() == "its last words"
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 @given(st.lists(st.binary(max_size=60), max_size=60), st.integers(0, 600))
 def test_in_whatever_pieces_it_comes_each_byte_is_passed_on_or_counted(
     pieces: list[bytes], at_once: int

@@ -89,15 +89,16 @@ async def test_a_server_that_ends_its_streams_does_not_keep_the_proxy_opening_th
         second = await client.call_tool("add")
 
     assert [each.content[0].text for each in (first, second)] == ["3", "3"]
-    # Five of each connection: one lists the tools, and one is the client's.
-    assert len(opened) <= 10
+    # Fifty of each connection: one lists the tools, and one is the client's.
+    assert len(opened) <= 100
 
 
-def test_some_streams_are_opened_at_once_and_then_one_in_a_second() -> None:
+def test_some_streams_are_opened_at_once_and_then_a_few_in_a_second() -> None:
     pace = StreamPace()
 
-    waits = [pace.wait_s(now=100.0) for _ in range(7)]
+    waits = [pace.wait_s(now=100.0) for _ in range(53)]
     later = pace.wait_s(now=1000.0)
 
-    assert waits == [0, 0, 0, 0, 0, 1, 2]
+    assert waits[:50] == [0.0] * 50
+    assert waits[-1] == pytest.approx(0.3)
     assert later == 0

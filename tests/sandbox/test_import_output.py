@@ -75,6 +75,18 @@ async def test_a_few_lines_are_in_the_log_as_they_were_printed(
     assert [vars(record)["line"] for record in logged.records] == ["one", "two\ufffd"]
 
 
+async def test_the_last_words_before_the_end_are_in_the_log(
+    pipe: tuple[int, int], logged: pytest.LogCaptureFixture
+) -> None:
+    output = ImportOutput(pipe[0])
+    os.write(pipe[1], b"one\n")
+    assert await becomes(lambda: len(logged.records) == 1)
+    os.write(pipe[1], b"why it failed\n")
+    output.close()
+
+    assert [vars(record)["line"] for record in logged.records] == ["one", "why it failed"]
+
+
 @pytest.mark.parametrize("said", [b"\n" * 65_536, b"a line of some length\n" * 2900, b"x" * 65_536])
 async def test_of_much_the_log_gets_the_beginning_and_a_word_that_the_rest_is_dropped(
     pipe: tuple[int, int], logged: pytest.LogCaptureFixture, said: bytes

@@ -44,3 +44,11 @@ def test_other_encodings_that_python_reads_hide_nothing(value: object) -> None:
 def test_quotes_that_are_never_closed_are_looked_at_once(text: bytes) -> None:
     """Looked at anew from each quote, this would take hours."""
     assert values_above(b"[" + b"," * 2_000_000 + text, 1_000_000) > 1_000_000
+
+
+@pytest.mark.parametrize("empty", ["[]", "{}", "[ \n]"])
+def test_what_holds_nothing_is_one_value(empty: str) -> None:
+    text = f"[{', '.join([empty] * 1000)}]".encode()
+
+    assert values_above(text, 1000) == 0
+    assert values_above(text, 999) == 1000

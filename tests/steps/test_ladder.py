@@ -96,18 +96,21 @@ NESTED: Any = "inmost"
 for number in range(100):
     NESTED = [NESTED] if number % 2 else {"a": NESTED}
 DEEP = [NESTED]
+EMPTY: Any = []
+for _ in range(100):
+    EMPTY = [EMPTY]
 
 
 async def test_what_nests_deeper_than_clients_read_is_left_out_and_its_question_refused() -> None:
     call = listener(levels=("info",))
 
-    for data in (NESTED, DEEP):
+    for data in (NESTED, DEEP, EMPTY):
         await call.notify({"method": "notifications/message", "params": {"level": "info", "data": data}})
     asked = await call.request({"method": "elicitation/create", "params": {"message": "?", "more": DEEP}})
     control = await call.request({"method": "elicitation/create", "params": {"message": "?"}})
 
     assert [params["data"] for _, params in heard(call)] == [
-        NESTED, "left out: it nests deeper than 100 levels"
+        NESTED, *["left out: it nests deeper than 100 levels"] * 2
     ]  # fmt: skip
     words = "the params of elicitation/create nest deeper than 100 levels, which clients do not read"
     assert asked == {"error": {"code": -32602, "message": words}}

@@ -162,6 +162,19 @@ def test_what_a_stranger_has_the_web_server_say_is_said_now_and_then() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["mcp.client.sse", "mcp.client.streamable_http"])
+def test_what_a_remote_server_has_the_library_say_is_said_now_and_then(name: str) -> None:
+    stream = logged("text")
+    remote = logging.getLogger(name)
+
+    for number in range(1000):
+        remote.warning(f"Unknown SSE event: {number}")
+    remote.warning("something else")
+
+    said = [line.partition(": ")[2] for line in stream.getvalue().splitlines()]
+    assert said == ["Unknown SSE event: 0", "something else"]
+
+
 def test_requests_that_are_cut_off_as_a_server_ends_are_one_sentence_and_a_fault_is_a_traceback() -> None:
     stream = logged("text")
     web = logging.getLogger("uvicorn.error")

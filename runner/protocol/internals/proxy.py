@@ -27,7 +27,7 @@ class _Messages:
     @staticmethod
     def validate_json(data: str | bytes, *, by_name: bool) -> JSONRPCMessage:
         try:
-            return read_message(data if isinstance(data, str) else data.decode("utf-8", "replace"))
+            return read_message(data)
         except Unreadable as error:
             if error.id is None or error.is_request:
                 # Whoever asked in this exchange is told by the transport, which knows errors of pydantic.
