@@ -27,6 +27,7 @@ import anyio
 from mcp_types import JSONRPCError
 
 from runner.protocol.internals.types import SessionMessage
+from runner.protocol.long_line import LongLine
 from runner.protocol.messages import Unreadable, read_message
 from runner.system.now_and_then import NowAndThen
 from sandbox.host.loop_share import LoopShare
@@ -81,6 +82,7 @@ class IncomingLines(_Stream):
     Args:
         descriptor: Where they come in.
         refusals: Where to answer requests that cannot be read; None where nobody answers them.
+        most_bytes: How long a line may be to be read; a longer one is no message. `MOST_LINE_BYTES` at most.
 
     Attributes:
         problem: Why the connection was ended from here, if it was.
@@ -88,7 +90,9 @@ class IncomingLines(_Stream):
         shed: Hears how many were, before they were read.
     """
 
-    def __init__(self, descriptor: int, refusals: "OutgoingLines | None" = None) -> None:
+    def __init__(
+        self, descriptor: int, refusals: "OutgoingLines | None" = None, *, most_bytes: int | None = None
+    ) -> None:
         self.problem: str | None = None
         self.sheds: Callable[[], bool] = lambda: False
         self.shed: Callable[[int], None] = lambda _count: None
@@ -98,6 +102,10 @@ class IncomingLines(_Stream):
         # Whole lines, and where the next of them begins; then the beginning of one.
         self._whole, self._at = b"", 0
         self._begun = bytearray()
+        self._most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
+        # A line that is left out, as it comes in, and then what is told of it.
+        self._long: LongLine | None = None
+        self._too_long: Unreadable | None = None
         self._came = asyncio.Event()
         self._ended = False
         self._listening = False
@@ -141,13 +149,16 @@ class IncomingLines(_Stream):
     async def _next(self) -> SessionMessage | Unreadable:
         while True:
             await self._let_others()
+            if self._too_long is not None:
+                item, self._too_long = self._too_long, None
+                return item
             began = time.monotonic()
             line = self._line()
-            item = _message(line) if line and self._is_wanted(line) else None
+            message = self._message(line) if line and self._is_wanted(line) else None
             now = time.monotonic()
             self._share.spend(now - began, now=now)
-            if item is not None:
-                return item
+            if message is not None:
+                return message
             if line is None:
                 await self._more()
 
@@ -179,6 +190,14 @@ class IncomingLines(_Stream):
             return True
         self.shed(1)
         return False
+
+    def _message(self, line: bytes) -> SessionMessage | Unreadable:
+        if len(line) > self._most_bytes:
+            return LongLine(line).problem(self._most_bytes)
+        try:
+            return SessionMessage(read_message(line))
+        except Unreadable as error:
+            return error
 
     async def _more(self) -> None:
         """Wait for further lines.
@@ -239,11 +258,13 @@ class IncomingLines(_Stream):
     def _readable(self) -> None:
         if self._ended:
             return
-        if self._whole:
+        if self._whole or self._too_long is not None:
             # Who has said so much can wait until it has been read.
             self._silence()
             return
         data = self._read()
+        if data and self._long is not None:
+            data = self._left_out(self._long, data)
         if data is None:
             return
         end = data.rfind(b"\n") + 1
@@ -256,11 +277,31 @@ class IncomingLines(_Stream):
             self._whole = bytes(self._begun + b"\n")
             self._begun.clear()
             self._end()
-        if len(self._begun) > MOST_LINE_BYTES:
-            log.warning("connection ended: a line is too long", extra={"bytes": len(self._begun)})
-            self._give_up(f"it said a line of more than {MOST_LINE_BYTES:,} bytes")
+        self._leave_out_if_too_long()
         if self._whole or self._always_ready:
             self._came.set()
+
+    def _leave_out_if_too_long(self) -> None:
+        """Leave out a line that is longer than any that is read, or end the connection for it."""
+        if len(self._begun) > self._most_bytes:
+            self._long = LongLine(self._begun)
+            self._begun.clear()
+        if self._long is not None and self._long.size > MOST_LINE_BYTES:
+            log.warning("connection ended: a line is too long", extra={"bytes": self._long.size})
+            self._long = None
+            self._give_up(f"it said a line of more than {MOST_LINE_BYTES:,} bytes")
+
+    def _left_out(self, long: LongLine, data: bytes) -> bytes | None:
+        """Return what comes behind a line that is left out; None if nothing has."""
+        end = data.find(b"\n")
+        if end < 0:
+            long.add(data)
+            self._leave_out_if_too_long()
+            return None
+        long.add(data[:end])
+        self._long, self._too_long = None, long.problem(self._most_bytes)
+        self._came.set()
+        return data[end + 1 :] or None
 
     def _read(self) -> bytes | None:
         try:
@@ -342,10 +383,3 @@ class OutgoingLines(_Stream):
             self._problem = error
         self._silence()
         self._sent.set()
-
-
-def _message(line: bytes) -> SessionMessage | Unreadable:
-    try:
-        return SessionMessage(read_message(line))
-    except Unreadable as error:
-        return error

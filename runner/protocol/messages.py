@@ -28,7 +28,17 @@ from mcp_types import (
 
 from sandbox.json_values import values_above
 
-__all__ = ["DEPTH_MAX", "MOST_VALUES", "Unreadable", "check_meta", "check_values", "read_message"]
+__all__ = [
+    "DEPTH_MAX",
+    "HEAD_BYTES",
+    "MOST_VALUES",
+    "TAIL_BYTES",
+    "Unreadable",
+    "check_meta",
+    "check_values",
+    "read_message",
+    "too_long",
+]
 
 DEPTH_MAX = 200
 """How deep a message may nest; the JSON reader of pydantic goes no deeper."""
@@ -58,9 +68,11 @@ _NO_ESCAPE = "\0\0"
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
 # Members come before what is long and deep, or after it: nobody's time is spent on what is between.
 _MOST_TOKENS = 100_000
-_HEAD_BYTES = 1 << 20
+HEAD_BYTES = 1 << 20
+"""How much of the beginning of what cannot be read is looked at for what it is about."""
+TAIL_BYTES = 1000
+"""How much of its end."""
 _LARGE_BYTES = 1 << 16
-_TAIL_BYTES = 1000
 _LAST_ID = re.compile(
     r'[,}\]]\s*"id"\s*:\s*(?P<id>-?\d{1,18}|"(?:[^"\\]|\\.){0,200}+")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$'
 )
@@ -114,6 +126,18 @@ def check_values(text: bytes) -> None:
         raise _unreadable(text, _MANY, INVALID_REQUEST)
 
 
+def too_long(head: bytes, tail: bytes, most_bytes: int) -> Unreadable:
+    """Return what to tell of a message that is longer than those that are read.
+
+    Args:
+        head: Its first `HEAD_BYTES`.
+        tail: Its last `TAIL_BYTES`.
+        most_bytes: How long one may be.
+    """
+    words = f"has more than {most_bytes:,} bytes, which is as long as it may be"
+    return _unreadable(head + tail, f"{words}; ask for less, or raise max_answer_bytes", INVALID_REQUEST)
+
+
 def check_meta(params: Mapping[str, Any] | None) -> None:
     """Refuse the params of a request whose `_meta` is no object; the SDK passes on what it is not asked for.
 
@@ -159,7 +183,7 @@ def _mended(text: str) -> str:
 
 
 def _unreadable(raw: bytes, problem: str, code: int) -> Unreadable:
-    head, tail = (part.decode("utf-8", "replace") for part in (raw[:_HEAD_BYTES], raw[-_TAIL_BYTES:]))
+    head, tail = (part.decode("utf-8", "replace") for part in (raw[:HEAD_BYTES], raw[-TAIL_BYTES:]))
     known = _members(head, tail)
     is_request = "method" in known
     words = f"the {'request' if is_request else 'answer'} {problem}"

@@ -26,7 +26,7 @@ from runner.settings.model import Settings
 from runner.system.now_and_then import NowAndThen
 from sandbox.host.loop_share import LoopShare
 
-__all__ = ["AnswerBound", "EventSize"]
+__all__ = ["AnswerBound", "EventSize", "most_message_bytes"]
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +64,8 @@ class AnswerBound:
 
     @classmethod
     def of(cls, settings: Settings, server: str) -> "AnswerBound":
-        """Return the bound of a server: the longest answer that any tool may give, and what a list needs."""
-        return cls(server=server, most_bytes=max(settings.widest_limits().frame_bytes, _LEAST_BYTES))
+        """Return the bound of a server."""
+        return cls(server=server, most_bytes=most_message_bytes(settings))
 
     def client(
         self,
@@ -110,6 +110,11 @@ class AnswerBound:
             f"a message of {self.server} has more than {self.most_bytes} bytes, the longest that is taken; "
             "ask it for less, or raise max_answer_bytes"
         )
+
+
+def most_message_bytes(settings: Settings) -> int:
+    """Return how long a message of a server may be: the longest answer of any tool, and what a list needs."""
+    return max(settings.widest_limits().frame_bytes, _LEAST_BYTES)
 
 
 def _is_stream(response: httpx2.Response) -> bool:

@@ -26,6 +26,7 @@ from mcp import ClientSession
 from runner.errors import RunnerError, UsageError
 from runner.homes.homes import HomeLease, Homes
 from runner.homes.scratch import scratch_folder
+from runner.proxy.answer_bound import most_message_bytes
 from runner.proxy.dispatcher import LineDispatcher
 from runner.proxy.hints import option_hint, variable_hint
 from runner.proxy.remote import HomedTransport, Unreached
@@ -182,6 +183,7 @@ class ConfinedTransport(HomedTransport):
                         # No secret of ours: what the server may see is in its policy.
                         environment=framework_environment(os.environ, ()),
                         errors=said.file,
+                        most_bytes=most_message_bytes(self._settings),
                     ) as (incoming, outgoing),
                     kind(dispatcher=LineDispatcher(incoming, outgoing), **session_kwargs) as session,
                 ):

@@ -24,7 +24,7 @@ _PIECE_BYTES = 1 << 16
 
 @asynccontextmanager
 async def spoken_with(
-    command: Sequence[str], *, environment: Mapping[str, str], errors: TextIO
+    command: Sequence[str], *, environment: Mapping[str, str], errors: TextIO, most_bytes: int
 ) -> AsyncIterator[tuple[IncomingLines, OutgoingLines]]:
     """Start a command, and yield what it says and what is said to it; when the block ends, so does it.
 
@@ -32,6 +32,7 @@ async def spoken_with(
         command: The program, absolute, and its arguments.
         environment: All variables that it sees.
         errors: Its standard error.
+        most_bytes: How long a message of it may be.
 
     Raises:
         OSError: It cannot be started.
@@ -59,7 +60,7 @@ async def spoken_with(
         os.set_blocking(descriptor, False)
     try:
         outgoing = OutgoingLines(to_it)
-        yield IncomingLines(from_it, refusals=outgoing), outgoing
+        yield IncomingLines(from_it, refusals=outgoing, most_bytes=most_bytes), outgoing
     finally:
         # Who is cancelled meanwhile leaves a task behind, and no process.
         ending = asyncio.ensure_future(_end(process, to_it, from_it))

@@ -14,7 +14,7 @@ from mcp_types import JSONRPCNotification
 
 from runner.protocol import lines
 from runner.protocol.lines import MOST_UNREADABLE, IncomingLines, OutgoingLines
-from runner.protocol.messages import read_message
+from runner.protocol.messages import Unreadable, read_message
 from sandbox.host import loop_share
 
 pytestmark = pytest.mark.anyio
@@ -313,6 +313,57 @@ async def test_who_waits_for_a_message_hears_that_the_stream_was_closed(pipe: li
 
     with pytest.raises(anyio.EndOfStream):
         await waiting
+
+
+ANSWER = '{"jsonrpc": "2.0", "id": 7, "result": {"a": "%s"}}'
+LAST = '{"jsonrpc": "2.0", "result": {"a": "%s"}, "id": 7}'
+
+
+@pytest.mark.parametrize("form", [ANSWER, LAST])
+@pytest.mark.parametrize("size", [20_000, 3_000_000])
+async def test_a_line_that_is_too_long_is_left_out_and_who_waits_for_it_is_told(
+    pipe: list[int], form: str, size: int
+) -> None:
+    incoming = IncomingLines(pipe[0], most_bytes=10_000)
+    said = line("before") + (form % ("x" * size)).encode() + b"\n" + line("after")
+    sending = asyncio.create_task(write_all(pipe[1], said))
+
+    before, too_long, after = [await incoming.receive() for _ in range(3)]
+    await sending
+
+    assert (method_of(before), method_of(after)) == ("before", "after")
+    assert isinstance(too_long, Unreadable)
+    assert (too_long.id, too_long.is_request) == (7, False)
+    assert str(too_long).startswith("the answer has more than 10,000 bytes, which is as long as it may be; ")
+    assert incoming.problem is None
+
+
+async def test_of_lines_that_are_too_long_one_after_the_other_each_is_told(pipe: list[int]) -> None:
+    incoming = IncomingLines(pipe[0], most_bytes=1000)
+    sizes = (300_000, 2000, 900, 70_000)
+    said = [(ANSWER % ("x" * size)).replace("7", str(size)).encode() + b"\n" for size in sizes]
+    sending = asyncio.create_task(write_all(pipe[1], b"".join(said)))
+
+    came = [await incoming.receive() for _ in said]
+    await sending
+
+    assert [item.id for item in came if isinstance(item, Unreadable)] == [300_000, 2000, 70_000]
+    assert [isinstance(item, SessionMessage) for item in came] == [False, False, True, False]
+
+
+async def test_a_line_that_is_too_long_and_never_ends_ends_the_connection(
+    pipe: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lines, "MOST_LINE_BYTES", 1_000_000)
+    incoming = IncomingLines(pipe[0], most_bytes=1000)
+    sending = asyncio.create_task(write_all(pipe[1], line("before") + b"x" * 2_000_000))
+
+    came = [method_of(item) async for item in incoming]
+    sending.cancel()
+
+    assert came == ["before"]
+    assert incoming.problem == "it said a line of more than 1,000,000 bytes"
+    assert caplog.messages == ["connection ended: a line is too long"]
 
 
 async def test_a_line_that_never_ends_ends_the_connection(

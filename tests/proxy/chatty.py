@@ -88,6 +88,26 @@ FLOODS: dict[str, Callable[[int, Any], dict[str, Any]]] = {
 LINES = {"blank": "\n", "words": "1\n"}
 
 
+def flooded(asked: dict[str, Any], token: Any) -> dict[str, Any]:
+    """Say what is asked for, or answer with it."""
+    kind, count = asked["kind"], asked["count"]
+    if kind == "values":
+        return {"content": [], "structuredContent": {"a": [1] * count}}
+    if kind == "long":
+        return text_of("x" * count)
+    if kind in LINES:
+        sys.stdout.write(LINES[kind] * count)
+        sys.stdout.flush()
+    else:
+        for number in range(count):
+            say(FLOODS[kind](number, token))
+    return text_of(str(count))
+
+
+def text_of(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}]}
+
+
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     match method:
         case "initialize":
@@ -100,23 +120,11 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         case "tools/list":
             return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("flood", "add")]}
         case "tools/call" if params["name"] == "add":
-            value = params["arguments"]["a"] + params["arguments"]["b"]
+            return text_of(str(params["arguments"]["a"] + params["arguments"]["b"]))
         case "tools/call":
-            asked = params["arguments"]
-            token = params.get("_meta", {}).get("progressToken")
-            if asked["kind"] in LINES:
-                sys.stdout.write(LINES[asked["kind"]] * asked["count"])
-                sys.stdout.flush()
-                return {"content": [{"type": "text", "text": str(asked["count"])}]}
-            if asked["kind"] == "values":
-                return {"content": [], "structuredContent": {"a": [1] * asked["count"]}}
-            make = FLOODS[asked["kind"]]
-            for number in range(asked["count"]):
-                say(make(number, token))
-            value = asked["count"]
+            return flooded(params["arguments"], params.get("_meta", {}).get("progressToken"))
         case _:
             return {}
-    return {"content": [{"type": "text", "text": json.dumps(value)}]}
 
 
 for line in sys.stdin:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp.shared.exceptions import MCPError
 from proxying import messages_of_call, over_http, over_stdio, proxied, proxy_command
 from support import becomes
 
@@ -222,6 +223,23 @@ async def test_what_nests_too_deep_for_clients_is_left_out_and_its_question_refu
     assert said == ["left out: it nests deeper than 100 levels"]
     assert asked == []
     assert not [each for each in caplog.records if each.exc_info]
+
+
+async def test_an_answer_that_is_too_long_is_told_in_words_and_its_server_goes_on(
+    folder: Path, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    chatty = over_stdio("chatty", CHATTY)
+    async with proxied(folder, user, chatty, mode="legacy", max_answer_bytes=1 << 20) as behind:
+        short = await behind.call_tool("flood", {"kind": "long", "count": 900_000})
+        with pytest.raises(MCPError) as told:
+            await behind.call_tool("flood", {"kind": "long", "count": 3_000_000})
+        after = await behind.call_tool("add", {"a": 1, "b": 2})
+
+    assert not short.is_error
+    assert "the answer has more than 1,048,576 bytes, which is as long as it may be" in str(told.value)
+    assert "raise max_answer_bytes" in str(told.value)
+    assert after.content[0].text == "3"
+    assert not [said for said in caplog.messages if "ended" in said]
 
 
 async def test_news_reach_the_client_in_the_form_that_the_protocol_has(folder: Path, user: str) -> None:
