@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import coroutine
 from typing import TypeVar
 
-__all__ = ["LoopShare", "Turn"]
+__all__ = ["LoopShare", "LoopTurn"]
 
 T = TypeVar("T")
 
@@ -50,9 +50,9 @@ class LoopShare:
         """
         return max(0.0, self._rests_until - now)
 
-    def turn(self) -> "Turn":
+    def turn(self) -> "LoopTurn":
         """Begin to count what the loop does until somebody waits, as with something that is handed over."""
-        return Turn(self)
+        return LoopTurn(self)
 
     async def rest(self) -> None:
         """Wait for as long."""
@@ -86,7 +86,7 @@ class LoopShare:
                 raised = error
 
 
-class Turn:
+class LoopTurn:
     """What the loop does between two moments, without what it does for others while somebody waits."""
 
     __slots__ = ("_began", "_share", "_waits", "_waits_since")
