@@ -210,7 +210,7 @@ async def test_where_we_have_no_standard_error_nothing_is_passed_on_and_nothing_
         os.write(said.file.fileno(), b"its last words\n")
         assert await said.wait() == "its last words"
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 @given(st.lists(st.binary(max_size=60), max_size=60), st.integers(0, 600))

@@ -16,6 +16,7 @@ from sandbox.host.job import Job
 from sandbox.host.lease import Lease
 from sandbox.host.memory_guard import MemoryGuard
 from sandbox.host.pool import Pool
+from sandbox.host.readers import Readers
 from sandbox.host.retirement import Reuse
 from sandbox.host.worker import children_of
 from sandbox.outcome import Ending
@@ -218,6 +219,8 @@ async def test_it_ends_with_the_session_in_which_it_was_begun(
 
 
 async def test_nothing_is_left_of_it_when_its_pool_closes(forkserver: Forkserver, tmp_path: Path) -> None:
+    # What a loop has for all of its calls stays as long as it does.
+    Readers().close()
     before = len(os.listdir("/proc/self/fd"))
     async with kept_pool_of(forkserver, tmp_path) as pool:
         file = tmp_path / "home" / "ticks"

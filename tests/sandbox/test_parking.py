@@ -18,6 +18,7 @@ from sandbox.host.freezer import is_frozen
 from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.lease import Lease
 from sandbox.host.pool import Pool
+from sandbox.host.readers import Readers
 from sandbox.host.retirement import Reuse
 from sandbox.host.usage import read_process
 from sandbox.outcome import Ending, Outcome
@@ -609,6 +610,8 @@ async def test_a_poisoned_worker_harms_its_own_pool_only(forkserver: Forkserver,
 async def test_nothing_is_left_of_kept_workers_when_their_pool_closes(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
+    # What a loop has for all of its calls stays as long as it does.
+    Readers().close()
     before = len(os.listdir("/proc/self/fd"))
     async with kept_pool_of(forkserver, tmp_path) as pool:
         leases = [await leased(pool, "count") for _ in range(3)]
