@@ -248,19 +248,6 @@ async def _in_a_user_pool(
     Raises:
         CallError: There is no worker for it.
     """
-    try:
-        return await _in_a_lasting_pool(toolset, request, key, act)
-    except SandboxError as error:
-        log.warning("no worker", extra={"problem": str(error)})
-        raise _unavailable(error) from error
-
-
-async def _in_a_lasting_pool(
-    toolset: Toolset,
-    request: Request,
-    key: Callable[[], PoolKey],
-    act: Callable[[UserPool], Awaitable[R]],
-) -> R:
     user, restarts = request.user, _MAX_RESTARTS
     while True:
         try:
@@ -268,9 +255,10 @@ async def _in_a_lasting_pool(
                 with toolset.call_locks.calling(user.segment):
                     async with toolset.user_pool(user, key()) as user_pool:
                         return await act(user_pool)
-        except ZygoteDied as error:
-            if not restarts:
-                raise
+        except SandboxError as error:
+            if not (restarts and isinstance(error, ZygoteDied)):
+                log.warning("no worker", extra={"problem": str(error)})
+                raise _unavailable(error) from error
             # Perhaps for what another call of the user did, or with the forkserver. This one has not begun:
             # whoever has a worker hears of its end in another way.
             log.warning("a zygote ended before a call had its worker", extra={"user": user.name})

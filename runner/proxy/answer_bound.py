@@ -54,13 +54,14 @@ class AnswerBound:
         server: Name of the server.
         most_bytes: Length of a message, with its coding undone.
         look: Looks at each request before it is sent, and may raise.
+        share: What its streams have taken of the event loop.
     """
 
     server: str
     most_bytes: int
     look: Callable[[httpx2.Request], Awaitable[None]] | None = None
     _telling: NowAndThen = field(default_factory=NowAndThen)
-    _share: LoopShare = field(default_factory=LoopShare)
+    share: LoopShare = field(default_factory=LoopShare)
 
     @classmethod
     def of(cls, settings: Settings, server: str) -> "AnswerBound":
@@ -98,7 +99,7 @@ class AnswerBound:
             response.encoding = "utf-8"
         response.headers.pop("content-encoding", None)
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
-        response.stream = _Counted(response.stream, self, codings, self._share, is_stream=is_stream)
+        response.stream = _Counted(response.stream, self, codings, is_stream=is_stream)
 
     def too_long(self) -> str:
         """Tell the log that a message was too long, and return the sentence for whoever waits for it."""
@@ -133,12 +134,10 @@ class _Counted(httpx2.AsyncByteStream):
         inner: httpx2.AsyncByteStream,
         bound: AnswerBound,
         codings: list[str],
-        share: LoopShare,
         *,
         is_stream: bool,
     ) -> None:
         self._inner = inner
-        self._share = share
         self._bound = bound
         self._codings = codings
         self._events = EventSize() if is_stream else None
@@ -150,7 +149,7 @@ class _Counted(httpx2.AsyncByteStream):
                 yield piece
                 continue
             for start in range(0, len(piece), _PART_BYTES):
-                turn = self._share.turn()
+                turn = self._bound.share.turn()
                 yield piece[start : start + _PART_BYTES]
                 await turn.end()
 

@@ -1,4 +1,4 @@
-"""How much of the host's event loop the workers of one user may take: what others wait for meanwhile.
+"""How much of the host's event loop the workers of one user, or one connection, may take from all others.
 
 A worker decides what its host has to do: a frame of a hundred bytes may ask for a value of a megabyte. So the
 time that its frames take is counted, and whoever has taken more than a burst rests for a multiple of it.
