@@ -6,6 +6,8 @@ time. What is too much is dropped and counted, and the client is told how many. 
 
 from dataclasses import dataclass, field
 
+from runner.system.refilled_budget import RefilledBudget
+
 __all__ = ["DROPPED", "NotificationPace"]
 
 DROPPED = "toolcell/dropped"
@@ -27,25 +29,22 @@ class NotificationPace:
     at_once: int = 1000
     per_s: float = 100.0
     dropped: int = 0
-    _left: float = field(init=False)
-    _at: float = field(init=False, default=float("-inf"))
+    _budget: RefilledBudget = field(init=False)
     _told_at: float = field(init=False, default=float("-inf"))
 
     def __post_init__(self) -> None:
-        self._left = self.at_once
+        self._budget = RefilledBudget(at_once=self.at_once, per_s=self.per_s)
 
     def is_used_up(self, now: float) -> bool:
         """Say whether the next one would be dropped."""
-        self._left = min(self.at_once, self._left + max(0.0, now - self._at) * self.per_s)
-        self._at = now
-        return self._left < 1
+        return not self._budget.has(1, now=now)
 
     def takes(self, now: float) -> bool:
         """Say whether one more is passed on, and count it either way."""
         if self.is_used_up(now):
             self.dropped += 1
             return False
-        self._left -= 1
+        self._budget.takes(1, now=now)
         return True
 
     def tell(self, now: float, *, at_last: bool = False) -> int:

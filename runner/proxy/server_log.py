@@ -8,6 +8,8 @@ all lines of one server only so much is passed on as somebody may want to read. 
 import re
 from dataclasses import dataclass, field
 
+from runner.system.refilled_budget import RefilledBudget
+
 __all__ = ["LogBudget", "ServerLog", "plain_line"]
 
 _LINE_BYTES = 4096
@@ -18,7 +20,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class LogBudget:
+class LogBudget(RefilledBudget):
     """How much of what a server says is passed on, of all of its processes together.
 
     Tracebacks of a bad start fit in what may come at once. Afterwards it is what journald, by default, takes
@@ -29,22 +31,8 @@ class LogBudget:
         per_s: How many a second afterwards.
     """
 
-    at_once: int = 256 * 1024
-    per_s: int = 64 * 1024
-    _left: float = field(init=False)
-    _at: float = field(init=False, default=float("-inf"))
-
-    def __post_init__(self) -> None:
-        self._left = self.at_once
-
-    def takes(self, size: int, *, now: float) -> bool:
-        """Say whether so many bytes more are passed on, and count them if they are; `now` in seconds."""
-        self._left = min(self.at_once, self._left + max(0.0, now - self._at) * self.per_s)
-        self._at = now
-        if size > self._left:
-            return False
-        self._left -= size
-        return True
+    at_once: float = 256 * 1024
+    per_s: float = 64 * 1024
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
