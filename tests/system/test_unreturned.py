@@ -190,8 +190,8 @@ async def test_locks_that_a_tool_holds_on_its_home_keep_the_host_from_nothing(
 
     beside = await call(toolset, user, "leaves_write", files={"beside.txt": "whole"})
 
-    # To begin: two looks, and the lock set before and after the others. To end: alone, let go, the last. However
-    # many locks a tool holds: the 16 looks at most that it makes for keep nobody waiting.
+    # To begin: two looks, and the lock set before and after the others. To end: alone, let go, the last.
+    # However many locks a tool holds: the 16 looks at most that it makes for keep nobody waiting.
     assert looks.count(True) <= 7, looks
     assert 0 < looks.count(False) <= 16, looks
     Path(f"/tmp/{user}/.go").touch()
