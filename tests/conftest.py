@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forkserver_template import Templates
 from hypothesis import settings
 from needs import NEEDS, SLOW, needs_of_fixtures, needs_of_module
 from other_processes import Start
@@ -82,6 +83,16 @@ def start() -> Iterator[Start]:
     for process in running:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _templates() -> Iterator[None]:
+    """Have the forkservers of toolsets in this process forked from one that has imported the framework."""
+    templates = Templates()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sandbox.host.forkserver.launch", templates.launch)
+        yield
+    templates.close()
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ from sandbox.layers import cgroup, namespaces, oom
 from sandbox.layers.privileges import adopt_orphans
 from sandbox.policy import Limits
 
-__all__ = ["main"]
+__all__ = ["imported", "main", "serve_orders", "settle", "watch"]
 
 
 def main() -> None:
@@ -42,10 +42,16 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     try:
-        host = _watch(int(sys.argv[2]))
+        host = watch(int(sys.argv[2]))
     except ProcessLookupError:
         # The host was told to end before this process was there; nobody is left to hear of it.
         return
+    settle()
+    serve_orders(control, host, imported(sys.argv[3], lasting=sys.argv[4:] == ["lasting"]))
+
+
+def settle() -> None:
+    """Become the process below which all others of the tools are."""
     adopt_orphans()
     with contextlib.suppress(OSError):
         oom.offer(oom.STARTS_OTHERS)
@@ -55,17 +61,37 @@ def main() -> None:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     # A terminal's Ctrl-C goes to the whole foreground group; only the host decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def imported(name: str, *, lasting: bool) -> Program:
+    """Import a program and let it begin, so that what is forked afterwards shares all of it.
+
+    Args:
+        name: Module with a `PROGRAM`.
+        lasting: Whether it is for many calls, so that preparing them well is worth time at the start.
+    """
     # The collector would look at what the import makes again and again, for a fifth of its time.
     gc.disable()
-    program: Program = importlib.import_module(sys.argv[3]).PROGRAM
+    program: Program = importlib.import_module(name).PROGRAM
     program.begin()
     gc.enable()
     gc.collect()
-    if sys.argv[4:] == ["lasting"]:
+    if lasting:
         # Before they are frozen, after which the collector names none of them.
         make_immortal()
         collapse(open_maps())
     gc.freeze()
+    return program
+
+
+def serve_orders(control: socket.socket, host: int, program: Program) -> None:
+    """Serve zygote orders until the host lets go, and end what they made.
+
+    Args:
+        control: Our end of the control socket.
+        host: Descriptor that is readable once the host has ended.
+        program: What zygotes offer.
+    """
     server = _Forkserver(control=control, host=host, program=program)
     try:
         send(control, FrameKind.STARTED, {"pid": os.getpid()})
@@ -188,8 +214,12 @@ class _Forkserver:
             return os.fork(), (), ConfinementError("namespaces", in_words(error))
 
 
-def _watch(parent: int) -> int:
-    """Return a descriptor that is readable once the parent has ended."""
+def watch(parent: int) -> int:
+    """Return a descriptor that is readable once the parent has ended.
+
+    Raises:
+        ProcessLookupError: It has ended already.
+    """
     descriptor = os.pidfd_open(parent)
     if os.getppid() != parent:
         raise ProcessLookupError(errno.ESRCH, f"the host process {parent} has ended already")

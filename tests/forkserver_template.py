@@ -1,0 +1,173 @@
+"""Forkservers for the toolsets of tests, forked from one that has imported the framework already.
+
+A forkserver imports the framework for some 1.6 s of a processor, and tests open more than a thousand toolsets
+in the processes of pytest. Here each of these processes has a template that has taken all the steps of
+`sandbox.inside.forkserver_main` but the last, and forks whoever takes that one: a child of pytest, as the one
+that `sandbox.host.launch` starts would be, with the same environment, folder and standard error. Whoever runs
+`runner` as a command has the real one.
+
+usage: python -P tests/forkserver_template.py SOCKET_FD MODULE
+"""
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.host.launch import Launched, launch
+from sandbox.inside.forkserver_main import imported, serve_orders, settle, watch
+
+# Others import next to nothing.
+_PROGRAM = "runner.worker.program"
+_ORDER_BYTES = 1 << 16
+_CLONE_PARENT = 0x8000
+_SYS_CLONE = {"x86_64": 56, "aarch64": 220}
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    orders: socket.socket
+    process: "subprocess.Popen[bytes]"
+    environment: Mapping[str, str]
+
+    @classmethod
+    def start(cls, program: str, environment: Mapping[str, str]) -> "_Template":
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-P", __file__, str(theirs.fileno()), program]
+        with theirs, open(os.devnull, "r+b") as nothing:
+            process = subprocess.Popen(
+                command,
+                env={**environment, "PYTHONPATH": str(Path(__file__).parents[1])},
+                pass_fds=[theirs.fileno()],
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+                start_new_session=True,
+            )
+        return cls(ours, process, dict(environment))
+
+    def fork(self, control: socket.socket) -> int:
+        """Have a forkserver forked that speaks to `control`; return its process id."""
+        order = {"host": os.getpid(), "folder": os.getcwd(), "mask": _umask()}
+        with open(os.devnull, "wb") as nothing:
+            output = sys.stderr.fileno() if _has_fileno(sys.stderr) else nothing.fileno()
+            socket.send_fds(self.orders, [json.dumps(order).encode()], [control.fileno(), output, 2])
+        return int(self.orders.recv(_ORDER_BYTES))
+
+
+class Templates:
+    """What launches forkservers for this process, from templates where it can."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, _Template] = {}
+
+    def launch(self, program: str, *, environment: Mapping[str, str], lasting: bool) -> Launched:
+        """Do what `sandbox.host.launch.launch` does."""
+        if program != _PROGRAM or not lasting or (known := self._template(program, environment)) is None:
+            return launch(program, environment=environment, lasting=lasting)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = _adopted(known.fork(theirs))
+        return Launched(
+            program=program, environment=dict(environment), lasting=lasting, process=process, control=ours
+        )
+
+    def close(self) -> None:
+        """End the templates; forkservers that they forked go on."""
+        for template in self._started.values():
+            template.orders.close()
+            template.process.wait()
+
+    def _template(self, program: str, environment: Mapping[str, str]) -> _Template | None:
+        """Return the template of a program, unless it was started with another environment."""
+        if program not in self._started:
+            self._started[program] = _Template.start(program, environment)
+        known = self._started[program]
+        return known if known.environment == environment else None
+
+
+def _adopted(pid: int) -> "subprocess.Popen[bytes]":
+    """Return a child that was not started by `subprocess` as if it had been."""
+    process = subprocess.Popen.__new__(subprocess.Popen)
+    process.args = ["sandbox.inside.forkserver_main"]
+    process.pid, process.returncode = pid, None
+    process.stdin = process.stdout = process.stderr = None
+    process._child_created, process._waitpid_lock = True, threading.Lock()  # type: ignore[attr-defined]
+    process._communication_started, process._input = False, None  # type: ignore[attr-defined]
+    return process
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _has_fileno(stream: object) -> bool:
+    try:
+        stream.fileno()  # type: ignore[attr-defined]
+    except (AttributeError, OSError, ValueError):
+        return False
+    return True
+
+
+def _main() -> None:
+    """Import a program, and fork a forkserver for each order until nobody can send one any more."""
+    orders = socket.socket(fileno=int(sys.argv[1]))
+    orders.set_inheritable(False)
+    module = sys.argv[2]
+    settle()
+    program = imported(module, lasting=True)
+    while True:
+        order, descriptors, _flags, _address = socket.recv_fds(orders, _ORDER_BYTES, 3)
+        if not order:
+            return
+        control, output, words = descriptors
+        pid = _fork_sibling()
+        if pid == 0:
+            orders.close()
+            said = json.loads(order)
+            os.setsid()
+            os.chdir(said["folder"])
+            os.umask(said["mask"])
+            os.dup2(output, 1)
+            os.dup2(words, 2)
+            for descriptor in (output, words):
+                os.close(descriptor)
+            settle()
+            serve_orders(socket.socket(fileno=control), watch(said["host"]), program)
+            os._exit(0)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        orders.send(str(pid).encode())
+
+
+def _fork_sibling() -> int:
+    """Fork a child of our parent.
+
+    Source: clone(2) on CLONE_PARENT; "Operating System Utilities" of Python's C API on PyOS_BeforeFork.
+    """
+    python = ctypes.pythonapi
+    flags = ctypes.c_long(_CLONE_PARENT | signal.SIGCHLD)
+    number = ctypes.c_long(_SYS_CLONE[os.uname().machine])
+    nothing = ctypes.c_long(0)
+    python.PyOS_BeforeFork()
+    pid = int(python.syscall(number, flags, nothing, nothing, nothing, nothing))
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+        return 0
+    python.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError("the template of forkservers could fork none")
+    return pid
+
+
+if __name__ == "__main__":
+    _main()
