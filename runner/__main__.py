@@ -21,7 +21,7 @@ if (
     del sys.path[0]
 
 from runner.system.importing import import_whole  # noqa: E402
-from runner.system.tool_environment import framework_environment  # noqa: E402
+from runner.system.worker_environment import framework_environment  # noqa: E402
 from sandbox.host.launch import Launched, launch  # noqa: E402
 
 __all__ = ["head_start", "main"]

@@ -4,7 +4,8 @@ They lie in the folder of homes, where every user id can enter its own. Each is 
 lives, so what a host that was killed has left is known by its name, its owner and that nobody holds it; and
 whoever starts next removes it, whichever state folder it has.
 
-Source: `runner.system.tool_environment`, which points everything personal there; `runner.system.own_folders`.
+Source: `runner.system.worker_environment`, which points everything personal there, and
+`runner.system.own_folders`.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from pathlib import Path
 from runner.homes.emptying import remove
 from runner.system import locks
 from runner.system.own_folders import HIDDEN, folders_in, held, made_folder, open_homes
-from runner.system.tool_environment import FOLDERS
+from runner.system.worker_environment import FOLDERS
 
 __all__ = ["scratch_folder", "sweep"]
 

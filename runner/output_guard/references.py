@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from runner.formats.content_preview import HEAD_CHARS, TAIL_CHARS, shape_of, shape_of_bytes
 from runner.formats.filenames import safe_name
 from runner.formats.human_numbers import human_size
 from runner.formats.mime import extension
 from runner.output_guard.encoded import cut
-from runner.output_guard.shapes import HEAD_CHARS, TAIL_CHARS, shape_of, shape_of_bytes
 from runner.output_guard.storing import Find, KeptFind
 from runner.store.protocol import Record
 

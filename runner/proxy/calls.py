@@ -20,6 +20,7 @@ from runner.contract.error_messages import invalid_argument
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.widget_dialects import NO_WIDGETS, WIDGET_CALL_META
 from runner.errors import CallError, Code
+from runner.observation.call_log import log_call
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.artifact_tools import READING, reading_result
 from runner.protocol.failed_requests import told_result
@@ -34,7 +35,7 @@ from runner.proxy.server_connection import Backend
 from runner.proxy.upstreams import Upstreams
 from runner.steps.authorization import authorize_scopes, authorize_widget
 from runner.steps.client_message import Delivery, render
-from runner.steps.execution import Completed, Request, log_call, observe_guarded, question_of, traced
+from runner.steps.execution import Completed, Request, observe_guarded, question_of, traced
 from runner.steps.inputs import check_json
 from runner.steps.listener import Client
 from runner.steps.timing import REPORT, wants_report
@@ -308,4 +309,4 @@ def _outcome(result: Mapping[str, Any]) -> str:
 def _note(upstreams: Upstreams, request: Request, outcome: str) -> None:
     """Tell the observers and the log how a call ended that does not come through `conclude`."""
     observe_guarded(upstreams, request, outcome)
-    log_call(request, outcome)
+    log_call(request.user.name, request.tool, outcome, elapsed_ms=request.steps.elapsed_ms)

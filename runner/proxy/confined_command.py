@@ -40,7 +40,7 @@ from runner.settings.missed_network import missed_network
 from runner.settings.model import Settings
 from runner.settings.rights import interpreters_of, with_rights
 from runner.system.threads import in_thread
-from runner.system.tool_environment import call_environment, framework_environment, planned_environment
+from runner.system.worker_environment import call_environment, framework_environment, planned_environment
 from runner.toolset.lending import lend
 from runner.toolset.policies import GUARD_ONLY, aliases
 from runner.users.identity import User

@@ -19,8 +19,8 @@ from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.loose_json import list_of, mapping_of, without
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import flag_meta_data
+from runner.steps.file_references import FileReferences
 from runner.steps.model_view import CARRIED, briefed, compact_json, legible, model_view, own_structured
-from runner.steps.replacements import Replacements
 
 __all__ = [
     "DISPLAY_META",
@@ -43,7 +43,7 @@ DISPLAY_META = META_PREFIX + "display"
 FACTS_META = META_PREFIX + "meta_data"
 DOWNLOAD_META = META_PREFIX + "download"
 
-_NO_FILES = Replacements({})
+_NO_FILES = FileReferences({})
 _TOO_LARGE = "the message would be too large for the transport"
 _ANNOTATIONS = frozenset(
     {
@@ -95,7 +95,7 @@ class _Draft:
     closed: bool
     form: _Form
     download_url: Callable[[ArtifactFile], str] | None
-    paths: Replacements
+    paths: FileReferences
     allowed_origins: Collection[str]
 
     @property
@@ -138,7 +138,7 @@ def render(
     """
     closed = not is_open_schema(output_schema)
     named = (*processed.files, *processed.deferred)
-    paths = Replacements.of((file.origin, _standing_for(file)) for file in named) if named else _NO_FILES
+    paths = FileReferences.of((file.origin, _standing_for(file)) for file in named) if named else _NO_FILES
     sent = _sent(wire)
     message: dict[str, Any] = {}
     for form in _INLINE if delivery is Delivery.INLINE else _REFERENCE:

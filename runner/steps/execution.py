@@ -29,6 +29,7 @@ from runner.files.download_links import without_tokens
 from runner.files.my_files import Deferral, MyFiles
 from runner.homes.changes import ChangedFile
 from runner.homes.homes import HomeLease
+from runner.observation.call_log import log_call
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord, FileFacts, operation
 from runner.observation.observers import Observers
 from runner.settings.model import Settings
@@ -381,7 +382,13 @@ async def conclude(
     outcome = failure.code.name if failure is not None else "error" if said_no else "ok"
     observe(completed, is_known=completed.spec is not None, outcome=outcome)
     _announce(service, request, completed, publish)
-    log_call(request, outcome, files=len(completed.processed.files))
+    log_call(
+        request.user.name,
+        request.tool,
+        outcome,
+        elapsed_ms=request.steps.elapsed_ms,
+        files=len(completed.processed.files),
+    )
     return completed
 
 
@@ -560,22 +567,3 @@ def _observe(
         ],
     )
     service.observers.call_ended(record, request.span)
-
-
-def log_call(request: Request, outcome: str, *, files: int = 0) -> None:
-    """Write the line of the log that each call has.
-
-    Args:
-        request: The call.
-        outcome: The error's code, `error` where the tool said so, or `ok`.
-        files: How many files came of it.
-    """
-    facts = {
-        "user": request.user.name,
-        "tool": request.tool,
-        "elapsed_ms": request.steps.elapsed_ms,
-        "outcome": outcome,
-        "files": files,
-    }
-    # Once the answer is on its way: nobody waits for a line of the log.
-    asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))

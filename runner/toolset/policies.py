@@ -16,7 +16,7 @@ from runner.homes.scratch import scratch_folder
 from runner.settings.isolation import unfit
 from runner.settings.model import Settings
 from runner.settings.targets import entry_of, tool_files
-from runner.system.tool_environment import (
+from runner.system.worker_environment import (
     call_environment,
     homeless_environment,
     load_environment,

@@ -41,7 +41,7 @@ from runner.settings.secrets import Secrets
 from runner.settings.targets import tool_files
 from runner.store.protocol import ArtifactStore
 from runner.system.once import Once
-from runner.system.tool_environment import framework_environment
+from runner.system.worker_environment import framework_environment
 from runner.toolset.admission import Admission
 from runner.toolset.background import warn_of_refused_jobs
 from runner.toolset.catalog import Catalog, ToolSpec

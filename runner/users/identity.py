@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from runner.errors import RunnerError, UsageError
 from runner.settings.model import Settings
-from runner.users.claimed_names import NameRule
+from runner.users.name_rule import NameRule
 from runner.users.resource import base_url, describes_itself, is_loopback
 from runner.users.tokens_file import users_by_token
 from runner.users.usernames import home_segment

@@ -17,7 +17,7 @@ from support import SAMPLES, Ran, call, open_toolset, settings_in
 
 from runner.files.my_files import open_library
 from runner.homes.homes import Homes
-from runner.system.tool_environment import framework_environment
+from runner.system.worker_environment import framework_environment
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Replacements"]
+__all__ = ["FileReferences"]
 
 # The only places where the contract, in any version, holds base64.
 _CONTENT_KEYS = ("b64", "returned_file_contents")
@@ -21,7 +21,7 @@ _HEAD_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Replacements:
+class FileReferences:
     """What stands for what.
 
     Attributes:
@@ -31,8 +31,8 @@ class Replacements:
     uris: Mapping[str, str]
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[str | None, str]]) -> "Replacements":
-        """Make replacements from pairs of origin and URI; files without an origin are left out."""
+    def of(cls, pairs: Iterable[tuple[str | None, str]]) -> "FileReferences":
+        """Make them from pairs of origin and URI; files without an origin are left out."""
         return cls({origin: uri for origin, uri in pairs if origin})
 
     def value(self, value: Any, *, contents: bool, key: str = "") -> Any:

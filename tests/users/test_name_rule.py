@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from runner.errors import UsageError
 from runner.settings.model import Settings
 from runner.settings.sources import load
-from runner.users.claimed_names import NameRule
 from runner.users.identity import IdentityError, User, resolve
+from runner.users.name_rule import NameRule
 from runner.users.usernames import home_segment
 
 NAMES = st.text(min_size=1, max_size=300).map(lambda text: text + "@example.com")
