@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_template import CommandTemplate
 from forkserver_template import Templates
 from hypothesis import settings
 from needs import NEEDS, SLOW, needs_of_fixtures, needs_of_module
@@ -87,12 +88,13 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _templates() -> Iterator[None]:
-    """Have the forkservers of toolsets in this process forked from one that has imported the framework."""
-    templates = Templates()
-    with pytest.MonkeyPatch.context() as patch:
+    """Have forkservers of toolsets, and servers, forked from processes that have imported the framework."""
+    templates, commands = Templates(), CommandTemplate()
+    with pytest.MonkeyPatch.context() as patch, commands.starting():
         patch.setattr("sandbox.host.forkserver.launch", templates.launch)
         yield
     templates.close()
+    commands.close()
 
 
 @pytest.fixture(scope="session")

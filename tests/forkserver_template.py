@@ -25,7 +25,7 @@ from sandbox.host.launch import Launched, launch
 from sandbox.inside.forkserver_main import imported, serve_orders, settle, watch
 
 # Others import next to nothing.
-_PROGRAM = "runner.worker.program"
+PROGRAM = "runner.worker.program"
 _ORDER_BYTES = 1 << 16
 _CLONE_PARENT = 0x8000
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
@@ -55,7 +55,7 @@ class _Template:
 
     def fork(self, control: socket.socket) -> int:
         """Have a forkserver forked that speaks to `control`; return its process id."""
-        order = {"host": os.getpid(), "folder": os.getcwd(), "mask": _umask()}
+        order = {"host": os.getpid(), "folder": os.getcwd(), "mask": umask()}
         with open(os.devnull, "wb") as nothing:
             output = sys.stderr.fileno() if _has_fileno(sys.stderr) else nothing.fileno()
             socket.send_fds(self.orders, [json.dumps(order).encode()], [control.fileno(), output, 2])
@@ -70,11 +70,11 @@ class Templates:
 
     def launch(self, program: str, *, environment: Mapping[str, str], lasting: bool) -> Launched:
         """Do what `sandbox.host.launch.launch` does."""
-        if program != _PROGRAM or not lasting or (known := self._template(program, environment)) is None:
+        if program != PROGRAM or not lasting or (known := self._template(program, environment)) is None:
             return launch(program, environment=environment, lasting=lasting)
         ours, theirs = socket.socketpair()
         with theirs:
-            process = _adopted(known.fork(theirs))
+            process = adopted(known.fork(theirs))
         return Launched(
             program=program, environment=dict(environment), lasting=lasting, process=process, control=ours
         )
@@ -93,7 +93,7 @@ class Templates:
         return known if known.environment == environment else None
 
 
-def _adopted(pid: int) -> "subprocess.Popen[bytes]":
+def adopted(pid: int) -> "subprocess.Popen[bytes]":
     """Return a child that was not started by `subprocess` as if it had been."""
     process = subprocess.Popen.__new__(subprocess.Popen)
     process.args = ["sandbox.inside.forkserver_main"]
@@ -104,7 +104,7 @@ def _adopted(pid: int) -> "subprocess.Popen[bytes]":
     return process
 
 
-def _umask() -> int:
+def umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
@@ -130,7 +130,7 @@ def _main() -> None:
         if not order:
             return
         control, output, words = descriptors
-        pid = _fork_sibling()
+        pid = fork_sibling()
         if pid == 0:
             orders.close()
             said = json.loads(order)
@@ -149,7 +149,7 @@ def _main() -> None:
         orders.send(str(pid).encode())
 
 
-def _fork_sibling() -> int:
+def fork_sibling() -> int:
     """Fork a child of our parent.
 
     Source: clone(2) on CLONE_PARENT; "Operating System Utilities" of Python's C API on PyOS_BeforeFork.
