@@ -55,10 +55,8 @@ def facts(fd: int, *, mime: str, name: str, size: int) -> Mapping[str, int | boo
 def _facts(fd: int, kind: str, size: int) -> Mapping[str, int | bool]:
     # Text has no signature, and a table may begin with the letters of one.
     if kind in _TEXT_TABLES:
-        count = count_rows(fd, size, quotes=kind not in _LINES, header=kind not in _LINES)
-        if count is None:
-            return {}
-        return {"rows": count.rows} if count.exact else {"rows": count.rows, "rows_estimated": True}
+        count = count_rows(partial(os.pread, fd), size, quotes=kind not in _LINES, header=kind not in _LINES)
+        return {} if count is None else count.facts()
     pixels = image_size(partial(os.pread, fd))
     return {} if pixels is None else {"width": pixels[0], "height": pixels[1]}
 

@@ -1,6 +1,7 @@
 """What large content looks like, in a few words: rows and columns of tables, keys of objects, lines."""
 
 import csv
+import io
 import json
 from collections.abc import Mapping
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Any
 
 from runner.formats.cut_json import read_beginning
 from runner.formats.images import image_size
+from runner.formats.row_counts import count_rows
 
 __all__ = ["HEAD_CHARS", "TAIL_CHARS", "shape_of", "shape_of_bytes"]
 
@@ -19,8 +21,8 @@ TAIL_CHARS = 80
 _COLUMNS_MAX = 12
 _NAME_MAX_CHARS = 30
 _PARSE_MAX_CHARS = 1_000_000
-_LINE_MAX_CHARS = 20_000
 _BEGINNING_CHARS = 20_000
+_ROWS_READ = 6
 _COUNTS = ("key_count", "rows", "items")
 _DELIMITERS = ",\t;|"
 
@@ -60,11 +62,16 @@ def _of_text(text: str) -> dict[str, Any]:
         found = _of_json(text)
         if found is not None:
             return found
-    lines = text.count("\n") + (not text.endswith("\n"))
     header = _header(text)
     if header is not None:
-        return {"kind": "table", "rows": lines - 1, "columns": _names(header)}
-    return {"kind": "text", "lines": lines}
+        return {"kind": "table", **_row_facts(text), "columns": _names(header)}
+    return {"kind": "text", "lines": text.count("\n") + (not text.endswith("\n"))}
+
+
+def _row_facts(table: str) -> dict[str, int | bool]:
+    content = table.encode(errors="replace")
+    count = count_rows(partial(_part, content), len(content), quotes=True, header=True)
+    return {} if count is None else count.facts()
 
 
 def _of_json(text: str) -> dict[str, Any] | None:
@@ -80,19 +87,30 @@ def _of_json(text: str) -> dict[str, Any] | None:
 
 def _header(text: str) -> list[str] | None:
     """Return the first row of a delimited table, if the rows below it have as many fields."""
-    sample = text[:_LINE_MAX_CHARS].splitlines()[:6]
-    if len(sample) < 3:
-        return None
     for delimiter in _DELIMITERS:
-        if delimiter not in sample[0]:
-            continue
-        try:
-            rows = list(csv.reader(sample[:-1], delimiter=delimiter, strict=True))
-        except csv.Error:
-            continue
-        if len(rows) > 1 and len(rows[0]) > 1 and all(len(row) == len(rows[0]) for row in rows):
+        rows = _first_rows(text, delimiter)
+        # The last of them may have been cut off.
+        if len(rows) > 2 and len(rows[0]) > 1 and all(len(row) == len(rows[0]) for row in rows[:-1]):
             return rows[0]
     return None
+
+
+def _first_rows(text: str, delimiter: str) -> list[list[str]]:
+    """Return rows that a text begins with, read as a table; none if it is no table."""
+    beginning = text[:_BEGINNING_CHARS]
+    rows: list[list[str]] = []
+    try:
+        for row in csv.reader(io.StringIO(beginning, newline=""), delimiter=delimiter, strict=True):
+            if row:
+                rows.append(row)
+            if len(rows) == _ROWS_READ:
+                break
+    except csv.Error as error:
+        if len(text) == len(beginning) or "end of data" not in str(error):
+            return []
+        # A quoted field goes on behind what was read.
+        rows.append([])
+    return rows
 
 
 def _names(keys: Mapping[str, Any] | list[str]) -> list[str]:

@@ -7,8 +7,8 @@ Source: RFC 4180; a quote that does not begin a field quotes nothing, as in Pyth
 """
 
 import codecs
-import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 __all__ = ["MAX_BYTES", "Count", "count_rows"]
@@ -38,24 +38,28 @@ class Count:
     rows: int
     exact: bool
 
+    def facts(self) -> dict[str, int | bool]:
+        """Return it for a JSON object that says something of the table."""
+        return {"rows": self.rows} if self.exact else {"rows": self.rows, "rows_estimated": True}
 
-def count_rows(fd: int, size: int, *, quotes: bool, header: bool) -> Count | None:
-    """Count the rows of an open text file; None where it is no such text.
+
+def count_rows(read: Callable[[int, int], bytes], size: int, *, quotes: bool, header: bool) -> Count | None:
+    """Count the rows of a text table; None where it is no such text.
 
     Args:
-        fd: The file, open for reading.
+        read: Returns so many bytes of the text at most, from so far into it.
         size: Its length in bytes.
         quotes: Whether a quoted field may hold line breaks, as in CSV.
         header: Whether the first row names the columns, and is none of the data.
     """
-    first = os.pread(fd, _CHUNK, 0)
+    first = read(_CHUNK, 0)
     if first.startswith(_UTF16):
         return None
     begin = len(codecs.BOM_UTF8) if first.startswith(codecs.BOM_UTF8) else 0
     counter = _Counter(first[begin:], quotes=quotes)
     end = min(size, MAX_BYTES)
     for offset in range(begin, end, _CHUNK):
-        if not counter.feed(os.pread(fd, min(_CHUNK, end - offset), offset)):
+        if not counter.feed(read(min(_CHUNK, end - offset), offset)):
             return None
     if end == size:
         return Count(rows=max(counter.finish() - header, 0), exact=True)

@@ -1,9 +1,5 @@
 """What a confined server writes to its standard error: passed on to ours, its end kept for a message.
 
-It is read a piece at a time with a pause after each. So a server that writes without end takes a hundred
-turns of the loop a second and no more, and waits at its own pipe. Yet it gets rid of 6.4 MB a second, however
-little is passed on of that, so that none is held up that only says much.
-
 Source: MCP specification 2025-11-25, "Transports, stdio": a server may log there.
 """
 
@@ -17,14 +13,13 @@ from typing import TextIO
 
 from runner.proxy.server_log import LogBudget, ServerLog, plain_line
 from runner.system.now_and_then import NowAndThen
+from sandbox.host.paced_pipe import PacedPipe
 
 __all__ = ["LastWords"]
 
 log = logging.getLogger(__name__)
 
 _KEPT_BYTES = 2000
-_PIECE_BYTES = 65536
-_PAUSE_S = 0.01
 _WAIT_S = 1.0
 # A pipe holds this much at most, unless its owner is privileged.
 _MOST_LEFT_PIECES = 16
@@ -48,22 +43,15 @@ class LastWords:
         self._reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(writer, True)
         self.file: TextIO = open(writer, "w", encoding="utf-8")  # noqa: SIM115 - closed with the block
-        self._loop = asyncio.get_running_loop()
-        self._pause: asyncio.TimerHandle | None = None
+        self._pipe = PacedPipe(self._reader, self._take, end=self._end)
         self._ended = asyncio.Event()
 
     def __enter__(self) -> "LastWords":
-        self._listen()
         return self
 
     def __exit__(self, *_raised: object) -> None:
         self.file.close()
-        try:
-            for _ in range(_MOST_LEFT_PIECES):
-                if self._ended.is_set() or not self._read():
-                    break
-        finally:
-            self._stop()
+        self._end()
 
     async def wait(self) -> str:
         """Return the last of what was said, once the process has ended or shortly after."""
@@ -73,31 +61,12 @@ class LastWords:
         lines = map(plain_line, self._kept.decode("utf-8", "replace").splitlines())
         return " / ".join(line.strip() for line in lines if line.strip())[-_KEPT_BYTES:]
 
-    def _listen(self) -> None:
-        self._pause = None
-        self._loop.add_reader(self._reader, self._readable)
-
-    def _readable(self) -> None:
-        self._read()
-        if not self._ended.is_set():
-            self._loop.remove_reader(self._reader)
-            self._pause = self._loop.call_later(_PAUSE_S, self._listen)
-
-    def _read(self) -> bool:
-        """Read a piece and pass it on; return whether there was one."""
-        try:
-            data = os.read(self._reader, _PIECE_BYTES)
-        except BlockingIOError:
-            return False
-        if not data:
-            self._stop()
-            return False
+    def _take(self, data: bytes) -> None:
         self._kept = (self._kept + data)[-_KEPT_BYTES:]
         now = time.monotonic()
         self._pass_on(self._said.passed(data, now=now))
         if self._said.dropped and self._dropping.due(now=now):
             self._tell_of_dropped()
-        return True
 
     def _pass_on(self, lines: str) -> None:
         # Nobody is left to tell where our own standard error has gone, or was never there.
@@ -114,14 +83,14 @@ class LastWords:
         }
         log.warning("standard error of a server was dropped: it says too much", extra=facts)
 
-    def _stop(self) -> None:
+    def _end(self) -> None:
         if self._ended.is_set():
             return
         self._ended.set()
-        if self._pause is not None:
-            self._pause.cancel()
-        self._loop.remove_reader(self._reader)
-        os.close(self._reader)
+        try:
+            self._pipe.close(most_pieces=_MOST_LEFT_PIECES)
+        finally:
+            os.close(self._reader)
         self._pass_on(self._said.rest(now=time.monotonic()))
         if self._said.dropped:
             self._tell_of_dropped()

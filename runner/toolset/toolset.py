@@ -76,7 +76,7 @@ log = logging.getLogger(__name__)
 _SWEEP_S = 30.0
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Toolset:
     """One set of tool files ready to be called. Make one with `open`.
 

@@ -27,7 +27,7 @@ _ENDS_S = 0.1
 _REAP_S = 20.0
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Job:
     """What goes on in one worker, from the end of one call to the beginning of the next.
 

@@ -101,7 +101,7 @@ class _Backlog:
         self.size -= size
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Lease:
     """One worker, for one call.
 

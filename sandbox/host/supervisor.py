@@ -39,7 +39,7 @@ def pause_s(ends: int) -> float:
     return min(_FIRST_PAUSE_S * 2 ** min(ends - 1, 10), _LONGEST_PAUSE_S) if ends > 0 else 0.0
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ForkserverSupervisor:
     """Keeps one forkserver running. Make one with `start`.
 

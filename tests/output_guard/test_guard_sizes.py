@@ -66,6 +66,17 @@ def test_what_is_stored_of_a_structure_is_the_structure(shelf: Shelf) -> None:
     ("text", "shape"),
     [
         ("a,b,c\n" + "1,2,3\n" * 4000, {"kind": "table", "rows": 4000, "columns": ["a", "b", "c"]}),
+        # As many rows as a reader of CSV finds: not one for each line.
+        ("a,b\n" + '1,"two\nlines"\n\n' * 4000, {"kind": "table", "rows": 4000, "columns": ["a", "b"]}),
+        (
+            "a,b\n" + "1,2\n" * 2_500_000,
+            {"kind": "table", "rows": 2_500_000, "rows_estimated": True, "columns": ["a", "b"]},
+        ),
+        (
+            'a,b\n1,2\n3,4\n5,"' + "a long field\n" * 4000 + '"\n',
+            {"kind": "table", "rows": 3, "columns": ["a", "b"]},
+        ),
+        ('a,b\n1,2\n3,"not\n' * 4000, {"kind": "text", "lines": 12_000}),
         ("a\tb\n" + "1\t2\n" * 4000, {"kind": "table", "rows": 4000, "columns": ["a", "b"]}),
         (json.dumps({"k": 1, "t": "x y " * 3000}), {"kind": "object", "keys": ["k", "t"], "key_count": 2}),
         (json.dumps([[1, 2]] * 3000), {"kind": "table", "rows": 3000, "width": 2}),

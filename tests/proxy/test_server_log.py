@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from proxying import over_stdio, proxied, upstreams_for
 from support import ROOT, environment_in
 
-from runner.proxy import stderr
 from runner.proxy.server import make_proxy
 from runner.proxy.server_log import LogBudget, ServerLog
 from runner.proxy.stderr import LastWords
@@ -168,7 +167,7 @@ async def test_who_writes_without_end_has_no_turn_of_the_loop_for_each_word(
         turns += 1
         return read(*said)
 
-    monkeypatch.setattr(stderr.os, "read", counted)
+    monkeypatch.setattr(os, "read", counted)
     with LastWords("x") as said:
         while written < 1000:
             written += os.write(said.file.fileno(), b"y")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import becomes, call, open_toolset
 
-from sandbox.host import import_output
+from sandbox.host import import_output, paced_pipe
 from sandbox.host.import_output import MOST_BYTES, MOST_LINES, ImportOutput
 
 pytestmark = pytest.mark.anyio
@@ -112,7 +112,7 @@ async def test_whoever_prints_without_end_takes_a_turn_now_and_then(
         reads.append(fd)
         return b"\n" * 65_536
 
-    monkeypatch.setattr(import_output, "read_some", read)
+    monkeypatch.setattr(paced_pipe, "read_some", read)
     os.write(pipe[1], b"there is always more")
     output = ImportOutput(pipe[0])
     try:
