@@ -7,7 +7,7 @@ from typing import Any
 from runner.contract.loose_json import mapping_of
 from runner.playground.model_turn import Event
 
-__all__ = ["error_text", "json_of", "list_of", "object_of_json", "text_of", "usage_event"]
+__all__ = ["error_text", "json_of", "object_of_json", "objects_of", "text_of", "usage_event"]
 
 
 def object_of_json(data: str) -> Mapping[str, Any]:
@@ -26,7 +26,7 @@ def json_of(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict)
 
 
-def list_of(value: object) -> list[Mapping[str, Any]]:
+def objects_of(value: object) -> list[Mapping[str, Any]]:
     """Return the objects of a list, or none."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 

@@ -11,8 +11,8 @@ from runner.contract.loose_json import mapping_of
 from runner.playground.loose_event import (
     error_text,
     json_of,
-    list_of,
     object_of_json,
+    objects_of,
     text_of,
     usage_event,
 )
@@ -143,7 +143,7 @@ class OpenAIAnswer:
         if "choices" not in chunk:
             raise ValueError("no choices")
         self._model = self._model or text_of(chunk.get("model"))
-        for choice in list_of(chunk["choices"])[:1]:
+        for choice in objects_of(chunk["choices"])[:1]:
             yield from self._delta(mapping_of(choice.get("delta")))
             self._stop = text_of(choice.get("finish_reason")) or self._stop
         usage = mapping_of(chunk.get("usage"))
@@ -172,7 +172,7 @@ class OpenAIAnswer:
             yield {"type": "thinking", "text": thinking}
         if text := text_of(delta.get("content")) or text_of(delta.get("refusal")):
             yield {"type": "text", "text": text}
-        for part in list_of(delta.get("tool_calls")):
+        for part in objects_of(delta.get("tool_calls")):
             yield from self._call(part)
 
     def _call(self, part: Mapping[str, Any]) -> Iterator[Event]:

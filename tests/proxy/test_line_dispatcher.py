@@ -16,6 +16,7 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, REQUES
 
 from runner.protocol.lines import IncomingLines, OutgoingLines
 from runner.proxy.dispatcher import LineDispatcher
+from runner.proxy.notification_pace import DROPPED, NotificationPace
 
 pytestmark = pytest.mark.anyio
 
@@ -158,6 +159,33 @@ async def test_progress_goes_to_its_request_and_all_notifications_are_heard(serv
         *["notifications/progress"] * 3,
         "notifications/message",
     ]
+
+
+@pytest.mark.parametrize(
+    "said", [{"result": {}}, {"error": {"code": 1, "message": "no"}}], ids=["result", "error"]
+)
+async def test_answers_that_nobody_asked_for_do_not_have_the_client_told_of_each_dropped_notification(
+    server: Server, said: dict[str, Any]
+) -> None:
+    """An answer that is awaited has the client told at once, since nobody listens after it."""
+    server.us._pace = NotificationPace(at_once=1, per_s=0)
+    request = asyncio.create_task(server.us.send_raw_request("a", None))
+    id_ = (await server.next())["id"]
+
+    for number in range(20):
+        server.say(method="notifications/message", params={"n": number})
+        server.say(id=1000 + number, **said)
+    server.say(id=id_, result={"of": "a"})
+
+    assert await request == {"of": "a"}
+    heard = [await asyncio.wait_for(server.heard.get(), 30) for _ in range(3)]
+    # The first to be dropped is told of at once, all others together with the answer.
+    assert heard == [
+        ("notifications/message", {"n": 0}),
+        (DROPPED, {"count": 1}),
+        (DROPPED, {"count": 18}),
+    ]
+    assert server.heard.empty()
 
 
 async def test_a_request_that_nobody_waits_for_any_more_is_cancelled_at_the_server(server: Server) -> None:
