@@ -76,10 +76,11 @@ class Job:
         )
         readers.add(self.worker.connection.fileno(), self._spoken)
         readers.add(self.worker.pidfd, self._died)
-        self._tasks += [
-            asyncio.create_task(self._look_after(home_fd)),
-            asyncio.create_task(self._drop_output()),
-        ]
+        watching = asyncio.create_task(self._look_after())
+        if home_fd is not None:
+            # Once nobody measures it: a task that is cancelled before it began closes nothing itself.
+            watching.add_done_callback(lambda _: os.close(home_fd))
+        self._tasks += [watching, asyncio.create_task(self._drop_output())]
 
     def stop(self) -> None:
         """Hear and watch no more: a call does that now, or the worker has ended."""
@@ -121,13 +122,8 @@ class Job:
         reached = behind_death(status, self._watch.last, self.limits, oom_killed=False)
         self.finish("ended" if reached is None else reached.limit)
 
-    async def _look_after(self, home_fd: int | None) -> None:
-        try:
-            reached = await self._watch.run()
-        finally:
-            # Once nobody measures it any more.
-            if home_fd is not None:
-                os.close(home_fd)
+    async def _look_after(self) -> None:
+        reached = await self._watch.run()
         self.finish(reached.limit)
 
     async def _drop_output(self) -> None:

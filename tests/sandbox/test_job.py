@@ -82,6 +82,21 @@ async def test_what_a_call_has_begun_goes_on_until_the_next_one(pool: Pool, tmp_
     assert not pool.zygote.retired
 
 
+async def test_a_job_whose_next_call_comes_at_once_keeps_no_descriptor(pool: Pool, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+
+    def held() -> int:
+        paths = (Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
+        return sum(path.is_symlink() and path.readlink() == home for path in paths)
+
+    for _ in range(10):
+        await begun(pool, "ticks", str(home / "ticks"))
+    await run(pool, "count")
+
+    # One is the pool's own.
+    assert await becomes(lambda: held() == 1 + len(pool.zygote.jobs()))
+
+
 async def test_a_call_that_does_not_ask_for_it_stands_still_afterwards(pool: Pool, tmp_path: Path) -> None:
     file = tmp_path / "home" / "ticks"
     await run(pool, "ticks", str(file))
