@@ -142,6 +142,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation
 
 async def call(server: dict[str, Any], tool: str, **arguments: Any) -> Any:
     async with Client(server["url"]) as client:
+        # This client lists tools it does not know after a call, when the server may be on its way out.
+        await client.list_tools()
         return (await client.call_tool(tool, arguments)).data
 
 
