@@ -29,6 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run at most N cases of each parametrised test that starts servers or uses the real kernel, "
         "and one of those in files marked long",
     )
+    parser.addoption(
+        "--real-starts",
+        action="store_true",
+        help="start each server as users do; otherwise most are forked from a process that has imported the "
+        "framework (tests/command_template.py)",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -87,8 +93,11 @@ def start() -> Iterator[Start]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _templates() -> Iterator[None]:
+def _templates(request: pytest.FixtureRequest) -> Iterator[None]:
     """Have forkservers of toolsets, and servers, forked from processes that have imported the framework."""
+    if request.config.getoption("--real-starts"):
+        yield
+        return
     templates, commands = Templates(), CommandTemplate()
     with pytest.MonkeyPatch.context() as patch, commands.starting():
         patch.setattr("sandbox.host.forkserver.launch", templates.launch)
