@@ -169,8 +169,13 @@ class Calls:
         return [told_beside(task) for task in listed if is_for_one or task.get("taskId") in backend.tasks]
 
     def _is_for_one(self, server: str) -> bool:
-        """Whether all tasks of a server are one user's: it is a command, or the proxy has one user only."""
-        return self.upstreams.ways[server].is_command or self.upstreams.settings.user is not None
+        """Whether all tasks of a server are one user's: it is a command, or the proxy has one user only.
+
+        Of several servers each is asked for what this client has begun there: one could claim another's.
+        """
+        upstreams = self.upstreams
+        is_alone = upstreams.ways[server].is_command or upstreams.settings.user is not None
+        return is_alone and not upstreams.names.prefixed
 
     async def _result(self, ctx: _Context, request: Request) -> dict[str, Any]:
         upstreams, params, user = self.upstreams, request.params, request.user
@@ -242,7 +247,7 @@ class Calls:
             return question
         task = begun_task(wire)
         if task is not None:
-            call.backend.began(str(task.get("taskId")), call.tool)
+            call.began(task)
             return task_said(wire)
         await call.backend.schema(call.tool)
         message = await self._guarded_message(call, wire)

@@ -118,7 +118,7 @@ async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Input
         wire = without_secrets(wire, tokens)
     task = begun_task(wire)
     if task is not None:
-        call.backend.began(str(task.get("taskId")), call.tool)
+        call.began(task)
         return Executed(wire=wire, interim=task_said(wire))
     wire = await call.linked(wire, call.guarded())
     return Executed(wire=wire, is_long=_length(wire) > SHORT_BYTES)

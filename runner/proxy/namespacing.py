@@ -4,9 +4,12 @@ A tool or prompt `search` of the server `docs` is `docs_search`; its resource `f
 With one server alone nothing is renamed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+
+from runner.contract.widget_dialects import with_pages
 
 __all__ = ["Names"]
 
@@ -38,8 +41,7 @@ class Names:
         """Return the server and its own name of what clients call `name`, or None if it is nobody's."""
         if not self.prefixed:
             return self.servers[0], name
-        fitting = [server for server in self.servers if name.startswith(f"{server}_")]
-        server = max(fitting, key=len, default=None)
+        server = self._longest(server for server in self.servers if name.startswith(f"{server}_"))
         return None if server is None else (server, name[len(server) + 1 :])
 
     def uri_outside(self, server: str, uri: str) -> str:
@@ -49,25 +51,56 @@ class Names:
         scheme, slashes, rest = uri.partition("://")
         return f"{scheme}://{server}/{rest}" if slashes else f"{server}+{uri}"
 
-    def uri_inside(self, uri: str) -> Iterator[tuple[str, str]]:
-        """Yield each server that may have a resource, with the URI that it has there; the likeliest first."""
+    def uri_inside(self, uri: str) -> tuple[str, str] | None:
+        """Return the server of a resource and the URI that it has there, or None if it is nobody's.
+
+        A URI without a server's name is nobody's: whichever server were asked, it could answer for another.
+        """
         if not self.prefixed:
-            yield self.servers[0], uri
-            return
+            return self.servers[0], uri
         scheme, slashes, rest = uri.partition("://")
-        for server in self.servers:
-            if slashes and rest.startswith(f"{server}/"):
-                yield server, f"{scheme}://{rest[len(server) + 1 :]}"
-            if not slashes and uri.startswith(f"{server}+"):
-                yield server, uri[len(server) + 1 :]
-        # As a server wrote it in a text or in the `_meta` of a tool.
-        yield from ((server, uri) for server in self.servers)
+        if slashes:
+            server = self._longest(f"{server}/" for server in self.servers if rest.startswith(f"{server}/"))
+            return None if server is None else (server[:-1], f"{scheme}://{rest[len(server) :]}")
+        server = self._longest(f"{server}+" for server in self.servers if uri.startswith(f"{server}+"))
+        return None if server is None else (server[:-1], uri[len(server) :])
+
+    @staticmethod
+    def _longest(fitting: Iterable[str]) -> str | None:
+        return max(fitting, key=len, default=None)
+
+    def block_outside(self, server: str, part: Any) -> Any:
+        """Return a content of a resource with its URI as clients write it."""
+        if not self.prefixed or not isinstance(part, Mapping) or not isinstance(part.get("uri"), str):
+            return part
+        return {**part, "uri": self.uri_outside(server, part["uri"])}
+
+    def meta_outside(self, server: str, meta: Any) -> Any:
+        """Return the `_meta` of a tool or result with the pages that it names as clients write them."""
+        if not self.prefixed or not isinstance(meta, Mapping):
+            return meta
+        return with_pages(meta, partial(self.uri_outside, server))
 
     def listed(self, server: str, key: str, items: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return items of a server's list as clients get them."""
+        """Return items of a server's list as clients get them, but for those that would lead to another.
+
+        Of the servers `a` and `a_b` the tool `b_c` of the first would have a name that is the second's.
+        """
         named = _LISTED[key]
         plain = [item for item in items if isinstance(item, Mapping) and isinstance(item.get(named), str)]
         if not self.prefixed:
             return [dict(item) for item in plain]
-        rename = self.uri_outside if named in _URIS else self.outside
-        return [{**item, named: rename(server, item[named])} for item in plain]
+        outside, inside = (
+            (self.uri_outside, self.uri_inside) if named in _URIS else (self.outside, self.inside)
+        )
+        found = [
+            {**item, named: outside(server, item[named])}
+            for item in plain
+            if inside(outside(server, item[named])) == (server, item[named])
+        ]
+        if key != "tools":
+            return found
+        return [
+            {**item, "_meta": self.meta_outside(server, item["_meta"])} if "_meta" in item else item
+            for item in found
+        ]

@@ -163,17 +163,21 @@ class RemoteCall:
 
         What its blocks say in our name is left out.
         """
-        reader, blocks = reader_of(self.upstreams, guarded), list[Any]()
+        reader, blocks, names = reader_of(self.upstreams, guarded), list[Any](), self.upstreams.names
         for block in wire.get("content") or ():
+            if isinstance(block, Mapping) and block.get("type") == "resource":
+                blocks.append({**block, "resource": names.block_outside(self.server, block.get("resource"))})
+                continue
             if not isinstance(block, Mapping) or block.get("type") != "resource_link":
                 blocks.append(block)
                 continue
             read = dict(block)
             if self.upstreams.guard.config.resources.auto_read_if_size_under_bytes:
                 read = await self.backend.resources.linked(await self.backend.remote(), block, reader)
-            outside = {"uri": self.upstreams.names.uri_outside(self.server, str(block.get("uri")))}
+            outside = {"uri": names.uri_outside(self.server, str(block.get("uri")))}
             blocks += blocks_of({**read, **outside})
-        return {**wire, "content": [_own(block) for block in blocks]}
+        meta = {"_meta": names.meta_outside(self.server, wire["_meta"])} if "_meta" in wire else {}
+        return {**wire, "content": [_own(block) for block in blocks], **meta}
 
     def noted(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Return a message with how its command is kept apart and, behind a failure, what may cure it."""
@@ -191,6 +195,23 @@ class RemoteCall:
             Code.E_CRASHED,
             f"The server {self.server} has changed its tool {self.tool!r} during the call; call it again",
         )
+
+    def began(self, task: Mapping[str, Any]) -> None:
+        """Note the task that the server has made of the call.
+
+        Raises:
+            CallError: `E_CRASHED`; a task of another server, begun by the same client, has that name.
+        """
+        name, upstreams = str(task["taskId"]), self.upstreams
+        for other in upstreams.names.servers:
+            if other != self.server and name in upstreams.backend(self.ctx, self.request.user, other).tasks:
+                raise CallError(
+                    Code.E_CRASHED,
+                    f"The server {self.server} has made a task of the call and named it {name!r}, as a task "
+                    f"of the server {other} is named that was begun before; end that one, or call the tool "
+                    "without a task",
+                )
+        self.backend.began(name, self.tool)
 
     def guarded(self) -> GuardedCall:
         """Return it as the output guard knows it."""

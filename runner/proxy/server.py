@@ -187,21 +187,31 @@ class _Proxy:
     async def subscribe(self, ctx: _Context, uri: str) -> None:
         """Let the server of a resource tell of its changes."""
         user = self.user_of(ctx)
-        problem: Exception | None = None
-        for server, inner in self._upstreams.names.uri_inside(uri):
-            try:
-                await self._upstreams.backend(ctx, user, server).subscribe(inner)
-            except (MCPError, RemoteError) as error:
-                problem = error
-                continue
-            return
-        raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"{uri} cannot be subscribed to: {problem}")
+        server, inner = self._server_of(uri)
+        try:
+            await self._upstreams.backend(ctx, user, server).subscribe(inner)
+        except (MCPError, RemoteError) as error:
+            message = f"{uri} cannot be subscribed to: {error}"
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=message) from error
 
     async def unsubscribe(self, ctx: _Context, uri: str) -> None:
         """Let it tell no more."""
-        user = self.user_of(ctx)
-        for server, inner in self._upstreams.names.uri_inside(uri):
-            await self._upstreams.backend(ctx, user, server).unsubscribe(inner)
+        server, inner = self._server_of(uri)
+        await self._upstreams.backend(ctx, self.user_of(ctx), server).unsubscribe(inner)
+
+    def _server_of(self, uri: str) -> tuple[str, str]:
+        """Return the server that a resource belongs to, and its own URI of it.
+
+        Raises:
+            MCPError: The URI is nobody's.
+        """
+        names = self._upstreams.names
+        found = names.uri_inside(uri)
+        if found is None:
+            example = names.uri_outside(names.servers[0], "file://…")
+            message = f"no server has {uri!r}: of several servers each URI names its own, as {example} does"
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
+        return found
 
     @asynccontextmanager
     async def _admitted(self, ctx: _Context, user: User) -> AsyncIterator[None]:
@@ -269,7 +279,14 @@ class _Proxy:
                 facts = {"server": server, "method": ctx.method, "problem": str(error)[:300]}
                 log.warning("server left out of a list", extra=facts)
                 continue
-            found += self._upstreams.names.listed(server, key, items)
+            listed = self._upstreams.names.listed(server, key, items)
+            if len(listed) < len(items):
+                count = len(items) - len(listed)
+                log.warning(
+                    "items left out of a list: their names would lead to another server",
+                    extra={"server": server, "method": ctx.method, "count": count},
+                )
+            found += listed
         return found
 
     def _takes_files(self, tool: Mapping[str, Any]) -> bool:
@@ -303,19 +320,20 @@ class _Proxy:
         if not self._upstreams.guard.config.resources.enabled:
             message = f"{uri!r} is not offered: output_guard.resources.enabled is off"
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
-        problem: Exception | None = None
-        for server, inner in self._upstreams.names.uri_inside(uri):
-            try:
-                result = await self._ask(ctx, user, server, {**params, "uri": inner})
-            except (MCPError, Unreachable) as error:
-                problem = error
-                continue
-            if len(json.dumps(result)) <= MESSAGE_MAX_BYTES:
-                return result
+        server, inner = self._server_of(uri)
+        try:
+            result = await self._ask(ctx, user, server, {**params, "uri": inner})
+        except Unreachable as error:
+            raise RemoteError(str(error)) from error
+        if len(json.dumps(result)) > MESSAGE_MAX_BYTES:
             return await self._large(ctx, user, server, inner)
-        if isinstance(problem, MCPError):
-            raise problem
-        raise RemoteError(str(problem))
+        contents = result.get("contents")
+        if not isinstance(contents, list):
+            return result
+        return {
+            **result,
+            "contents": [self._upstreams.names.block_outside(server, part) for part in contents],
+        }
 
     async def _extra(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any] | None:
         """Return what is ours and no server's, where it is offered: nobody can say it in our place."""
@@ -330,7 +348,8 @@ class _Proxy:
         reader = Reader(store=files.library.store, scope=scope)
         value = await backend.resources.read(await backend.remote(), uri, reader)
         text = json.dumps(value, ensure_ascii=False)
-        return {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
+        outside = self._upstreams.names.uri_outside(server, uri)
+        return {"contents": [{"uri": outside, "mimeType": "application/json", "text": text}]}
 
     async def _prompt(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         ours = await self._extra(ctx, params, user)
@@ -346,7 +365,7 @@ class _Proxy:
         ref = params.get("ref")
         ref = dict(ref) if isinstance(ref, Mapping) else {}
         if "uri" in ref:
-            server, ref["uri"] = next(self._upstreams.names.uri_inside(str(ref["uri"])))
+            server, ref["uri"] = self._server_of(str(ref["uri"]))
         else:
             found = self._upstreams.names.inside(str(ref.get("name")))
             if found is None:

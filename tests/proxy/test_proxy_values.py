@@ -104,17 +104,41 @@ def test_a_prefixed_name_leads_back_to_its_server(servers: list[str], data: st.D
 
 
 @pytest.mark.parametrize("uri", ["file:///a/b", "note://x", "urn:isbn:1", "data:,x", "ui://widget/a.html"])
-def test_a_prefixed_uri_leads_back_to_its_server_first(uri: str) -> None:
-    names = Names(("one", "two"))
+def test_a_prefixed_uri_leads_back_to_its_server_and_any_other_to_none(uri: str) -> None:
+    names = Names(("one", "two", "two/more"))
 
-    assert next(names.uri_inside(names.uri_outside("two", uri))) == ("two", uri)
+    assert names.uri_inside(names.uri_outside("two", uri)) == ("two", uri)
+    assert names.uri_inside(names.uri_outside("two/more", uri)) == ("two/more", uri)
+    assert names.uri_inside(uri) is None
+
+
+def test_what_would_lead_to_another_server_is_not_listed() -> None:
+    names = Names(("a", "a_b"))
+    tools = [{"name": "b_c"}, {"name": "d"}]
+
+    assert names.listed("a", "tools", tools) == [{"name": "a_d"}]
+    # The control: of the other it is its own.
+    assert names.listed("a_b", "tools", tools) == [{"name": "a_b_b_c"}, {"name": "a_b_d"}]
+
+
+def test_the_pages_that_a_tool_names_are_its_servers_own() -> None:
+    page = "ui://shop/pay.html"
+    meta = {"ui": {"resourceUri": page, "visibility": ["app"]}, "openai/outputTemplate": page, "mine": page}
+    tools = [{"name": "pay", "_meta": meta}]
+
+    (tool,) = Names(("evil", "shop")).listed("shop", "tools", tools)
+
+    outside = "ui://shop/shop/pay.html"
+    changed = {"ui": {"resourceUri": outside, "visibility": ["app"]}, "openai/outputTemplate": outside}
+    assert tool == {"name": "shop_pay", "_meta": {**meta, **changed}}
+    assert Names(("shop",)).listed("shop", "tools", tools) == tools
 
 
 def test_one_server_alone_keeps_its_names() -> None:
     names = Names(("one",))
 
     assert (names.outside("one", "x"), names.uri_outside("one", "a://b")) == ("x", "a://b")
-    assert (names.inside("x"), list(names.uri_inside("a://b"))) == (("one", "x"), [("one", "a://b")])
+    assert (names.inside("x"), names.uri_inside("a://b")) == (("one", "x"), ("one", "a://b"))
 
 
 def test_each_failure_doubles_the_wait_up_to_a_bound_and_a_success_ends_it() -> None:
