@@ -155,3 +155,24 @@ def test_escape_closes_a_modal_and_leaves_the_full_screen_of_a_widget(seen: Seen
     seen.page.keyboard.press("Escape")
     expect(stage).to_have_class(re.compile("inline"))
     expect(mode).to_have_value("inline")
+
+
+def test_each_of_two_quick_escapes_closes_a_layer(seen: Seen) -> None:
+    frame = widget(seen, "MCP Apps")
+    frame.evaluate("openai.requestModal({title: 'All towns'})")
+    dialog = seen.page.get_by_role("dialog", name="All towns")
+    expect(dialog).to_be_visible()
+    seen.page.keyboard.press("Control+k")
+    palette = seen.page.get_by_role("combobox", name="Go to a tool")
+    expect(palette).to_be_focused()
+
+    # The second comes before the browser has told that the first dialog is closed.
+    seen.page.evaluate("""async () => {
+      for (let pressed = 0; pressed < 2; pressed += 1) {
+        document.dispatchEvent(new KeyboardEvent("keydown", {key: "Escape", bubbles: true, cancelable: true}));
+        for (let turn = 0; turn < 100; turn += 1) await undefined;
+      }
+    }""")
+
+    expect(palette).to_have_count(0)
+    expect(dialog).to_have_count(0)

@@ -7,7 +7,7 @@ import { info } from "../model/info";
 import { isObject, toJson } from "../model/json";
 import { request, type Params } from "../model/mcp";
 import { start, type Run } from "../model/runs";
-import { serverOfTool, toolOf, uriOf } from "../model/servers";
+import { serverOfTool, toolOf } from "../model/servers";
 import { shade as pageShade } from "../model/theme";
 import type { Tool } from "../model/tools";
 import { abandon, askFirst, asksFirst, callForWidget, visibilityOf } from "../model/widget_calls";
@@ -140,7 +140,7 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
     let left = false;
     void (async () => {
       try {
-        const page = await pageOf(tool, server, choice.dialect);
+        const page = await pageOf(tool, choice.dialect);
         if (left || box.current === null) return;
         const told: Omit<HostOptions, "container"> = {
           proxyUrl: `${origin}/widget?csp=${encodeURIComponent(JSON.stringify(page.csp))}`,
@@ -241,10 +241,9 @@ function Leave({ url, decide }: { url: string; decide: (allowed: boolean) => voi
   );
 }
 
-async function pageOf(tool: Tool, server: string, dialect: Dialect): Promise<{ html: string; csp: Csp }> {
-  const declared = declaredBy(tool, dialect);
-  if (declared === null) throw new Error(T.widget.noneDeclared(dialect === "mcp-app" ? "MCP Apps" : "ChatGPT Apps"));
-  const uri = uriOf(server, declared);
+async function pageOf(tool: Tool, dialect: Dialect): Promise<{ html: string; csp: Csp }> {
+  const uri = declaredBy(tool, dialect);
+  if (uri === null) throw new Error(T.widget.noneDeclared(dialect === "mcp-app" ? "MCP Apps" : "ChatGPT Apps"));
   const result = await request("resources/read", { uri });
   const content = Array.isArray(result["contents"]) ? result["contents"].filter(isObject)[0] : undefined;
   const html = content?.["text"];
@@ -258,7 +257,7 @@ async function pageOf(tool: Tool, server: string, dialect: Dialect): Promise<{ h
   return { html: `<script>${bridge.replaceAll("</script", "<\\/script")}</script>${html}`, csp };
 }
 
-/** The address of the page, as the tool's own server wrote it. */
+/** The address of the page, as the server lists it: a proxy of several has renamed it already. */
 function declaredBy(tool: Tool, dialect: Dialect): string | null {
   const ui = tool.meta["ui"];
   const uri = dialect === "skybridge" ? tool.meta["openai/outputTemplate"] : ((isObject(ui) ? ui["resourceUri"] : undefined) ?? tool.meta["ui/resourceUri"]);

@@ -36,7 +36,11 @@ export function WidgetModal({ run, what, modal, options, close }: {
   const box = useRef<HTMLDivElement>(null);
   const host = useRef<WidgetHost | null>(null);
   const problem = useSignal<string | null>(null);
-  useEscape(() => dialog.current?.close(), true);
+  useEscape(() => {
+    // The dialog gives the focus back as it closes, but tells of it later than the next key may come.
+    dialog.current?.close();
+    close();
+  }, true);
   const theme = options.context?.["theme"];
   // Before the next one: what it begins with needs no change.
   useEffect(() => {

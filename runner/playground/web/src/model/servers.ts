@@ -4,13 +4,13 @@ import { info } from "./info";
 
 /** The server of a tool; empty where nothing is renamed. */
 export function serverOfTool(name: string): string {
-  const fitting = servers().filter((server) => name.startsWith(`${server}_`));
-  return fitting.sort((one, other) => other.length - one.length)[0] ?? "";
+  return longest(servers().filter((server) => name.startsWith(`${server}_`)));
 }
 
 /** The server of a resource: `scheme://SERVER/…`, or `SERVER+…` where a URI has no slashes. */
 export function serverOfUri(uri: string): string {
-  return servers().find((server) => uri.includes(`://${server}/`) || uri.startsWith(`${server}+`)) ?? "";
+  const [, rest = ""] = uri.split(/:\/\/(.*)/s, 2);
+  return longest(servers().filter((server) => rest.startsWith(`${server}/`) || uri.startsWith(`${server}+`)));
 }
 
 /** What a server's own tool is called here. */
@@ -18,11 +18,8 @@ export function toolOf(server: string, name: string): string {
   return server === "" ? name : `${server}_${name}`;
 }
 
-/** What a server's own address is here. */
-export function uriOf(server: string, uri: string): string {
-  if (server === "") return uri;
-  const [scheme = "", rest] = uri.split(/:\/\/(.*)/s, 2);
-  return rest === undefined ? `${server}+${uri}` : `${scheme}://${server}/${rest}`;
+function longest(fitting: string[]): string {
+  return fitting.sort((one, other) => other.length - one.length)[0] ?? "";
 }
 
 function servers(): string[] {

@@ -69,8 +69,11 @@ function Open({ views }: { views: { id: string; title: string }[] }): JSX.Elemen
   const close = (): void => {
     paletteOpen.value = false;
   };
-  // The dialog gives the focus back as it closes.
-  useEscape(() => dialog.current?.close(), true);
+  useEscape(() => {
+    // The dialog gives the focus back as it closes, but tells of it later than the next key may come.
+    dialog.current?.close();
+    close();
+  }, true);
   const take = (choice: Choice): void => {
     close();
     if (typeof choice.does === "string") location.hash = choice.does.slice(1);
