@@ -169,7 +169,8 @@ def test_each_of_two_quick_escapes_closes_a_layer(seen: Seen) -> None:
     # The second comes before the browser has told that the first dialog is closed.
     seen.page.evaluate("""async () => {
       for (let pressed = 0; pressed < 2; pressed += 1) {
-        document.dispatchEvent(new KeyboardEvent("keydown", {key: "Escape", bubbles: true, cancelable: true}));
+        const key = {key: "Escape", bubbles: true, cancelable: true};
+        document.dispatchEvent(new KeyboardEvent("keydown", key));
         for (let turn = 0; turn < 100; turn += 1) await undefined;
       }
     }""")
