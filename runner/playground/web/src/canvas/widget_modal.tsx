@@ -5,7 +5,7 @@ import { useSignal } from "@preact/signals";
 import { WidgetHost, type HostActions, type HostOptions, type ToolResult } from "../../../../widgets/web/host.ts";
 import { plain } from "../model/plain";
 import type { Run } from "../model/runs";
-import { useEscape } from "../views/escape";
+import { useDialog } from "../views/escape";
 import { Framed } from "./framed";
 import { AskedCall } from "./widget_calls";
 import { T } from "../texts/language";
@@ -32,22 +32,16 @@ export function WidgetModal({ run, what, modal, options, close }: {
   options: Omit<HostOptions, "container">;
   close: () => void;
 }): JSX.Element {
-  const dialog = useRef<HTMLDialogElement>(null);
+  const dialog = useDialog(close);
   const box = useRef<HTMLDivElement>(null);
   const host = useRef<WidgetHost | null>(null);
   const problem = useSignal<string | null>(null);
-  useEscape(() => {
-    // The dialog gives the focus back as it closes, but tells of it later than the next key may come.
-    dialog.current?.close();
-    close();
-  }, true);
   const theme = options.context?.["theme"];
   // Before the next one: what it begins with needs no change.
   useEffect(() => {
     host.current?.setContext({ theme });
   }, [theme]);
   useEffect(() => {
-    dialog.current?.showModal();
     if (box.current === null) return undefined;
     const { callTool, sendMessage, updateModelContext, keepState, log } = options.actions ?? {};
     const actions = { callTool, sendMessage, updateModelContext, keepState, log, closed: close } as HostActions;

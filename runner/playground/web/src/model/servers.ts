@@ -9,8 +9,8 @@ export function serverOfTool(name: string): string {
 
 /** The server of a resource: `scheme://SERVER/…`, or `SERVER+…` where a URI has no slashes. */
 export function serverOfUri(uri: string): string {
-  const [, rest = ""] = uri.split(/:\/\/(.*)/s, 2);
-  return longest(servers().filter((server) => rest.startsWith(`${server}/`) || uri.startsWith(`${server}+`)));
+  const slashes = uri.indexOf("://");
+  return longest(servers().filter((server) => slashes < 0 ? uri.startsWith(`${server}+`) : uri.startsWith(`${server}/`, slashes + 3)));
 }
 
 /** What a server's own tool is called here. */

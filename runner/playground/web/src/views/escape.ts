@@ -1,5 +1,6 @@
 /** The key Escape: of what lies over the page the top-most closes, alone. Where nothing does, what runs ends. */
-import { useLayoutEffect, useRef } from "preact/hooks";
+import type { RefObject } from "preact";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 /** Returns false where there is nothing to end. */
 type Act = () => boolean | void;
@@ -12,6 +13,18 @@ const ends: Act[] = [];
 /** While `isOpen`, have Escape call `close`, unless something has opened since. */
 export function useEscape(close: Act, isOpen: boolean): void {
   useAmong(layers, close, isOpen);
+}
+
+/** Show a dialog over the page as long as it is drawn. Escape closes it and calls `close`, which has to take it away. */
+export function useDialog(close: () => void): RefObject<HTMLDialogElement | null> {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => dialog.current?.showModal(), []);
+  useEscape(() => {
+    // The dialog gives the focus back as it closes, but tells of it later than the next key may come.
+    dialog.current?.close();
+    close();
+  }, true);
+  return dialog;
 }
 
 /** Have Escape call `end` where nothing lies over the page. */

@@ -1,7 +1,7 @@
 /** Ctrl+K: everything that has an address, and what the buttons at the top do. Keys: `/` searches, Ctrl+Enter runs, Esc closes and cancels. */
 import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { connections, here, look } from "../model/connections";
 import { info, logout } from "../model/info";
 import { loadPrompts, prompts } from "../model/prompts";
@@ -14,7 +14,7 @@ import { saved } from "../model/saved";
 import { theme, type Theme } from "../model/theme";
 import { loadTools, tools } from "../model/tools";
 import { ago } from "../model/words";
-import { escape, useEscape, useEscapeToEnd } from "./escape";
+import { escape, useDialog, useEscapeToEnd } from "./escape";
 import { chooseLanguage, chosenLanguage, language, LANGUAGES, T, type Language } from "../texts/language";
 
 export const paletteOpen = signal(false);
@@ -57,11 +57,9 @@ export function Palette({ views }: { views: { id: string; title: string }[] }): 
 }
 
 function Open({ views }: { views: { id: string; title: string }[] }): JSX.Element {
-  const dialog = useRef<HTMLDialogElement>(null);
   const asked = useSignal("");
   const at = useSignal(0);
   useEffect(() => {
-    dialog.current?.showModal();
     // Listed when somebody looks at them, or looks for them here.
     if (prompts.value.length === 0) void loadPrompts();
     if (resources.value.length === 0) void loadResources();
@@ -69,11 +67,7 @@ function Open({ views }: { views: { id: string; title: string }[] }): JSX.Elemen
   const close = (): void => {
     paletteOpen.value = false;
   };
-  useEscape(() => {
-    // The dialog gives the focus back as it closes, but tells of it later than the next key may come.
-    dialog.current?.close();
-    close();
-  }, true);
+  const dialog = useDialog(close);
   const take = (choice: Choice): void => {
     close();
     if (typeof choice.does === "string") location.hash = choice.does.slice(1);

@@ -1,1 +1,0 @@
-export{t as CodeView}from"./code-Cyx8M2qH.js";

@@ -1,1 +1,0 @@
-export{n as TableView}from"./table-C0H9-_6Q.js";
