@@ -53,6 +53,7 @@ from runner.server.web import make_web
 from runner.settings.model import Settings
 from runner.system.listening import QuietServer, listen_on
 from runner.system.running_servers import RunningServer
+from runner.system.socket_activation import inherited_listener
 from runner.system.stop_signals import StopSignals
 from runner.toolset.admission import Admission
 from runner.toolset.drain import Drain
@@ -226,7 +227,7 @@ async def serve_application(
     signals = StopSignals.heard()
     reloads = Reloads(settings=settings, reread=reread)
     loop.add_signal_handler(signal.SIGHUP, _hung_up, os.isatty(0), reloads, signals)
-    listener = listen_on(settings.host, settings.port, setting="--port") if transport == "http" else None
+    listener = _listener(settings) if transport == "http" else None
     async with (
         opened as served,
         _reloading(reloads, served),
@@ -250,6 +251,16 @@ async def serve_application(
         logging.shutdown()
         os._exit(signals.exit_status)
     return signals.exit_status
+
+
+def _listener(settings: Settings) -> socket.socket:
+    """Return the socket that we were started with, or one of our own.
+
+    Raises:
+        UsageError: The address cannot be listened on.
+    """
+    inherited = inherited_listener(settings.host, settings.port)
+    return listen_on(settings.host, settings.port, setting="--port") if inherited is None else inherited
 
 
 def _hung_up(had_terminal: bool, reloads: Reloads, signals: StopSignals) -> None:  # noqa: FBT001

@@ -11,9 +11,9 @@ import uvicorn
 from runner.errors import UsageError
 from runner.system.accepting import Acceptor
 
-__all__ = ["QuietServer", "listen_on"]
+__all__ = ["BACKLOG", "QuietServer", "listen_on"]
 
-_BACKLOG = 2048
+BACKLOG = 2048
 
 
 class QuietServer(uvicorn.Server):
@@ -80,7 +80,7 @@ def listen_on(host: str, port: int, *, setting: str) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host.strip("[]"), port))
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise UsageError(

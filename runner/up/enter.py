@@ -3,7 +3,7 @@
 What to become is read from standard input, so that no secret is on a command line. It is the first thing that
 runs in the new process, started by `runner.up.processes`.
 
-Source: credentials(7), setrlimit(2), cgroups(7), PR_SET_NO_NEW_PRIVS(2const).
+Source: credentials(7), setrlimit(2), cgroups(7), PR_SET_NO_NEW_PRIVS(2const), sd_listen_fds(3).
 """
 
 import json
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from runner.system.socket_activation import FIRST_DESCRIPTOR, handed_over
 from sandbox.layers import identity
 from sandbox.layers.privileges import refuse_new_privileges
 
@@ -45,8 +46,18 @@ def _become(told: dict[str, Any]) -> None:
     refuse_new_privileges()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
+    os.close(nothing)
     command = told["command"]
-    os.execve(command[0], command, told["environment"])  # noqa: S606 - no shell is wanted
+    environment = {**told["environment"], **_handed_over(told["listener"])}
+    os.execve(command[0], command, environment)  # noqa: S606 - no shell is wanted
+
+
+def _handed_over(listener: int) -> dict[str, str]:
+    """Put the listening socket where the server looks for it; return the variables that say so."""
+    if listener != FIRST_DESCRIPTOR:
+        os.dup2(listener, FIRST_DESCRIPTOR)
+        os.close(listener)
+    return handed_over(os.getpid())
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from runner.errors import UsageError
 from runner.system.backoff import doubled_s
 from runner.up.bounds import kill_group, memory_of, prepared, remove_groups
 from runner.up.folders import Folders
+from runner.up.listeners import Listeners
 from runner.up.plan import Server
 from runner.up.processes import Life, last_line, start, trim
 from runner.up.readiness import fault_of, holder_of
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 _STEADY_S = 60.0
+_FAILURES_WAITED_FOR = 1
 _LOOK_S = 0.2
 _START_S = 90.0
 _TRIM_EVERY_S = 30.0
@@ -44,12 +47,14 @@ class Keeping:
         folders: Where its folder and its log are.
         record: Writes all entries to disk, after this one has changed.
         server: What it is to be; None for one that was only found, and is to end.
+        listeners: Hold the socket that it listens on, also while it does not run.
     """
 
     entry: ServerRecord
     folders: Folders
     record: Callable[[], None]
     server: Server | None
+    listeners: Listeners
     _life: Life | None = None
     _failures: int = 0
     _next_at: float | None = None
@@ -125,6 +130,8 @@ class Keeping:
                 self._life = await asyncio.to_thread(self._start)
             except OSError as error:
                 return f"it cannot be started: {error.strerror or error}"
+            except UsageError as error:
+                return f"it cannot be started: {error}" + await self._holder()
         began = time.monotonic()
         trimming = asyncio.create_task(self._trim())
         try:
@@ -135,16 +142,19 @@ class Keeping:
             self._life = None
         if time.monotonic() - began > _STEADY_S:
             self._failures = 0
-        holder = await asyncio.to_thread(holder_of, self.entry)
-        taken = f"; port {self.entry.port} is taken by {holder}" if holder else ""
         last = last_line(self.folders.log(self.entry.segment))
-        return f"{problem}{taken}" + (f"; it said last: {last}" if last else "")
+        return problem + await self._holder() + (f"; it said last: {last}" if last else "")
+
+    async def _holder(self) -> str:
+        holder = await asyncio.to_thread(holder_of, self.entry)
+        return f"; port {self.entry.port} is taken by {holder}" if holder else ""
 
     def _start(self) -> Life:
         """Start it. It is on record before it does anything: whoever comes after us finds it.
 
         Raises:
             OSError: Something that it needs cannot be had.
+            UsageError: Its address cannot be listened on.
         """
         server = self.server
         if server is None:
@@ -152,8 +162,9 @@ class Keeping:
         if server.uid is not None and (closed := unreadable(server.reads, uid=server.uid)):
             raise OSError(closed)
         self.folders.make_user(server.segment, server.uid)
+        listener = self.listeners.of(self.entry.address)
         held = prepared(server, self.folders.mark)
-        life = start(server, held, self.folders.log(server.segment))
+        life = start(server, held, self.folders.log(server.segment), listener)
         try:
             self.entry = replace(
                 self.entry,
@@ -173,6 +184,9 @@ class Keeping:
 
     async def _pause(self, problem: str) -> None:
         self._failures += 1
+        if self._failures > _FAILURES_WAITED_FOR:
+            # Who connects would wait for what may never come.
+            self.listeners.close(self.entry.address)
         wait_s = pause_s(self._failures)
         self.entry = replace(self.entry, problem=problem, restarts=self.entry.restarts + 1)
         self._written()

@@ -61,6 +61,11 @@ class Server:
     stop_s: float
 
     @property
+    def address(self) -> tuple[str, int]:
+        """Its host and its port."""
+        return (self.host, self.port)
+
+    @property
     def digest(self) -> str:
         """Return what changes when the server has to be started anew, its configuration file included."""
         said = {**asdict(self), "reads": [_content(path) for path in self.reads if path.suffix == ".toml"]}

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -107,8 +108,10 @@ class Life:
         return f"it was killed by {signal.Signals(told.si_status).name}"
 
 
-def start(server: Server, held: ServerBounds, log: Path) -> Life:
+def start(server: Server, held: ServerBounds, log: Path, listener: socket.socket) -> Life:
     """Start the process of a server, which waits until it is released; what it says goes to its log.
+
+    It gets a copy of the socket, which stays the caller's.
 
     Raises:
         OSError: It cannot be started, or its log cannot be opened.
@@ -120,6 +123,7 @@ def start(server: Server, held: ServerBounds, log: Path) -> Life:
         "uid": server.uid,
         "command": server.command,
         "environment": dict(server.environment),
+        "listener": listener.fileno(),
     }
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(log, flags, 0o600), "wb") as said:
@@ -131,6 +135,7 @@ def start(server: Server, held: ServerBounds, log: Path) -> Life:
             cwd="/",
             # Ctrl-C at our terminal is for us, who ask each server to end.
             start_new_session=True,
+            pass_fds=(listener.fileno(),),
         )
     try:
         life = Life(psutil.Process(child.pid), os.pidfd_open(child.pid), _pipe=child.stdin, _told=told)

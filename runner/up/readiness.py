@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import os
 
 import psutil
 
@@ -22,7 +23,9 @@ async def fault_of(entry: ServerRecord) -> str | None:
 def holder_of(entry: ServerRecord) -> str | None:
     """Name the process that sits on a server's port and is not the server's, if there is one to be seen."""
     for found in psutil.net_connections("tcp"):
-        if found.status == psutil.CONN_LISTEN and found.laddr.port == entry.port and found.pid != entry.pid:
+        elsewhere = found.status != psutil.CONN_LISTEN or found.laddr.port != entry.port
+        # We hold the server's own socket.
+        if not elsewhere and found.pid not in {entry.pid, os.getpid()}:
             if found.pid is None:
                 return "a process of somebody else"
             try:
@@ -52,6 +55,8 @@ def _asked(entry: ServerRecord) -> str | None:
         connection.request("GET", "/readyz", headers={"Host": "localhost"})
         answer = connection.getresponse()
         said = answer.read(1 << 16)
+    except TimeoutError:
+        return f"it is starting, or does not answer: nothing came within {_PATIENCE_S:g} s"
     except (OSError, http.client.HTTPException) as error:
         return f"it does not answer: {error}"
     finally:

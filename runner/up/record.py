@@ -52,6 +52,11 @@ class ServerRecord:
     restarts: int = 0
     problem: str = ""
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Its host and its port."""
+        return (self.host, self.port)
+
     def without_process(self) -> "ServerRecord":
         """Return what is left to know once its process has ended."""
         return replace(self, pid=None, began=0.0)

@@ -22,6 +22,7 @@ from runner.system.uids import Uids
 from runner.up.bounds import kill_group, remove_groups
 from runner.up.folders import Folders
 from runner.up.keeping import Keeping
+from runner.up.listeners import Listeners
 from runner.up.plan import Server, planned
 from runner.up.record import ServerRecord, process_of, read_record, write_record
 from runner.up.users_file import read_users_file
@@ -63,6 +64,7 @@ class Supervisor:
         self._settings = settings
         self._kept: dict[str, Keeping] = {}
         self._left: dict[str, ServerRecord] = read_record(folders.record)
+        self._listeners = Listeners()
         self._turn = asyncio.Lock()
         self._writing = threading.Lock()
 
@@ -70,7 +72,7 @@ class Supervisor:
         """Watch the servers that a supervisor before this one has left."""
         for name, entry in list(self._left.items()):
             if process_of(entry) is not None:
-                self._kept[name] = Keeping(entry, self._folders, self._record, server=None)
+                self._kept[name] = Keeping(entry, self._folders, self._record, None, self._listeners)
             else:
                 # It died while nobody watched: what it left in its group goes, and the group.
                 groups = tuple(map(Path, entry.groups))
@@ -88,7 +90,9 @@ class Supervisor:
             wanted = self._planned(path)
             gone = [name for name in self._kept if name not in wanted]
             changed = [name for name, server in wanted.items() if self._differs(name, server)]
-            await self._end([*gone, *(name for name in changed if name in self._kept)])
+            moved = [name for name in changed if self._kept[name].entry.address != wanted[name].address]
+            self._refuse([*gone, *moved])
+            await self._end([*gone, *changed])
             started = [name for name in wanted if name not in self._kept]
             for name in started:
                 self._begin(wanted[name])
@@ -117,6 +121,7 @@ class Supervisor:
                     f"no server of {', '.join(map(repr, unknown))} runs here; `runner ps` lists them"
                 )
             ended = list(names) or list(self._kept)
+            self._refuse(ended)
             await self._end(ended)
         return {"ended": ended, "servers": await self.shown()}
 
@@ -152,7 +157,7 @@ class Supervisor:
             said={},
             stop_s=server.stop_s,
         )
-        self._kept[server.name] = Keeping(entry, self._folders, self._record, server)
+        self._kept[server.name] = Keeping(entry, self._folders, self._record, server, self._listeners)
         self._kept[server.name].begin()
 
     def _keep_on(self, server: Server) -> None:
@@ -162,6 +167,11 @@ class Supervisor:
             kept.server = server
             kept.begin()
         kept.hurry()
+
+    def _refuse(self, names: Sequence[str]) -> None:
+        """Keep nobody waiting at the address of a server that is about to end for good, or to move."""
+        for name in names:
+            self._listeners.close(self._kept[name].entry.address)
 
     async def _end(self, names: Sequence[str]) -> None:
         for name in names:

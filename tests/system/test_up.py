@@ -1,6 +1,8 @@
 """`runner up`, `ps` and `down`: a server for each user, through the command line, with real servers."""
 
 import asyncio
+import contextlib
+import errno
 import json
 import os
 import signal
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psutil
 import pytest
 from fastmcp import Client
@@ -155,6 +158,17 @@ def pids(servers: dict[str, dict[str, Any]]) -> dict[str, int]:
     return {name: one["pid"] for name, one in servers.items()}
 
 
+def listening(port: int) -> set[int]:
+    """Return all processes that hold the socket which listens at a port."""
+    holders = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            held = process.net_connections("tcp")
+            if any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in held):
+                holders.add(process.pid)
+    return holders
+
+
 def uid_of(pid: int) -> int:
     return psutil.Process(pid).uids().effective
 
@@ -210,6 +224,54 @@ def test_a_server_that_dies_is_started_again_and_told_of(installed):
     log = (installed.folder / "supervisor" / "supervisor.log").read_text()
     assert "server ended" in log
     assert "killed by SIGKILL" in log
+
+
+async def test_who_connects_between_two_lives_of_a_server_waits_and_is_answered(installed):
+    installed.write(users("ann"))
+    first = installed.up()["ann"]
+    health = f"http://127.0.0.1:{first['port']}/healthz"
+
+    os.kill(first["pid"], signal.SIGKILL)
+    async with httpx2.AsyncClient(timeout=120) as http:
+        answers = [await http.get(health) for _ in range(20)]
+    again = installed.ps()["ann"]
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert again["pid"] != first["pid"]
+    # Whoever has the socket answers for the server: no process of a tool may.
+    assert listening(first["port"]) == {again["pid"], installed.supervisor()}
+
+
+def test_a_server_that_fails_again_and_again_keeps_nobody_waiting(installed):
+    said = users("ann")
+    installed.write(said)
+    (installed.place / "who_up.py").write_text("raise SystemExit('never')")
+    installed.run("up", "--users", str(installed.file), "--detach", "--json", check=False)
+
+    def refused() -> bool:
+        with socket.socket() as late:
+            late.settimeout(0.2)
+            return late.connect_ex(("127.0.0.1", said["ann"]["port"])) == errno.ECONNREFUSED
+
+    assert until(lambda: installed.ps()["ann"]["restarts"] > 1 and refused())
+    (installed.place / "who_up.py").write_text(TOOLS)
+    assert installed.up()["ann"]["state"] == "ready"
+
+
+def test_a_server_that_ends_for_good_frees_its_port_at_once(installed):
+    said = users("ann", "bob")
+    installed.write(said)
+    installed.up()
+
+    installed.run("down", installed.name("ann"))
+    freed = listening(said["ann"]["port"])
+    said["ann"], said["bob"] = said["bob"], said["ann"]
+    installed.write(said)
+    swapped = installed.up()
+
+    assert freed == set()
+    assert {name: one["state"] for name, one in swapped.items()} == {"ann": "ready", "bob": "ready"}
+    assert swapped["ann"]["port"] == said["ann"]["port"]
 
 
 def test_servers_outlive_a_supervisor_that_is_killed_and_the_next_takes_them_over(installed):
