@@ -7,11 +7,14 @@ workers.
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from fastmcp import FastMCP
 from mcp_types.version import LATEST_MODERN_VERSION
 
+from runner.worker.failure_capture import FailureCapture
+from runner.worker.internals.direct_calls import DirectCalls
 from runner.worker.internals.server import low_level, serve_raw, single_call_server, warm_type_adapters
 from runner.worker.remote_state import RemoteState
 from runner.worker.wire import RequestFacts
@@ -38,14 +41,23 @@ class Rehearsal:
         """Make the server like one that serves a call, and call it as from stdio and as from HTTP."""
         await single_call_server(self._server, RemoteState(_refuse))
         await warm_type_adapters(self._server)
+        direct = DirectCalls(self._server, FailureCapture(Path()))
         # A sync tool would leave its thread behind, and what is to be forked must have one only.
         for facts in (_STDIO, _HTTP):
-            await self._call("think", facts)
+            await self._call("think", facts, direct)
+            await self._call("think", facts, None)
 
-    async def _call(self, tool: str, facts: RequestFacts) -> None:
+    async def _call(self, tool: str, facts: RequestFacts, direct: DirectCalls | None) -> None:
         params = {"name": tool, "arguments": {"number": 1}, "_meta": _MODERN_META}
         answer = await serve_raw(
-            low_level(self._server), "tools/call", params, facts, {}, on_notify=_drop, on_request=_refuse
+            low_level(self._server),
+            "tools/call",
+            params,
+            facts,
+            {},
+            on_notify=_drop,
+            on_request=_refuse,
+            direct=direct,
         )
         json.dumps(answer)
 

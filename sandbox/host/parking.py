@@ -29,6 +29,9 @@ __all__ = ["Parking"]
 
 # A user whose next call comes at once does not pay for stopping and continuing.
 _AWAKE_S = 0.008
+_STOPPING_S = 0.001
+# Who has not stopped by then waits for something, such as a disk.
+_STOPPED_S = 0.05
 # On a machine with far too much to do, a thread takes seconds to come to where it stops.
 _STOPS_S = 10.0
 # What a worker can take or use up in this time is small beside the least of its limits, but for descriptors.
@@ -187,8 +190,11 @@ class Parking:
         for worker in tuple(self._idle):
             if worker.calls and not worker.rested and not worker.goes_on:
                 self._retire_if(worker, self._bring_to_rest(worker, now))
-        if any(worker.calls and not (worker.rested or worker.goes_on) for worker in self._idle):
-            self._freeze_soon(_AWAKE_S / 2)
+        restless = [worker for worker in self._idle if worker.calls and not (worker.rested or worker.goes_on)]
+        if restless:
+            # One that has been told to stop does so at once, as a rule: it is looked at before its next call.
+            stopping = any(worker.frozen and now - worker.idle_since < _STOPPED_S for worker in restless)
+            self._freeze_soon(_STOPPING_S if stopping else _AWAKE_S / 2)
 
     def _bring_to_rest(self, worker: Worker, now: float) -> str | None:
         waited_s = now - worker.idle_since

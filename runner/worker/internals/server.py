@@ -29,7 +29,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.connection import Connection
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary
-from mcp.server.runner import modern_error_data, serve_one
+from mcp.server.runner import ServerRunner, aclose_shielded, modern_error_data
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
@@ -38,6 +38,7 @@ from pydantic_core import PydanticSerializationError
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from runner.worker.internals.direct_calls import CALL_TOOL, DirectCalls
 from runner.worker.internals.exchange import RelayedExchange
 from runner.worker.wire import RequestFacts, WireError
 
@@ -264,8 +265,11 @@ async def serve_raw(
     *,
     on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
     on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
+    direct: DirectCalls | None = None,
 ) -> dict[str, Any]:
     """Serve one raw request with the handlers of a low-level server; return the wire result.
+
+    Calls of tools go to `direct` where that is given, and nothing in front of the handler would do anything.
 
     Raises:
         WireError: The server answered with a JSON-RPC error.
@@ -286,11 +290,17 @@ async def serve_raw(
         facts.protocol, facts.client_info, facts.client_capabilities, outbound=exchange
     )
     connection.session_id = facts.session_id
+    runner = ServerRunner(low, connection, state)
     try:
-        return await serve_one(low, exchange, method, params, connection=connection, lifespan_state=state)
+        if direct is not None and method == CALL_TOOL and params is not None and direct.would_pass():
+            return await direct.answer(runner, exchange, params)
+        return await runner.on_request(exchange, method, params)
     except Exception as error:
         told = _told(error, facts.protocol)
         raise WireError(told.model_dump(by_alias=True, exclude_none=True)) from error
+    finally:
+        if connection.exit_stack._exit_callbacks:  # type: ignore[attr-defined]
+            await aclose_shielded(connection)
 
 
 def _told(error: Exception, protocol: str) -> mcp_types.ErrorData:
