@@ -14,7 +14,7 @@ from fastmcp import FastMCP
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from runner.worker.failure_capture import FailureCapture
-from runner.worker.internals.direct_calls import DirectCalls
+from runner.worker.internals.direct_calls import DirectToolCalls
 from runner.worker.internals.server import low_level, serve_raw, single_call_server, warm_type_adapters
 from runner.worker.remote_state import RemoteState
 from runner.worker.wire import RequestFacts
@@ -41,13 +41,13 @@ class Rehearsal:
         """Make the server like one that serves a call, and call it as from stdio and as from HTTP."""
         await single_call_server(self._server, RemoteState(_refuse))
         await warm_type_adapters(self._server)
-        direct = DirectCalls(self._server, FailureCapture(Path()))
+        direct = DirectToolCalls(self._server, FailureCapture(Path()))
         # A sync tool would leave its thread behind, and what is to be forked must have one only.
         for facts in (_STDIO, _HTTP):
             await self._call("think", facts, direct)
             await self._call("think", facts, None)
 
-    async def _call(self, tool: str, facts: RequestFacts, direct: DirectCalls | None) -> None:
+    async def _call(self, tool: str, facts: RequestFacts, direct: DirectToolCalls | None) -> None:
         params = {"name": tool, "arguments": {"number": 1}, "_meta": _MODERN_META}
         answer = await serve_raw(
             low_level(self._server),

@@ -24,7 +24,7 @@ from opentelemetry.propagate import inject
 from pydantic import BaseModel
 
 from runner.worker.failure_capture import FailureCapture
-from runner.worker.internals.direct_calls import DirectCalls
+from runner.worker.internals.direct_calls import DirectToolCalls
 from runner.worker.internals.patches import make_spans_if_recorded
 from runner.worker.internals.server import lifespan, serve_raw, single_call_server
 from runner.worker.remote_state import RemoteState
@@ -205,12 +205,12 @@ class Served:
         self.server = server
         self.watcher = FailureCapture(Path(__file__).parent)
         self.heard: list[Any] = []
-        self.direct: DirectCalls | None = None
+        self.direct: DirectToolCalls | None = None
 
     async def make(self) -> "Served":
         self.server.middleware.append(self.watcher)
         await single_call_server(self.server, RemoteState(self._kept))
-        self.direct = DirectCalls(self.server, self.watcher)
+        self.direct = DirectToolCalls(self.server, self.watcher)
         return self
 
     async def answer(self, params: Any, *, direct: bool, method: str = "tools/call", **facts: Any) -> Any:

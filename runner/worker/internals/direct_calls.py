@@ -27,7 +27,7 @@ from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.transport_context import TransportContext
 from mcp_types import CallToolRequestParams, methods
 
-__all__ = ["CALL_TOOL", "CallWatcher", "DirectCalls"]
+__all__ = ["CALL_TOOL", "CallWatcher", "DirectToolCalls"]
 
 CALL_TOOL = "tools/call"
 
@@ -56,7 +56,7 @@ class CallWatcher(Middleware, ABC):
         """Await a running tool."""
 
 
-class DirectCalls:
+class DirectToolCalls:
     """Calls of one server's tools.
 
     It stands in for the server in FastMCP's handler of `tools/call`, which asks it for its name and to call.

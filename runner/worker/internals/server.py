@@ -38,7 +38,7 @@ from pydantic_core import PydanticSerializationError
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from runner.worker.internals.direct_calls import CALL_TOOL, DirectCalls
+from runner.worker.internals.direct_calls import CALL_TOOL, DirectToolCalls
 from runner.worker.internals.exchange import RelayedExchange
 from runner.worker.wire import RequestFacts, WireError
 
@@ -265,7 +265,7 @@ async def serve_raw(
     *,
     on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
     on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
-    direct: DirectCalls | None = None,
+    direct: DirectToolCalls | None = None,
 ) -> dict[str, Any]:
     """Serve one raw request with the handlers of a low-level server; return the wire result.
 
