@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runner.check.disk import DiskAccess, DiskCalls
-from runner.check.finding import Finding
+from runner.check.rules import Finding
 from runner.check.offers import Offer
 from runner.check.source import Function, SourceFile, own_nodes
 from runner.check.templates import HOLE, USERNAME, Template

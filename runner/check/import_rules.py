@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from runner.check.finding import Finding
+from runner.check.rules import Finding
 from runner.check.import_watch import SourceLine, WatchedImport
 from runner.check.source import SourceFile
 

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from runner.check.finding import Finding
+from runner.check.rules import Finding
 from runner.check.source import Function, SourceFile
 
 __all__ = ["prints"]

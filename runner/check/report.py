@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from runner.check.finding import Finding, Severity
+from runner.check.rules import Finding, Severity
 from runner.check.import_rules import seen_at_import
 from runner.check.import_watch import WatchedImport
 from runner.check.needs import PolicyNeed
 from runner.check.source import SourceFile
-from runner.check.text import TextReport, check_text, waived
+from runner.check.text_rules import TextReport, check_text, waived
 from runner.check.widgets import seen_of_widgets
 from runner.settings.model import Settings
 from runner.settings.secrets import Secrets, secret_fault

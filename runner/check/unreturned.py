@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Iterator
 
 from runner.check.disk import DiskAccess, DiskCalls
-from runner.check.finding import Finding
+from runner.check.rules import Finding
 from runner.check.home import strays
 from runner.check.offers import Offer
 from runner.check.source import Function, SourceFile, own_nodes

@@ -17,7 +17,7 @@ from runner.homes.emptying import remove
 from runner.system.openat import CONFINED, openat2
 from runner.system.threads import finished
 from sandbox.host.home_usage import HomeUsage, measure
-from sandbox.host.watch import overfull
+from sandbox.host.call_watch import overfull
 from sandbox.outcome import Reached
 from sandbox.policy import Limits
 

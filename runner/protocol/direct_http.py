@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.http.whole import again
 from runner.protocol.direct import Answerer, DirectCall, is_traced, is_usual
-from runner.protocol.direct_sessions import answer_in_session
+from runner.protocol.direct_http_sessions import answer_in_session
 from runner.protocol.http_exchange import HttpExchange
 from runner.protocol.internals.answer import error_reply
 from runner.protocol.internals.http_sessions import HttpSessions

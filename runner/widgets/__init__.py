@@ -23,7 +23,7 @@ Imports nothing of the host. Source: `docs/widgets.md`; document 003.
 from runner.contract.login_challenge import NO_AUTH, oauth2
 from runner.widgets.builtin import BUILTIN, builtin
 from runner.widgets.login_result import auth_required
-from runner.widgets.serving import add_widgets
+from runner.widgets.registration import add_widgets
 from runner.widgets.widget import Csp, Widget
 
 __all__ = ["BUILTIN", "NO_AUTH", "Csp", "Widget", "add_widgets", "auth_required", "builtin", "oauth2"]

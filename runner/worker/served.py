@@ -15,7 +15,7 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp_types.version import LATEST_MODERN_VERSION
 from starlette.routing import BaseRoute
 
-from runner.widgets.serving import served_pages
+from runner.widgets.registration import served_pages
 from runner.worker.asked_route import described_routes
 from runner.worker.failure_capture import FailureCapture
 from runner.worker.host_channel import strict

@@ -27,7 +27,7 @@ from mcp.server.mcpserver import MCPServer
 from runner.errors import UsageError
 from runner.settings.missed_network import missed_network
 from runner.settings.targets import EntryPoint, entry_of, module_line, proxy_line
-from runner.widgets.serving import MountedPages
+from runner.widgets.registration import MountedPages
 from runner.worker.internals.providers import FastMCPProvider
 from runner.worker.internals.server import inner_provider
 from runner.worker.internals.unguarded_run import serving_nothing

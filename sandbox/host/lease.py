@@ -26,7 +26,7 @@ from sandbox.host.job import Job
 from sandbox.host.output import KeptOutput
 from sandbox.host.readers import Readers
 from sandbox.host.usage import Process, oom_kills, processes_of, read_process
-from sandbox.host.watch import FIRST_LOOK_S, CallWatch, behind_death, too_many_tasks
+from sandbox.host.call_watch import FIRST_LOOK_S, CallWatch, behind_death, too_many_tasks
 from sandbox.host.worker import Worker
 from sandbox.host.zygote import Zygote
 from sandbox.outcome import Denial, Ending, Outcome, Reached

@@ -15,7 +15,7 @@ from sandbox.host.job import Job
 from sandbox.host.lease import Lease
 from sandbox.host.server_memory import ServerMemory
 from sandbox.host.usage import processes_of, read_process
-from sandbox.host.watch import FIRST_LOOK_S
+from sandbox.host.call_watch import FIRST_LOOK_S
 from sandbox.host.worker import Worker
 from sandbox.outcome import Ending, Outcome, Reached
 

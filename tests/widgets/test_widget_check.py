@@ -6,7 +6,7 @@ import pytest
 from support import settings_in
 
 from runner.check.source import SourceFile
-from runner.check.text import check_text
+from runner.check.text_rules import check_text
 from runner.check.widget_facts import allowed_hosts, mime_fault, page_faults, tool_faults
 from runner.check.widgets import seen_of_widgets
 from runner.toolset.toolset import Toolset

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from check.specimens import FAULTLESS, FAULTY, expected
 
-from runner.check.finding import RULES
-from runner.check.text import check_text
+from runner.check.rules import RULES
+from runner.check.text_rules import check_text
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,7 @@ from support import SAMPLES, open_toolset, settings_in
 from runner.server.host import make_host
 from runner.toolset.toolset import Toolset
 from runner.widgets import Csp, Widget, add_widgets
-from runner.widgets.serving import served_pages
+from runner.widgets.registration import served_pages
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runner.check.contract import ContractRules
 from runner.check.disk import DiskCalls
-from runner.check.finding import Finding, by_place
+from runner.check.rules import Finding, by_place
 from runner.check.home import HomeRules
 from runner.check.import_rules import waits_at_import
 from runner.check.needs import PolicyNeed, needs
