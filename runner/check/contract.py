@@ -7,8 +7,8 @@ import ast
 from collections.abc import Iterator
 
 from runner.check.bindings import Bindings
-from runner.check.rules import Finding
 from runner.check.offers import Offer
+from runner.check.rules import Finding
 from runner.check.source import Function, SourceFile, own_nodes
 
 __all__ = ["ContractRules"]

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runner.check.disk import DiskAccess, DiskCalls
-from runner.check.rules import Finding
 from runner.check.offers import Offer
+from runner.check.rules import Finding
 from runner.check.source import Function, SourceFile, own_nodes
 from runner.check.templates import HOLE, USERNAME, Template
 

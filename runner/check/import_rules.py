@@ -7,8 +7,8 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from runner.check.rules import Finding
 from runner.check.import_watch import SourceLine, WatchedImport
+from runner.check.rules import Finding
 from runner.check.source import SourceFile
 
 __all__ = ["SLOW_CODE_S", "SLOW_LIBRARIES_S", "seen_at_import", "waits_at_import"]

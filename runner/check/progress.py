@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from runner.check.bindings import Bindings
 from runner.check.disk import DiskCalls
-from runner.check.rules import Finding
 from runner.check.offers import Offer, is_context
+from runner.check.rules import Finding
 from runner.check.source import Function, SourceFile, own_nodes
 from runner.check.values import ValueKind
 

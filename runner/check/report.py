@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from runner.check.rules import Finding, Severity
 from runner.check.import_rules import seen_at_import
 from runner.check.import_watch import WatchedImport
 from runner.check.needs import PolicyNeed
+from runner.check.rules import Finding, Severity
 from runner.check.source import SourceFile
 from runner.check.text_rules import TextReport, check_text, waived
 from runner.check.widgets import seen_of_widgets

@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from runner.check.rules import Finding
 from runner.check.offers import Offer
+from runner.check.rules import Finding
 
 __all__ = ["signatures"]
 

@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from runner.check.rules import Finding
 from runner.check.offers import Offer
+from runner.check.rules import Finding
 from runner.check.source import Function, SourceFile
 
 __all__ = ["stores_in_memory"]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from runner.check.contract import ContractRules
 from runner.check.disk import DiskCalls
-from runner.check.rules import Finding, by_place
 from runner.check.home import HomeRules
 from runner.check.import_rules import waits_at_import
 from runner.check.needs import PolicyNeed, needs
@@ -14,6 +13,7 @@ from runner.check.offers import Offer, Offers
 from runner.check.output import prints
 from runner.check.progress import ProgressRules
 from runner.check.reach import Reach
+from runner.check.rules import Finding, by_place
 from runner.check.signature import signatures
 from runner.check.source import Function, SourceFile
 from runner.check.state import stores_in_memory

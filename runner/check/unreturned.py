@@ -8,9 +8,9 @@ import posixpath
 from collections.abc import Iterator
 
 from runner.check.disk import DiskAccess, DiskCalls
-from runner.check.rules import Finding
 from runner.check.home import strays
 from runner.check.offers import Offer
+from runner.check.rules import Finding
 from runner.check.source import Function, SourceFile, own_nodes
 from runner.check.templates import HOLE, USERNAME
 from runner.homes.outputs import is_output

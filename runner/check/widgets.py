@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.check.bindings import argument
-from runner.check.rules import Finding
 from runner.check.offers import Offer
+from runner.check.rules import Finding
 from runner.check.source import Function, SourceFile, own_nodes
 from runner.check.widget_facts import (
     UNKNOWN,

@@ -16,8 +16,8 @@ from runner.homes.changes import ChangedFile, Changes
 from runner.homes.emptying import remove
 from runner.system.openat import CONFINED, openat2
 from runner.system.threads import finished
-from sandbox.host.home_usage import HomeUsage, measure
 from sandbox.host.call_watch import overfull
+from sandbox.host.home_usage import HomeUsage, measure
 from sandbox.outcome import Reached
 from sandbox.policy import Limits
 

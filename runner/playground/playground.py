@@ -17,10 +17,10 @@ from runner.http.connections import protocol_of
 from runner.http.context import Site
 from runner.playground.bundle import Bundle
 from runner.playground.config import Playground, check_connect, why_not
-from runner.playground.second_origin import make_frames
 from runner.playground.model_endpoint import Endpoint
 from runner.playground.model_relay import ModelRelay
 from runner.playground.other_servers import Beside, Connect
+from runner.playground.second_origin import make_frames
 from runner.playground.start_key import StartKey
 from runner.settings.isolation import in_force
 from runner.settings.model import Settings

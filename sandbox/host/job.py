@@ -10,10 +10,10 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from sandbox.host.call_watch import CallWatch, behind_death
 from sandbox.host.home_usage import HomeDisk
 from sandbox.host.output import read_some
 from sandbox.host.readers import Readers
-from sandbox.host.call_watch import CallWatch, behind_death
 from sandbox.host.worker import Worker
 from sandbox.outcome import Reached
 from sandbox.policy import Limits

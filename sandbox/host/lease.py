@@ -20,13 +20,13 @@ from typing import Protocol
 from sandbox.deadlines import Deadlines, Ladder, Rung
 from sandbox.errors import FrameError, FrameTooLong
 from sandbox.frames import ANSWERS, MOST_VALUES, Decoder, FrameKind, decode, encode
+from sandbox.host.call_watch import FIRST_LOOK_S, CallWatch, behind_death, too_many_tasks
 from sandbox.host.freezer import freeze, wait_until_frozen
 from sandbox.host.home_usage import HomeDisk
 from sandbox.host.job import Job
 from sandbox.host.output import KeptOutput
 from sandbox.host.readers import Readers
 from sandbox.host.usage import Process, oom_kills, processes_of, read_process
-from sandbox.host.call_watch import FIRST_LOOK_S, CallWatch, behind_death, too_many_tasks
 from sandbox.host.worker import Worker
 from sandbox.host.zygote import Zygote
 from sandbox.outcome import Denial, Ending, Outcome, Reached

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from sandbox.host.call_watch import FIRST_LOOK_S
 from sandbox.host.job import Job
 from sandbox.host.lease import Lease
 from sandbox.host.server_memory import ServerMemory
 from sandbox.host.usage import processes_of, read_process
-from sandbox.host.call_watch import FIRST_LOOK_S
 from sandbox.host.worker import Worker
 from sandbox.outcome import Ending, Outcome, Reached
 

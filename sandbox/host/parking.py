@@ -61,6 +61,7 @@ class Parking:
     _idle: deque[Worker] = field(init=False, default_factory=deque)
     _jobs: dict[Worker, Job] = field(init=False, default_factory=dict)
     _freezing: asyncio.TimerHandle | None = field(init=False, default=None)
+    _all_at: float = field(init=False, default=0.0)
     _tidying: asyncio.TimerHandle | None = field(init=False, default=None)
 
     def __len__(self) -> int:
@@ -187,14 +188,20 @@ class Parking:
         """Stop the workers that have waited long enough, and look at those that have stopped."""
         self._freezing = None
         now = time.monotonic()
-        for worker in tuple(self._idle):
-            if worker.calls and not worker.rested and not worker.goes_on:
+        looks_at_all = now >= self._all_at
+        if looks_at_all:
+            self._all_at = now + _AWAKE_S / 2
+        for worker in self._restless():
+            if looks_at_all or _is_stopping(worker, now):
                 self._retire_if(worker, self._bring_to_rest(worker, now))
-        restless = [worker for worker in self._idle if worker.calls and not (worker.rested or worker.goes_on)]
+        restless = self._restless()
         if restless:
             # One that has been told to stop does so at once, as a rule: it is looked at before its next call.
-            stopping = any(worker.frozen and now - worker.idle_since < _STOPPED_S for worker in restless)
-            self._freeze_soon(_STOPPING_S if stopping else _AWAKE_S / 2)
+            stopping = any(_is_stopping(worker, now) for worker in restless)
+            self._freeze_soon(_STOPPING_S if stopping else max(_STOPPING_S, self._all_at - now))
+
+    def _restless(self) -> list[Worker]:
+        return [worker for worker in self._idle if worker.calls and not (worker.rested or worker.goes_on)]
 
     def _bring_to_rest(self, worker: Worker, now: float) -> str | None:
         waited_s = now - worker.idle_since
@@ -285,6 +292,11 @@ class Parking:
         job = self._jobs.pop(worker, None)
         if job is not None:
             job.stop()
+
+
+def _is_stopping(worker: Worker, now: float) -> bool:
+    """Say whether a worker has been told to stop so shortly that it may do so at any moment."""
+    return worker.frozen and now - worker.idle_since < _STOPPED_S
 
 
 def _first_asked(worker: Worker) -> tuple[bool, bool]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.host import call_watch as watch_module
-from sandbox.host.home_usage import HomeDisk, HomeUsage
 from sandbox.host.call_watch import FIRST_LOOK_S, CallWatch, Look, LookPace, behind_death, exceeded, overfull
+from sandbox.host.home_usage import HomeDisk, HomeUsage
 from sandbox.outcome import Reached
 from sandbox.policy import Limits
 

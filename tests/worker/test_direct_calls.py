@@ -11,6 +11,7 @@ from typing import Any
 import fastmcp
 import pytest
 from fastmcp import Context, FastMCP
+from fastmcp.dependencies import Shared
 from fastmcp.exceptions import ToolError
 from fastmcp.server.dependencies import _is_client_tool_call, get_context, get_http_headers
 from fastmcp.server.extensions import ServerExtension
@@ -18,10 +19,10 @@ from fastmcp.server.low_level import FastMCPServerMiddleware
 from fastmcp.server.middleware import Middleware
 from fastmcp.tools import ToolResult
 from mcp.shared.exceptions import MCPError
-from mcp_types import ErrorData
+from mcp_types import CallToolRequestParams, ErrorData
 from mcp_types.version import LATEST_MODERN_VERSION
 from opentelemetry.propagate import inject
-from pydantic import BaseModel
+from pydantic import BaseModel, model_serializer
 
 from runner.worker.failure_capture import FailureCapture
 from runner.worker.internals.direct_calls import DirectToolCalls
@@ -274,6 +275,9 @@ async def test_both_ways_answer_alike(protocol: str, transport: str, tool: str, 
         {"name": "versioned", "_meta": {"fastmcp": {"version": "9"}}},
         {"name": "adds", "arguments": {"a": 1}, "_meta": None},
         {"name": "adds", "arguments": {"a": 1}, "requestState": "x", "inputResponses": {}},
+        {"name": "adds", "arguments": {"a": 1}, "input_responses": 5},
+        {"name": "adds", "arguments": {"a": 1}, "request_state": 1},
+        {"name": "adds", "arguments": {"a": 1}, "meta": 5},
     ],
     ids=str,
 )
@@ -322,6 +326,17 @@ async def test_what_a_tool_leaves_to_be_closed_is_closed_on_either_way() -> None
     assert closed == [1, 1]
 
 
+class Strict(CallToolRequestParams):
+    more: int
+
+
+class Equal(Middleware):
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = Middleware.__hash__
+
+
 class Own(ServerExtension):
     identifier = "org.example/own"
 
@@ -356,6 +371,16 @@ LATER: dict[str, Callable[[FastMCP, pytest.MonkeyPatch], object]] = {
         FastMCPServerMiddleware, "__call__", _sdk_middleware
     ),
     "a handler": lambda server, _: _handles(server),
+    "a handler of other parameters": lambda server, _: server._mcp_server.add_request_handler(
+        "tools/call", Strict, server._on_call_tool
+    ),
+    "middleware that equals anything": lambda server, _: server.middleware.__setitem__(0, Equal()),
+    "what all middleware is": lambda _, patch: patch.setattr(Middleware, "on_message", _sdk_middleware),
+    "code in place": lambda _, patch: patch.setattr(FastMCP._run_middleware, "__code__", _called.__code__),
+    "a method of FastMCP's own middleware": lambda server, patch: patch.setattr(
+        server.middleware[0], "on_call_tool", _called, raising=False
+    ),
+    "no list of middleware": lambda server, _: setattr(server, "middleware", None),
     "spans": lambda _, patch: patch.setattr(fastmcp.settings, "telemetry_mode", "native"),
 }
 
@@ -389,6 +414,82 @@ async def test_middleware_of_the_author_is_asked_though_a_call_could_go_directly
 
     assert before["structuredContent"] == {"result": "ab"}
     assert after["structuredContent"] == {"result": "abab"}
+
+
+CLOSED: list[Any] = []
+
+
+@contextlib.asynccontextmanager
+async def database() -> AsyncIterator[str]:
+    """Open what is shared by the calls of a server, and note in which way it was closed."""
+    carrier: dict[str, str] = {}
+    try:
+        yield "open"
+    except BaseException as error:
+        CLOSED.append(type(error).__name__)
+        raise
+    inject(carrier)
+    CLOSED.append(carrier)
+
+
+class Told(BaseModel):
+    """Looks around while it is written."""
+
+    @model_serializer
+    def told(self) -> dict[str, Any]:
+        carrier: dict[str, str] = {}
+        inject(carrier)
+        return {"headers": get_http_headers(include_all=True), "trace": carrier}
+
+
+def sharing() -> FastMCP:
+    server: FastMCP = FastMCP("shares")
+
+    @server.tool
+    async def ends(how: str, shared: str = Shared(database)) -> ToolResult:
+        if how == "exits":
+            raise SystemExit(3)
+        if how == "fails":
+            raise ValueError("of the author")
+        return ToolResult(content=shared * (1000 if how == "is too long" else 1), meta={"own": Told()})
+
+    return server
+
+
+@pytest.mark.parametrize("how", ["answers", "exits", "fails", "is too long"])
+async def test_what_calls_share_is_closed_and_results_are_written_in_the_contexts_of_the_call(
+    how: str,
+) -> None:
+    served = await Served(sharing()).make()
+    served.watcher.most_bytes = 2000
+    params = {"name": "ends", "arguments": {"how": how}, "_meta": TRACE}
+    facts: dict[str, Any] = {"transport": "streamable-http", "headers": [["x-own", "1"]]}
+    seen = []
+    for direct in (False, True):
+        CLOSED.clear()
+        answer = await served.answer(params, direct=direct, protocol="2025-11-25", **facts)
+        seen.append((answer, list(CLOSED)))
+
+    assert seen[0] == seen[1]
+    assert seen[0][1], "nothing was closed"
+    if how == "answers":
+        assert seen[0][0][0]["_meta"]["own"] == {"headers": {"x-own": "1"}, "trace": TRACE}
+
+
+async def test_a_tool_that_takes_the_stack_of_its_connection_away_is_answered() -> None:
+    server: FastMCP = FastMCP("takes")
+
+    @server.tool
+    async def takes(ctx: Context) -> str:
+        assert ctx.request_context is not None
+        ctx.request_context.session._connection.exit_stack = None  # type: ignore[assignment]
+        return "taken"
+
+    served = await Served(server).make()
+
+    for direct in (False, True):
+        answer, *_ = await served.answer({"name": "takes"}, direct=direct, protocol="2025-11-25")
+        assert answer["structuredContent"] == {"result": "taken"}
 
 
 @pytest.mark.parametrize(

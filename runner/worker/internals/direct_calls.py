@@ -6,22 +6,26 @@ what a worker does for an empty tool. What finds the tool, runs it, and makes an
 FastMCP's own, as ever.
 
 Whether a server is such a one is asked anew with each call, since authors add middleware, subclass, replace
-methods, and instrument FastMCP at any time.
+methods, and instrument FastMCP at any time. The contexts that the chains are walked in are entered all the
+same: what a tool leaves to be closed is closed in them, and what it returns is written in them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import fastmcp
-from fastmcp import FastMCP
-from fastmcp.server.dependencies import _dispatching_tool_call
+from fastmcp import Context, FastMCP
+from fastmcp.server.dependencies import _dispatching_tool_call, bind_request_context
 from fastmcp.server.extensions import _extension_tool_call_scope
 from fastmcp.server.low_level import FastMCPServerMiddleware
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.middleware.dereference import DereferenceRefsMiddleware
 from fastmcp.tools import ToolResult
 from fastmcp.utilities.versions import VersionSpec
+from mcp.server import runner as sdk_runner
+from mcp.server.context import ServerRequestContext
 from mcp.server.runner import ServerRunner, _extract_meta
 from mcp.shared.dispatcher import DispatchContext
 from mcp.shared.transport_context import TransportContext
@@ -31,20 +35,30 @@ __all__ = ["CALL_TOOL", "CallWatcher", "DirectToolCalls"]
 
 CALL_TOOL = "tools/call"
 
+_OF_THE_SERVER = (
+    "_on_call_tool",
+    "call_tool",
+    "_dispatch_component_middleware",
+    "_run_middleware",
+    "_compose_tool_call_interceptors",
+)
 # What is passed over, as it was before any author's file was imported.
-_PASSED_OVER = tuple(
+_PASSED_OVER: tuple[tuple[object, str, Any], ...] = tuple(
     (owner, name, getattr(owner, name))
-    for owner, name in (
-        (FastMCP, "_on_call_tool"),
-        (FastMCP, "call_tool"),
-        (FastMCP, "_dispatch_component_middleware"),
-        (FastMCP, "_run_middleware"),
-        (FastMCP, "_compose_tool_call_interceptors"),
-        (FastMCPServerMiddleware, "__call__"),
-        (ServerRunner, "on_request"),
-        (ServerRunner, "_on_request"),
-        (ServerRunner, "_compose_server_middleware"),
+    for owner, names in (
+        (FastMCP, _OF_THE_SERVER),
+        (FastMCPServerMiddleware, ("__call__", "_dispatch_component")),
+        (Middleware, ("__call__", "_dispatch_handler", "on_message", "on_request", "on_call_tool")),
+        (ServerRunner, ("_on_request", "_compose_server_middleware")),
+        (sdk_runner, ("_apply_middleware",)),
     )
+    for name in names
+)
+_CODE = tuple(passed.__code__ for *_, passed in _PASSED_OVER if hasattr(passed, "__code__"))
+# Whoever instruments Python programs as they start comes before us.
+_IS_UNTOUCHED = len(_CODE) == len(_PASSED_OVER) and all(
+    not hasattr(passed, "__wrapped__") and passed.__module__.startswith(("fastmcp.", "mcp."))
+    for *_, passed in _PASSED_OVER
 )
 
 
@@ -82,21 +96,28 @@ class DirectToolCalls:
 
     def would_pass(self) -> bool:
         """Say whether nothing in front of the handler would do anything for a call."""
+        try:
+            return self._holds_nothing_of_the_author() and _is_as_it_was()
+        except Exception:  # noqa: BLE001 - the author has made something else of it: so it is walked
+            return False
+
+    def _holds_nothing_of_the_author(self) -> bool:
         server = self._server
         low = server._mcp_server
         handler = low.get_request_handler(CALL_TOOL)
         return (
             type(server) is FastMCP
-            and server.middleware == self._without_effect
-            and len(low.middleware) == 1
-            and type(low.middleware[0]) is FastMCPServerMiddleware
+            # By identity: middleware of authors may say that it equals anything.
+            and [*map(id, server.middleware)] == [*map(id, self._without_effect)]
+            and not any(vars(one) for one in self._without_effect if one is not self._watcher)
+            and [*map(type, low.middleware)] == [FastMCPServerMiddleware]
             and not server._extensions
             # A span is made in front of the handler; where none is made, the trace goes on within it.
             and fastmcp.settings.telemetry_mode != "native"
             and handler is not None
             and handler.handler == server._on_call_tool
-            and "call_tool" not in vars(server)
-            and all(getattr(owner, name) is before for owner, name, before in _PASSED_OVER)
+            and handler.params_type is CallToolRequestParams
+            and vars(server).keys().isdisjoint(_OF_THE_SERVER)
         )
 
     async def answer(
@@ -115,18 +136,40 @@ class DirectToolCalls:
         methods.validate_client_request(CALL_TOOL, version, params)
         asked = CallToolRequestParams.model_validate(params, by_name=False)
         context = runner._make_context(exchange, CALL_TOOL, params, _extract_meta(params), version)
-        root = self._server._mcp_server.middleware[0]
-        with root._apply_shared_context(self._server):  # type: ignore[attr-defined] # its type: see would_pass
+        with self._around(context):
             result = await FastMCP._on_call_tool(self, context, asked)  # type: ignore[arg-type] # see the class
-        return runner._serialize(CALL_TOOL, version, result)
+            return runner._serialize(CALL_TOOL, version, result)
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], *, version: VersionSpec | None
     ) -> ToolResult:
         """Find a tool and run it, as the server does behind its middleware."""
         server = self._server
-        with _dispatching_tool_call(), _extension_tool_call_scope(server):
-            running = server.call_tool(name, arguments, version=version, run_middleware=False)
-            result = await self._watcher.seen(running, tool=name)
-        rebound: ToolResult = await server._rebind_prefab_tool_names(result)
-        return rebound
+        async with Context(fastmcp=server) as context:
+            # Middleware is told of them, and a request in which they are of another kind is refused by that.
+            _ = context.input_responses
+            with _dispatching_tool_call(), _extension_tool_call_scope(server):
+                running = server.call_tool(name, arguments, version=version, run_middleware=False)
+                result = await self._watcher.seen(running, tool=name)
+            rebound: ToolResult = await server._rebind_prefab_tool_names(result)
+            return rebound
+
+    @contextmanager
+    def _around(self, context: ServerRequestContext[Any, Any]) -> Iterator[None]:
+        """Enter what the server's own middleware enters around a request."""
+        server = self._server
+        root: Any = server._mcp_server.middleware[0]
+        with (
+            root._apply_shared_context(server),
+            bind_request_context(context),
+            root._seam_span(server, context),
+        ):
+            yield
+
+
+def _is_as_it_was() -> bool:
+    """Say whether nobody has put anything in the place of what is passed over."""
+    return _IS_UNTOUCHED and all(
+        getattr(owner, name) is passed and passed.__code__ is code
+        for (owner, name, passed), code in zip(_PASSED_OVER, _CODE, strict=True)
+    )
