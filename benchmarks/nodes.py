@@ -28,10 +28,11 @@ import boto3
 import psutil  # type: ignore[import-untyped]
 
 from benchmarks.figures import TARGET_HEADINGS, Target, percentile, table
-from runner.call import Elsewhere, Request, execute
+from runner.call import Request, execute
 from runner.fleet.engine import FleetEngine
 from runner.settings.model import Settings
 from runner.steps.listener import Nobody
+from runner.steps.remote_executor import RemoteExecutor
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 from runner.worker.wire import LATEST_PROTOCOL, RequestFacts
@@ -164,8 +165,8 @@ async def _measured(machines: _Machines, calls: int, cancels: int, deaths: int) 
 
 async def _adds(toolset: Toolset, engine: FleetEngine, machines: _Machines, calls: int) -> float:
     """Return what the way over Redis adds to a call, in milliseconds."""
-    for elsewhere in (None, engine):
-        await _call(toolset, "echo", {"text": "hello"}, elsewhere)
+    for remote in (None, engine):
+        await _call(toolset, "echo", {"text": "hello"}, remote)
     taken: dict[bool, list[float]] = {False: [], True: []}
     processes = [psutil.Process(), psutil.Process(machines.nodes[0].pid), psutil.Process(machines.redis.pid)]
     used = dict.fromkeys((False, True), 0.0)
@@ -245,7 +246,7 @@ def _log_of(machines: _Machines, node: "subprocess.Popen[bytes]") -> str:
 
 
 async def _call(
-    toolset: Toolset, tool: str, arguments: dict[str, Any], elsewhere: Elsewhere | None, user: str = "ann"
+    toolset: Toolset, tool: str, arguments: dict[str, Any], remote: RemoteExecutor | None, user: str = "ann"
 ) -> Any:
     facts = RequestFacts(request_id=1, protocol=LATEST_PROTOCOL, session_id="s", transport="stdio")
     request = Request(
@@ -256,7 +257,7 @@ async def _call(
         client=Nobody(),
         inline_max_bytes=0,
     )
-    return await execute(toolset, request, elsewhere)
+    return await execute(toolset, request, remote)
 
 
 def _cpu_s(processes: list[psutil.Process]) -> float:

@@ -8,8 +8,8 @@
 - `_in_a_user_pool`: the user's turn in the queues, and a pool of workers bound to this user, where the call
   is begun anew if its zygote ends before;
 - `perform`, there: inputs are staged, and once the tool has run its result becomes a contract value;
-- `_in_a_worker` and `_run_in_lease`: the request runs in a worker; how it ended is judged;
-- `_run_and_discard`: what an ended call left behind goes.
+- `_in_a_worker`: how it ended in a worker is judged; there, `runner.steps.leased_run` leases one, runs the
+  request in it, and discards what an ended call left behind.
 
 `ARCHITECTURE.md`, "One call, in order", has the steps with their errors. Middleware does authentication and
 request logging only. Other requests that reach author code (`resources/read`, `prompts/get`, lists,
@@ -17,24 +17,19 @@ completions) are calls too: `relay` runs each in a worker of its user, which may
 requests have a home (`homes_for = "all"`).
 """
 
-import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from runner.artifacts.put_while_running import RunningPuts
 from runner.contract.error_messages import lost, no_process, tool_not_found
 from runner.errors import CallError, Code
 from runner.homes.changes import Changes
 from runner.homes.homes import HomeLease
-from runner.homes.leftovers import Leftovers
-from runner.settings.lendable import flag_for
-from runner.settings.named_limits import Counted
-from runner.settings.secrets import CallSecrets
 from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
 from runner.steps.execution import (
     SHORT_BYTES,
@@ -49,84 +44,43 @@ from runner.steps.execution import (
     traced,
 )
 from runner.steps.inputs import check_json
-from runner.steps.listener import CallListener, Nobody, widened
+from runner.steps.leased_run import run_in_lease
+from runner.steps.listener import CallListener, Nobody
+from runner.steps.remote_executor import RemoteExecutor
 from runner.steps.rewriting import Inputs
-from runner.steps.timing import Steps, wants_report
+from runner.steps.timing import Steps
+from runner.steps.told_denials import told_denial
 from runner.steps.unreturned import left_by_others, left_of
 from runner.steps.verdict import judge
 from runner.system.logging_setup import CallScope
-from runner.system.threads import finished
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess, PoolKey, UserPool
 from runner.users.identity import User
 from runner.worker.wire import FIND_TOOL, LATEST_PROTOCOL, ROUTE, RequestFacts, WireError
-from sandbox.deadlines import Rung
 from sandbox.errors import ForkserverDied, LoadError, NoProcess, SandboxError, ZygoteDied
 from sandbox.host.lease import Lease
-from sandbox.outcome import Denial, Ending, Outcome
-from sandbox.policy import MIB, Limits
+from sandbox.outcome import Outcome
+from sandbox.policy import MIB
 
 __all__ = [
     "Completed",
-    "Elsewhere",
     "Request",
     "ask_route",
     "execute",
     "execute_admitted",
     "relay",
-    "told_denial",
 ]
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-_NOT_OF_FILES = ("run", "connect", "lookup")
-# A call that we have ended.
-_ENDED = (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT, Ending.OVER_LIMIT)
-_LAST_NOTICE_S = 1.0
 # How often a call that has not begun is tried anew, where the forkserver ends and ends.
 _MAX_RESTARTS = 3
 
 
-class Elsewhere(Protocol):
-    """Where requests are executed, if not on this machine, once this host has let them in."""
-
-    async def count(self, request: Request, tool: str, limits: Sequence[Counted]) -> None:
-        """Count a call for what may be called how often.
-
-        Args:
-            request: The call.
-            tool: Name of its tool.
-            limits: The limits by name that it counts for.
-
-        Raises:
-            CallError: `E_BUSY`; that is used up.
-        """
-
-    async def call(
-        self, request: Request, spec: ToolSpec, listener: CallListener, limits: Sequence[Counted]
-    ) -> Completed:
-        """Have a tool call executed, from its staging to its routing.
-
-        Raises:
-            CallError: It ended with an error, or could not begin.
-            WireError: The tool's server answered with a JSON-RPC error.
-        """
-
-    async def relay(
-        self, request: Request, listener: CallListener, limits: Sequence[Counted]
-    ) -> Mapping[str, Any]:
-        """Have any other request answered.
-
-        Raises:
-            CallError: It was not answered.
-            WireError: The server answered with a JSON-RPC error.
-        """
-
-
-async def execute(toolset: Toolset, request: Request, elsewhere: Elsewhere | None = None) -> Completed:
+async def execute(toolset: Toolset, request: Request, remote: RemoteExecutor | None = None) -> Completed:
     """Run one `tools/call` from identity to contract value.
 
     Never raises for what a caller, a tool or we did wrong: that is an error envelope in the result.
@@ -134,7 +88,7 @@ async def execute(toolset: Toolset, request: Request, elsewhere: Elsewhere | Non
     Args:
         toolset: The tools.
         request: The call.
-        elsewhere: Where it is executed, if not on this machine.
+        remote: Where it is executed, if not on this machine.
 
     Raises:
         WireError: The tool's server answered with a JSON-RPC error, which goes to the client as it is.
@@ -143,7 +97,7 @@ async def execute(toolset: Toolset, request: Request, elsewhere: Elsewhere | Non
         request = traced(toolset, request)
         spec = toolset.catalog.tools.get(request.tool)
         listener = _listener(toolset, request, request.tool)
-        act = partial(_admitted, toolset, request, spec, listener, elsewhere)
+        act = partial(_admitted, toolset, request, spec, listener, remote)
         return await conclude(toolset, request, act, spec=spec, publish=listener.publish, through=WireError)
 
 
@@ -172,11 +126,11 @@ async def _admitted(
     request: Request,
     spec: ToolSpec | None,
     listener: CallListener,
-    elsewhere: Elsewhere | None,
+    remote: RemoteExecutor | None,
 ) -> Completed:
     """Execute a call if there is its tool, and its user may call that now."""
     name = request.tool
-    spec, pool_key = await _offered(toolset, request, spec, elsewhere)
+    spec, pool_key = await _offered(toolset, request, spec, remote)
     if spec is None:
         raise tool_not_found(name, list(toolset.catalog.tools))
     effective = toolset.effective(name)
@@ -184,18 +138,18 @@ async def _admitted(
     authorize(spec, request.facts)
     authorize_widget(name, spec.widgets, request.params)
     request = _with_limits(toolset, request, spec)
-    if elsewhere is not None:
-        await elsewhere.count(request, name, request.counted)
+    if remote is not None:
+        await remote.count(request, name, request.counted)
     else:
         # The tool may have been looked for in a worker: by now it is later than it was.
         now = time.monotonic()
         toolset.throttle.admit(request.user.segment, name, most=effective.calls_per_minute, now=now)
         toolset.rates.admit(request.counted, now=now)
     check_json(request.params)
-    if elsewhere is None:
+    if remote is None:
         return await _executed(toolset, request, spec, listener, pool_key)
     async with toolset.drain.call(listener.tell), _counted(toolset, request):
-        return await elsewhere.call(request, spec, listener, request.counted)
+        return await remote.call(request, spec, listener, request.counted)
 
 
 async def _executed(
@@ -266,7 +220,7 @@ async def _in_a_user_pool(
 
 
 async def _offered(
-    toolset: Toolset, request: Request, spec: ToolSpec | None, elsewhere: Elsewhere | None = None
+    toolset: Toolset, request: Request, spec: ToolSpec | None, remote: RemoteExecutor | None = None
 ) -> tuple[ToolSpec | None, PoolKey | None]:
     """Return the tool as this user is offered it now, and the user pool whose worker alone has it so.
 
@@ -278,18 +232,18 @@ async def _offered(
         apart is None or apart == toolset.key(request.user, spec, links=_takes_links(toolset, spec))
     ):
         return spec, None
-    found = await _found(toolset, request, elsewhere)
+    found = await _found(toolset, request, remote)
     return (spec, None) if found == spec else (found, apart)
 
 
-async def _found(toolset: Toolset, request: Request, elsewhere: Elsewhere | None) -> ToolSpec | None:
+async def _found(toolset: Toolset, request: Request, remote: RemoteExecutor | None) -> ToolSpec | None:
     """Ask the user's worker for the tool. Raises `CallError`: it cannot be asked."""
     params: dict[str, Any] = {"name": request.tool, "arguments": {}}
     if "_meta" in request.params:
         params["_meta"] = request.params["_meta"]
     asking = replace(request, method=FIND_TOOL, params=params, steps=Steps())
     try:
-        answer = await relay(toolset, asking, elsewhere)
+        answer = await relay(toolset, asking, remote)
     except WireError:
         return None
     try:
@@ -303,7 +257,7 @@ async def _found(toolset: Toolset, request: Request, elsewhere: Elsewhere | None
 async def relay(
     toolset: Toolset,
     request: Request,
-    elsewhere: Elsewhere | None = None,
+    remote: RemoteExecutor | None = None,
     *,
     listener: CallListener | None = None,
 ) -> Mapping[str, Any]:
@@ -312,7 +266,7 @@ async def relay(
     Args:
         toolset: The tools.
         request: The request.
-        elsewhere: Where it is executed, if not on this machine.
+        remote: Where it is executed, if not on this machine.
         listener: Who hears of it while it runs, if not its client alone.
 
     Raises:
@@ -322,9 +276,9 @@ async def relay(
     check_json(request.params)
     listener = listener or _listener(toolset, request, None)
     request, user = _with_limits(toolset, request, None), request.user
-    if elsewhere is not None:
+    if remote is not None:
         async with toolset.drain.call(listener.tell, of_tool=False), _counted(toolset, request):
-            return await elsewhere.relay(request, listener, request.counted)
+            return await remote.relay(request, listener, request.counted)
     async with toolset.drain.call(listener.tell, of_tool=False):
         outcome = await _in_a_user_pool(
             toolset,
@@ -343,13 +297,13 @@ async def relay(
 
 
 async def ask_route(
-    toolset: Toolset, elsewhere: Elsewhere | None, user: User, asked: Mapping[str, Any]
+    toolset: Toolset, remote: RemoteExecutor | None, user: User, asked: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Have an HTTP request answered by a route that the file adds, in a worker of the user.
 
     Args:
         toolset: The tools.
-        elsewhere: Where it is executed, if not on this machine.
+        remote: Where it is executed, if not on this machine.
         user: Who asks.
         asked: The request.
 
@@ -361,7 +315,7 @@ async def ask_route(
         request_id=None, protocol=LATEST_PROTOCOL, session_id=user.session or "", transport="streamable-http"
     )
     request = Request(user=user, method=ROUTE, params=asked, facts=facts, client=Nobody(), inline_max_bytes=0)
-    return await relay(toolset, request, elsewhere)
+    return await relay(toolset, request, remote)
 
 
 async def _relayed(
@@ -369,7 +323,7 @@ async def _relayed(
 ) -> Outcome:
     """Run the request in a worker of the user pool, and let go of that: nothing of it is read any more."""
     request.steps.done("admit")
-    lease, outcome = await _run_in_lease(toolset, request, request.params, user_pool, listener, spec=None)
+    lease, outcome = await run_in_lease(toolset, request, request.params, user_pool, listener, spec=None)
     _release(toolset, lease)
     return outcome
 
@@ -410,7 +364,7 @@ async def _in_a_worker(
     params = {**request.params, "arguments": inputs.arguments}
     changes = Changes(further=toolset.settings.generated_except) if home is not None else None
     try:
-        lease, outcome = await _run_in_lease(
+        lease, outcome = await run_in_lease(
             toolset, request, params, user_pool, listener, spec=spec, changes=changes
         )
         try:
@@ -457,152 +411,6 @@ def _takes_links(toolset: Toolset, spec: ToolSpec) -> bool:
     return spec.takes_links or (toolset.settings.file_delivery == "url" and spec.takes_files)
 
 
-async def _run_in_lease(
-    toolset: Toolset,
-    request: Request,
-    params: Mapping[str, Any],
-    user_pool: UserPool,
-    listener: CallListener,
-    *,
-    spec: ToolSpec | None,
-    changes: Changes | None = None,
-) -> tuple[Lease, Outcome]:
-    """Lease a worker, run the request in it, and discard what an ended call left behind.
-
-    The lease is to be released once nothing of the call is read any more.
-    """
-    effective = toolset.effective(None if spec is None else spec.name)
-    limits = _bounded(effective.limits, request.counted)
-    given = CallSecrets() if spec is None else toolset.secrets.of(spec.name, request.user.name)
-    listener.masked = given.masked
-    frame = {
-        "method": request.method,
-        "params": widened(params),
-        "facts": request.facts.to_json(),
-        "known_state": toolset.state.visibility(request.user.segment),
-        "answer_bytes": limits.frame_bytes,
-        "secrets": given.values,
-    }
-    if user_pool.home is not None and changes is not None:
-        await changes.begin(user_pool.home.fd)
-    leftovers = None
-    # Workers that may only read a home leave nothing there.
-    if user_pool.home is not None and user_pool.key.access is HomeAccess.WRITE:
-        leftovers = await Leftovers.before(user_pool.home.fd, changes)
-    wants_job = spec is not None and spec.wants_background
-    lease = await user_pool.pool.lease(
-        limits if leftovers is None else leftovers.room(limits),
-        # Nobody's next call may meet a process that has held a secret, nor wait in one for it.
-        keeps=effective.keeps_worker and not given and not (spec is not None and spec.wants_fresh_worker),
-        goes_on=effective.lets_go_on and wants_job,
-        session=request.user.session,
-    )
-    request.steps.is_fresh = lease.is_fresh
-    if wants_job or lease.worker.goes_on:
-        request.steps.goes_on = lease.goes_on or lease.worker.goes_on
-    spends = bool(request.counted) and any(one.limit.cpu_s_per_hour for one in request.counted)
-    lease.measured = wants_report(request.params) or spends
-    request.steps.done("lease")
-    try:
-        await request.begins()
-        outcome = await _run_and_discard(toolset, request, user_pool, lease, frame, listener, leftovers)
-        if given:
-            outcome = await asyncio.to_thread(_masked, outcome, given, limits.output_bytes)
-        await _tell_of_the_end(outcome, listener, tool=None if spec is None else spec.name)
-    except BaseException:
-        # Also when the caller is cancelled: nobody would give the worker back.
-        await lease.retire("abandoned")
-        raise
-    finally:
-        toolset.rates.spend(request.counted, "cpu_s_per_hour", lease.spent_cpu_s, now=time.monotonic())
-    if lease.keeps and (outcome.answer or {}).get("own_lists") is True:
-        lease.set_apart()
-        toolset.set_apart(request.user, user_pool)
-    for denial in outcome.denials:
-        log.warning("denied", extra={"user": request.user.name, **_plain(denial)})
-    return lease, outcome
-
-
-async def _run_and_discard(
-    toolset: Toolset,
-    request: Request,
-    user_pool: UserPool,
-    lease: Lease,
-    frame: Mapping[str, Any],
-    listener: CallListener,
-    leftovers: Leftovers | None,
-) -> Outcome:
-    """Run the request in a leased worker; discard what it left behind if it was ended."""
-    outcome: Outcome | None = None
-    try:
-        running = lease.run(frame, deadlines=listener.deadlines, listener=listener)
-        outcome = await toolset.memory_guard.watched(lease, running)
-        if leftovers is not None and lease.home_fd is not None and outcome.ending is Ending.ANSWERED:
-            reached = await leftovers.overfilled(lease.home_fd, lease.limits)
-            if reached is not None:
-                outcome = replace(outcome, ending=Ending.OVER_LIMIT, reached=reached)
-                # What it made is discarded, and none of it may be able to make more.
-                await lease.retire("limit")
-        request.steps.done("run")
-        request.steps.outcome = outcome
-    finally:
-        # Partial results are discarded, but never beside another call or a job, whose files they might be.
-        ended = outcome is None or outcome.ending in _ENDED
-        changes = None if leftovers is None else leftovers.changes
-        alone = changes is not None and changes.is_alone and not user_pool.pool.has_jobs
-        if ended and alone and leftovers is not None and user_pool.home is not None:
-            others = toolset.handed_over.seen(user_pool.home.segment)
-            await finished(leftovers.beside(others).discard, user_pool.home.fd)
-    if not outcome.begun:
-        raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
-    return outcome
-
-
-def _bounded(limits: Limits, mine: Sequence[Counted]) -> Limits:
-    """Return limits under which no call has more memory than a limit by name lets all have together."""
-    if not mine:
-        return limits
-    most = min((one.memory_mb * MIB for one in mine if one.limit.memory_mb), default=limits.call_memory_bytes)
-    if most >= limits.call_memory_bytes:
-        return limits
-    return replace(limits, call_memory_bytes=most, memory_bytes=min(limits.memory_bytes, most))
-
-
-def _masked(outcome: Outcome, given: CallSecrets, output_bytes: int) -> Outcome:
-    """Return how a call ended without the values of its secrets.
-
-    Args:
-        outcome: How it ended.
-        given: The secrets.
-        output_bytes: How much is kept of what it printed: where there was more, the cut may be in a value.
-    """
-    denials = [asdict(denial) for denial in outcome.denials]
-    was_cut = len(outcome.output.encode(errors="replace")) >= output_bytes
-    return replace(
-        outcome,
-        answer=given.masked(outcome.answer),
-        denials=tuple(Denial(**denial) for denial in given.masked(denials)),
-        output=(given.masked_end if was_cut else given.masked_text)(outcome.output),
-        cause=given.masked(outcome.cause),
-        fault=given.masked(outcome.fault),
-    )
-
-
-async def _tell_of_the_end(outcome: Outcome, listener: CallListener, *, tool: str | None) -> None:
-    """Tell the client what it missed, and that its call was ended, if it takes that."""
-    was_silent = outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
-    if not (outcome.untold or was_silent):
-        return
-    # A client that takes nothing must not keep the place of a call that is over.
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_LAST_NOTICE_S):
-            if outcome.untold:
-                log.warning("notifications were dropped", extra={"tool": tool, "count": outcome.untold})
-                await listener.dropped(outcome.untold)
-            if was_silent:
-                await listener.rung(Rung.IDLE_END)
-
-
 def _listener(toolset: Toolset, request: Request, tool: str | None) -> CallListener:
     return listener_of(toolset, request, tool, toolset.effective(tool).deadlines)
 
@@ -613,18 +421,6 @@ def _noted(toolset: Toolset, outcome: Outcome) -> dict[str, Any]:
     if outcome.denials:
         facts["denials"] = [told_denial(denial, toolset) for denial in outcome.denials]
     return facts
-
-
-def told_denial(denial: Denial, toolset: Toolset) -> dict[str, str]:
-    """Return a denial as results and reports have it, with the option that would allow it, if one would."""
-    facts = _plain(denial)
-    is_of_files = denial.operation not in _NOT_OF_FILES and not denial.operation.startswith("socket.")
-    flag = flag_for(denial.path, denial.wants, homes=toolset.settings.homes) if is_of_files else None
-    return facts if flag is None else {**facts, "flag": flag}
-
-
-def _plain(denial: Denial) -> dict[str, str]:
-    return {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
 
 
 def _unavailable(error: SandboxError) -> CallError:

@@ -77,7 +77,7 @@ class _Rate:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FleetEngine:
-    """Has calls executed by worker nodes. A `runner.call.Elsewhere`.
+    """Has calls executed by worker nodes. A `RemoteExecutor`.
 
     Attributes:
         toolset: What is served; its own workers only tell what there is.
@@ -175,7 +175,7 @@ class FleetEngine:
                 await self._tell(name, HostMessage(kind="ended", call="", body={"session": session}))
 
     async def count(self, request: Request, tool: str, limits: Sequence[Counted]) -> None:
-        """Count a call for what may be called how often, in the whole fleet. See `Elsewhere`."""
+        """Count a call for what may be called how often, in the whole fleet. See `RemoteExecutor`."""
         rates = self._rates(request, tool, limits)
         if not rates:
             return
@@ -208,7 +208,7 @@ class FleetEngine:
     async def call(
         self, request: Request, spec: ToolSpec, listener: CallListener, limits: Sequence[Counted]
     ) -> Completed:
-        """Have a tool call executed. See `Elsewhere`."""
+        """Have a tool call executed. See `RemoteExecutor`."""
         ended = await self._ended(
             FarCall(
                 request=request,
@@ -234,7 +234,7 @@ class FleetEngine:
     async def relay(
         self, request: Request, listener: CallListener, limits: Sequence[Counted]
     ) -> Mapping[str, Any]:
-        """Have any other request answered. See `Elsewhere`."""
+        """Have any other request answered. See `RemoteExecutor`."""
         call = FarCall(
             request=request, is_tool=False, is_idempotent=True, limits=self._limits(request, limits)
         )

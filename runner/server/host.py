@@ -19,7 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request as HttpRequest
 from starlette.routing import BaseRoute
 
-from runner.call import Completed, Elsewhere, Request, ask_route, execute, relay, told_denial
+from runner.call import Completed, Request, ask_route, execute, relay
 from runner.contract.unexpected_errors import unexpected
 from runner.contract.widget_dialects import NO_WIDGETS
 from runner.errors import CallError
@@ -56,7 +56,9 @@ from runner.steps.authorization import (
     challenged,
     with_schemes,
 )
+from runner.steps.remote_executor import RemoteExecutor
 from runner.steps.timing import REPORT, wants_report
+from runner.steps.told_denials import told_denial
 from runner.toolset.hidden_identity import without_identity
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User, auth_provider, unused_auth
@@ -117,14 +119,12 @@ class Host(FastMCP):
 
     direct: "_Relay"
     _toolset: Toolset
-    _elsewhere: Elsewhere | None
+    _remote: RemoteExecutor | None
 
     def author_routes(self, site: Site) -> AuthorRoutes:
         """Return the HTTP routes that the files add."""
         toolset = self._toolset
-        return AuthorRoutes(
-            site, lambda: toolset.catalog.routes, partial(ask_route, toolset, self._elsewhere)
-        )
+        return AuthorRoutes(site, lambda: toolset.catalog.routes, partial(ask_route, toolset, self._remote))
 
     def hidden_routes(self, before: Sequence[BaseRoute]) -> list[str]:
         """Return those of them that a route of ours comes before."""
@@ -136,7 +136,7 @@ def make_host(
     *,
     transport: Transport,
     download_url: DownloadUrl | None,
-    elsewhere: Elsewhere | None = None,
+    remote: RemoteExecutor | None = None,
 ) -> Host:
     """Return the application that serves `toolset`.
 
@@ -144,7 +144,7 @@ def make_host(
         toolset: The tool files, loaded.
         transport: What it will be served over.
         download_url: Makes download addresses, over HTTP.
-        elsewhere: Where calls are executed, if not on this machine.
+        remote: Where calls are executed, if not on this machine.
     """
     catalog = toolset.catalog
     app = Host(
@@ -160,8 +160,8 @@ def make_host(
     if unused is not None:
         log.warning("auth of the file is not used", extra={"reason": unused})
     own_paths = OwnPaths.of(toolset.settings, toolset.named_files)
-    app._toolset, app._elsewhere = toolset, elsewhere
-    app.direct = relay = _Relay(app, toolset, transport, download_url, own_paths, elsewhere)
+    app._toolset, app._remote = toolset, remote
+    app.direct = relay = _Relay(app, toolset, transport, download_url, own_paths, remote)
     relay_innermost(app, relay, around=answer_failures(own_paths))
     offer_subscriptions(
         app,
@@ -186,11 +186,11 @@ class _Relay:
         transport: Transport,
         download_url: DownloadUrl | None,
         own_paths: OwnPaths,
-        elsewhere: Elsewhere | None,
+        remote: RemoteExecutor | None,
     ) -> None:
         self._app = app
         self._toolset = toolset
-        self._elsewhere = elsewhere
+        self._remote = remote
         self._transport = transport
         self._own_paths = own_paths
         self._extras = EXTRAS if toolset.settings.extras else Extras()
@@ -265,7 +265,7 @@ class _Relay:
         if ctx.method == "resources/read" and (page := self._toolset.catalog.page(uri)) is not None:
             return _in_its_era(ctx, page)
         try:
-            answered = await relay(self._toolset, request, self._elsewhere)
+            answered = await relay(self._toolset, request, self._remote)
             if ctx.method == "server/discover":
                 discovered = self._with_tasks(announced(answered))
                 return await with_instructions(discovered, self._toolset, request.user)
@@ -311,7 +311,7 @@ class _Relay:
         for _ in range(_MOST_PAGES):
             try:
                 asking = replace(request, method=method, params=params)
-                page = await relay(self._toolset, asking, self._elsewhere)
+                page = await relay(self._toolset, asking, self._remote)
             except (WireError, CallError):
                 break
             items = page.get(key)
@@ -364,7 +364,7 @@ class _Relay:
 
     async def _call_tool(self, request: Request) -> dict[str, Any]:
         try:
-            completed = await execute(self._toolset, request, self._elsewhere)
+            completed = await execute(self._toolset, request, self._remote)
             if completed.interim is not None:
                 return told_result(self._own_paths, dict(completed.interim))
             return told_result(self._own_paths, await self._message(request, completed))

@@ -23,7 +23,6 @@ from starlette.middleware import Middleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from runner.artifacts.accept import ArtifactFile
-from runner.call import Elsewhere
 from runner.files.download_links import DownloadLinks
 from runner.files.my_files import Library, MyFiles
 from runner.http.connections import protocol_of
@@ -51,6 +50,7 @@ from runner.server.reloading import Reloads
 from runner.server.renewed_tokens import prepare_tokens
 from runner.server.web import make_web
 from runner.settings.model import Settings
+from runner.steps.remote_executor import RemoteExecutor
 from runner.system.listening import QuietServer, listen_on
 from runner.system.running_servers import RunningServer
 from runner.system.socket_activation import inherited_listener
@@ -87,7 +87,7 @@ KEY_S = 30 * 24 * 3600.0
 """Age at which the key that signs links and cookies is replaced when a server starts, in seconds."""
 
 
-class Fleet(Elsewhere, Protocol):
+class Fleet(RemoteExecutor, Protocol):
     """What executes calls on other machines, and is asked how it is."""
 
     async def faults(self) -> Mapping[str, str]:
@@ -178,8 +178,8 @@ async def serve(
     fleets = list[Fleet]()
 
     def make(toolset: Toolset, download_url: DownloadUrl | None) -> FastMCP:
-        (elsewhere,) = fleets or (None,)
-        return make_host(toolset, transport=transport, download_url=download_url, elsewhere=elsewhere)
+        (remote,) = fleets or (None,)
+        return make_host(toolset, transport=transport, download_url=download_url, remote=remote)
 
     both = opened if engine is None else _with_engine(opened, engine, fleets)
     return await serve_application(settings, transport, both, make, reread, connecting)

@@ -185,14 +185,14 @@ async def _load_and_serve(
 
     transport = transport_of(settings)
     check_startable(settings, transport)
-    elsewhere = _of_fleet(settings, "engine").FleetEngine.open if settings.engine == "docket" else None
-    user = first_user(settings, transport) if elsewhere is None else None
+    remote = _of_fleet(settings, "engine").FleetEngine.open if settings.engine == "docket" else None
+    user = first_user(settings, transport) if remote is None else None
     opened = Ahead(Toolset.open(settings, targets, user=user, launched=launched))
     try:
         # FastMCP takes a second to import. Meanwhile the forkserver loads the files.
         served = await asyncio.to_thread(import_whole, "runner.server.serve")
         status: int = await served.serve(
-            settings, transport, opened, reread, connecting=_connecting, engine=elsewhere
+            settings, transport, opened, reread, connecting=_connecting, engine=remote
         )
     finally:
         await opened.discard()

@@ -1,0 +1,181 @@
+"""One request in one leased worker: its limits and secrets, the run itself, and what goes afterwards."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from runner.homes.changes import Changes
+from runner.homes.leftovers import Leftovers
+from runner.settings.named_limits import Counted
+from runner.settings.secrets import CallSecrets
+from runner.steps.execution import Request
+from runner.steps.listener import CallListener, widened
+from runner.steps.timing import wants_report
+from runner.steps.told_denials import plain_denial
+from runner.system.threads import finished
+from runner.toolset.catalog import ToolSpec
+from runner.toolset.toolset import Toolset
+from runner.toolset.user_pool import HomeAccess, UserPool
+from sandbox.deadlines import Rung
+from sandbox.errors import ZygoteDied
+from sandbox.host.lease import Lease
+from sandbox.outcome import Denial, Ending, Outcome
+from sandbox.policy import MIB, Limits
+
+__all__ = ["run_in_lease"]
+
+log = logging.getLogger(__name__)
+
+# A call that we have ended.
+_ENDED = (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT, Ending.OVER_LIMIT)
+_LAST_NOTICE_S = 1.0
+
+
+async def run_in_lease(
+    toolset: Toolset,
+    request: Request,
+    params: Mapping[str, Any],
+    user_pool: UserPool,
+    listener: CallListener,
+    *,
+    spec: ToolSpec | None,
+    changes: Changes | None = None,
+) -> tuple[Lease, Outcome]:
+    """Lease a worker, run the request in it, and discard what an ended call left behind.
+
+    The lease is to be released once nothing of the call is read any more.
+    """
+    effective = toolset.effective(None if spec is None else spec.name)
+    limits = _bounded(effective.limits, request.counted)
+    given = CallSecrets() if spec is None else toolset.secrets.of(spec.name, request.user.name)
+    listener.masked = given.masked
+    frame = {
+        "method": request.method,
+        "params": widened(params),
+        "facts": request.facts.to_json(),
+        "known_state": toolset.state.visibility(request.user.segment),
+        "answer_bytes": limits.frame_bytes,
+        "secrets": given.values,
+    }
+    if user_pool.home is not None and changes is not None:
+        await changes.begin(user_pool.home.fd)
+    leftovers = None
+    # Workers that may only read a home leave nothing there.
+    if user_pool.home is not None and user_pool.key.access is HomeAccess.WRITE:
+        leftovers = await Leftovers.before(user_pool.home.fd, changes)
+    wants_job = spec is not None and spec.wants_background
+    lease = await user_pool.pool.lease(
+        limits if leftovers is None else leftovers.room(limits),
+        # Nobody's next call may meet a process that has held a secret, nor wait in one for it.
+        keeps=effective.keeps_worker and not given and not (spec is not None and spec.wants_fresh_worker),
+        goes_on=effective.lets_go_on and wants_job,
+        session=request.user.session,
+    )
+    request.steps.is_fresh = lease.is_fresh
+    if wants_job or lease.worker.goes_on:
+        request.steps.goes_on = lease.goes_on or lease.worker.goes_on
+    spends = bool(request.counted) and any(one.limit.cpu_s_per_hour for one in request.counted)
+    lease.measured = wants_report(request.params) or spends
+    request.steps.done("lease")
+    try:
+        await request.begins()
+        outcome = await _run_and_discard(toolset, request, user_pool, lease, frame, listener, leftovers)
+        if given:
+            outcome = await asyncio.to_thread(_masked, outcome, given, limits.output_bytes)
+        await _tell_of_the_end(outcome, listener, tool=None if spec is None else spec.name)
+    except BaseException:
+        # Also when the caller is cancelled: nobody would give the worker back.
+        await lease.retire("abandoned")
+        raise
+    finally:
+        toolset.rates.spend(request.counted, "cpu_s_per_hour", lease.spent_cpu_s, now=time.monotonic())
+    if lease.keeps and (outcome.answer or {}).get("own_lists") is True:
+        lease.set_apart()
+        toolset.set_apart(request.user, user_pool)
+    for denial in outcome.denials:
+        log.warning("denied", extra={"user": request.user.name, **plain_denial(denial)})
+    return lease, outcome
+
+
+async def _run_and_discard(
+    toolset: Toolset,
+    request: Request,
+    user_pool: UserPool,
+    lease: Lease,
+    frame: Mapping[str, Any],
+    listener: CallListener,
+    leftovers: Leftovers | None,
+) -> Outcome:
+    """Run the request in a leased worker; discard what it left behind if it was ended."""
+    outcome: Outcome | None = None
+    try:
+        running = lease.run(frame, deadlines=listener.deadlines, listener=listener)
+        outcome = await toolset.memory_guard.watched(lease, running)
+        if leftovers is not None and lease.home_fd is not None and outcome.ending is Ending.ANSWERED:
+            reached = await leftovers.overfilled(lease.home_fd, lease.limits)
+            if reached is not None:
+                outcome = replace(outcome, ending=Ending.OVER_LIMIT, reached=reached)
+                # What it made is discarded, and none of it may be able to make more.
+                await lease.retire("limit")
+        request.steps.done("run")
+        request.steps.outcome = outcome
+    finally:
+        # Partial results are discarded, but never beside another call or a job, whose files they might be.
+        ended = outcome is None or outcome.ending in _ENDED
+        changes = None if leftovers is None else leftovers.changes
+        alone = changes is not None and changes.is_alone and not user_pool.pool.has_jobs
+        if ended and alone and leftovers is not None and user_pool.home is not None:
+            others = toolset.handed_over.seen(user_pool.home.segment)
+            await finished(leftovers.beside(others).discard, user_pool.home.fd)
+    if not outcome.begun:
+        raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
+    return outcome
+
+
+def _bounded(limits: Limits, mine: Sequence[Counted]) -> Limits:
+    """Return limits under which no call has more memory than a limit by name lets all have together."""
+    if not mine:
+        return limits
+    most = min((one.memory_mb * MIB for one in mine if one.limit.memory_mb), default=limits.call_memory_bytes)
+    if most >= limits.call_memory_bytes:
+        return limits
+    return replace(limits, call_memory_bytes=most, memory_bytes=min(limits.memory_bytes, most))
+
+
+def _masked(outcome: Outcome, given: CallSecrets, output_bytes: int) -> Outcome:
+    """Return how a call ended without the values of its secrets.
+
+    Args:
+        outcome: How it ended.
+        given: The secrets.
+        output_bytes: How much is kept of what it printed: where there was more, the cut may be in a value.
+    """
+    denials = [asdict(denial) for denial in outcome.denials]
+    was_cut = len(outcome.output.encode(errors="replace")) >= output_bytes
+    return replace(
+        outcome,
+        answer=given.masked(outcome.answer),
+        denials=tuple(Denial(**denial) for denial in given.masked(denials)),
+        output=(given.masked_end if was_cut else given.masked_text)(outcome.output),
+        cause=given.masked(outcome.cause),
+        fault=given.masked(outcome.fault),
+    )
+
+
+async def _tell_of_the_end(outcome: Outcome, listener: CallListener, *, tool: str | None) -> None:
+    """Tell the client what it missed, and that its call was ended, if it takes that."""
+    was_silent = outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
+    if not (outcome.untold or was_silent):
+        return
+    # A client that takes nothing must not keep the place of a call that is over.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LAST_NOTICE_S):
+            if outcome.untold:
+                log.warning("notifications were dropped", extra={"tool": tool, "count": outcome.untold})
+                await listener.dropped(outcome.untold)
+            if was_silent:
+                await listener.rung(Rung.IDLE_END)

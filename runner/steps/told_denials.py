@@ -1,0 +1,22 @@
+"""A denial as logs, results and reports tell of it."""
+
+from runner.settings.lendable import flag_for
+from runner.toolset.toolset import Toolset
+from sandbox.outcome import Denial
+
+__all__ = ["plain_denial", "told_denial"]
+
+_NOT_OF_FILES = ("run", "connect", "lookup")
+
+
+def told_denial(denial: Denial, toolset: Toolset) -> dict[str, str]:
+    """Return a denial as results and reports have it, with the option that would allow it, if one would."""
+    facts = plain_denial(denial)
+    is_of_files = denial.operation not in _NOT_OF_FILES and not denial.operation.startswith("socket.")
+    flag = flag_for(denial.path, denial.wants, homes=toolset.settings.homes) if is_of_files else None
+    return facts if flag is None else {**facts, "flag": flag}
+
+
+def plain_denial(denial: Denial) -> dict[str, str]:
+    """Return what was denied, where, and by which layer."""
+    return {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
