@@ -1,6 +1,7 @@
 """A server takes the listening socket that it is started with, as socket units of systemd hand one over."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -99,6 +100,30 @@ async def test_who_connects_before_the_server_is_there_is_answered_by_it(
     assert tools
     # Neither the tools nor the server behind a proxy get at whoever calls this server.
     assert held == [process.pid]
+
+
+async def test_a_server_takes_the_socket_that_systemd_hands_over(tmp_path: Path) -> None:
+    activate = shutil.which("systemd-socket-activate")
+    assert activate, "systemd-socket-activate is missing: apt-get install systemd"
+    address = f"127.0.0.1:{free_port()}"
+    environment = environment_in(tmp_path)
+    command = [activate, "-l", address, *(f"--setenv={name}" for name in environment)]
+    command += [sys.executable, "-m", "runner", "serve", str(SAMPLES / "hello.py"), "--user", "t-handed"]
+    command += ["--transport", "http", "--port", address.partition(":")[2]]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert "Listening on" in process.stderr.readline()
+            async with Client(f"http://{address}/mcp") as client:
+                assert (await client.call_tool("shout", {"text": "hi"})).data == "HI"
+            held = [
+                one.laddr[:2] for one in psutil.Process(process.pid).net_connections("tcp") if not one.raddr
+            ]
+        finally:
+            process.kill()
+            process.communicate()
+
+    assert ("127.0.0.1", int(address.partition(":")[2])) in held
 
 
 async def test_a_server_started_anew_on_the_socket_keeps_nobody_away(
