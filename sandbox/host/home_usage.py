@@ -15,10 +15,11 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from sandbox.fsuid import as_owner_of
+from sandbox.host.mapped_files import mapped_files, shared_files
 from sandbox.host.usage import threads_of
 from sandbox.syscalls import Resolve, openat2
 
@@ -32,12 +33,6 @@ _WITHIN = Resolve.BENEATH | Resolve.NO_SYMLINKS | Resolve.NO_MAGICLINKS | Resolv
 _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A longer path cannot be opened from the top: what lies there cannot be counted.
 _MOST_PATH_BYTES = 4000
-_DELETED = re.compile(
-    rb"^([0-9a-f]+)-([0-9a-f]+) ...(.) ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) .* \(deleted\)$",
-    re.MULTILINE,
-)
-
-
 _IN_SOCKETS = re.compile(rb"^scm_fds: ([1-9]\d*)$", re.MULTILINE)
 
 
@@ -138,15 +133,15 @@ def measure(
     inherited = frozenset[int]()
     if origin is not None:
         with contextlib.suppress(OSError), as_owner_of(origin):
-            inherited = frozenset(inode for inode, _, private in _mapped(origin, device) if private)
+            inherited = frozenset(file.inode for file in mapped_files(origin, device) if file.private)
     mapped: dict[int, int] = {}
     for pid in processes:
         # Ended, or not ours to look at.
         with contextlib.suppress(OSError), as_owner_of(pid):
             _count_open(*_descriptors(pid), device, usage)
-            for inode, size, private in _mapped(pid, device):
-                if not (private and inode in inherited):
-                    mapped[inode] = max(size, mapped.get(inode, 0))
+            for file in mapped_files(pid, device):
+                if not (file.private and file.inode in inherited):
+                    mapped[file.inode] = max(file.size, mapped.get(file.inode, 0))
     for inode, size in mapped.items():
         # The last mapped byte says how long the file is at least, and nothing says how long it is.
         usage.hides |= usage.count_unnamed(inode, size)
@@ -180,10 +175,9 @@ def open_files(pid: int, device: int | None) -> OpenFiles:
         folder, descriptors = _descriptors(pid)
         if device is not None:
             _count_open(folder, descriptors, device, usage)
-            for inode, size, private in _mapped(pid, device):
-                # What is private are libraries, which may have lost their names when a newer version came.
-                if not private:
-                    usage.count_unnamed(inode, size)
+            # What is private are libraries, which may have lost their names when a newer version came.
+            for file in shared_files(pid, device):
+                usage.count_unnamed(file.inode, file.size)
     return OpenFiles(descriptors=len(descriptors), unnamed_bytes=usage.bytes)
 
 
@@ -241,21 +235,6 @@ def _descriptors(pid: int) -> tuple[str, list[str]]:
             if descriptors:
                 return folder, descriptors
     return "", []
-
-
-def _mapped(pid: int, device: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield files without a name that are mapped: how far into it, and whether it cannot be written so."""
-    text = b""
-    for folder in threads_of(pid):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-            text = _content(f"{folder}/maps")
-        if text:
-            break
-    if b" (deleted)" not in text:
-        return
-    for first, last, kind, offset, major, minor, inode in _DELETED.findall(text):
-        if os.makedev(int(major, 16), int(minor, 16)) == device:
-            yield int(inode), int(offset, 16) + int(last, 16) - int(first, 16), kind == b"p"
 
 
 def _content(path: str) -> bytes:
