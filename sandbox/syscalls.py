@@ -5,7 +5,7 @@ Every function raises OSError with the kernel's error number and the name of the
 
 Source: landlock(7), landlock_create_ruleset(2), landlock_add_rule(2), landlock_restrict_self(2),
 prctl(2), seccomp(2), openat2(2), rename(2), statx(2), close_range(2), capset(2), unshare(2), setns(2),
-mount(2), mount_setattr(2), madvise(2), sigaction(2), clearenv(3).
+mount(2), mount_setattr(2), open_tree(2), move_mount(2), madvise(2), sigaction(2), clearenv(3).
 """
 
 import ctypes
@@ -54,6 +54,8 @@ __all__ = [
     "madvise",
     "mount",
     "mount_setattr",
+    "move_mount",
+    "open_tree",
     "openat2",
     "prctl",
     "rename_noreplace",
@@ -97,6 +99,8 @@ _SECCOMP_NEW_LISTENER_WAIT_KILLABLE = 0x08 | 0x20
 _CAPABILITY_VERSION_3 = 0x20080522
 
 # The same on every architecture: all are younger than the common numbering that began with 424.
+_NR_OPEN_TREE = 428
+_NR_MOVE_MOUNT = 429
 _NR_CLOSE_RANGE = 436
 _NR_OPENAT2 = 437
 _NR_MOUNT_SETATTR = 442
@@ -116,6 +120,8 @@ _STATX_BYTES, _BTIME_AT = 256, 80
 AT_FDCWD = -100
 """For openat2(2) and its like: a path that does not begin at the root begins at the working folder."""
 _AT_RECURSIVE = 0x8000
+_OPEN_TREE_CLONE = 1
+_MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 0x04, 0x40
 
 _LANDLOCK_CREATE_RULESET_VERSION = 1
 _LANDLOCK_RULE_PATH_BENEATH = 1
@@ -367,17 +373,49 @@ def mount(source: str | None, target: str, *, kind: str | None = None, flags: in
 
 
 def mount_setattr(
-    path: str, *, add: MountAttribute, remove: MountAttribute | None = None, recursive: bool = False
+    at: str | int, *, add: MountAttribute, remove: MountAttribute | None = None, recursive: bool = False
 ) -> None:
-    """Change the attributes of the mount at `path`, and with `recursive` of all below it."""
+    """Change the attributes of the mount at a path, or of a descriptor; with `recursive` of all below it."""
+    directory, path = (at, "") if isinstance(at, int) else (AT_FDCWD, at)
+    flags = (_AT_RECURSIVE if recursive else 0) | (0 if path else _AT_EMPTY_PATH)
     _syscall(
         "mount_setattr",
         _NR_MOUNT_SETATTR,
-        ctypes.c_int(AT_FDCWD),
+        ctypes.c_int(directory),
         ctypes.c_char_p(os.fsencode(path)),
-        ctypes.c_uint(_AT_RECURSIVE if recursive else 0),
+        ctypes.c_uint(flags),
         ctypes.c_char_p(struct.pack("=QQQQ", add, remove or 0, 0, 0)),
         ctypes.c_size_t(32),
+    )
+
+
+def open_tree(source: int) -> int:
+    """Copy the mount that a descriptor is in, from there on, with all below it; return its descriptor.
+
+    It is nowhere until it is put in a place with `move_mount`. Source: open_tree(2).
+    """
+    return _syscall(
+        "open_tree",
+        _NR_OPEN_TREE,
+        ctypes.c_int(source),
+        ctypes.c_char_p(b""),
+        ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH | _AT_RECURSIVE),
+    )
+
+
+def move_mount(tree: int, target: int) -> None:
+    """Put a copied mount over what a descriptor stands for, whatever has its name by now.
+
+    Source: move_mount(2).
+    """
+    _syscall(
+        "move_mount",
+        _NR_MOVE_MOUNT,
+        ctypes.c_int(tree),
+        ctypes.c_char_p(b""),
+        ctypes.c_int(target),
+        ctypes.c_char_p(b""),
+        ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH),
     )
 
 

@@ -24,8 +24,8 @@ _DELETED = re.compile(
     rb"^([0-9a-f]+)-([0-9a-f]+) ...(.) ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) .* \(deleted\)$",
     re.MULTILINE,
 )
-# size, flags, address; start, end, flags, page size, offset, inode; major, minor, the lengths of name and build
-# id, and where those two go.
+# What is asked: size, flags, address. The answer: start, end, flags, page size, offset, inode, major, minor.
+# Then the lengths of name and build id, and where they go.
 _QUERY = struct.Struct("=QQQQQQQQQIIIIQQ")
 _PROCMAP_QUERY = 0xC0000000 | _QUERY.size << 16 | ord("f") << 8 | 17
 _VMA_SHARED, _COVERING_OR_NEXT_VMA, _FILE_BACKED_VMA = 0x08, 0x10, 0x20

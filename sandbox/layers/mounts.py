@@ -5,9 +5,12 @@ lies an empty one, in which only what the policy names is mounted back: the own 
 what is lent to write, the rest to read. So the folders above it are ours as well, and a folder that is
 closed to others does not keep a zygote with another user id from what lies deeper in it and may be read.
 
+What is lent lies where others write at this very moment, and may put a link in any place there. So what is
+mounted, where, and what may be written of it is named by descriptors, opened without following any link.
+
 Call it in a new mount namespace, in the first process of a new pid namespace.
 
-Source: mount_namespaces(7), mount(2), mount_setattr(2); bubblewrap's way of doing it.
+Source: mount_namespaces(7), mount(2), mount_setattr(2), open_tree(2), move_mount(2); bubblewrap's way.
 """
 
 import contextlib
@@ -16,7 +19,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +36,8 @@ from sandbox.syscalls import (
     Resolve,
     mount,
     mount_setattr,
+    move_mount,
+    open_tree,
     openat2,
 )
 
@@ -88,8 +93,7 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
         mount("tmpfs", str(path), kind="tmpfs", flags=MS_NOSUID | MS_NODEV, data="size=64k,mode=0755")
     for path in view.made:
         path.mkdir(mode=0o755, parents=True, exist_ok=True)
-    for path, source in sources:
-        _mount_back(path, source)
+    mounted = {path: tree for path, source in sources if (tree := _mount_back(path, source)) is not None}
     for path, text in view.links:
         _link(path, text)
     for path in view.blanked:
@@ -102,7 +106,9 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
             add=MountAttribute.NO_SUID | MountAttribute.NO_DEVICES,
             remove=MountAttribute.READ_ONLY,
         )
-    _open_lent(lent, {path for path, _source in sources})
+    _open_lent(lent, mounted)
+    for tree in mounted.values():
+        os.close(tree)
     return None if home is None else _entered(policy, home)
 
 
@@ -139,13 +145,22 @@ def _handles(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:
     Home and scratch folder are looked for again, once everything is mounted.
     """
     for path in paths:
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                yield path, openat2(str(path), _HANDLE, directory=AT_FDCWD, resolve=Resolve.NO_SYMLINKS)
-            except OSError as error:
-                # Whoever may write in what is lent can have put a link in the way of what is lent below it.
-                if error.errno != errno.ELOOP:
-                    raise
+        handle = _opened(path)
+        if handle is not None:
+            yield path, handle
+
+
+def _opened(path: Path, *, below: int = AT_FDCWD) -> int | None:
+    """Open a path without following a link; None where there is none, or a link is in the way.
+
+    Whoever may write in what is lent can have put a link in the way of what is lent below it.
+    """
+    try:
+        return openat2(str(path), _HANDLE, directory=below, resolve=Resolve.NO_SYMLINKS)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
+            return None
+        raise
 
 
 def _writable_beneath(folders: Iterable[Path]) -> tuple[Path, ...]:
@@ -169,26 +184,61 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), text)
 
 
-def _open_lent(writable: Iterable[Path], mounted: set[Path]) -> None:
+def _open_lent(writable: Iterable[Path], mounted: Mapping[Path, int]) -> None:
     """Let what is lent to write be written, with the mounts beneath it."""
     for path in writable:
-        if path in mounted or any(above in mounted for above in path.parents):
-            add = MountAttribute.NO_SUID | MountAttribute.NO_DEVICES
-            mount_setattr(str(path), add=add, remove=MountAttribute.READ_ONLY)
+        above = next((one for one in (path, *path.parents) if one in mounted), None)
+        if above is not None:
+            _open_mount(mounted[above], path.relative_to(above))
 
 
-def _mount_back(path: Path, source: int) -> None:
-    is_folder = stat.S_ISDIR(os.fstat(source).st_mode)
-    if is_folder:
-        path.mkdir(mode=0o755, parents=True, exist_ok=True)
-    elif not path.exists():
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        path.touch(mode=0o644)
-    # With all that is mounted below: an unprivileged namespace may not take that apart.
-    mount(f"/proc/self/fd/{source}", str(path), flags=MS_BIND | MS_REC)
-    # At once: from here on nothing that is made on the way can end up in the folder itself.
-    mount_setattr(str(path), add=_CLOSED, recursive=True)
-    os.close(source)
+def _open_mount(tree: int, below: Path) -> None:
+    """Let a mount be written, where it still is at that path below another."""
+    handle = tree if below == Path() else _opened(below, below=tree)
+    if handle is None:
+        return
+    try:
+        add = MountAttribute.NO_SUID | MountAttribute.NO_DEVICES
+        mount_setattr(handle, add=add, remove=MountAttribute.READ_ONLY)
+    except OSError as error:
+        # Something else has that name by now, which is no mount.
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        if handle != tree:
+            os.close(handle)
+
+
+def _mount_back(path: Path, source: int) -> int | None:
+    """Mount something at its path again; return the mount, or None where a link is in the way by now."""
+    target = _place(path, is_folder=stat.S_ISDIR(os.fstat(source).st_mode))
+    try:
+        if target is None:
+            return None
+        # With all that is mounted below: an unprivileged namespace may not take that apart.
+        tree = open_tree(source)
+        # Before it is there: nothing that is made on the way to others can end up in the folder itself.
+        mount_setattr(tree, add=_CLOSED, recursive=True)
+        move_mount(tree, target)
+        return tree
+    finally:
+        os.close(source)
+        if target is not None:
+            os.close(target)
+
+
+def _place(path: Path, *, is_folder: bool) -> int | None:
+    """Return where something is mounted; made, where an empty folder lies in the place of those above."""
+    try:
+        if is_folder:
+            path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        elif not path.exists():
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            path.touch(mode=0o644)
+    except FileExistsError:
+        # A link that leads nowhere, or a file.
+        return None
+    return _opened(path)
 
 
 def _link(path: Path, text: str) -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def policy_of(top, **more):
     return Policy(home=top / "home", read=READ, homes=(top,), namespaces=True, **more)
 
 
-def in_namespaces(policy, act, before=lambda: None) -> Report:
+def in_namespaces(policy, act, before=lambda: None, keep=()) -> Report:
     """Run `act` in the first process of namespaces of its own, behind every layer."""
 
     def work():
@@ -51,7 +52,7 @@ def in_namespaces(policy, act, before=lambda: None) -> Report:
         pid = namespaces.fork_first_process()
         if pid == 0:
             try:
-                confine_zygote(policy, home_fd=home, keep={0, 1, 2, said}, parent=0)
+                confine_zygote(policy, home_fd=home, keep={0, 1, 2, said, *keep}, parent=0)
                 os.write(said, repr(act()).encode())
             except (OSError, ConfinementError) as error:
                 os.write(said, f"{type(error).__name__}: {error}".encode())
@@ -192,6 +193,114 @@ def test_a_home_that_was_exchanged_is_refused(top):
         return os.waitstatus_to_exitcode(os.wait()[1])
 
     assert run_in_child(work, lambda: None).value == 17
+
+
+@pytest.fixture
+def lent():
+    """A folder that somebody may write who has put a link to a victim beside what others are lent in it."""
+    assert os.geteuid() == 0, ROOT_NEEDED
+    # Where no empty folder lies over those above it: what is mounted is mounted into what others change.
+    made = Path(tempfile.mkdtemp(prefix="toolcell-test-tiers-", dir="/var/lib"))
+    made.chmod(0o755)
+    for name in ("home", "data/out", "victim"):
+        (made / name).mkdir(parents=True)
+        (made / name / "file.txt").write_text(name)
+    (made / "data/link").symlink_to(made / "victim")
+    for name in ("home", "data/out"):
+        os.chown(made / name, TRIAL_UID, TRIAL_UID)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def exchange(lent):
+    """Have the link put in the place of what is lent, by somebody outside, as may happen at any moment."""
+    asked, ask = os.pipe()
+    done, tell = os.pipe()
+
+    def wait():
+        while os.read(asked, 1):
+            (lent / "data/out").rename(lent / "data/away")
+            (lent / "data/link").rename(lent / "data/out")
+            os.write(tell, b"x")
+
+    outside = threading.Thread(target=wait)
+    outside.start()
+
+    def exchanged():
+        os.write(ask, b"x")
+        os.read(done, 1)
+
+    exchanged.keep = (ask, done)
+    yield exchanged
+    os.close(ask)
+    outside.join()
+    for fd in (asked, done, tell):
+        os.close(fd)
+    assert (lent / "data/out").is_symlink(), "nothing was exchanged"
+
+
+def lending(lent, **more):
+    # The victim is read from its own place, which no empty folder covers.
+    return Policy(
+        home=lent / "home",
+        read=(*READ, lent / "victim"),
+        lent_write=(lent / "data/out",),
+        homes=(lent / "home",),
+        namespaces=True,
+        uid=TRIAL_UID,
+        **more,
+    )
+
+
+def seen(lent):
+    def act():
+        told = [(lent / "victim/file.txt").read_text()]
+        for path in (lent / "victim/new.txt", lent / "data/out/new.txt"):
+            try:
+                path.write_text("new")
+                told.append("written")
+            except OSError:
+                told.append("refused")
+        return told
+
+    return act
+
+
+def test_what_is_lent_below_what_others_write_is_mounted_in_its_own_place(lent):
+    report = in_namespaces(lending(lent), seen(lent))
+
+    assert report.value == "['victim', 'refused', 'written']"
+    assert (lent / "data/out/new.txt").read_text() == "new"
+
+
+def test_a_link_that_comes_before_it_is_mounted_leads_the_mount_nowhere(lent, exchange, monkeypatch):
+    """The folder of one who writes would lie over that of somebody else, such as the tool file's."""
+    mount_back = mounting._mount_back
+
+    def late(path, source):
+        if path == lent / "data/out":
+            exchange()
+        return mount_back(path, source)
+
+    monkeypatch.setattr(mounting, "_mount_back", late)
+    report = in_namespaces(lending(lent), seen(lent), keep=exchange.keep)
+
+    assert report.value == "['victim', 'refused', 'refused']"
+    assert sorted(os.listdir(lent / "victim")) == ["file.txt"]
+
+
+def test_a_link_that_comes_after_it_was_mounted_opens_nothing_else(lent, exchange, monkeypatch):
+    open_lent = mounting._open_lent
+
+    def late(writable, mounted):
+        exchange()
+        open_lent(writable, mounted)
+
+    monkeypatch.setattr(mounting, "_open_lent", late)
+    report = in_namespaces(lending(lent), seen(lent), keep=exchange.keep)
+
+    assert report.value == "['victim', 'refused', 'refused']"
 
 
 def test_a_host_without_privilege_makes_them_in_a_user_namespace(plain_world):
