@@ -43,6 +43,11 @@ _SYSTEM_SECRETS = (
     "/etc/wireguard",
     "/etc/letsencrypt",
     "/etc/NetworkManager/system-connections",
+    # What other servers of this machine keep, where they are kept as docs/deploy.md has it.
+    "/var/lib/toolcell/*/state",
+    "/var/lib/toolcell/*/store",
+    "/var/lib/toolcell/up/supervisor",
+    "/var/lib/toolcell/up/users",
 )
 _SECRET_NAME = re.compile("|".join(map(fnmatch.translate, (".*", "runner.toml", "*.pem", "*.key"))))
 # Python imports nothing from there, and it is most of what lies in a checkout that has one.

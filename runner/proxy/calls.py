@@ -6,10 +6,10 @@ Source: issue "Nothing floods the model"; requirements S4-11, S4-65, S4-67, S4-8
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import mcp_types
 from mcp.server.context import ServerRequestContext
@@ -49,6 +49,7 @@ TASKS = frozenset({"tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "t
 
 
 _Context = ServerRequestContext[Any, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class Calls:
     async def _result(self, ctx: _Context, request: Request) -> dict[str, Any]:
         upstreams, params, user = self.upstreams, request.params, request.user
         authorize_scopes(request.tool, upstreams.settings.scopes(request.tool), request.facts)
-        own = await self._own(ctx, request)
+        own = await self._noting(request, self._own(ctx, request))
         if own is not None:
             ours = GuardedCall(tool=request.tool, files=upstreams.files(user, trace=request.id))
             message = await upstreams.guard.message(own, ours, media_stay=False)
@@ -193,13 +194,21 @@ class Calls:
                 f"there is no tool {request.tool!r}; "
                 f"names begin with one of {', '.join(upstreams.names.servers)}",
             )
-        call = await self._remote(ctx, request, *found)
+        call = await self._noting(request, self._remote(ctx, request, *found))
         if WIDGET_CALL_META in (params.get("_meta") or {}):
             await call.backend.schema(call.tool)
             authorize_widget(request.tool, call.backend.widgets.get(call.tool), params)
         if call.contract == "full":
             return await answer(call, self.messages)
-        return await self._guarded(call)
+        return await self._noting(request, self._guarded(call))
+
+    async def _noting(self, request: Request, asked: Awaitable[T]) -> T:
+        """Await what a server is asked; note that it answered with an error of JSON-RPC, if it does."""
+        try:
+            return await asked
+        except MCPError:
+            _note(self.upstreams, request, "error")
+            raise
 
     async def _remote(self, ctx: _Context, request: Request, server: str, tool: str) -> RemoteCall:
         """Return a call with what is known of its tool."""

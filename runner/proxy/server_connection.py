@@ -169,6 +169,11 @@ class Backend:
         return bool(self._asking)
 
     @property
+    def in_use(self) -> bool:
+        """Whether a request is under way, or somebody listens to a resource."""
+        return self.busy or bool(self.subscribed)
+
+    @property
     def is_connected(self) -> bool:
         """Whether there is a connection, as far as anybody has noticed."""
         return self._client is not None and self._client.is_connected()

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import time
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -69,6 +70,8 @@ log = logging.getLogger(__name__)
 _STATE = "toolcell_backends"
 _SWEEP_S = 30.0
 _MOST_BACKENDS = 64
+# Of one user to one server: what a client calls itself is its own to say, with each request.
+_MOST_KINDS = 8
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - addresses that nobody can be reached by
 _MOST_CLOSING = 4
 _WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
@@ -431,10 +434,28 @@ class Upstreams:
         key = (user.name, server, announced.key)
         if key not in self._of_users:
             self._forget_met(user, server)
+            self._bound_kinds(user, server)
             if len(self._of_users) >= _MOST_BACKENDS or not descriptors.are_plenty():
                 self.make_room()
             self._of_users[key] = self._new(user, server, announced, None)
         return self._of_users[key]
+
+    def _bound_kinds(self, user: User, server: str) -> None:
+        """Have a further kind of client of a user take the place of the one that was used longest ago.
+
+        Raises:
+            RemoteError: A call of every one of them is under way.
+        """
+        own = [key for key in self._of_users if key[:2] == (user.name, server)]
+        if len(own) < _MOST_KINDS:
+            return
+        idle = [key for key in own if not self._of_users[key].busy]
+        if not idle:
+            raise RemoteError(
+                f"{len(own)} kinds of clients of this user wait for {server}, and no more may; "
+                "try again when one has ended, and let clients keep their name and version"
+            )
+        self._end(self._of_users.pop(min(idle, key=lambda key: self._of_users[key].used_at)))
 
     def _new(self, user: User, server: str, announced: Announced, front: _Front | None) -> Backend:
         way = self.ways[server]
@@ -544,15 +565,20 @@ class Upstreams:
             await asyncio.sleep(min(_SWEEP_S, self.settings.session_idle_s / 2))
             now = time.monotonic()
             for key, backend in list(self._of_users.items()):
-                if now - backend.used_at > self.settings.session_idle_s and not backend.busy:
+                if now - backend.used_at > self.settings.session_idle_s and not backend.in_use:
                     self._end(self._of_users.pop(key))
             await self.upkeep.end_idle()
 
     def make_room(self) -> bool:
-        """Begin to end the connection that nobody has used for longest; False, since that takes a moment."""
-        idle = sorted((b.used_at, key) for key, b in self._of_users.items() if not b.busy)
+        """Begin to end a connection: of those who have most the one that was used longest ago, if it may end.
+
+        Returns:
+            False, since that takes a moment.
+        """
+        held = Counter(key[0] for key in self._of_users)
+        idle = [(-held[key[0]], b.used_at, key) for key, b in self._of_users.items() if not b.in_use]
         if idle and len(self._closing) < _MOST_CLOSING:
-            self._end(self._of_users.pop(idle[0][1]))
+            self._end(self._of_users.pop(min(idle)[2]))
         return False
 
     def _end(self, backend: Backend) -> None:

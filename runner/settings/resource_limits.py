@@ -243,7 +243,7 @@ def warn_of_memory(settings: "Memories", memory: ServerMemory) -> None:
             "promised": f"max_calls ({settings.max_calls}) x call_memory_mb ({settings.call_memory_mb}) "
             f"= {_mib(promised)}",
             "limit": f"{_mib(memory.limit_bytes)} of {memory.whose}",
-            "cure": f"--max-calls {max(1, room // settings.call_memory_mb // MIB)}, "
+            "cure": f"the setting max_calls = {max(1, room // settings.call_memory_mb // MIB)}, "
             f"or call_memory_mb = {fits}, or more memory",
         },
     )

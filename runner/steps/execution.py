@@ -365,6 +365,7 @@ async def conclude(
         completed = await act()
     except through:
         observe(None, is_known=spec is not None, outcome="error")
+        log_call(request.user.name, request.tool, "error", elapsed_ms=request.steps.elapsed_ms)
         raise
     except asyncio.CancelledError:
         observe(None, is_known=spec is not None, outcome=Code.E_CANCELLED.name)

@@ -17,16 +17,18 @@ from typing import Any
 import httpx2
 import pytest
 from fastmcp import Client
+from mcp.shared.exceptions import MCPError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 from somebody import somebody
-from support import becomes, settings_in, stop
+from support import ROOT, becomes, settings_in, stop
 
 from runner.observation.audit_chain import verify
 
 pytestmark = pytest.mark.anyio
 
 TOOLS = Path(__file__).with_name("watched_tools.py")
+BARE = ROOT / "tests/proxy/bare.py"
 SECRET = "correct-horse-battery"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -270,6 +272,25 @@ async def test_calls_behind_the_proxy_are_recorded_too(tmp_path: Path) -> None:
     assert records[0]["outcome"] == "ok"
     assert metrics["toolcell_calls_total", (("outcome", "ok"), ("tool", "greet"))] == 1
     assert verify(server.audit).is_whole
+
+
+@pytest.mark.parametrize("contract", ["guard", "full"])
+async def test_a_call_that_a_server_answers_with_an_error_of_json_rpc_is_recorded(
+    contract: str, tmp_path: Path
+) -> None:
+    plan = tmp_path / "servers.json"
+    entry = {"command": sys.executable, "args": [str(BARE)], "contract": contract}
+    plan.write_text(json.dumps({"mcpServers": {"there": entry}}))
+    with somebody() as user, watched(tmp_path, user, "proxy", str(plan)) as server:
+        async with Client(server.mcp) as client:
+            for _ in range(2):
+                with pytest.raises(MCPError, match="nosuch"):
+                    await client.call_tool("nosuch", {})
+
+    records = [
+        json.loads(line) for path in server.audit.glob("*.jsonl") for line in path.read_text().splitlines()
+    ]
+    assert [(r["user"], r["tool"], r["outcome"]) for r in records] == [(user, "nosuch", "error")] * 2
 
 
 async def test_a_call_that_its_client_gives_up_is_recorded(tmp_path: Path) -> None:

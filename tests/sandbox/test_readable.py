@@ -14,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox import readable
-from sandbox.readable import MOST_ENTRIES, Readable, carve, default_read, sibling_modules
+from sandbox.readable import (
+    MOST_ENTRIES,
+    Readable,
+    carve,
+    default_read,
+    sibling_modules,
+    system_secrets,
+)
 
 
 def plant(top: Path, *names: str) -> None:
@@ -354,3 +361,25 @@ def test_a_tool_file_in_that_folder_is_readable_all_the_same(tmp_path):
         found = default_read(deny=[Path("/var/lib")], tool_file=tool)
 
         assert covered(tool, found.read)
+
+
+@pytest.mark.parametrize("kept", ["ann/state", "ann/store", "up/users/ann/store", "up/supervisor"])
+def test_what_other_servers_of_the_machine_keep_is_never_readable(
+    kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tool that works as root would read it, whoever's the files are."""
+    place = tmp_path / "var/lib/toolcell"
+    (place / kept).mkdir(parents=True)
+    (place / "ann/tools").mkdir(parents=True)
+    moved = tuple(
+        str(tmp_path / name.lstrip("/")) if name.startswith("/var/lib/toolcell") else name
+        for name in readable._SYSTEM_SECRETS
+    )
+    monkeypatch.setattr(readable, "_SYSTEM_SECRETS", moved)
+
+    secret = list(system_secrets())
+
+    assert any(path == place / kept or path in (place / kept).parents for path in secret)
+    assert not any(place / "ann/tools" == path for path in secret)
+    assert not covered(place / kept, carve(tmp_path, secret).read)
+    assert covered(place / "ann/tools", carve(tmp_path, secret).read)

@@ -1,0 +1,62 @@
+"""A client says itself what it is called: however many names one user has, others keep their connections.
+
+A client without sessions names itself with each request, and has a connection for each name.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from contracting import Front, front_of
+from mcp_types.version import LATEST_MODERN_VERSION
+from support import ROOT
+
+pytestmark = [pytest.mark.kernel, pytest.mark.timeout(400)]
+
+BARE = ROOT / "tests/proxy/bare.py"
+ANN, BOB = "token-of-ann-0123456789", "token-of-bob-0123456789"
+
+
+@pytest.fixture(scope="module")
+def front() -> Iterator[Front]:
+    with front_of("--", sys.executable, str(BARE), tokens={ANN: "t-kinds-ann", BOB: "t-kinds-bob"}) as front:
+        yield front
+
+
+def remember(front: Front, token: str, value: int, client: str) -> list[int]:
+    """Return what the user's server remembers, which is in its memory alone."""
+    envelope = {
+        "io.modelcontextprotocol/protocolVersion": LATEST_MODERN_VERSION,
+        "io.modelcontextprotocol/clientInfo": {"name": client, "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"name": "remember", "arguments": {"value": value}, "_meta": envelope}
+    headers = {
+        "authorization": f"Bearer {token}",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": LATEST_MODERN_VERSION,
+        "mcp-method": "tools/call",
+        "mcp-name": "remember",
+    }
+    message = {"jsonrpc": "2.0", "id": value, "method": "tools/call", "params": params}
+    said = httpx2.post(front.url, json=message, headers=headers, timeout=120)
+    assert said.status_code == 200, said.text
+    text = (
+        said.text.rpartition("data: ")[2] if said.text.startswith(("event", "data", "id", ":")) else said.text
+    )
+    remembered: list[int] = json.loads(json.loads(text)["result"]["content"][0]["text"])
+    return remembered
+
+
+def test_a_user_of_many_names_ends_the_connections_of_nobody_else(front: Front) -> None:
+    assert remember(front, BOB, 1, "editor") == [1]
+    assert [remember(front, ANN, number, f"name-{number}") for number in range(70)] == [
+        [n] for n in range(70)
+    ]
+
+    assert remember(front, BOB, 2, "editor") == [1, 2]
+    # Hers are those that were used last.
+    assert remember(front, ANN, 100, "name-69") == [69, 100]
+    assert remember(front, ANN, 101, "name-0") == [101]
