@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from runner.contract.error_messages import ALLOW_SOCKETS
+from runner.proxy.stderr import DIVIDER
 from runner.settings.lendable import flag_for, within
 from runner.settings.rights import Rights
 from sandbox.denials.paths_in_errors import named_paths, wants_socket
@@ -19,6 +20,7 @@ __all__ = ["option_hint", "variable_hint"]
 _MISSING = re.compile(r"ENOENT|no such file or directory|does not exist|not found", re.IGNORECASE)
 _QUOTED = re.compile(r"['\"\u2018`]?(/[^'\"\u2019`\n]+?)['\"\u2019`]?(?:[\s,;:)\]]|$)")
 _MOST_CHARS = 8192
+_SEMAPHORE = re.compile(r"\bSemLock\b|\bsem_open\b")
 # What Python and Node say of a module that they do not find, and what says where modules lie.
 _NO_MODULE = re.compile(r"No module named|Cannot find (?:module|package)|ERR_MODULE_NOT_FOUND")
 _OF_MODULES = ("PYTHONPATH", "NODE_PATH")
@@ -40,7 +42,15 @@ def option_hint(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path
             "This server may have no UNIX socket, which it needs. For the operator: "
             f"{ALLOW_SOCKETS} would allow those in its home, in tier namespace"
         )
-    for path, flag in _flags(said[-_MOST_CHARS:], rights, homes=homes, unseen=unseen):
+    # The last words of a process are its lines, divided in this way.
+    lines = said[-_MOST_CHARS:].replace(DIVIDER, "\n")
+    if _SEMAPHORE.search(lines):
+        return (
+            "This server makes a POSIX semaphore (a lock between processes, as of Python's multiprocessing), "
+            "which no command behind the proxy can, whatever is lent to it: have it work in one process, "
+            "if it can be told to"
+        )
+    for path, flag in _flags(lines, rights, homes=homes, unseen=unseen):
         return f"{path} is not open to this server. For the operator: {flag} would lend its folder"
     return None
 

@@ -15,7 +15,7 @@ from runner.proxy.server_log import LogBudget, ServerLog, plain_line
 from runner.system.now_and_then import NowAndThen
 from sandbox.host.paced_pipe import PacedPipe
 
-__all__ = ["LastWords"]
+__all__ = ["DIVIDER", "LastWords"]
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,10 @@ _KEPT_BYTES = 2000
 _WAIT_S = 1.0
 # A pipe holds this much at most, unless its owner is privileged.
 _MOST_LEFT_PIECES = 16
+
+
+DIVIDER = " / "
+"""What stands between the last lines of a process, where they are told as one."""
 
 
 class LastWords:
@@ -59,7 +63,7 @@ class LastWords:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), _WAIT_S)
         lines = map(plain_line, self._kept.decode("utf-8", "replace").splitlines())
-        return " / ".join(line.strip() for line in lines if line.strip())[-_KEPT_BYTES:]
+        return DIVIDER.join(line.strip() for line in lines if line.strip())[-_KEPT_BYTES:]
 
     def _take(self, data: bytes) -> None:
         self._kept = (self._kept + data)[-_KEPT_BYTES:]

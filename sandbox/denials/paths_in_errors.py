@@ -15,7 +15,7 @@ __all__ = ["named_paths", "wants_socket"]
 
 _MOST_CHARS = 16_384
 _DENIED = re.compile(
-    r"permission denied|operation not permitted|read-only file system"
+    r"permission denied|no permission to access|operation not permitted|read-only file system"
     r"|unable to open database: |(?:os error|errno) (?:1|13|30)\b",
     re.IGNORECASE,
 )

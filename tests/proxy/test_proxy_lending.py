@@ -156,6 +156,18 @@ def test_what_a_command_runs_from_is_not_lent_to_it(folder: Path, lent: Path) ->
         ways_to(settings_in(folder), [target])
 
 
+def test_a_server_that_needs_a_semaphore_is_told_that_no_option_gives_it() -> None:
+    said = (
+        'File "/usr/lib/python3/multiprocessing/synchronize.py" / SemLock: [Errno 30] Read-only file system'
+    )
+
+    hint = option_hint(said, Rights(), homes=Path("/tmp"), unseen=(Path("/srv"),))
+
+    assert hint is not None
+    assert "POSIX semaphore" in hint
+    assert "--allow" not in hint
+
+
 @pytest.mark.parametrize(
     ("words", "flag"),
     [
@@ -166,6 +178,16 @@ def test_what_a_command_runs_from_is_not_lent_to_it(folder: Path, lent: Path) ->
         ("ENOENT: no such file or directory, open '/srv/read/b'", None),
         ("[Errno 13] Permission denied: '/srv/write/b'", None),
         ("all is well with /srv/a/b", None),
+        (
+            "Error: No permission to access vault directory: /srv/a/b",
+            "--allow-read=/srv/a or --allow-write=/srv/a",
+        ),
+        # The last lines of a process are told as one, and not each of them is about what was denied.
+        ('File "/srv/bin/tool", line 3, in main / OSError: [Errno 30] Read-only file system', None),
+        (
+            "File \"/srv/bin/tool\", line 3 / PermissionError: [Errno 13] Permission denied: '/srv/a/b'",
+            "--allow-read=/srv/a or --allow-write=/srv/a",
+        ),
     ],
 )
 def test_the_option_is_found_in_what_a_server_says(words: str, flag: str | None) -> None:
