@@ -217,7 +217,7 @@ class Calls:
         spec = None
         if wish != "guard":
             spec = await backend.spec(tool)
-            await upstreams.in_home(backend)
+            await upstreams.in_home(backend, request.user)
         user = request.user
         counted = upstreams.rates.of(tool=request.tool, user=user.name, whose=user.segment)
         return RemoteCall(

@@ -74,6 +74,7 @@ _MOST_BACKENDS = 64
 _MOST_KINDS = 8
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - addresses that nobody can be reached by
 _MOST_CLOSING = 4
+_EVERYBODY = ""
 _WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
 
 STATES_CHANGED = "playground_servers"
@@ -216,8 +217,9 @@ class Upstreams:
     _met: dict[tuple[str, str], Backend] = field(default_factory=dict)
     _of_users: dict[tuple[str, str, str], Backend] = field(default_factory=dict)
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
-    _homed: set[str] = field(default_factory=set)
-    _fetching: set[str] = field(default_factory=set)
+    # By whose server listed the tool: a process is its user's own, and may list what it likes at any moment.
+    _homed: set[tuple[str, str]] = field(default_factory=set)
+    _fetching: set[tuple[str, str]] = field(default_factory=set)
     _loopback: "Once[Loopback]" = field(init=False)
     _backends: "weakref.WeakSet[Backend]" = field(default_factory=weakref.WeakSet)
 
@@ -227,7 +229,7 @@ class Upstreams:
         for way in self.ways.values():
             if way.contract == "full":
                 self.contracted.add(way.name)
-                self._homed.add(way.name)
+                self._homed.add((_EVERYBODY, way.name))
         self.own_paths = OwnPaths.of(self.settings, self.named_files)
         self._loopback = Once(self._open_loopback)
 
@@ -357,9 +359,9 @@ class Upstreams:
         )
         return self.links if is_open else None
 
-    async def in_home(self, backend: Backend) -> None:
+    async def in_home(self, backend: Backend, user: User) -> None:
         """Let a command be started anew in the home of its user, if it runs elsewhere and should not."""
-        wants_home = self.ways[backend.name].is_command and backend.name in self._homed
+        wants_home = self.ways[backend.name].is_command and self._is_in(self._homed, user, backend.name)
         if wants_home and backend.home is None and not backend.busy:
             await backend.drop()
 
@@ -457,7 +459,15 @@ class Upstreams:
             )
         self._end(self._of_users.pop(min(idle, key=lambda key: self._of_users[key].used_at)))
 
-    def _new(self, user: User, server: str, announced: Announced, front: _Front | None) -> Backend:
+    def _new(
+        self,
+        user: User,
+        server: str,
+        announced: Announced,
+        front: _Front | None,
+        *,
+        learns_for: str | None = None,
+    ) -> Backend:
         way = self.ways[server]
 
         def publish(event: Mapping[str, Any]) -> None:
@@ -484,7 +494,7 @@ class Upstreams:
             answer_s=self.settings.idle_timeout_s,
             connect_s=self.settings.connect_timeout_s,
             identity=self.settings.username_parameter,
-            learned=partial(self._learned, way),
+            learned=partial(self._learned, way, user.name if learns_for is None else learns_for),
             met=partial(self._noted, server),
         )
         self._backends.add(backend)
@@ -500,25 +510,29 @@ class Upstreams:
         self.events.publish_to_all({"type": STATES_CHANGED})
 
     def _way_to(self, way: UpstreamSpec, user: User) -> ClientTransport:
-        if way.in_home is None or way.name not in self._homed:
+        if way.in_home is None or not self._is_in(self._homed, user, way.name):
             return way.transport(user)
-        return way.in_home(user, partial(self._reach, way.name))
+        return way.in_home(user, partial(self._reach, user, way.name))
 
-    async def _reach(self, server: str) -> Sequence[tuple[str, int]]:
+    async def _reach(self, user: User, server: str) -> Sequence[tuple[str, int]]:
         """Return the address at which a command fetches files, if a tool of it is given links."""
-        return ((await self._loopback.get()).address,) if server in self._fetching else ()
+        return ((await self._loopback.get()).address,) if self._is_in(self._fetching, user, server) else ()
 
-    def _learned(self, way: UpstreamSpec, tools: Iterable[ToolSpec]) -> None:
-        """Note what a server needs for the tools that it lists."""
+    @staticmethod
+    def _is_in(noted: Collection[tuple[str, str]], user: User, server: str) -> bool:
+        return (_EVERYBODY, server) in noted or (user.name, server) in noted
+
+    def _learned(self, way: UpstreamSpec, whose: str, tools: Iterable[ToolSpec]) -> None:
+        """Note what somebody's server needs for the tools that it lists."""
         for tool in tools:
             if contract_of(way.contract, tool, {}, identity=tool.identity) == "guard":
                 continue
             self.contracted.add(way.name)
             if tool.takes_username or tool.takes_files:
-                self._homed.add(way.name)
+                self._homed.add((whose, way.name))
             if tool.takes_links or (tool.takes_files and file_delivery_of(self.settings) == "url"):
-                self._fetching.add(way.name)
-                self._homed.add(way.name)
+                self._fetching.add((whose, way.name))
+                self._homed.add((whose, way.name))
 
     async def _open_loopback(self) -> Loopback:
         """Open where servers on this machine fetch files, with the first that needs it."""
@@ -538,7 +552,8 @@ class Upstreams:
         known: dict[str, ServerInfo] = {}
         problems: list[str] = []
         for server in self.names.servers:
-            backend = self._new(user, server, Announced(), None)
+            # As it is when it starts, before anybody has used it, it is for everybody.
+            backend = self._new(user, server, Announced(), None, learns_for=_EVERYBODY)
             try:
                 session = (await backend.connected()).session
                 if self.ways[server].contract != "guard":

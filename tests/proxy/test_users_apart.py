@@ -22,6 +22,7 @@ from runner.errors import UsageError
 from runner.files.my_files import open_library
 from runner.proxy.remote import Announced, RemoteSession
 from runner.store.protocol import Origin
+from runner.toolset.catalog import ToolSpec
 from runner.users.identity import User
 
 pytestmark = [
@@ -32,6 +33,7 @@ pytestmark = [
 ]
 
 HOMED = Path(__file__).parent / "homed.py"
+BARE = Path(__file__).parent / "bare.py"
 ANN, BOB = (f"token-of-{name}-{uuid.uuid4().hex}" for name in ("ann", "bob"))
 
 
@@ -78,7 +80,7 @@ async def test_a_home_is_there_for_a_call_whose_server_has_ended(folder: Path, u
     async with upstreams_for(folder, user, over_stdio("homed", HOMED)) as upstreams:
         backend = upstreams._of_user(User(user), "homed", Announced())
         await backend.spec("copy")
-        await upstreams.in_home(backend)
+        await upstreams.in_home(backend, User(user))
         await backend.remote()
         assert home.is_dir()
 
@@ -90,6 +92,35 @@ async def test_a_home_is_there_for_a_call_whose_server_has_ended(folder: Path, u
         assert held
         # The control: nothing but that held it.
         assert not home.exists()
+
+
+async def test_what_one_users_process_lists_starts_nobody_elses_anew(folder: Path, user: str) -> None:
+    """A process is its user's own, and may list a tool with a home at any moment."""
+    homed = ToolSpec.of(
+        {
+            "name": "late",
+            "inputSchema": {
+                "type": "object",
+                "properties": {"username": {"type": "string"}},
+                "required": ["username"],
+            },
+        },
+        identity="username",
+    )
+    async with upstreams_for(folder, user, over_stdio("bare", BARE)) as upstreams:
+        way, other = upstreams.ways["bare"], User(f"{user}-2")
+        backend = upstreams._of_user(User(user), "bare", Announced())
+        await backend.connected()
+
+        upstreams._learned(way, other.name, [homed])
+        await upstreams.in_home(backend, User(user))
+        went_on = backend.is_connected
+        # The control: a list of the user's own process does.
+        upstreams._learned(way, user, [homed])
+        await upstreams.in_home(backend, User(user))
+
+        assert went_on
+        assert not backend.is_connected
 
 
 @dataclass
