@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
 
 from runner.errors import CallError, Code
 from runner.output_guard.guard import GuardedCall
@@ -155,6 +156,12 @@ class RemoteCall:
                 # It was asked to stop; a process that does not listen is ended, and started anew.
                 await self.backend.drop()
             raise
+        except MCPError as error:
+            hint = self.upstreams.ways[self.server].hint(error.error.message)
+            if hint is None:
+                raise
+            told = f"{error.error.message}\n{hint}"
+            raise MCPError(code=error.error.code, message=told, data=error.error.data) from error
         finally:
             self.request.steps.done("run")
 

@@ -26,6 +26,11 @@ def remember(value: int) -> list[int]:
     return MEMORY
 
 
+def refuse(words: str) -> None:
+    """Have the call answered with an error of JSON-RPC."""
+    raise LookupError(words)
+
+
 def connect(host: str, port: int) -> None:
     socket.create_connection((host, port), 2).close()
 
@@ -41,6 +46,7 @@ TOOLS: dict[str, Callable[..., Any]] = {
     "surroundings": lambda: dict(os.environ),
     "reach": lambda host, port: attempt(lambda: connect(host, port)),
     "remember": remember,
+    "refuse": refuse,
 }
 
 

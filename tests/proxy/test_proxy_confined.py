@@ -59,6 +59,18 @@ def for_anybody() -> Iterator[Target]:
     shutil.rmtree(folder)
 
 
+async def test_an_error_of_json_rpc_names_the_option_that_would_have_helped(confined: Any) -> None:
+    with pytest.raises(MCPError) as denied:
+        await confined.call_tool("refuse", {"words": "EROFS: read-only file system, open '/opt/a/b'"})
+    with pytest.raises(MCPError) as other:
+        await confined.call_tool("refuse", {"words": "day, it is none"})
+
+    said, option = str(denied.value).splitlines()
+    assert said == "no EROFS: read-only file system, open '/opt/a/b'"
+    assert "--allow-write=/opt/a" in option
+    assert str(other.value) == "no day, it is none"
+
+
 async def home_of(client: Any) -> str:
     home: str = (await result(client, "surroundings"))["HOME"]
     return home
