@@ -7,11 +7,14 @@ from all others until it ends.
 Source: ip(7), ip_local_port_range; unix(7), "Abstract sockets".
 """
 
+import contextlib
 import random
 import socket
 from pathlib import Path
 
-__all__ = ["free_port"]
+import psutil
+
+__all__ = ["free_port", "holders_of"]
 
 _FIRST, _END = 12_000, 32_000
 _GIVEN_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -51,3 +54,14 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def holders_of(port: int) -> set[int]:
+    """Return all processes that hold the socket which listens at a port."""
+    holders = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            held = process.net_connections("tcp")
+            if any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in held):
+                holders.add(process.pid)
+    return holders

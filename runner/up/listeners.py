@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 
 from runner.system.listening import BACKLOG, listen_on
 
-__all__ = ["Address", "Listeners"]
+__all__ = ["Listeners"]
 
-Address = tuple[str, int]
+_Address = tuple[str, int]
 
 
 @dataclass(slots=True, eq=False)
 class Listeners:
     """The listening socket of each server, by the address of the server: its host and its port."""
 
-    _held: dict[Address, socket.socket] = field(default_factory=dict)
+    _held: dict[_Address, socket.socket] = field(default_factory=dict)
 
-    def of(self, address: Address) -> socket.socket:
+    def of(self, address: _Address) -> socket.socket:
         """Return the socket at an address; it stays ours.
 
         Raises:
@@ -34,7 +34,7 @@ class Listeners:
             held.listen(BACKLOG)
         return held
 
-    def close(self, address: Address) -> None:
+    def close(self, address: _Address) -> None:
         """Have whoever connects to an address refused, as soon as no server listens there."""
         held = self._held.pop(address, None)
         if held is not None:

@@ -23,9 +23,9 @@ async def fault_of(entry: ServerRecord) -> str | None:
 def holder_of(entry: ServerRecord) -> str | None:
     """Name the process that sits on a server's port and is not the server's, if there is one to be seen."""
     for found in psutil.net_connections("tcp"):
-        elsewhere = found.status != psutil.CONN_LISTEN or found.laddr.port != entry.port
+        is_there = found.status == psutil.CONN_LISTEN and found.laddr.port == entry.port
         # We hold the server's own socket.
-        if not elsewhere and found.pid not in {entry.pid, os.getpid()}:
+        if is_there and found.pid not in {entry.pid, os.getpid()}:
             if found.pid is None:
                 return "a process of somebody else"
             try:

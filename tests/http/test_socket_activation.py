@@ -13,7 +13,7 @@ import httpx2
 import psutil
 import pytest
 from fastmcp import Client
-from ports import free_port
+from ports import free_port, holders_of
 from support import ROOT, SAMPLES, environment_in, server_url
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -82,24 +82,13 @@ async def test_who_connects_before_the_server_is_there_is_answered_by_it(
             url = server_url(process)
             async with Client(url) as client:
                 tools = await client.list_tools()
-            held = [
-                one.pid
-                for one in [
-                    psutil.Process(process.pid),
-                    *psutil.Process(process.pid).children(recursive=True),
-                ]
-                if any(
-                    kept.laddr[1:] == (port,)
-                    for kept in one.net_connections("tcp")
-                    if kept.status == "LISTEN"
-                )
-            ]
+            held = holders_of(port)
 
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert url == f"http://127.0.0.1:{port}/mcp"
     assert tools
     # Neither the tools nor the server behind a proxy get at whoever calls this server.
-    assert held == [process.pid]
+    assert held == {os.getpid(), process.pid}
 
 
 async def test_a_server_takes_the_socket_that_systemd_hands_over(tmp_path: Path) -> None:

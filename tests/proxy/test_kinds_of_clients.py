@@ -10,12 +10,11 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 from contracting import Front, front_of
-from mcp_types.version import LATEST_MODERN_VERSION
-from support import ROOT
+from direct_cases import META, message, usual
+from proxying import BARE
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(400)]
 
-BARE = ROOT / "tests/proxy/bare.py"
 ANN, BOB = "token-of-ann-0123456789", "token-of-bob-0123456789"
 
 
@@ -27,21 +26,10 @@ def front() -> Iterator[Front]:
 
 def remember(front: Front, token: str, value: int, client: str) -> list[int]:
     """Return what the user's server remembers, which is in its memory alone."""
-    envelope = {
-        "io.modelcontextprotocol/protocolVersion": LATEST_MODERN_VERSION,
-        "io.modelcontextprotocol/clientInfo": {"name": client, "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    params = {"name": "remember", "arguments": {"value": value}, "_meta": envelope}
-    headers = {
-        "authorization": f"Bearer {token}",
-        "accept": "application/json, text/event-stream",
-        "mcp-protocol-version": LATEST_MODERN_VERSION,
-        "mcp-method": "tools/call",
-        "mcp-name": "remember",
-    }
-    message = {"jsonrpc": "2.0", "id": value, "method": "tools/call", "params": params}
-    said = httpx2.post(front.url, json=message, headers=headers, timeout=120)
+    envelope = {**META, "io.modelcontextprotocol/clientInfo": {"name": client, "version": "1"}}
+    asked = message("remember", {"value": value}, params={"_meta": envelope})
+    headers = dict(usual("remember", authorization=f"Bearer {token}"))
+    said = httpx2.post(front.url, json=asked, headers=headers, timeout=120)
     assert said.status_code == 200, said.text
     text = (
         said.text.rpartition("data: ")[2] if said.text.startswith(("event", "data", "id", ":")) else said.text

@@ -33,7 +33,6 @@ pytestmark = [
 ]
 
 HOMED = Path(__file__).parent / "homed.py"
-BARE = Path(__file__).parent / "bare.py"
 ANN, BOB = (f"token-of-{name}-{uuid.uuid4().hex}" for name in ("ann", "bob"))
 
 
@@ -107,7 +106,7 @@ async def test_what_one_users_process_lists_starts_nobody_elses_anew(folder: Pat
         },
         identity="username",
     )
-    async with upstreams_for(folder, user, over_stdio("bare", BARE)) as upstreams:
+    async with upstreams_for(folder, user, over_stdio()) as upstreams:
         way, other = upstreams.ways["bare"], User(f"{user}-2")
         backend = upstreams._of_user(User(user), "bare", Announced())
         await backend.connected()

@@ -1,7 +1,6 @@
 """`runner up`, `ps` and `down`: a server for each user, through the command line, with real servers."""
 
 import asyncio
-import contextlib
 import errno
 import json
 import os
@@ -20,7 +19,7 @@ import httpx2
 import psutil
 import pytest
 from fastmcp import Client
-from ports import free_port
+from ports import free_port, holders_of
 from support import becomes, until
 from unprivileged import NOBODY, opened, private_folder
 
@@ -158,17 +157,6 @@ def pids(servers: dict[str, dict[str, Any]]) -> dict[str, int]:
     return {name: one["pid"] for name, one in servers.items()}
 
 
-def listening(port: int) -> set[int]:
-    """Return all processes that hold the socket which listens at a port."""
-    holders = set()
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            held = process.net_connections("tcp")
-            if any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in held):
-                holders.add(process.pid)
-    return holders
-
-
 def uid_of(pid: int) -> int:
     return psutil.Process(pid).uids().effective
 
@@ -239,7 +227,7 @@ async def test_who_connects_between_two_lives_of_a_server_waits_and_is_answered(
     assert {answer.status_code for answer in answers} == {200}
     assert again["pid"] != first["pid"]
     # Whoever has the socket answers for the server: no process of a tool may.
-    assert listening(first["port"]) == {again["pid"], installed.supervisor()}
+    assert holders_of(first["port"]) == {again["pid"], installed.supervisor()}
 
 
 def test_a_server_that_fails_again_and_again_keeps_nobody_waiting(installed):
@@ -264,7 +252,7 @@ def test_a_server_that_ends_for_good_frees_its_port_at_once(installed):
     installed.up()
 
     installed.run("down", installed.name("ann"))
-    freed = listening(said["ann"]["port"])
+    freed = holders_of(said["ann"]["port"])
     said["ann"], said["bob"] = said["bob"], said["ann"]
     installed.write(said)
     swapped = installed.up()

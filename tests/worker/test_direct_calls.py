@@ -10,6 +10,7 @@ from typing import Any
 
 import fastmcp
 import pytest
+from direct_cases import META
 from fastmcp import Context, FastMCP
 from fastmcp.dependencies import Shared
 from fastmcp.exceptions import ToolError
@@ -33,11 +34,6 @@ from runner.worker.wire import RequestFacts, WireError
 
 pytestmark = pytest.mark.anyio
 
-ENVELOPE = {
-    "io.modelcontextprotocol/protocolVersion": LATEST_MODERN_VERSION,
-    "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 
 
@@ -246,7 +242,7 @@ class Served:
 @pytest.mark.parametrize("transport", ["stdio", "streamable-http"])
 @pytest.mark.parametrize(("tool", "arguments"), CASES, ids=lambda value: str(value))
 async def test_both_ways_answer_alike(protocol: str, transport: str, tool: str, arguments: Any) -> None:
-    meta = {**(ENVELOPE if protocol == LATEST_MODERN_VERSION else {}), **TRACE, "progressToken": 5}
+    meta = {**(META if protocol == LATEST_MODERN_VERSION else {}), **TRACE, "progressToken": 5}
     params: dict[str, Any] = {"name": tool, "_meta": meta}
     if arguments is not None:
         params["arguments"] = arguments

@@ -42,9 +42,9 @@ _OF_THE_SERVER = (
     "_run_middleware",
     "_compose_tool_call_interceptors",
 )
-# What is passed over, as it was before any author's file was imported.
-_PASSED_OVER: tuple[tuple[object, str, Any], ...] = tuple(
-    (owner, name, getattr(owner, name))
+# What is passed over, and its code, as they were before any author's file was imported.
+_PASSED_OVER: tuple[tuple[object, str, Any, Any], ...] = tuple(
+    (owner, name, getattr(owner, name), getattr(getattr(owner, name), "__code__", None))
     for owner, names in (
         (FastMCP, _OF_THE_SERVER),
         (FastMCPServerMiddleware, ("__call__", "_dispatch_component")),
@@ -54,11 +54,12 @@ _PASSED_OVER: tuple[tuple[object, str, Any], ...] = tuple(
     )
     for name in names
 )
-_CODE = tuple(passed.__code__ for *_, passed in _PASSED_OVER if hasattr(passed, "__code__"))
 # Whoever instruments Python programs as they start comes before us.
-_IS_UNTOUCHED = len(_CODE) == len(_PASSED_OVER) and all(
-    not hasattr(passed, "__wrapped__") and passed.__module__.startswith(("fastmcp.", "mcp."))
-    for *_, passed in _PASSED_OVER
+_IS_UNTOUCHED = all(
+    code is not None
+    and not hasattr(passed, "__wrapped__")
+    and passed.__module__.startswith(("fastmcp.", "mcp."))
+    for _, _, passed, code in _PASSED_OVER
 )
 
 
@@ -171,5 +172,5 @@ def _is_as_it_was() -> bool:
     """Say whether nobody has put anything in the place of what is passed over."""
     return _IS_UNTOUCHED and all(
         getattr(owner, name) is passed and passed.__code__ is code
-        for (owner, name, passed), code in zip(_PASSED_OVER, _CODE, strict=True)
+        for owner, name, passed, code in _PASSED_OVER
     )
