@@ -79,6 +79,8 @@ class Policy:
         net: Destinations that may be reached beside these, as `sandbox.network.destinations` reads them.
         sockets: Whether the processes of a zygote may have UNIX sockets in the home, to reach each other and
             nobody else. Only where there are namespaces.
+        shared_memory_bytes: What the processes of a zygote may keep in a /dev/shm that is theirs alone; 0
+            where they have none. Only where there are namespaces: elsewhere it is everybody's.
         closed_ports: Ports that `net` opens at no address, whatever it says.
         environment: The whole environment of a worker.
         limits: Resource limits.
@@ -110,6 +112,7 @@ class Policy:
     reach: tuple[tuple[str, int], ...] = ()
     net: tuple[str, ...] = ()
     sockets: bool = False
+    shared_memory_bytes: int = 0
     closed_ports: tuple[int, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
@@ -133,6 +136,10 @@ class Policy:
         if self.sockets and not self.namespaces:
             # Whoever can bind a name in the network of the machine can be taken for somebody of it.
             raise ValueError("sockets need namespaces: names of sockets are everybody's elsewhere")
+        if self.shared_memory_bytes and not self.namespaces:
+            raise ValueError("shared memory needs namespaces: /dev/shm is everybody's elsewhere")
+        if self.shared_memory_bytes < 0:
+            raise ValueError(f"shared memory cannot have {self.shared_memory_bytes} bytes")
 
     @property
     def is_gated(self) -> bool:
@@ -158,6 +165,7 @@ class Policy:
             and set(inner.reach) <= set(self.reach)
             and set(inner.net) <= set(self.net)
             and (self.sockets or not inner.sockets)
+            and inner.shared_memory_bytes <= self.shared_memory_bytes
             and set(self.closed_ports) <= set(inner.closed_ports)
             and (inner.uid, inner.gid) == (self.uid, self.gid)
             and inner.namespaces >= self.namespaces
@@ -184,6 +192,7 @@ class Policy:
             "reach": [list(address) for address in self.reach],
             "net": list(self.net),
             "sockets": self.sockets,
+            "shared_memory_bytes": self.shared_memory_bytes,
             "closed_ports": list(self.closed_ports),
             "environment": dict(self.environment),
             "limits": asdict(self.limits),
@@ -220,6 +229,7 @@ class Policy:
                 reach=_addresses(data["reach"]),
                 net=_names(data["net"]),
                 sockets=bool(data["sockets"]),
+                shared_memory_bytes=_optional_integer(data["shared_memory_bytes"]) or 0,
                 closed_ports=_ports(data["closed_ports"]),
                 environment=_strings(data["environment"]),
                 limits=Limits(**_integers(data["limits"])),

@@ -153,6 +153,7 @@ class MountAttribute(enum.IntFlag):
     READ_ONLY = 1 << 0
     NO_SUID = 1 << 1
     NO_DEVICES = 1 << 2
+    NO_EXECUTION = 1 << 3
 
 
 class _SockFprog(ctypes.Structure):

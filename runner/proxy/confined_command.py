@@ -46,7 +46,7 @@ from runner.toolset.policies import GUARD_ONLY, aliases
 from runner.users.identity import User
 from sandbox.errors import IsolationUnavailable
 from sandbox.layers.mounts import EMPTY
-from sandbox.policy import Policy
+from sandbox.policy import MIB, Policy
 from sandbox.probe.machine import Tier
 from sandbox.readable import default_read, sibling_modules
 
@@ -68,6 +68,8 @@ _FETCHERS = {
 }
 
 _SAID_CHARS = 500
+# For names and what is passed on through them; large ones have the home. No limit of memory counts it.
+_SHARED_MEMORY_BYTES = 16 * MIB
 
 
 def check_command(target: Target, settings: Settings) -> Path:
@@ -124,7 +126,13 @@ def tier_of(target: Target, program: Path, settings: Settings) -> Tier:
 def hint_for(settings: Settings, tier: Tier) -> Callable[[str], str | None]:
     """Return what names the option that would have helped a command, from what it says of a failure."""
     unseen = (*map(Path, EMPTY), settings.homes) if tier is Tier.NAMESPACE else ()
-    return functools.partial(option_hint, rights=settings.rights(), homes=settings.homes, unseen=unseen)
+    return functools.partial(
+        option_hint,
+        rights=settings.rights(),
+        homes=settings.homes,
+        unseen=unseen,
+        shares_memory=tier is Tier.NAMESPACE,
+    )
 
 
 class ConfinedTransport(HomedTransport):
@@ -271,6 +279,7 @@ class ConfinedTransport(HomedTransport):
             homes=(settings.homes,),
             environment={**planned_environment(limits), **environment, **personal, **self._target.env},
             limits=limits,
+            shared_memory_bytes=_SHARED_MEMORY_BYTES if self._tier is Tier.NAMESPACE else 0,
             closed_ports=settings.closed_ports,
             uid=uid,
             namespaces=self._tier is Tier.NAMESPACE,

@@ -28,7 +28,9 @@ _OF_MODULES = ("PYTHONPATH", "NODE_PATH")
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 
 
-def option_hint(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) -> str | None:
+def option_hint(
+    said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path], shares_memory: bool
+) -> str | None:
     """Return a sentence that names the option, if one would have helped: to lend a path, or to have a socket.
 
     Args:
@@ -36,6 +38,7 @@ def option_hint(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path
         rights: What it may do, and what is lent to it.
         homes: The folder of homes.
         unseen: Folders that are empty for it but for what is its own.
+        shares_memory: Whether it has POSIX shared memory, which holds its semaphores.
     """
     if not rights.sockets and wants_socket(said):
         return (
@@ -44,11 +47,11 @@ def option_hint(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path
         )
     # The last words of a process are its lines, divided in this way.
     lines = said[-_MOST_CHARS:].replace(DIVIDER, "\n")
-    if _SEMAPHORE.search(lines):
+    if not shares_memory and _SEMAPHORE.search(lines):
         return (
             "This server makes a POSIX semaphore (a lock between processes, as of Python's multiprocessing), "
-            "which no command behind the proxy can, whatever is lent to it: have it work in one process, "
-            "if it can be told to"
+            "which it may in tier namespace only, where /dev/shm can be its own. For the operator: "
+            "--isolation=namespace, or have it work in one process, if it can be told to"
         )
     for path, flag in _flags(lines, rights, homes=homes, unseen=unseen):
         return f"{path} is not open to this server. For the operator: {flag} would lend its folder"

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.layers import cgroup, proc
+from sandbox.layers.mounts import SHARED_MEMORY
 from sandbox.policy import Policy
 from sandbox.syscalls import (
     AT_FDCWD,
@@ -104,6 +105,10 @@ _NARROWED = (
 
 # Nothing written can be executed, and no FIFO, socket or device can be left for others to open.
 HOME = _READ | _CHANGE
+# Names of semaphores and of shared memory, and nothing else.
+_SHARED_MEMORY = (
+    _READ | AccessRight.WRITE_FILE | AccessRight.REMOVE_FILE | AccessRight.MAKE_REG | AccessRight.TRUNCATE
+)
 # With sockets, for the processes that alone see them; see `sandbox.network.own_sockets`.
 _HOME_WITH_SOCKETS = HOME | AccessRight.MAKE_SOCK
 
@@ -139,7 +144,7 @@ def zygote_rules(policy: Policy) -> list[LandlockRule]:
     rules += _devices(may_write=policy.home is not None)
     if policy.namespaces and "namespaces" not in policy.without:
         rules.append(LandlockRule(Path("/proc"), _READ))
-    return rules
+    return rules + _shared_memory(policy)
 
 
 def read_access(policy: Policy) -> AccessRight:
@@ -209,7 +214,7 @@ def narrowing_ruleset(policy: Policy, *, home: int | None) -> int:
     abi = _usable_abi()
     known = _NARROWED & handled(abi)
     ruleset = landlock_create_ruleset(filesystem=known, network=0, scoped=_scoped(abi), abi=abi)
-    _grant(ruleset, _devices(may_write=home is not None), known)
+    _grant(ruleset, [*_devices(may_write=home is not None), *_shared_memory(policy)], known)
     if home is not None:
         landlock_add_path_rule(ruleset, parent=home, access=_home(policy) & known)
     _lend(ruleset, policy.lent_write, HOME & known)
@@ -240,6 +245,12 @@ def _devices(*, may_write: bool) -> list[LandlockRule]:
     """Return the rules of device nodes; what keeps nothing is open to a worker that may not write too."""
     writable = (*_SINKS, *_SOURCES) if may_write else _SINKS
     return [LandlockRule(Path(name), AccessRight.READ_FILE | AccessRight.WRITE_FILE) for name in writable]
+
+
+def _shared_memory(policy: Policy) -> list[LandlockRule]:
+    """Return the rule of /dev/shm, where it is a zygote's own: never of the machine's."""
+    own = policy.shared_memory_bytes and policy.namespaces and "namespaces" not in policy.without
+    return [LandlockRule(SHARED_MEMORY, _SHARED_MEMORY)] if own else []
 
 
 def _usable_abi() -> int:

@@ -41,16 +41,20 @@ from sandbox.syscalls import (
     openat2,
 )
 
-__all__ = ["EMPTY", "MountView", "apply", "view_of"]
+__all__ = ["EMPTY", "SHARED_MEMORY", "MountView", "apply", "view_of"]
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - its place, in a view of its own
+"""Where the C library keeps POSIX semaphores and shared memory."""
 
 EMPTY = (
-    "/boot", "/dev/shm", "/home", "/lost+found", "/media", "/mnt",  # noqa: S108
+    "/boot", str(SHARED_MEMORY), "/home", "/lost+found", "/media", "/mnt",
     "/root", "/run", "/srv", "/tmp", "/var/tmp",  # noqa: S108
 )  # fmt: skip
 """Folders that hold no system; in their place there are empty ones."""
 _HANDLE = os.O_PATH | os.O_CLOEXEC
 _CLOSED = MountAttribute.READ_ONLY | MountAttribute.NO_SUID
 _MOST_LINKS = 40
+_MOST_SHARED_NAMES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +94,7 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
     mount(None, "/", flags=MS_REC | MS_PRIVATE)
     sources = list(_handles(view.kept))
     for path in view.covered:
-        mount("tmpfs", str(path), kind="tmpfs", flags=MS_NOSUID | MS_NODEV, data="size=64k,mode=0755")
+        mount("tmpfs", str(path), kind="tmpfs", flags=MS_NOSUID | MS_NODEV, data=_tmpfs_options(path, policy))
     for path in view.made:
         path.mkdir(mode=0o755, parents=True, exist_ok=True)
     mounted = {path: tree for path, source in sources if (tree := _mount_back(path, source)) is not None}
@@ -106,6 +110,10 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
             add=MountAttribute.NO_SUID | MountAttribute.NO_DEVICES,
             remove=MountAttribute.READ_ONLY,
         )
+    if policy.shared_memory_bytes and SHARED_MEMORY in view.covered:
+        # What others of this zygote write there is data.
+        add = MountAttribute.NO_SUID | MountAttribute.NO_DEVICES | MountAttribute.NO_EXECUTION
+        mount_setattr(str(SHARED_MEMORY), add=add, remove=MountAttribute.READ_ONLY)
     _open_lent(lent, mounted)
     for tree in mounted.values():
         os.close(tree)
@@ -137,6 +145,14 @@ def view_of(policy: Policy) -> MountView:
         made=tuple(sorted(path for path in listed if _beneath(path, covered) and path.is_dir())),
         links=tuple(sorted({*_links_beneath(policy, covered), *_aliases(policy, covered)})),
     )
+
+
+def _tmpfs_options(path: Path, policy: Policy) -> str:
+    """Return the options of what covers a folder: nothing is to be kept there, but in shared memory."""
+    if path == SHARED_MEMORY and policy.shared_memory_bytes:
+        # A name without content takes memory as well, which the size does not count.
+        return f"size={policy.shared_memory_bytes},nr_inodes={_MOST_SHARED_NAMES},mode=1777"
+    return "size=64k,mode=0755"
 
 
 def _handles(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:

@@ -1,16 +1,19 @@
 """A stdio server without any library, of the handshake era, that starts at once and hears no cancellation."""
 
 import json
+import multiprocessing
 import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any
 
 MEMORY: list[int] = []
+KEPT: list[shared_memory.SharedMemory] = []
 
 
 def attempt(act: Callable[[], Any]) -> str:
@@ -35,6 +38,40 @@ def connect(host: str, port: int) -> None:
     socket.create_connection((host, port), 2).close()
 
 
+def lock_among_processes() -> list[str]:
+    """Say whether another process gets a lock, a POSIX semaphore, while it is held here and after."""
+    lock = multiprocessing.get_context("spawn").Lock()
+    name: str = lock._semlock.name  # type: ignore[attr-defined]
+    code = f"import _multiprocessing as m; print(m.SemLock._rebuild(0, 1, 1, {name!r}).acquire(False))"
+    asking = [sys.executable, "-c", code]
+    with lock:
+        held = subprocess.check_output(asking, text=True).strip()
+    return [held, subprocess.check_output(asking, text=True).strip()]
+
+
+def locked() -> list[str] | str:
+    try:
+        return lock_among_processes()
+    except OSError as error:
+        return f"SemLock: {error}"
+
+
+def share(name: str, words: str) -> None:
+    KEPT.append(shared_memory.SharedMemory(name, create=True, size=len(words)))
+    KEPT[-1].buf[: len(words)] = words.encode()
+
+
+def run(path: str) -> None:
+    Path(path).write_text("#!/bin/sh\n")
+    os.chmod(path, 0o755)
+    subprocess.run([path], check=True)
+
+
+def names(folder: str, number: int) -> None:
+    for each in range(number):
+        Path(folder, str(each)).touch()
+
+
 TOOLS: dict[str, Callable[..., Any]] = {
     "pid": os.getpid,
     "child": lambda: subprocess.Popen(["sleep", "600"]).pid,
@@ -47,6 +84,12 @@ TOOLS: dict[str, Callable[..., Any]] = {
     "reach": lambda host, port: attempt(lambda: connect(host, port)),
     "remember": remember,
     "refuse": refuse,
+    "lock": locked,
+    "share": lambda name, words: attempt(lambda: share(name, words)),
+    "shared": lambda: sorted(entry.name for entry in Path("/dev/shm").iterdir()),
+    "fill": lambda path, mib: attempt(lambda: Path(path).write_bytes(bytes(mib << 20))),
+    "names": lambda folder, number: attempt(lambda: names(folder, number)),
+    "run": lambda path: attempt(lambda: run(path)),
 }
 
 

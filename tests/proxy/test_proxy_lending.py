@@ -156,16 +156,19 @@ def test_what_a_command_runs_from_is_not_lent_to_it(folder: Path, lent: Path) ->
         ways_to(settings_in(folder), [target])
 
 
-def test_a_server_that_needs_a_semaphore_is_told_that_no_option_gives_it() -> None:
+def test_a_server_that_needs_a_semaphore_is_told_of_the_tier_that_has_them() -> None:
     said = (
         'File "/usr/lib/python3/multiprocessing/synchronize.py" / SemLock: [Errno 30] Read-only file system'
     )
 
-    hint = option_hint(said, Rights(), homes=Path("/tmp"), unseen=(Path("/srv"),))
+    hint = option_hint(said, Rights(), homes=Path("/tmp"), unseen=(), shares_memory=False)
+    there = option_hint(said, Rights(), homes=Path("/tmp"), unseen=(), shares_memory=True)
 
     assert hint is not None
     assert "POSIX semaphore" in hint
+    assert "--isolation=namespace" in hint
     assert "--allow" not in hint
+    assert "semaphore" not in str(there)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +196,7 @@ def test_a_server_that_needs_a_semaphore_is_told_that_no_option_gives_it() -> No
 def test_the_option_is_found_in_what_a_server_says(words: str, flag: str | None) -> None:
     rights = Rights(read=(Path("/srv/read"),), write=(Path("/srv/write"),))
 
-    hint = option_hint(words, rights, homes=Path("/tmp"), unseen=(Path("/srv"),))
+    hint = option_hint(words, rights, homes=Path("/tmp"), unseen=(Path("/srv"),), shares_memory=False)
 
     assert (hint is None) if flag is None else (hint is not None and f"operator: {flag} would" in hint)
 
