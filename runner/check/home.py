@@ -23,9 +23,6 @@ _SYSTEM = (
     "/usr/", "/etc/", "/lib/", "/lib64/", "/bin/", "/sbin/", "/opt/", "/dev/", "/proc/", "/sys/", _TMP,
     "/var/lib/", "/var/cache/",
 )  # fmt: skip
-_HOME = "`/tmp/{username}/`"
-_ADD_USERNAME = f"add the parameter `username: str` and write below {_HOME}"
-_BELOW_HOME = 'write below the home: `f"/tmp/{username}/…"`'
 _LOST = "it is refused, or lands where no call may write"
 _BRING_ALONG = "take it as the parameter `filename`, or keep it beside the tool file"
 
@@ -55,11 +52,14 @@ class HomeRules:
         """Yield writes of tools with a home that go elsewhere."""
         for access in self._strayed():
             assert access.target is not None  # noqa: S101 - it has strayed by its text
-            shown = _path_shown(access.target.text)
-            message = f"{shown!r} is outside the home {_HOME}, where alone a tool may write"
+            shown = _path_shown(access.target.text, self._source.identity)
+            home = f"/tmp/{{{self._source.identity}}}/"  # noqa: S108 - as authors write it
+            message = f"{shown!r} is outside the home `{home}`, where alone a tool may write"
             if "{" in access.target.text:
                 message = f"{shown!r} is no f-string, so its braces stay as they are"
-            yield Finding.at(access.target.node, "write-outside-home", message, _BELOW_HOME)
+            yield Finding.at(
+                access.target.node, "write-outside-home", message, f'write below the home: `f"{home}…"`'
+            )
 
     def writes_at_import(self, called: list[Function]) -> Iterator[Finding]:
         """Yield writes that happen while the file is imported, directly or in a function called there."""
@@ -67,7 +67,10 @@ class HomeRules:
         for access in filter(None, map(self._disk.write, nodes)):
             message = f"`{_shown(access.node)}` writes while the file is imported: {_LOST}"
             yield Finding.at(
-                access.node, "write-at-import", message, "move it into a tool that takes `username`"
+                access.node,
+                "write-at-import",
+                message,
+                f"move it into a tool that takes `{self._source.identity}`",
             )
 
     def inputs_without_home(self) -> Iterator[Finding]:
@@ -80,10 +83,10 @@ class HomeRules:
             for parameter in offer.parameters:
                 if parameter.arg in ("filename", "filenames"):
                     message = (
-                        f"the tool {offer.name!r} takes `{parameter.arg}` but no `username`: "
+                        f"the tool {offer.name!r} takes `{parameter.arg}` but no `{offer.identity}`: "
                         "it can read its files and write nothing"
                     )
-                    cure = "add the parameter `username: str`"
+                    cure = f"add the parameter `{offer.identity}: str`"
                     yield Finding.at(parameter, "filename-without-username", message, cure)
 
     def fixed_paths(self, folder: Path) -> Iterator[Finding]:
@@ -94,7 +97,7 @@ class HomeRules:
             if access is None or access.target is None or access.target.text in written:
                 continue
             if self._running(node):
-                yield from _fixed(access.target, str(folder))
+                yield from _fixed(access.target, str(folder), self._source.identity)
 
     def _strayed(self) -> Iterator[DiskAccess]:
         for access in self._writes:
@@ -115,23 +118,25 @@ class HomeRules:
 
 
 def _homeless(offers: tuple[Offer, ...], accesses: list[DiskAccess]) -> Finding:
-    first, *more = accesses
+    (first, *more), identity = accesses, offers[0].identity
     names = ", ".join(repr(offer.name) for offer in offers)
     lines = sorted({access.node.lineno for access in more} - {first.node.lineno})
     also = f" (so do lines {', '.join(map(str, lines))})" if lines else ""
     if all(offer.kind == "tool" for offer in offers):
         who = f"the tool {names} has" if len(offers) == 1 else f"the tools {names} have"
-        why = f"{who} no parameter `username` and so may write nothing"
-        cure = _ADD_USERNAME
+        why = f"{who} no parameter `{identity}` and so may write nothing"
+        cure = (
+            f"add the parameter `{offers[0].identity}: str` and write below `/tmp/{{{offers[0].identity}}}/`"
+        )
     else:
         why = f"{names} is no tool: resources and prompts may write nothing"
-        cure = "write in a tool that takes `username`"
+        cure = f"write in a tool that takes `{identity}`"
     message = f"`{_shown(first.node)}` writes{also}, but {why}"
     return Finding.at(first.node, "write-without-username", message, cure)
 
 
-def _fixed(target: Template, folder: str) -> Iterator[Finding]:
-    path, shown = target.text, _path_shown(target.text)
+def _fixed(target: Template, folder: str, identity: str) -> Iterator[Finding]:
+    path, shown = target.text, _path_shown(target.text, identity)
     if path.startswith(f"{folder}/") or path == _TMP + HOLE:
         return
     if path.startswith(_UNREADABLE) or _WINDOWS.match(path) or (path.startswith(_TMP) and _is_stray(path)):
@@ -148,7 +153,7 @@ def strays(access: DiskAccess) -> bool:
         return False
     makes_folder = getattr(access.node.func, "attr", "") in ("mkdir", "makedirs")
     if makes_folder and access.target.text.rstrip("/") == _TMP + HOLE:
-        # Most likely the home itself, by a name made of `username`.
+        # Most likely the home itself, by a name made of the user's.
         return False
     return _is_stray(access.target.text)
 
@@ -172,5 +177,5 @@ def _shown(node: ast.AST) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def _path_shown(path: str) -> str:
-    return path.replace(USERNAME, "{username}").replace(HOLE, "{…}")
+def _path_shown(path: str, identity: str) -> str:
+    return path.replace(USERNAME, f"{{{identity}}}").replace(HOLE, "{…}")

@@ -33,12 +33,14 @@ class Offer:
         name: Its name on the wire, as far as the text says.
         function: Its definition.
         described: Whether the registration gives a description.
+        identity: The parameter of tools that is filled in with who calls.
     """
 
     kind: str
     name: str
     function: Function
     described: bool
+    identity: str = "username"
 
     @property
     def parameters(self) -> list[ast.arg]:
@@ -56,7 +58,7 @@ class Offer:
     @property
     def has_home(self) -> bool:
         """Whether it is a tool that is given its user's home."""
-        return self.kind == "tool" and self.takes("username")
+        return self.kind == "tool" and self.takes(self.identity)
 
     def takes(self, name: str) -> bool:
         """Say whether it has a parameter of that name."""
@@ -81,14 +83,14 @@ class Offers:
             if isinstance(node, Function):
                 for decorator in node.decorator_list:
                     if kind := self._kind(decorator):
-                        yield _offer(kind, node, decorator)
+                        yield self._offer(kind, node, decorator)
 
     def _registered(self) -> Iterator[Offer]:
         """Yield what calls register: `mcp.tool(f)`, `mcp.tool(name="x")(f)`, `mcp.add_tool(…(f))`."""
         for node in self._source.nodes:
             if isinstance(node, ast.Call) and (kind := self._kind(node.func)):
                 for function in self._functions_in(node.args):
-                    yield _offer(kind, function, node)
+                    yield self._offer(kind, function, node)
 
     def _functions_in(self, arguments: list[ast.expr]) -> Iterator[Function]:
         for argument in arguments:
@@ -114,6 +116,11 @@ class Offers:
                 elements = node.iter.elts if isinstance(node.iter, ast.Tuple | ast.List | ast.Set) else []
                 found += [element.id for element in elements if isinstance(element, ast.Name)]
         return found
+
+    def _offer(self, kind: str, function: Function, registration: ast.AST) -> Offer:
+        name, described = _named(kind, function, registration)
+        identity = self._source.identity
+        return Offer(kind=kind, name=name, function=function, described=described, identity=identity)
 
     def _kind(self, expression: ast.AST) -> str | None:
         """Say what is registered by `expression`, called or used as a decorator."""
@@ -216,7 +223,8 @@ def _injected(default: ast.AST | None) -> bool:
     return name in _INJECTED
 
 
-def _offer(kind: str, function: Function, registration: ast.AST) -> Offer:
+def _named(kind: str, function: Function, registration: ast.AST) -> tuple[str, bool]:
+    """Return under which name something is registered, and whether with a description."""
     name, described = function.name, False
     if isinstance(registration, ast.Call):
         words = {word.arg: word.value for word in registration.keywords}
@@ -228,4 +236,4 @@ def _offer(kind: str, function: Function, registration: ast.AST) -> Offer:
         given = words.get("name", registration.args[0] if registration.args and kind == "tool" else None)
         if isinstance(given, ast.Constant) and isinstance(given.value, str):
             name = given.value
-    return Offer(kind=kind, name=name, function=function, described=described)
+    return name, described

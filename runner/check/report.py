@@ -86,7 +86,8 @@ async def check_from_shell(settings: Settings, target: str, *, as_json: bool) ->
 
 async def _check(settings: Settings, path: Path, target: str) -> _Report:
     text = _read(path)
-    told = _look(text, path.parent) if text is not None else None
+    identity = settings.username_parameter
+    told = _look(text, path.parent, identity) if text is not None else None
     findings = told.findings if told is not None else ()
     needs = told.needs if told is not None else ()
     try:
@@ -139,10 +140,10 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def _look(text: str, folder: Path) -> TextReport | None:
+def _look(text: str, folder: Path, identity: str) -> TextReport | None:
     """Return what the text tells, or None where it is not Python or nested without end."""
     try:
-        return check_text(text, folder)
+        return check_text(text, folder, identity=identity)
     except (SyntaxError, ValueError, RecursionError):
         return None
 

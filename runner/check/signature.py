@@ -21,14 +21,13 @@ def signatures(offers: list[Offer]) -> Iterator[Finding]:
             yield Finding.at(offer.function, "missing-docstring", message, "say in one line what it does")
         for parameter in offer.parameters:
             if (
-                parameter.arg == "username"
+                parameter.arg == offer.identity
                 and parameter.annotation is not None
                 and not _takes_text(parameter.annotation)
             ):
-                message = (
-                    f"`username` of the tool {offer.name!r} takes no text, so every call would be refused"
-                )
-                yield Finding.at(parameter, "username-type", message, "write `username: str`")
+                who = f"`{offer.identity}` of the tool {offer.name!r}"
+                message = f"{who} takes no text, so every call would be refused"
+                yield Finding.at(parameter, "username-type", message, f"write `{offer.identity}: str`")
             if parameter.annotation is None:
                 yield _unannotated(offer, parameter)
 

@@ -21,13 +21,18 @@ _BUILTINS = frozenset(dir(builtins))
 class SourceFile:
     """One parsed file.
 
+    Args:
+        text: Its text.
+        identity: The parameter of tools that is filled in with who calls.
+
     Raises:
         SyntaxError: The text is not Python.
         ValueError: The text holds a NUL character.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, identity: str = "username") -> None:
         self.text = text
+        self.identity = identity
         self.tree = ast.parse(text)
         self.nodes = list(ast.walk(self.tree))
 

@@ -16,7 +16,7 @@ _CHANGES = frozenset(
     }
 )
 _CURE = (
-    "keep what must last in a file below `/tmp/{username}/`, or by `await ctx.set_state(…)`; "
+    "keep what must last in a file below `/tmp/{}/`, or by `await ctx.set_state(…)`; "
     "where it may be lost, set `max_calls_per_user = 1`, so that a user has one process"
 )
 
@@ -30,6 +30,7 @@ def stores_in_memory(source: SourceFile, reached: list[tuple[Offer, list[Functio
     for offer, functions in reached:
         for function in functions:
             by_function.setdefault(function, []).append(offer.name)
+    cure = _CURE.format(f"{{{source.identity}}}")
     mentioned = {function: _mentioned(function) for function in by_function}
     for name in _names(source):
         users = [
@@ -38,7 +39,7 @@ def stores_in_memory(source: SourceFile, reached: list[tuple[Offer, list[Functio
         changes = [place for function in users for place in _changes(function, name)]
         offers = dict.fromkeys(offer for function in users for offer in by_function[function])
         if changes and len(users) > 1 and len(offers) > 1:
-            yield Finding.at(min(changes, key=_place), "store-in-memory", _message(name, list(offers)), _CURE)
+            yield Finding.at(min(changes, key=_place), "store-in-memory", _message(name, list(offers)), cure)
 
 
 def _message(name: str, offers: list[str]) -> str:

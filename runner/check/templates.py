@@ -73,7 +73,7 @@ class Templates:
 
     def _of_name(self, node: ast.AST) -> Template | None:
         assert isinstance(node, ast.Name)  # noqa: S101 - by the table
-        if node.id == "username":
+        if node.id == self._source.identity:
             return Template(USERNAME, node)
         bound = self._bindings.of(node) or self._bindings.passed(node)
         value = bound[0] if len(bound) == 1 else None
@@ -95,7 +95,7 @@ class Templates:
         if inner is None or func.attr in ("resolve", "absolute"):
             return inner
         if func.attr == "format":
-            return Template(_formatted(inner.text), inner.node)
+            return Template(_formatted(inner.text, self._source.identity), inner.node)
         if func.attr in ("with_suffix", "with_name", "with_stem"):
             return Template(inner.text.rpartition("/")[0] + "/" + HOLE, inner.node)
         return None
@@ -118,10 +118,10 @@ def _of_constant(node: ast.AST) -> Template | None:
     return Template(node.value, node) if is_text else None  # type: ignore[attr-defined]
 
 
-def _formatted(text: str) -> str:
+def _formatted(text: str, identity: str) -> str:
     """Return a format string with its fields as holes."""
     head, opening, rest = text.partition("{")
     if not opening:
         return text
     field, _, tail = rest.partition("}")
-    return head + (USERNAME if field == "username" else HOLE) + _formatted(tail)
+    return head + (USERNAME if field == identity else HOLE) + _formatted(tail, identity)

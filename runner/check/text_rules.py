@@ -41,14 +41,19 @@ class TextReport:
     ignored: dict[int, set[str]]
 
 
-def check_text(text: str, folder: Path) -> TextReport:
-    """Look at the text of a tool file that lies in `folder`.
+def check_text(text: str, folder: Path, *, identity: str = "username") -> TextReport:
+    """Look at the text of a tool file.
+
+    Args:
+        text: Its text.
+        folder: Where it lies.
+        identity: The parameter of tools that is filled in with who calls.
 
     Raises:
         SyntaxError: It is not Python.
         ValueError: It holds a NUL character.
     """
-    source = SourceFile(text)
+    source = SourceFile(text, identity=identity)
     offers, reach, disk = Offers(source).found(), Reach(source), DiskCalls(source)
     reached = [(offer, reach.of(offer.function)) for offer in offers]
     imported = reach.at_import()

@@ -54,6 +54,53 @@ def test_check_says_nothing_against_the_longest_sample_and_shows_what_it_needs(r
     }
 
 
+NAMED_OTHERWISE = '''"""Notes."""
+
+from pathlib import Path
+
+from fastmcp import FastMCP
+
+mcp = FastMCP("notes")
+
+
+@mcp.tool
+def note(text: str, who: str) -> dict:
+    """Keep a note."""
+    file = Path(f"/tmp/{who}/notes.txt")
+    file.write_text(text)
+    return {"artifacts": [{"name": "notes.txt", "path": str(file)}]}
+
+
+@mcp.tool
+def lose(text: str, username: str) -> str:
+    """Keep a note of somebody who is named."""
+    Path("/tmp/{}/notes.txt".format(username)).write_text(text)
+    return "kept"
+
+
+@mcp.tool
+def count(who: int) -> int:
+    """Count."""
+    return who
+'''
+
+
+def test_check_knows_the_parameter_that_is_named_in_the_settings(run: Run, tmp_path: Path) -> None:
+    file, config = tmp_path / "notes.py", tmp_path / "other.toml"
+    file.write_text(NAMED_OTHERWISE)
+    config.write_text('username_parameter = "who"\n')
+
+    usual = run("check", file, "--json")
+    named = run("check", file, "--config", config, "--json")
+
+    assert findings(usual) == {(14, "write-without-username")}
+    assert findings(named) == {(21, "write-without-username"), (26, "username-type")}
+    told = run("check", file, "--config", config).out
+    assert "add the parameter `who: str` and write below `/tmp/{who}/`" in told
+    assert "write `who: str`" in told
+    assert [tool["home"] for tool in named.json["tools"]] == ["write", "none", "write"]
+
+
 def test_check_says_which_secrets_a_file_is_given_and_that_one_is_missing(run: Run, tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.write_text("a-value-of-length")
