@@ -43,6 +43,8 @@ AnyServer = FastMCP | MCPServer[Any] | Server[Any]
 _KINDS = (FastMCP, MCPServer, Server)
 _FIRST_NAMES = ("mcp", "server", "app")
 """What `fastmcp run` looks for, in this order, where no name is given."""
+# Where the first version of the SDK is installed, in what is proposed for files that need it.
+_OLD_SDK = "mcp1"
 
 
 def load_tool_files(targets: Sequence[str]) -> AnyServer:
@@ -165,8 +167,8 @@ def _or_by_itself(entry: EntryPoint) -> str:
     return f"; or, if the file serves by itself when it is run: {_run_by_itself(entry)}"
 
 
-def _run_by_itself(entry: EntryPoint) -> str:
-    python = "python" if _same(shutil.which("python"), sys.executable) else sys.executable
+def _run_by_itself(entry: EntryPoint, python: str | None = None) -> str:
+    python = python or ("python" if _same(shutil.which("python"), sys.executable) else sys.executable)
     whole = entry.file.parent / "__main__.py"
     if whole.is_file() and (entry.file.parent / "__init__.py").is_file():
         folder, module = entry.file.parent.parent, entry.file.parent.name
@@ -317,6 +319,8 @@ def _missing(error: ModuleNotFoundError, entry: EntryPoint) -> str:
         return f"needs the module {error.name!r}, which is not installed here{told}"
     said = f"needs the module {error.name!r}: {error}"
     if (error.name or "").startswith("mcp."):
-        line = proxy_line("uv", "run", "--no-project", "--with", "mcp<2", "python", str(entry.file))
-        said = f"{said}. With that version in an environment of its own: {line}"
+        made = f"python -m venv {_OLD_SDK} && {_OLD_SDK}/bin/pip install 'mcp<2'"
+        line = _run_by_itself(entry, f"{_OLD_SDK}/bin/python")
+        said = f"{said.rstrip('.')}. Serve it from an environment with that version, and what else it needs: "
+        said += f"{made}, then {line}"
     return said

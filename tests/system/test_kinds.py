@@ -274,7 +274,9 @@ PROXY = "runner proxy -- "
         pytest.param(
             {"s.py": "from mcp.server.fastmcp import FastMCP\n"},
             "s.py",
-            "pin 'mcp<2' to keep running v1 code.",
+            "pin 'mcp<2' to keep running v1 code. Serve it from an environment with that version, and what "
+            "else it needs: python -m venv mcp1 && mcp1/bin/pip install 'mcp<2', then "
+            "runner proxy -- mcp1/bin/python {folder}/s.py",
             id="first-sdk-says-its-own",
         ),
     ],
