@@ -1,20 +1,25 @@
 """One tool call, from its arguments to its contract value. Start reading here.
 
-`execute` is the spine: `runner serve` and `runner call` both run it. It goes down, and twice through
-`runner.steps.execution`, whose steps calls of other servers' tools take too:
+`execute` is the spine: `runner serve` and `runner call` both run it. Each function calls the one below it:
 
-- `conclude`, there, turns whatever happens into one end, which is logged, recorded and told of;
-- `_admitted`: is there the tool, may this user call it now;
-- `_in_a_user_pool`: the user's turn in the queues, and a pool of workers bound to this user, where the call
-  is begun anew if its zygote ends before;
-- `perform`, there: inputs are staged, and once the tool has run its result becomes a contract value;
-- `_in_a_worker`: how it ended in a worker is judged; there, `runner.steps.leased_run` leases one, runs the
-  request in it, and discards what an ended call left behind.
+    execute                      the call has its id, its deadlines, and somebody who hears of it
+      conclude                   whatever happens becomes one end, which is logged, recorded and told of
+        _allowed                 there is the tool, and its user may call it now; nothing is waited for
+          _run_here              a server that is about to end takes no further call
+            _in_a_user_pool      the user's turn in the queues, then a pool of workers bound to this user
+              _with_files        where its inputs come from, and where its outputs go
+                perform          inputs are staged; what the tool returns becomes a contract value
+                  _in_a_worker   how the call ended in a worker is judged
+                    run_in_lease   a worker is leased, runs the request, and keeps nothing of an ended call
 
-`ARCHITECTURE.md`, "One call, in order", has the steps with their errors. Middleware does authentication and
-request logging only. Other requests that reach author code (`resources/read`, `prompts/get`, lists,
-completions) are calls too: `relay` runs each in a worker of its user, which may write nothing unless all
-requests have a home (`homes_for = "all"`).
+`conclude` and `perform` are in `runner.steps.execution`, since calls of other servers' tools take them too;
+`run_in_lease` is in `runner.steps.leased_run`. In a fleet `_allowed` hands the call to a `RemoteExecutor`
+instead, and the worker node that gets it enters with `execute_allowed`.
+
+`ARCHITECTURE.md`, "One call, in order", has the steps with their errors. No middleware in front of it runs a
+tool or reads what one returned. Other requests that reach author code (`resources/read`, `prompts/get`,
+lists, completions) are calls too: `relay` runs each in a worker of its user, which may write nothing unless
+all requests have a home (`homes_for = "all"`).
 """
 
 import contextlib
@@ -68,7 +73,7 @@ __all__ = [
     "Request",
     "ask_route",
     "execute",
-    "execute_admitted",
+    "execute_allowed",
     "relay",
 ]
 
@@ -76,7 +81,8 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-# How often a call that has not begun is tried anew, where the forkserver ends and ends.
+# How often a call that has not begun is tried anew, where the forkserver ends and ends. Where only its zygote
+# ends it is tried once more, and no further.
 _MAX_RESTARTS = 3
 
 
@@ -97,11 +103,11 @@ async def execute(toolset: Toolset, request: Request, remote: RemoteExecutor | N
         request = traced(toolset, request)
         spec = toolset.catalog.tools.get(request.tool)
         listener = _listener(toolset, request, request.tool)
-        act = partial(_admitted, toolset, request, spec, listener, remote)
+        act = partial(_allowed, toolset, request, spec, listener, remote)
         return await conclude(toolset, request, act, spec=spec, publish=listener.publish, through=WireError)
 
 
-async def execute_admitted(toolset: Toolset, request: Request, listener: CallListener) -> Completed:
+async def execute_allowed(toolset: Toolset, request: Request, listener: CallListener) -> Completed:
     """Run one `tools/call` that another machine has let in; it hears of the end, and tells of it.
 
     Args:
@@ -114,23 +120,26 @@ async def execute_admitted(toolset: Toolset, request: Request, listener: CallLis
         WireError: The tool's server answered with a JSON-RPC error.
     """
     with CallScope(request.id):
-        spec, pool_key = await _offered(toolset, request, toolset.catalog.tools.get(request.tool))
+        spec, pool_key = await _current_spec(toolset, request, toolset.catalog.tools.get(request.tool))
         if spec is None:
             raise tool_not_found(request.tool, list(toolset.catalog.tools))
         check_json(request.params)
-        return await _executed(toolset, request, spec, listener, pool_key)
+        return await _run_here(toolset, request, spec, listener, pool_key)
 
 
-async def _admitted(
+async def _allowed(
     toolset: Toolset,
     request: Request,
     spec: ToolSpec | None,
     listener: CallListener,
     remote: RemoteExecutor | None,
 ) -> Completed:
-    """Execute a call if there is its tool, and its user may call that now."""
+    """Execute a call if there is its tool, and its user may call that now.
+
+    Whether there is may be for the user's worker to say; only of what there is it is asked who may call it.
+    """
     name = request.tool
-    spec, pool_key = await _offered(toolset, request, spec, remote)
+    spec, pool_key = await _current_spec(toolset, request, spec, remote)
     if spec is None:
         raise tool_not_found(name, list(toolset.catalog.tools))
     effective = toolset.effective(name)
@@ -147,12 +156,12 @@ async def _admitted(
         toolset.rates.admit(request.counted, now=now)
     check_json(request.params)
     if remote is None:
-        return await _executed(toolset, request, spec, listener, pool_key)
+        return await _run_here(toolset, request, spec, listener, pool_key)
     async with toolset.drain.call(listener.tell), _counted(toolset, request):
         return await remote.call(request, spec, listener, request.counted)
 
 
-async def _executed(
+async def _run_here(
     toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, pool_key: PoolKey | None
 ) -> Completed:
     """Have a call that was let in executed by a worker of this machine."""
@@ -160,35 +169,10 @@ async def _executed(
         return await _in_a_user_pool(
             toolset,
             request,
+            # Worked out anew with each attempt: a reload may have changed the rights of the tool.
             lambda: pool_key or toolset.key(request.user, spec, links=_takes_links(toolset, spec)),
-            partial(_run, toolset, request, spec, listener),
+            partial(_with_files, toolset, request, spec, listener),
         )
-
-
-@contextlib.asynccontextmanager
-async def _counted(toolset: Toolset, request: Request) -> AsyncIterator[None]:
-    """Hold a place of this host for a request that is executed elsewhere, whose user's session goes on."""
-    async with (
-        toolset.admission.admit(request.user.segment, request.counted),
-        toolset.upkeep.in_use(request.user),
-    ):
-        request.steps.done("admit")
-        yield
-
-
-def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> Request:
-    """Return a request with the limits by name that it counts for; without a tool those of all tools."""
-    # Most servers have none.
-    if not toolset.rates.limits:
-        return request
-    tool = None if spec is None else spec.name
-    mine = toolset.rates.of(
-        tool=tool,
-        user=request.user.name,
-        whose=request.user.segment,
-        memory_mb=lambda: toolset.effective(tool).limits.call_memory_bytes // MIB,
-    )
-    return replace(request, counted=mine) if mine else request
 
 
 async def _in_a_user_pool(
@@ -214,12 +198,95 @@ async def _in_a_user_pool(
                 log.warning("no worker", extra={"problem": str(error)})
                 raise _unavailable(error) from error
             # Perhaps for what another call of the user did, or with the forkserver. This one has not begun:
-            # whoever has a worker hears of its end in another way.
+            # of a worker that ends in mid-call `run_in_lease` tells by its outcome.
             log.warning("a zygote ended before a call had its worker", extra={"user": user.name})
             restarts = restarts - 1 if isinstance(error, ForkserverDied) else 0
 
 
-async def _offered(
+def _with_files(
+    toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, user_pool: UserPool
+) -> Awaitable[Completed]:
+    """Have the tool executed in a worker of the user pool, by the steps that every call takes."""
+    request.steps.done("admit")
+    # Inputs are staged in a home that a tool may only read, too; only one that it may write has outputs.
+    home = user_pool.home if toolset.access(spec) is HomeAccess.WRITE else None
+    files = toolset.files(request.user, trace=request.id, counted=request.counted)
+    links = user_pool.links or toolset.links
+    most, total = toolset.settings.max_artifact_bytes, toolset.settings.max_call_bytes
+    puts = RunningPuts(files=files, home=home, max_bytes=most, total_max_bytes=total)
+    listener.keep = puts.put
+    place = CallFiles(
+        files=files,
+        inputs=user_pool.home,
+        outputs=home,
+        link=lambda file: links.to(files.holder, file.id),
+        file_delivery=file_delivery_of(toolset.settings),
+    )
+    in_a_worker = partial(_in_a_worker, toolset, request, spec, user_pool, home, listener, puts)
+    return perform(toolset, request, spec, place, listener, in_a_worker)
+
+
+async def _in_a_worker(
+    toolset: Toolset,
+    request: Request,
+    spec: ToolSpec,
+    user_pool: UserPool,
+    home: HomeLease | None,
+    listener: CallListener,
+    puts: RunningPuts,
+    inputs: Inputs,
+) -> Executed:
+    """Execute a tool of ours; hold its worker until it is released.
+
+    The worker is given back once: by whoever is done with what is returned, or here, if nothing is.
+    """
+    params = {**request.params, "arguments": inputs.arguments}
+    changes = Changes(further=toolset.settings.generated_except) if home is not None else None
+    try:
+        lease, outcome = await run_in_lease(
+            toolset, request, params, user_pool, listener, spec=spec, changes=changes
+        )
+        try:
+            # Files that nobody named are told of by the call that ends last in the home, whosever they are.
+            is_last = changes is not None and changes.end()
+            left = left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
+            try:
+                wire = judge(
+                    outcome,
+                    listener,
+                    home=home.path if home is not None else None,
+                    unknown=inputs.unknown,
+                    limits=toolset.effective(spec.name).limits,
+                    homes=toolset.settings.homes,
+                    unseen=toolset.unseen,
+                )
+            except CallError as error:
+                if is_last and home is not None:
+                    error.beside = await left_by_others(toolset, request, spec, home, lease)
+                raise
+            return Executed(
+                wire=wire,
+                is_long=outcome.answer_bytes > SHORT_BYTES,
+                at_rest=lease.at_rest,
+                facts=_noted(toolset, outcome),
+                left=left,
+                release=partial(_release, toolset, lease),
+            )
+        except BaseException:
+            _release(toolset, lease)
+            raise
+    finally:
+        if changes is not None:
+            changes.close()
+
+
+def _release(toolset: Toolset, lease: Lease) -> None:
+    job = lease.release()
+    if job is not None:
+        toolset.memory_guard.hold(job)
+
+
+async def _current_spec(
     toolset: Toolset, request: Request, spec: ToolSpec | None, remote: RemoteExecutor | None = None
 ) -> tuple[ToolSpec | None, PoolKey | None]:
     """Return the tool as this user is offered it now, and the user pool whose worker alone has it so.
@@ -232,11 +299,14 @@ async def _offered(
         apart is None or apart == toolset.key(request.user, spec, links=_takes_links(toolset, spec))
     ):
         return spec, None
-    found = await _found(toolset, request, remote)
+    found = await _spec_from_worker(toolset, request, remote)
+    # One that is offered as it was loaded is so in any worker of the user.
     return (spec, None) if found == spec else (found, apart)
 
 
-async def _found(toolset: Toolset, request: Request, remote: RemoteExecutor | None) -> ToolSpec | None:
+async def _spec_from_worker(
+    toolset: Toolset, request: Request, remote: RemoteExecutor | None
+) -> ToolSpec | None:
     """Ask the user's worker for the tool. Raises `CallError`: it cannot be asked."""
     params: dict[str, Any] = {"name": request.tool, "arguments": {}}
     if "_meta" in request.params:
@@ -328,82 +398,30 @@ async def _relayed(
     return outcome
 
 
-def _run(
-    toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, user_pool: UserPool
-) -> Awaitable[Completed]:
-    """Have the tool executed in a worker of the user pool, by the steps that every call takes."""
-    request.steps.done("admit")
-    home = user_pool.home if toolset.access(spec) is HomeAccess.WRITE else None
-    files = toolset.files(request.user, trace=request.id, counted=request.counted)
-    links = user_pool.links or toolset.links
-    most, total = toolset.settings.max_artifact_bytes, toolset.settings.max_call_bytes
-    puts = RunningPuts(files=files, home=home, max_bytes=most, total_max_bytes=total)
-    listener.keep = puts.put
-    place = CallFiles(
-        files=files,
-        inputs=user_pool.home,
-        outputs=home,
-        link=lambda file: links.to(files.holder, file.id),
-        file_delivery=file_delivery_of(toolset.settings),
+@contextlib.asynccontextmanager
+async def _counted(toolset: Toolset, request: Request) -> AsyncIterator[None]:
+    """Hold a place of this host for a request that is executed elsewhere, whose user's session goes on."""
+    async with (
+        toolset.admission.admit(request.user.segment, request.counted),
+        toolset.upkeep.in_use(request.user),
+    ):
+        request.steps.done("admit")
+        yield
+
+
+def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> Request:
+    """Return a request with the limits by name that it counts for; without a tool those of all tools."""
+    # Most servers have none.
+    if not toolset.rates.limits:
+        return request
+    tool = None if spec is None else spec.name
+    mine = toolset.rates.of(
+        tool=tool,
+        user=request.user.name,
+        whose=request.user.segment,
+        memory_mb=lambda: toolset.effective(tool).limits.call_memory_bytes // MIB,
     )
-    in_a_worker = partial(_in_a_worker, toolset, request, spec, user_pool, home, listener, puts)
-    return perform(toolset, request, spec, place, listener, in_a_worker)
-
-
-async def _in_a_worker(
-    toolset: Toolset,
-    request: Request,
-    spec: ToolSpec,
-    user_pool: UserPool,
-    home: HomeLease | None,
-    listener: CallListener,
-    puts: RunningPuts,
-    inputs: Inputs,
-) -> Executed:
-    """Execute a tool of ours; hold its worker until it is released."""
-    params = {**request.params, "arguments": inputs.arguments}
-    changes = Changes(further=toolset.settings.generated_except) if home is not None else None
-    try:
-        lease, outcome = await run_in_lease(
-            toolset, request, params, user_pool, listener, spec=spec, changes=changes
-        )
-        try:
-            is_last = changes is not None and changes.end()
-            left = left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
-            try:
-                wire = judge(
-                    outcome,
-                    listener,
-                    home=home.path if home is not None else None,
-                    unknown=inputs.unknown,
-                    limits=toolset.effective(spec.name).limits,
-                    homes=toolset.settings.homes,
-                    unseen=toolset.unseen,
-                )
-            except CallError as error:
-                if is_last and home is not None:
-                    error.beside = await left_by_others(toolset, request, spec, home, lease)
-                raise
-            return Executed(
-                wire=wire,
-                is_long=outcome.answer_bytes > SHORT_BYTES,
-                at_rest=lease.at_rest,
-                facts=_noted(toolset, outcome),
-                left=left,
-                release=partial(_release, toolset, lease),
-            )
-        except BaseException:
-            _release(toolset, lease)
-            raise
-    finally:
-        if changes is not None:
-            changes.close()
-
-
-def _release(toolset: Toolset, lease: Lease) -> None:
-    job = lease.release()
-    if job is not None:
-        toolset.memory_guard.hold(job)
+    return replace(request, counted=mine) if mine else request
 
 
 def _takes_links(toolset: Toolset, spec: ToolSpec) -> bool:

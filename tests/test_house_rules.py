@@ -22,7 +22,7 @@ INTERNALS = [path for path in MODULES if "internals" in path.parts]
 OUTSIDE = [path for path in MODULES if path.parts[0] == "runner" and path not in INTERNALS]
 FRAMEWORK = {"fastmcp", "mcp", "mcp_types", "starlette"}
 # What FastMCP, the SDK and Starlette document, or what holds a type that a documented signature names.
-# Whatever else one of them has may go with a minor version, so it is imported in `runner/internals/` only.
+# Whatever else one of them has may go with a minor version, so it is imported in `internals` folders only.
 PUBLIC = {
     *("fastmcp", "fastmcp.client.transports", "fastmcp.client.transports.base", "fastmcp.exceptions"),
     *("fastmcp.resources", "fastmcp.server.auth", "fastmcp.server.auth.providers.jwt", "fastmcp.tools"),

@@ -24,14 +24,14 @@ from runner.fleet.redis_names import RedisKeys
 from runner.fleet.seal import FleetKey
 from runner.settings.model import Settings
 
-__all__ = ["TASK", "FleetConnection", "Unreachable", "leave_if_cancelled", "problem_of"]
+__all__ = ["REDIS_FAILURES", "TASK", "FleetConnection", "leave_if_cancelled", "problem_of"]
 
 log = logging.getLogger(__name__)
 
 TASK = "toolcell_call"
 """What a call is called in a docket."""
 
-Unreachable = (RedisError, OSError, TimeoutError)
+REDIS_FAILURES = (RedisError, OSError, TimeoutError)
 """What is raised where Redis does not answer, or not with what was asked for."""
 
 _COMMAND_S = 2.0
@@ -157,7 +157,7 @@ class FleetConnection:
                         both.xdel(stream, *done)
                     both.xread({stream: "0-0"}, count=_MOST_AT_ONCE, block=_READ_MS)
                     replies = await both.execute()
-            except Unreachable as error:
+            except REDIS_FAILURES as error:
                 log.warning("redis is out of reach", extra={"fault": str(error)})
                 await asyncio.sleep(_AGAIN_S)
                 continue
@@ -172,7 +172,7 @@ class FleetConnection:
         """Refuse a Redis that cannot be used, and one that may forget calls to make room."""
         try:
             await self.redis.ping()
-        except Unreachable as error:
+        except REDIS_FAILURES as error:
             raise UsageError(f"redis_url: Redis at {self.address.shown} does not answer: {error}") from error
         with contextlib.suppress(ResponseError):
             # Services that are run for others do not tell.

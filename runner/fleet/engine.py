@@ -23,7 +23,7 @@ from redis.exceptions import ResponseError
 
 from runner.contract.error_messages import invalid_result, over_rate, too_often
 from runner.errors import CallError
-from runner.fleet.connection import TASK, FleetConnection, Unreachable, leave_if_cancelled, problem_of
+from runner.fleet.connection import REDIS_FAILURES, TASK, FleetConnection, leave_if_cancelled, problem_of
 from runner.fleet.errors import may_have_run, no_room, redis_lost
 from runner.fleet.far_call import Again, FarCall, Gone, Limit
 from runner.fleet.listening import NOTICE
@@ -144,7 +144,7 @@ class FleetEngine:
                 for task in (*lasting, *engine._ending):
                     task.cancel()
                 await asyncio.wait((*lasting, *engine._ending))
-                with contextlib.suppress(*Unreachable):
+                with contextlib.suppress(*REDIS_FAILURES):
                     await connection.redis.delete(said)
 
     @property
@@ -169,7 +169,7 @@ class FleetEngine:
     async def end_session(self, session: str) -> None:
         """Have every node end what goes on in a session."""
         keys = self.connection.keys
-        with contextlib.suppress(*Unreachable):
+        with contextlib.suppress(*REDIS_FAILURES):
             for node in await self.connection.redis.smembers(keys.nodes(self.release)):
                 name = node.decode() if isinstance(node, bytes) else node
                 await self._tell(name, HostMessage(kind="ended", call="", body={"session": session}))
@@ -184,7 +184,7 @@ class FleetEngine:
             which, *after = await COUNT.run(
                 self.connection.redis, [rate.key for rate in rates], *arguments, secrets.token_hex(8)
             )
-        except Unreachable as error:
+        except REDIS_FAILURES as error:
             raise redis_lost(problem_of(error)) from error
         if which:
             raise rates[which - 1].refusal(after[0] / 1000)
@@ -298,7 +298,7 @@ class FleetEngine:
             await docket.add(TASK, key=f"{call.id}.{call.epoch}")(sealed)
         except ResponseError as error:
             raise redis_lost(problem_of(error)) from error
-        except Unreachable as error:
+        except REDIS_FAILURES as error:
             # Perhaps it was sent. It cannot begin, once it was taken back.
             await self._take_back(call, f"Redis did not answer: {problem_of(error)}")
 
@@ -330,7 +330,7 @@ class FleetEngine:
         answer = HostMessage(
             kind="answer", call=call.id, body={"number": body.get("number"), "said": dict(said)}
         )
-        with contextlib.suppress(*Unreachable):
+        with contextlib.suppress(*REDIS_FAILURES):
             await self._tell(str(call.node), answer)
 
     async def _tell(self, node: str, told: HostMessage) -> None:
@@ -365,7 +365,7 @@ class FleetEngine:
                     renewed = time.monotonic()
                 await self._look_after()
                 self._fault = None
-            except Unreachable as error:
+            except REDIS_FAILURES as error:
                 self._fault = "the Redis of the fleet does not answer"
                 log.warning("redis is out of reach", extra={"fault": problem_of(error)})
 
@@ -397,7 +397,7 @@ class FleetEngine:
         """Take a call away from its node; have it placed anew where that does no harm."""
         try:
             stood = await self._revoke(call)
-        except Unreachable:
+        except REDIS_FAILURES:
             # At the next look; until then it stays where it is.
             return
         node, call.node = call.node, None
@@ -450,7 +450,7 @@ class FleetEngine:
     async def _let_go(self, call: FarCall, *, is_over: bool) -> None:
         """Forget a call; where it is not over, end it first."""
         if not is_over:
-            with contextlib.suppress(*Unreachable):
+            with contextlib.suppress(*REDIS_FAILURES):
                 await self._revoke(call)
                 if call.node is not None:
                     await self._tell(call.node, HostMessage(kind="cancel", call=call.id))

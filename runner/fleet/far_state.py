@@ -14,7 +14,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from runner.fleet.connection import Unreachable
+from runner.fleet.connection import REDIS_FAILURES
 from runner.fleet.redis_names import RedisKeys
 from runner.toolset.session_state import SessionState, StateItem
 from sandbox import strict_json
@@ -57,7 +57,7 @@ class FarState:
                 return
             entries: Any = await self.redis.hgetall(key)
             seconds, micros = await self.redis.time()
-        except Unreachable as error:
+        except REDIS_FAILURES as error:
             log.warning("session state as this node knows it", extra={"user": user, "fault": str(error)})
             return
         version = entries.pop(b"", b"")
@@ -83,7 +83,7 @@ class FarState:
                 whole.hincrby(key, "", 1)
                 whole.pexpire(key, int(self.stay_s * 1000))
                 replies = await whole.execute()
-        except Unreachable as error:
+        except REDIS_FAILURES as error:
             log.warning("session state is on this node only", extra={"user": user, "fault": str(error)})
             return
         self._versions[user] = str(replies[-2]).encode()

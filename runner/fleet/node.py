@@ -23,7 +23,7 @@ from typing import Any
 from docket import Worker
 
 from runner.files.sessions import Unkept
-from runner.fleet.connection import TASK, FleetConnection, Unreachable, leave_if_cancelled
+from runner.fleet.connection import REDIS_FAILURES, TASK, FleetConnection, leave_if_cancelled
 from runner.fleet.far_state import FarState
 from runner.fleet.lua import BEGIN, SPEND
 from runner.fleet.messages import WIRE_VERSION, HostMessage, NodeMessage, SentCall, read
@@ -137,7 +137,7 @@ class Node:
     async def drain(self, left_s: float, again: asyncio.Event) -> None:
         """Take no further call, and let those under way end, for so many seconds or until `again` is set."""
         self._is_draining = True
-        with contextlib.suppress(*Unreachable):
+        with contextlib.suppress(*REDIS_FAILURES):
             await self.connection.redis.hset(self.connection.keys.node(self.name), "draining", "1")
         self.toolset.drain.begin(left_s)
         done, hurry = asyncio.create_task(self._idle()), asyncio.create_task(again.wait())
@@ -193,7 +193,7 @@ class Node:
         key = self.connection.keys.call(record.call)
         try:
             return bool(await BEGIN.run(self.connection.redis, [key], self.name, record.epoch))
-        except Unreachable as error:
+        except REDIS_FAILURES as error:
             # Perhaps it is noted as begun; then its host will say that nobody knows.
             log.warning("a call could not begin", extra={"call": record.call, "fault": str(error)})
             return False
@@ -213,7 +213,7 @@ class Node:
         window_ms, step_ms = (int(seconds * 1000) for seconds in RATES[setting])
         try:
             await SPEND.run(self.connection.redis, keys, amount, window_ms, step_ms)
-        except Unreachable as error:
+        except REDIS_FAILURES as error:
             facts = {"setting": setting, "amount": amount, "fault": str(error)}
             log.warning("what a call has used was not counted", extra=facts)
 
@@ -250,7 +250,7 @@ class Node:
                 for stream, text in sealed:
                     whole.xadd(stream, {"said": text})
                 await whole.execute()
-        except Unreachable as error:
+        except REDIS_FAILURES as error:
             log.warning("nothing can be said to hosts", extra={"fault": str(error)})
             return False
         return True
@@ -280,7 +280,7 @@ class Node:
                 async with asyncio.timeout(FENCE_S / 2):
                     await self._look_around()
                 self._heard_at = began
-            except Unreachable as error:
+            except REDIS_FAILURES as error:
                 log.warning("redis is out of reach", extra={"fault": str(error), "node": self.name})
             if time.monotonic() - self._heard_at > FENCE_S - _BEAT_S:
                 log.error("this node is cut off and ends its calls", extra={"calls": len(self._calls)})
@@ -337,7 +337,7 @@ class Node:
             # What it has in Redis ends by itself.
             return
         keys = self.connection.keys
-        with contextlib.suppress(*Unreachable):
+        with contextlib.suppress(*REDIS_FAILURES):
             await self.connection.redis.srem(keys.nodes(self.release), self.name)
             await self.connection.redis.delete(
                 keys.node(self.name), keys.load(self.name), keys.told(self.name),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runner.artifacts.route import NEVER_INLINE
-from runner.call import execute_admitted, relay
+from runner.call import execute_allowed, relay
 from runner.contract.error_messages import cancelled
 from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError
@@ -112,7 +112,7 @@ class NodeCall:
         listener = self._listener(request)
         try:
             if self.record.is_tool:
-                return ended(await execute_admitted(self.toolset, request, listener), request)
+                return ended(await execute_allowed(self.toolset, request, listener), request)
             answer = await relay(self.toolset, request, listener=listener)
             return {"answer": dict(answer), "fared": noted(request)}
         except Unwanted:

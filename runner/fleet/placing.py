@@ -18,7 +18,7 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from runner.errors import CallError
-from runner.fleet.connection import FleetConnection, Unreachable, leave_if_cancelled, problem_of
+from runner.fleet.connection import REDIS_FAILURES, FleetConnection, leave_if_cancelled, problem_of
 from runner.fleet.errors import no_node, no_room, redis_lost
 from runner.fleet.far_call import FarCall
 from runner.fleet.lua import PLACE, RELEASE, TURNS
@@ -90,7 +90,7 @@ class Placing:
                 refusal, patience_s = no_node(self.release), _NODES_S
                 try:
                     said, *what = await self._answer(call)
-                except Unreachable as error:
+                except REDIS_FAILURES as error:
                     refusal = redis_lost(problem_of(error))
                     await asyncio.sleep(_LOOK_S)
                 else:
@@ -118,7 +118,7 @@ class Placing:
             sets[keys.load(call.node)] = call.id
         waiting, *_ = keys.turns()
         names = [keys.call(call.id), keys.eager, waiting, keys.waits_at, *sets]
-        with contextlib.suppress(*Unreachable):
+        with contextlib.suppress(*REDIS_FAILURES):
             await RELEASE.run(
                 self.connection.redis, names, int(is_over), keys.freed, call.node or "", *sets.values()
             )
@@ -127,7 +127,7 @@ class Placing:
         """Hear what becomes free, and wake the calls that may have it; for as long as the host is there."""
         while True:
             leave_if_cancelled()
-            with contextlib.suppress(*Unreachable):
+            with contextlib.suppress(*REDIS_FAILURES):
                 async with self.connection.reading.pubsub() as channel:
                     await channel.subscribe(self.connection.keys.freed)
                     while True:
@@ -146,7 +146,7 @@ class Placing:
             if not self._waiting:
                 continue
             mine = dict.fromkeys(waiting.user for waiting in self._waiting if waiting.limit == "")
-            with contextlib.suppress(*Unreachable):
+            with contextlib.suppress(*REDIS_FAILURES):
                 turns, unknown = await TURNS.run(
                     self.connection.redis, [*keys.turns()[:2], keys.eager, keys.waits_at], _WAITS_MS, *mine
                 )
@@ -165,7 +165,7 @@ class Placing:
             raise
 
     async def _unwanted_place(self, call: FarCall, asking: "asyncio.Task[Any]") -> None:
-        with contextlib.suppress(CallError, *Unreachable):
+        with contextlib.suppress(CallError, *REDIS_FAILURES):
             said, *what = await asking
             if said == b"placed":
                 call.node = what[0].decode()

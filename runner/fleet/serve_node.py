@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from runner.errors import UsageError
-from runner.fleet.connection import FleetConnection, Unreachable, leave_if_cancelled
+from runner.fleet.connection import REDIS_FAILURES, FleetConnection, leave_if_cancelled
 from runner.fleet.node import Node
 from runner.fleet.release import release_of
 from runner.observation.metrics_server import metrics_served
@@ -92,7 +92,7 @@ async def _reachable(connection: FleetConnection, stopped: asyncio.Event) -> Non
         leave_if_cancelled()
         try:
             await connection.redis.time()
-        except Unreachable:
+        except REDIS_FAILURES:
             await asyncio.sleep(_LOOK_S)
         else:
             return

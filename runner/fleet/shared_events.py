@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.files.file_events import REMOVED, STORED
-from runner.fleet.connection import FleetConnection, Unreachable, leave_if_cancelled, problem_of
+from runner.fleet.connection import REDIS_FAILURES, FleetConnection, leave_if_cancelled, problem_of
 from runner.fleet.seal import Forged
 from runner.users.events import LIST_CHANGED, MISSED, UPDATED, Events
 
@@ -85,7 +85,7 @@ class SharedEvents:
             for task in work:
                 task.cancel()
             await asyncio.wait(work)
-            with contextlib.suppress(*Unreachable):
+            with contextlib.suppress(*REDIS_FAILURES):
                 async with asyncio.timeout(_LAST_S):
                     while self._waiting or self._lost:
                         await self._publish()
@@ -125,7 +125,7 @@ class SharedEvents:
             try:
                 while self._waiting or self._lost:
                     await self._publish()
-            except Unreachable as error:
+            except REDIS_FAILURES as error:
                 if not is_behind:
                     facts = {"fault": problem_of(error), "count": len(self._waiting)}
                     log.warning("news of files wait until redis answers", extra=facts)
@@ -139,7 +139,7 @@ class SharedEvents:
         """Say some of what waits, and how much was lost; keep it where that fails.
 
         Raises:
-            Unreachable: Redis does not answer.
+            REDIS_FAILURES: Redis does not answer.
         """
         due, lost = dict(itertools.islice(self._waiting.items(), _MOST_AT_ONCE)), dict(self._lost)
         missed = [
@@ -163,7 +163,7 @@ class SharedEvents:
         was_cut_off = False
         while True:
             leave_if_cancelled()
-            with contextlib.suppress(*Unreachable):
+            with contextlib.suppress(*REDIS_FAILURES):
                 async with self.connection.reading.pubsub() as channel:
                     await channel.subscribe(self.connection.keys.events)
                     if was_cut_off:

@@ -25,7 +25,7 @@ from redis import Redis
 
 from runner.errors import CallError, Code
 from runner.files.sessions import Session
-from runner.fleet.connection import Unreachable, problem_of
+from runner.fleet.connection import REDIS_FAILURES, problem_of
 from runner.fleet.lua import SESSION_CLAIM, SESSION_END, SESSION_LEAVE, SESSION_USE
 from runner.fleet.redis_names import RedisKeys
 
@@ -71,7 +71,7 @@ class _Right:
             held = SESSION_END.run_now(
                 self.sessions.redis, [names.known, names.end], names.note, self.whose, int(self._is_over)
             )
-        except Unreachable as error:
+        except REDIS_FAILURES as error:
             # It runs out by itself. The session is ended once more then, and has no files by that time.
             log.warning("the end of a session is not noted", extra={"fault": problem_of(error)})
             return
@@ -107,7 +107,7 @@ class SharedSessions:
         names, use = self._names(session), secrets.token_hex(8)
         try:
             self._begin(names, use)
-        except Unreachable as error:
+        except REDIS_FAILURES as error:
             if not to_read:
                 raise _unusable(error) from error
             yield
@@ -121,7 +121,7 @@ class SharedSessions:
                 del self._uses[use]
             try:
                 SESSION_LEAVE.run_now(self.redis, [names.known, names.uses], names.note, use)
-            except Unreachable as error:
+            except REDIS_FAILURES as error:
                 # Its lease ends, and its idle time is counted from its beginning.
                 log.warning("a session is not noted as left", extra={"fault": problem_of(error)})
 
@@ -142,7 +142,7 @@ class SharedSessions:
                 [names.known, names.uses, names.end],
                 names.note, whose, int(_END_S * 1000), int(idle_s * 1000),
             )  # fmt: skip
-        except Unreachable as error:
+        except REDIS_FAILURES as error:
             raise _unusable(error) from error
         return _Right(self, names, whose) if given else None
 
@@ -157,7 +157,7 @@ class SharedSessions:
             notes: Any = self.redis.zrangebyscore(
                 self.keys.sessions, "-inf", (seconds - idle_s + 1) * 1000 if idle_s else "+inf"
             )
-        except Unreachable as error:
+        except REDIS_FAILURES as error:
             raise _unusable(error) from error
         for note in notes:
             user, name = json.loads(note)

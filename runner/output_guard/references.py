@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from runner.formats.content_preview import HEAD_CHARS, TAIL_CHARS, shape_of, shape_of_bytes
+from runner.formats.content_shape import HEAD_CHARS, TAIL_CHARS, shape_of, shape_of_bytes
 from runner.formats.filenames import safe_name
 from runner.formats.human_numbers import human_size
 from runner.formats.mime import extension

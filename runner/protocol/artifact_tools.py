@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from runner.contract.widget_dialects import SCHEMA_DIALECT
 from runner.errors import CallError, Code
 from runner.files.my_files import MyFiles
-from runner.formats.content_preview import HEAD_CHARS, TAIL_CHARS, shape_of
+from runner.formats.content_shape import HEAD_CHARS, TAIL_CHARS, shape_of
 from runner.protocol.artifact_resources import SCHEME
 from runner.store.protocol import Content, Record
 

@@ -28,9 +28,16 @@ from runner.protocol.resource_tools import RemoteError, resource_result
 from runner.protocol.result_messages import ResultMessages, inline_limit_of
 from runner.protocol.sender import McpClient, request_facts
 from runner.proxy.contract import contract_of
-from runner.proxy.contracted import answer, answer_of_task, remote_failure
+from runner.proxy.contracted import answer, answer_of_task
 from runner.proxy.foreign_words import told_beside
-from runner.proxy.remote_call import RESULTS, RemoteCall, begun_task, reader_of, task_said
+from runner.proxy.remote_call import (
+    RESULTS,
+    RemoteCall,
+    begun_task,
+    reader_of,
+    remote_failure,
+    task_said,
+)
 from runner.proxy.server_connection import Backend
 from runner.proxy.upstreams import Upstreams
 from runner.steps.authorization import authorize_scopes, authorize_widget

@@ -14,8 +14,7 @@ from runner.homes.homes import HomeLease
 from runner.protocol.resource_tools import RemoteError
 from runner.protocol.result_messages import ResultMessages
 from runner.proxy.foreign_words import without_secrets
-from runner.proxy.remote_call import RemoteCall, begun_task, task_said
-from runner.proxy.server_connection import Unreachable
+from runner.proxy.remote_call import RemoteCall, begun_task, remote_failure, task_said
 from runner.steps.execution import (
     SHORT_BYTES,
     CallFiles,
@@ -33,7 +32,7 @@ from runner.steps.rewriting import Inputs
 from runner.store.protocol import Record
 from runner.toolset.catalog import ToolSpec
 
-__all__ = ["answer", "answer_of_task", "remote_failure"]
+__all__ = ["answer", "answer_of_task"]
 
 
 async def answer(call: RemoteCall, messages: ResultMessages) -> dict[str, Any]:
@@ -84,12 +83,6 @@ async def answer_of_task(
         place = await _place(call, home)
         completed = await settle(call.upstreams, call.request, spec, place, listener, executed)
     return await _message(call, completed, messages)
-
-
-def remote_failure(error: RemoteError) -> CallError:
-    """Return the error of a call that a server did not answer."""
-    code = Code.E_BUSY if isinstance(error, Unreachable) else Code.E_CRASHED
-    return CallError(code, f"The remote server did not answer: {error}")
 
 
 async def _performed(call: RemoteCall, client: Client) -> Completed:

@@ -15,21 +15,21 @@ from mcp.shared.exceptions import MCPError
 
 from runner.errors import CallError, Code
 from runner.output_guard.guard import GuardedCall
-from runner.protocol.resource_tools import Reader, blocks_of
+from runner.protocol.resource_tools import Reader, RemoteError, blocks_of
 from runner.protocol.sender import has_sessions
 from runner.proxy.contract import Contract
 from runner.proxy.deadline_watch import WatchedListener, watch
 from runner.proxy.foreign_words import told_beside, without_our_words
 from runner.proxy.question_rounds import answered
 from runner.proxy.remote import is_modern
-from runner.proxy.server_connection import Backend
+from runner.proxy.server_connection import Backend, Unreachable
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.execution import Request, listener_of
 from runner.steps.listener import CallListener, Client
 from runner.toolset.catalog import ToolSpec
 
-__all__ = ["RESULTS", "RemoteCall", "begun_task", "reader_of", "task_said"]
+__all__ = ["RESULTS", "RemoteCall", "begun_task", "reader_of", "remote_failure", "task_said"]
 
 R = TypeVar("R")
 
@@ -259,3 +259,9 @@ def reader_of(upstreams: Upstreams, call: GuardedCall) -> Reader:
         scope=call.scope,
         kept=lambda records: upstreams.guard.kept(records, call),
     )
+
+
+def remote_failure(error: RemoteError) -> CallError:
+    """Return the error of a call that a server did not answer."""
+    code = Code.E_BUSY if isinstance(error, Unreachable) else Code.E_CRASHED
+    return CallError(code, f"The remote server did not answer: {error}")

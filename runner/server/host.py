@@ -46,7 +46,7 @@ from runner.server.extras import Extras, ExtraTemplate
 from runner.server.files_block import with_descriptions, with_instructions
 from runner.server.mcp_tasks import EXTENSION, McpTasks
 from runner.server.own_extras import AVAILABLE_FILES, CONTRACT, FILES
-from runner.server.resource_tools import OwnResources
+from runner.server.own_resource_tools import OwnResources
 from runner.settings.isolation import ISOLATION_META, isolation_meta, layers_of
 from runner.settings.own_paths import OwnPaths
 from runner.steps.authorization import (

@@ -20,11 +20,11 @@ from runner.http import events as stream
 from runner.http import files, health, link_downloads
 from runner.http.challenges import Challenges
 from runner.http.context import Site
-from runner.http.cross_origin_headers import KeptApart
 from runner.http.login_pace import LoginPace
 from runner.http.origins import KnownOrigins, protection, with_memory
 from runner.http.readiness import Readiness
 from runner.http.requests_per_user import RequestsPerUser, token_user
+from runner.http.response_headers import ResponseHeaders
 from runner.http.responses import Refusal, fails, left, refuses
 from runner.http.token_ends import EndsWithToken
 from runner.http.under_way import EndsWithSession, UnderWay
@@ -85,7 +85,7 @@ def make_web(
     web.add_exception_handler(ClientDisconnect, left)
     web.add_exception_handler(Exception, fails)
     outer = [
-        Middleware(KeptApart, settings=site.settings),
+        Middleware(ResponseHeaders, settings=site.settings),
         Middleware(WrongKeys, claims=site.settings.identity_claim, hear=site.observers.logins_refused),
         *([Middleware(LoginPace)] if site.settings.auth.kind in LOGINS else ()),
         Middleware(KnownOrigins, settings=site.settings),

@@ -1,1 +1,1 @@
-"""The steps of a call that `runner/call.py` takes in order."""
+"""The steps that every call takes, whoever executes its tool; `execution.py` has their order."""

@@ -17,10 +17,10 @@ from sandbox.errors import ForkserverDied, FrameError, NoProcess
 from sandbox.frames import CONTROL_BYTES, Decoder, FrameKind, decode, encode
 from sandbox.host.closer import Closer
 from sandbox.host.connection import Connection
-from sandbox.host.freezer import look
 from sandbox.host.launch import Launched, launch
 from sandbox.host.orphans import end_orphans, started_at
 from sandbox.host.retirement import Reuse
+from sandbox.host.stopping import look
 from sandbox.host.zygote import Zygote
 from sandbox.layers import cgroup
 from sandbox.outcome import describe_status

@@ -21,11 +21,11 @@ from sandbox.deadlines import Deadlines, Ladder, Rung
 from sandbox.errors import FrameError, FrameTooLong
 from sandbox.frames import ANSWERS, MOST_VALUES, Decoder, FrameKind, decode, encode
 from sandbox.host.call_watch import FIRST_LOOK_S, CallWatch, behind_death, too_many_tasks
-from sandbox.host.freezer import freeze, wait_until_frozen
 from sandbox.host.home_usage import HomeDisk
 from sandbox.host.job import Job
 from sandbox.host.output import KeptOutput
 from sandbox.host.readers import Readers
+from sandbox.host.stopping import stop_process, wait_until_stopped
 from sandbox.host.usage import Process, oom_kills, processes_of, read_process
 from sandbox.host.worker import Worker
 from sandbox.host.zygote import Zygote
@@ -50,7 +50,7 @@ _BACKLOG_BYTES = 16 * 1024 * 1024
 _DRAIN_S = 1.0
 _LONGEST_DRAIN_S = 10.0
 # A thread inside the kernel may take a moment; one that takes longer is not waited for.
-_FREEZE_S = 2.0
+_STOP_S = 2.0
 # Who is killed on a machine with far too much to do takes seconds to be gone.
 _REAP_S = 20.0
 _MAX_DENIALS = 100
@@ -313,20 +313,20 @@ class Lease:
 
     async def at_rest(self) -> None:
         """Wait until no process of the call executes an instruction: stopped, or not alive."""
-        if self._stays and not self.worker.frozen:
-            await self._freeze()
+        if self._stays and not self.worker.told_to_stop:
+            await self._stop()
         elif not self._stays and self._reaping is not None:
             await asyncio.shield(self._reaping)
 
-    async def _freeze(self) -> None:
+    async def _stop(self) -> None:
         """Stop the worker; end it where it does not stop, or has another process after all."""
         stands = False
         with contextlib.suppress(OSError):
-            freeze(self.worker.pidfd)
+            stop_process(self.worker.pidfd)
             # Said before it is so: who does not wait for that must have it continued all the same.
-            self.worker.frozen = True
+            self.worker.told_to_stop = True
             others = self._others if self.worker.goes_on else tuple
-            stands = await wait_until_frozen(self.worker.pid, timeout_s=_FREEZE_S, others=others)
+            stands = await wait_until_stopped(self.worker.pid, timeout_s=_STOP_S, others=others)
         # It may have forked between the answer and the stop.
         if not stands or (not self.worker.goes_on and self.zygote.has_strays(self.worker.pid)):
             await asyncio.shield(self._give_up_worker("left a process" if stands else "not stopped"))

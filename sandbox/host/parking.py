@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 
 from sandbox.frames import FrameKind, encode
 from sandbox.host.descriptors import open_in
-from sandbox.host.freezer import STOPPED, WorkerFacts, freeze, is_frozen, look, thaw
 from sandbox.host.home_usage import OpenFiles, open_files
 from sandbox.host.job import Job
 from sandbox.host.output import drop_output
 from sandbox.host.retirement import Reuse, holds_too_many, why_overused, why_unfit
+from sandbox.host.stopping import STOPPED, WorkerFacts, is_stopped, look, resume_process, stop_process
 from sandbox.host.usage import has_room
 from sandbox.host.worker import Worker
 from sandbox.layers.rlimits import renew
@@ -60,7 +60,7 @@ class Parking:
     has_room: Callable[[], bool] = has_room
     _idle: deque[Worker] = field(init=False, default_factory=deque)
     _jobs: dict[Worker, Job] = field(init=False, default_factory=dict)
-    _freezing: asyncio.TimerHandle | None = field(init=False, default=None)
+    _stopping: asyncio.TimerHandle | None = field(init=False, default=None)
     _all_at: float = field(init=False, default=0.0)
     _tidying: asyncio.TimerHandle | None = field(init=False, default=None)
 
@@ -86,7 +86,7 @@ class Parking:
         if begin is not None:
             self._retire_if(worker, self._let_go_on(worker, begin))
         elif worker.calls:
-            self._freeze_soon(_AWAKE_S)
+            self._stop_soon(_AWAKE_S)
         if worker.calls and self._tidying is None:
             self._tidying = asyncio.get_running_loop().call_later(_TIDY_S, self._tidy)
         return self._jobs.get(worker)
@@ -127,7 +127,7 @@ class Parking:
 
     def clear(self) -> list[Worker]:
         """Give up all of them; return them."""
-        for timer in (self._freezing, self._tidying):
+        for timer in (self._stopping, self._tidying):
             if timer is not None:
                 timer.cancel()
         workers = list(self._idle)
@@ -148,10 +148,10 @@ class Parking:
             try:
                 job = self._jobs[worker] = begin(worker)
                 job.begin()
-                thaw(worker.pidfd)
+                resume_process(worker.pidfd)
             except OSError:
                 return "ended"
-            worker.frozen = worker.rested = False
+            worker.told_to_stop = worker.has_stopped = False
         return reason
 
     @staticmethod
@@ -162,7 +162,7 @@ class Parking:
         """Make a worker ready for its next call; return why it may not have it, if so."""
         if worker.goes_on:
             reason = self._inspect(worker)
-        elif worker.rested:
+        elif worker.has_stopped:
             facts = look(worker.pid)
             if facts is None or facts.state != STOPPED:
                 return "ended" if facts is None else "continued"
@@ -172,21 +172,21 @@ class Parking:
         if reason is None:
             # What was printed after the answer belongs to no call.
             drop_output(worker.output)
-            if worker.frozen:
-                worker.frozen = worker.rested = False
+            if worker.told_to_stop:
+                worker.told_to_stop = worker.has_stopped = False
                 try:
-                    thaw(worker.pidfd)
+                    resume_process(worker.pidfd)
                 except OSError:
                     return "ended"
         return reason
 
-    def _freeze_soon(self, delay_s: float) -> None:
-        if self._freezing is None:
-            self._freezing = asyncio.get_running_loop().call_later(delay_s, self._freeze)
+    def _stop_soon(self, delay_s: float) -> None:
+        if self._stopping is None:
+            self._stopping = asyncio.get_running_loop().call_later(delay_s, self._stop)
 
-    def _freeze(self) -> None:
+    def _stop(self) -> None:
         """Stop the workers that have waited long enough, and look at those that have stopped."""
-        self._freezing = None
+        self._stopping = None
         now = time.monotonic()
         looks_at_all = now >= self._all_at
         if looks_at_all:
@@ -198,21 +198,23 @@ class Parking:
         if restless:
             # One that has been told to stop does so at once, as a rule: it is looked at before its next call.
             stopping = any(_is_stopping(worker, now) for worker in restless)
-            self._freeze_soon(_STOPPING_S if stopping else max(_STOPPING_S, self._all_at - now))
+            self._stop_soon(_STOPPING_S if stopping else max(_STOPPING_S, self._all_at - now))
 
     def _restless(self) -> list[Worker]:
-        return [worker for worker in self._idle if worker.calls and not (worker.rested or worker.goes_on)]
+        return [
+            worker for worker in self._idle if worker.calls and not (worker.has_stopped or worker.goes_on)
+        ]
 
     def _bring_to_rest(self, worker: Worker, now: float) -> str | None:
         waited_s = now - worker.idle_since
-        if not worker.frozen and waited_s >= _AWAKE_S / 2:
+        if not worker.told_to_stop and waited_s >= _AWAKE_S / 2:
             try:
-                freeze(worker.pidfd)
+                stop_process(worker.pidfd)
             except OSError:
                 return "ended"
-            worker.frozen = True
-        if worker.frozen and is_frozen(worker.pid):
-            worker.rested = True
+            worker.told_to_stop = True
+        if worker.told_to_stop and is_stopped(worker.pid):
+            worker.has_stopped = True
             return self._inspect(worker) or self._why_unwelcome(worker)
         if not worker.is_running():
             return "ended"
@@ -230,7 +232,7 @@ class Parking:
         if not worker.goes_on and worker.limits and holds_too_many(open_in(worker.pid), worker.limits):
             return "descriptors"
         was_seen = time.monotonic() - worker.looked_at < _LOOK_S
-        if was_seen and not (worker.rested or worker.was_long or worker.goes_on):
+        if was_seen and not (worker.has_stopped or worker.was_long or worker.goes_on):
             # Its limits are those that it has been given then.
             return None if worker.is_running() else "ended"
         facts = look(worker.pid)
@@ -241,7 +243,7 @@ class Parking:
             # Calls and what goes on beside them have the limits of one call together.
             return self._renew(worker, facts, worker.limits, data_bytes=worker.origin_bytes)
         # These take longest to ask: after a short call, who has the next one at once does not wait for them.
-        asks = worker.rested or worker.was_long
+        asks = worker.has_stopped or worker.was_long
         held = open_files(worker.pid, self.device) if asks else OpenFiles()
         reason = why_unfit(
             facts,
@@ -296,7 +298,7 @@ class Parking:
 
 def _is_stopping(worker: Worker, now: float) -> bool:
     """Say whether a worker has been told to stop so shortly that it may do so at any moment."""
-    return worker.frozen and now - worker.idle_since < _STOPPED_S
+    return worker.told_to_stop and now - worker.idle_since < _STOPPED_S
 
 
 def _first_asked(worker: Worker) -> tuple[bool, bool]:

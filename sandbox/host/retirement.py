@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from sandbox.host.freezer import WorkerFacts
+from sandbox.host.stopping import WorkerFacts
 from sandbox.policy import Limits
 
 __all__ = ["Reuse", "holds_too_many", "why_overused", "why_unfit"]

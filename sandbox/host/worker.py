@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sandbox.host.connection import Connection
-from sandbox.host.freezer import WHOLE_GROUP
 from sandbox.host.process_stat import read_proc
+from sandbox.host.stopping import WHOLE_GROUP
 from sandbox.policy import Limits
 
 __all__ = ["Worker", "children_of", "maker_of", "number_inside", "own_end"]
@@ -40,9 +40,9 @@ class Worker:
         born: When it was parked first, in seconds of the monotonic clock.
         idle_since: When it was parked last.
         calls: How many calls it has been given.
-        frozen: Whether it has been told to stop.
+        told_to_stop: Whether it has been told to stop.
         looked_at: When it was last found fit for another call, in seconds of the monotonic clock.
-        rested: Whether all its threads were seen to have stopped, and it was found fit for another call.
+        has_stopped: Whether all its threads were seen to have stopped, and it was found fit for another call.
         was_long: Whether its last call ran long enough to be watched.
         limits: The limits of the kernel that it has taken on; None before its first call.
         cpu_before_s: Processor seconds it had used before its present call.
@@ -60,9 +60,9 @@ class Worker:
     born: float = field(default_factory=time.monotonic)
     idle_since: float = field(default_factory=time.monotonic)
     calls: int = 0
-    frozen: bool = False
+    told_to_stop: bool = False
     looked_at: float = float("-inf")
-    rested: bool = False
+    has_stopped: bool = False
     was_long: bool = False
     limits: Limits | None = None
     cpu_before_s: float = 0.0

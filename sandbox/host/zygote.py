@@ -22,13 +22,13 @@ from sandbox.errors import ConfinementError, FrameError, LoadError, NoProcess, S
 from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, Decoder, FrameKind, decode, encode
 from sandbox.host.closer import Closer
 from sandbox.host.connection import Connection
-from sandbox.host.freezer import look
 from sandbox.host.import_output import ImportOutput
 from sandbox.host.job import Job
 from sandbox.host.loop_share import LoopShare
 from sandbox.host.parking import Parking
 from sandbox.host.process_stat import ProcessStat
 from sandbox.host.retirement import Reuse, why_overused
+from sandbox.host.stopping import look
 from sandbox.host.worker import Worker, children_of, maker_of, number_inside, own_end
 from sandbox.network.destinations import Destinations
 from sandbox.network.egress import Egress

@@ -15,8 +15,8 @@ from sandbox.denials.record import Recorder
 from sandbox.errors import LoadError
 from sandbox.frames import FrameKind
 from sandbox.inside.confine import WorkerLayers
+from sandbox.inside.process_state import ProcessState
 from sandbox.inside.program import Channel, Program
-from sandbox.inside.standing import Standing
 from sandbox.outcome import Denial
 from sandbox.policy import Limits
 
@@ -69,7 +69,7 @@ def _serve(birth: Birth, channel: Channel) -> None:
     The end of a process takes milliseconds of the processor on which the host then wakes up. So a worker that
     is not wanted any more waits to be killed like one that is.
     """
-    standing, limits, goes_on = Standing.now(), birth.layers.limits, False
+    found, limits, goes_on = ProcessState.now(), birth.layers.limits, False
     while (frame := _next(birth, channel, goes_on=goes_on)) is not None:
         if frame[0] is FrameKind.LIMITS:
             limits = _limits(frame[1])
@@ -82,10 +82,10 @@ def _serve(birth: Birth, channel: Channel) -> None:
             if birth.recorder is not None:
                 birth.recorder.turn_to(channel.denied)
             value = birth.program.serve(call, channel)
-            standing.flush()
+            found.flush()
             # Said with the answer, which a tool may forge while it goes on: a worker that is still busy with
             # one call must not be given the next.
-            is_ready = standing.restore(goes_on=goes_on)
+            is_ready = found.restore(goes_on=goes_on)
             channel.answer(value, ready_after=number if is_ready else None)
             channel = channel.renewed()
             if birth.recorder is not None:

@@ -328,7 +328,7 @@ MIDDLEWARE: Mapping[str, tuple[Row, ...]] = {
     **dict.fromkeys(
         (
             *(
-                "KeptApart",
+                "ResponseHeaders",
                 "WrongKeys",
                 "KnownOrigins",
                 "EndsWithSession",

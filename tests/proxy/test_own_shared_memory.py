@@ -1,4 +1,4 @@
-"""A command in tier namespace has POSIX shared memory of its own: it works, is bounded, and is nobody else's."""
+"""A command in tier namespace has POSIX shared memory of its own: bounded, and nobody else's."""
 
 import os
 from pathlib import Path

@@ -11,13 +11,13 @@ from support import becomes
 from test_parking import leased, run, served, value
 
 from sandbox.host.forkserver import Forkserver
-from sandbox.host.freezer import is_at_rest, is_frozen
 from sandbox.host.job import Job
 from sandbox.host.lease import Lease
 from sandbox.host.memory_guard import MemoryGuard
 from sandbox.host.pool import Pool
 from sandbox.host.readers import Readers
 from sandbox.host.retirement import Reuse
+from sandbox.host.stopping import is_at_rest, is_stopped
 from sandbox.host.worker import children_of
 from sandbox.outcome import Ending
 from sandbox.policy import MIB, Limits
@@ -100,7 +100,7 @@ async def test_a_job_whose_next_call_comes_at_once_keeps_no_descriptor(pool: Poo
 async def test_a_call_that_does_not_ask_for_it_stands_still_afterwards(pool: Pool, tmp_path: Path) -> None:
     file = tmp_path / "home" / "ticks"
     await run(pool, "ticks", str(file))
-    assert await becomes(lambda: all(worker.rested for worker in served(pool)))
+    assert await becomes(lambda: all(worker.has_stopped for worker in served(pool)))
 
     assert await stands(file)
 
@@ -120,7 +120,7 @@ async def test_it_stands_still_while_outputs_are_read_and_goes_on_right_after(
     await lease.at_rest()
     beside = children_of(lease.worker.pid)
     assert bool(beside) is in_child
-    assert is_frozen(lease.worker.pid)
+    assert is_stopped(lease.worker.pid)
     assert all(map(is_at_rest, beside))
     assert await stands(file)
 

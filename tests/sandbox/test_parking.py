@@ -14,12 +14,12 @@ from support import becomes
 
 from sandbox.deadlines import Deadlines
 from sandbox.host.forkserver import Forkserver
-from sandbox.host.freezer import is_frozen
 from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.lease import Lease
 from sandbox.host.pool import Pool
 from sandbox.host.readers import Readers
 from sandbox.host.retirement import Reuse
+from sandbox.host.stopping import is_stopped
 from sandbox.host.usage import read_process
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import MIB, Limits
@@ -75,7 +75,7 @@ def value(outcome: Outcome) -> object:
 
 async def rests(pool: Pool) -> None:
     """Wait until every worker that has served a call is stopped, or gone."""
-    assert await becomes(lambda: all(worker.rested for worker in served(pool)))
+    assert await becomes(lambda: all(worker.has_stopped for worker in served(pool)))
 
 
 def served(pool: Pool) -> list[object]:
@@ -136,7 +136,7 @@ async def test_between_two_calls_no_instruction_of_a_worker_runs(
     await asyncio.sleep(0.3)
 
     assert (file.read_text(), read_process(worker.pid).cpu_s) == before
-    assert is_frozen(worker.pid)
+    assert is_stopped(worker.pid)
     assert value(await run(pool, "count"))["calls"] == 2
 
 
@@ -341,7 +341,7 @@ async def test_a_worker_that_somebody_continued_serves_no_other_call(pool: Pool)
     await rests(pool)
     (worker,) = served(pool)
     os.kill(worker.pid, signal.SIGCONT)
-    assert await becomes(lambda: not is_frozen(worker.pid))
+    assert await becomes(lambda: not is_stopped(worker.pid))
 
     assert value(await run(pool, "count"))["pid"] != first["pid"]
     assert pool.zygote.retired == {"continued": 1}

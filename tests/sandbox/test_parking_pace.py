@@ -40,7 +40,7 @@ class Clock:
             callback()
         self.now = end
 
-    def is_frozen(self, pid: int) -> bool:
+    def is_stopped(self, pid: int) -> bool:
         self.looked.setdefault(pid, []).append(self.now)
         return self.now - self.stopped[pid] >= self.stops_after_s.get(pid, 0.0)
 
@@ -52,8 +52,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(
         parking, "asyncio", SimpleNamespace(**{**vars(asyncio), "get_running_loop": lambda: clock})
     )
-    monkeypatch.setattr(parking, "freeze", lambda pidfd: clock.stopped.setdefault(pidfd, clock.now))
-    monkeypatch.setattr(parking, "is_frozen", clock.is_frozen)
+    monkeypatch.setattr(parking, "stop_process", lambda pidfd: clock.stopped.setdefault(pidfd, clock.now))
+    monkeypatch.setattr(parking, "is_stopped", clock.is_stopped)
     monkeypatch.setattr(Parking, "_inspect", lambda *_: None)
     return clock
 
@@ -90,12 +90,12 @@ def test_a_worker_that_stops_at_once_is_at_rest_before_ten_milliseconds_are_over
 
     parked.park(worker)
     clock.run(0.0079)
-    assert not worker.frozen
+    assert not worker.told_to_stop
     clock.stops_after_s[1] = 0.0005
     clock.run(0.0021)
 
     assert clock.stopped[1] == began + 0.008
-    assert worker.rested
+    assert worker.has_stopped
 
 
 def test_one_that_does_not_stop_is_looked_at_less_often_before_long(clock: Clock, parked: Parking) -> None:
@@ -106,12 +106,12 @@ def test_one_that_does_not_stop_is_looked_at_less_often_before_long(clock: Clock
     clock.run(4.0)
     looks = clock.looked[1]
 
-    assert not worker.rested
+    assert not worker.has_stopped
     assert len([when for when in looks if when < looks[0] + 0.03]) >= 25
     late = [when for when in looks if when > looks[0] + 0.1]
     assert min(after - before for before, after in pairwise(late)) > 0.0035
     clock.run(2.0)
-    assert worker.rested
+    assert worker.has_stopped
 
 
 def test_workers_beside_one_that_stops_are_looked_at_no_more_often_for_it(
@@ -128,7 +128,7 @@ def test_workers_beside_one_that_stops_are_looked_at_no_more_often_for_it(
         clock.stops_after_s[number] = 0.003
         parked.park(worker)
         clock.run(0.02)
-        assert worker.rested
+        assert worker.has_stopped
         # A user whose next call comes at once does not pay for stopping and continuing.
         assert clock.stopped[number] - worker.idle_since >= 0.004 - 1e-9
 

@@ -13,14 +13,14 @@ import sys
 import tempfile
 from dataclasses import dataclass
 
-__all__ = ["Standing"]
+__all__ = ["ProcessState"]
 
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """The working folder, environment and arguments of a worker that has served no call yet.
+class ProcessState:
+    """What a worker finds in place that has served no call yet.
 
     Attributes:
         folder: The working folder. By its path: a descriptor would be one that tools can see and close.
@@ -37,7 +37,7 @@ class Standing:
     nice: int
 
     @classmethod
-    def now(cls) -> "Standing":
+    def now(cls) -> "ProcessState":
         """Return what is in place now."""
         # It can only be learned by setting it.
         umask = os.umask(0o077)

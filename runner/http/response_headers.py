@@ -13,14 +13,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.settings.model import Settings
 
-__all__ = ["KeptApart"]
+__all__ = ["ResponseHeaders"]
 
 _POLICY = b"cross-origin-resource-policy"
 _OF_THIS_ORIGIN = (_POLICY, b"same-origin")
 _BY_HTTPS = (b"strict-transport-security", b"max-age=31536000")
 
 
-class KeptApart:
+class ResponseHeaders:
     """Middleware that puts these headers on every answer.
 
     Args:

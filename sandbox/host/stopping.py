@@ -21,12 +21,12 @@ __all__ = [
     "STOPPED",
     "WHOLE_GROUP",
     "WorkerFacts",
-    "freeze",
     "is_at_rest",
-    "is_frozen",
+    "is_stopped",
     "look",
-    "thaw",
-    "wait_until_frozen",
+    "resume_process",
+    "stop_process",
+    "wait_until_stopped",
 ]
 
 WHOLE_GROUP = 4
@@ -78,8 +78,8 @@ def look(pid: int) -> WorkerFacts | None:
     )
 
 
-def freeze(pidfd: int) -> None:
-    """Have a process stopped, which is when `is_frozen` says so; and what else there is in its group.
+def stop_process(pidfd: int) -> None:
+    """Have a process stopped, which is when `is_stopped` says so; and what else there is in its group.
 
     A process that forks at this moment does not get away with it: the kernel repeats a fork that a signal
     to the group has come between.
@@ -90,7 +90,7 @@ def freeze(pidfd: int) -> None:
     _signal(pidfd, signal.SIGSTOP)
 
 
-def thaw(pidfd: int) -> None:
+def resume_process(pidfd: int) -> None:
     """Let a stopped process go on, with its group.
 
     Raises:
@@ -109,7 +109,7 @@ def _signal(pidfd: int, number: signal.Signals) -> None:
         signal.pidfd_send_signal(pidfd, number)
 
 
-def is_frozen(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """Say whether every thread of a process is stopped; False if it has ended."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
@@ -135,7 +135,7 @@ def _thread_rests(thread: str) -> bool:
         return True
 
 
-async def wait_until_frozen(
+async def wait_until_stopped(
     pid: int, *, timeout_s: float, others: Callable[[], Iterable[int]] = tuple
 ) -> bool:
     """Wait until every thread of a process is stopped; False if that takes longer than `timeout_s`.
@@ -147,7 +147,7 @@ async def wait_until_frozen(
     """
     clock = asyncio.get_running_loop().time
     deadline, delay_s = clock() + timeout_s, 0.0001
-    while not (is_frozen(pid) and all(map(is_at_rest, others()))):
+    while not (is_stopped(pid) and all(map(is_at_rest, others()))):
         if clock() >= deadline:
             return False
         await asyncio.sleep(delay_s)
