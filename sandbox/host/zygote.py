@@ -17,6 +17,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from sandbox.errors import ConfinementError, FrameError, LoadError, NoProcess, SandboxError, ZygoteDied
 from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, Decoder, FrameKind, decode, encode
@@ -64,6 +65,20 @@ class Loaded:
     threads: int
 
 
+class _Waiter(NamedTuple):
+    """A call that found no worker parked.
+
+    Attributes:
+        found: The worker that it gets.
+        limits: Its limits.
+        fresh: Whether only a worker will do that has served no call.
+    """
+
+    found: "asyncio.Future[Worker]"
+    limits: Limits
+    fresh: bool
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Zygote:
     """One zygote and the workers parked in it.
@@ -99,7 +114,7 @@ class Zygote:
     retired: Counter[str] = field(init=False, default_factory=Counter)
     _loaded: "asyncio.Future[Loaded]" = field(init=False)
     _parking: Parking = field(init=False)
-    _waiters: "deque[asyncio.Future[Worker]]" = field(init=False, default_factory=deque)
+    _waiters: "deque[_Waiter]" = field(init=False, default_factory=deque)
     _ordered: int = field(init=False, default=0)
     _reaped: dict[int, "asyncio.Future[int | None]"] = field(init=False, default_factory=dict)
     _reapings: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
@@ -201,7 +216,7 @@ class Zygote:
         parked = self.take_parked(wanted, fresh=fresh)
         if parked is not None:
             return parked
-        worker = await self._fresh(timeout_s)
+        worker = await self._awaited(timeout_s, wanted, fresh=fresh)
         worker.limits = wanted
         return worker
 
@@ -209,20 +224,25 @@ class Zygote:
         """Return a worker for a call, if one is parked that may serve it."""
         return self._parking.take(limits, fresh=fresh)
 
-    async def _fresh(self, timeout_s: float) -> Worker:
+    async def _awaited(self, timeout_s: float, limits: Limits, *, fresh: bool) -> Worker:
+        """Order a worker, and wait until it or another one that will do is there."""
         if self._closed:
             raise self.loss or ZygoteDied("the zygote has ended")
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        self._waiters.append(future)
+        self._waiters.append(_Waiter(future, limits, fresh))
         self.order(len(self._waiters) - self._ordered)
         try:
-            return await asyncio.wait_for(future, timeout_s)
+            # Not by `wait_for`, which forgets on Python 3.11 that it was cancelled, where both come at once.
+            async with asyncio.timeout(timeout_s):
+                return await future
         except TimeoutError:
+            if _has_result(future):
+                return future.result()
             # Its workers hang before their call. The next zygote may do better; this one is done.
             self.close()
             raise ZygoteDied(f"no worker got ready within {timeout_s:g} seconds") from None
         except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
+            if _has_result(future):
                 self.park(future.result())
             raise
 
@@ -244,7 +264,20 @@ class Zygote:
         if reason is not None:
             self.retire(worker, reason)
             return None
-        return self._parking.park(worker, begin=partial(self._job, home_fd) if worker.goes_on else None)
+        job = self._parking.park(worker, begin=partial(self._job, home_fd) if worker.goes_on else None)
+        self._serve_a_waiter()
+        return job
+
+    def _serve_a_waiter(self) -> None:
+        """Give a worker that is parked to who has waited longest for a fork and may have this one as well."""
+        for waiter in self._waiters:
+            if waiter.fresh or waiter.found.done():
+                continue
+            worker = self.take_parked(waiter.limits, fresh=False)
+            if worker is not None:
+                self._waiters.remove(waiter)
+                waiter.found.set_result(worker)
+                return
 
     def _job(self, home_fd: int | None, worker: Worker) -> Job:
         return Job(
@@ -380,7 +413,7 @@ class Zygote:
         for worker in self._parking.clear():
             worker.kill()
             worker.close()
-        for waiter in self._waiters:
+        for waiter, *_ in self._waiters:
             if not waiter.done():
                 waiter.set_exception(error)
         for reaped in self._reaped.values():
@@ -524,7 +557,7 @@ class Zygote:
         """Hand what became of one order to who waits first, or keep it."""
         self._ordered -= 1
         while self._waiters:
-            waiter = self._waiters.popleft()
+            waiter = self._waiters.popleft().found
             if waiter.done():
                 continue
             if isinstance(worker, Worker):
@@ -551,6 +584,10 @@ def _refusal(message: bytes) -> SandboxError:
         why = message.removeprefix(NO_PROCESS).decode(errors="replace")[:_REASON_CHARS]
         return NoProcess(f"no process could be started for a call: {why}")
     return SandboxError(message.decode(errors="replace").removeprefix("failed: ")[:_REASON_CHARS])
+
+
+def _has_result(future: "asyncio.Future[Worker]") -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
 
 
 def _give_up(future: "asyncio.Future[int | None]") -> None:

@@ -119,6 +119,54 @@ async def test_the_worker_used_last_is_taken_first(pool: Pool) -> None:
     assert value(await run(pool, "count"))["pid"] == value(first)["pid"] != value(second)["pid"]
 
 
+async def waiting(pool: Pool, **options: object) -> "asyncio.Task[Outcome]":
+    """Begin a call that finds no worker parked, and has to wait for a fork."""
+    call = asyncio.create_task(run(pool, "count", **options))
+    assert await becomes(lambda: bool(pool.zygote._waiters))
+    return call
+
+
+async def test_who_waits_for_a_fork_takes_a_worker_that_becomes_free_meanwhile(pool: Pool) -> None:
+    leases = [(await leased(pool, "count"))[0] for _ in range(1 + pool.zygote.at_hand)]
+    os.kill(pool.zygote.pid, signal.SIGSTOP)
+    try:
+        fresh = await waiting(pool, keeps=False)
+        narrower = await waiting(pool, limits=replace(pool.policy.limits, open_files=64))
+        second, third = await waiting(pool), await waiting(pool)
+        leases[0].release()
+        met = value(await second)
+
+        assert (met["calls"], met["pid"]) == (2, leases[0].worker.pid)
+        # Its worker is free again, and serves who waits next.
+        assert value(await third)["calls"] == 3
+        assert not fresh.done()
+        assert not narrower.done()
+    finally:
+        os.kill(pool.zygote.pid, signal.SIGCONT)
+    assert value(await fresh)["calls"] == value(await narrower)["calls"] == 1
+    for lease in leases[1:]:
+        lease.release()
+
+
+async def test_who_waits_for_a_fork_and_is_cancelled_leaves_a_worker_that_it_was_given(pool: Pool) -> None:
+    leases = [(await leased(pool, "count"))[0] for _ in range(1 + pool.zygote.at_hand)]
+    os.kill(pool.zygote.pid, signal.SIGSTOP)
+    try:
+        call = await waiting(pool)
+        leases[0].release()
+        # Before it has its turn.
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        met = value(await run(pool, "count"))
+    finally:
+        os.kill(pool.zygote.pid, signal.SIGCONT)
+
+    assert (met["calls"], met["pid"]) == (2, leases[0].worker.pid)
+    for lease in leases[1:]:
+        lease.release()
+
+
 @pytest.mark.parametrize("act", ["ticks", "timer"])
 async def test_between_two_calls_no_instruction_of_a_worker_runs(
     pool: Pool, tmp_path: Path, act: str
