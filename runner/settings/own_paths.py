@@ -31,6 +31,7 @@ _OUR_PACKAGES = tuple(str(_OUR_CODE / name) for name in ("runner", "sandbox"))
 _OF_THE_SYSTEM = frozenset({"/", "/usr", "/usr/local"})
 # What a path goes on with, up to what ends it in a sentence, in quotes or in JSON.
 _MORE = r"[^\s'\"<>:,;)\]\\]*"
+_NAME = r"[^\s'\"<>:,;)\]\\/]*"
 _REST = f"(?:/{_MORE})?"
 _FRAME = re.compile(r'^ +File "(?P<file>[^"\n]+)", line [^\n]*\n?(?:^    [^\n]*\n?)*', re.MULTILINE)
 _MOST_LOGGED = 20
@@ -134,7 +135,8 @@ class OwnPaths:
 
     def _home(self) -> str:
         root = re.escape(self.homes.rstrip("/"))
-        return f"(?P<hidden>{root}/{re.escape(HIDDEN)}){_MORE}|{root}/{_MORE}"
+        # What lies in a scratch folder is its server's, which names it to its callers.
+        return f"(?P<hidden>{root}/{re.escape(HIDDEN)}){_NAME}|{root}/{_MORE}"
 
 
 def _python() -> Iterator[str]:

@@ -71,6 +71,18 @@ async def test_an_error_of_json_rpc_names_the_option_that_would_have_helped(conf
     assert str(other.value) == "no day, it is none"
 
 
+async def test_an_error_that_names_a_file_of_the_scratch_folder_keeps_its_name(confined: Any) -> None:
+    home = await home_of(confined)
+
+    with pytest.raises(MCPError) as missing:
+        await confined.call_tool(
+            "refuse", {"words": f"ENOENT: no such file, access '{home}/deep/tasks.json'"}
+        )
+
+    assert str(missing.value).startswith("no ENOENT: no such file, access '{scratch}/deep/tasks.json'")
+    assert home not in str(missing.value)
+
+
 async def home_of(client: Any) -> str:
     home: str = (await result(client, "surroundings"))["HOME"]
     return home
