@@ -38,7 +38,7 @@ from runner.proxy.remote_call import (
     remote_failure,
     task_said,
 )
-from runner.proxy.server_connection import Backend
+from runner.proxy.upstream import Upstream
 from runner.proxy.upstreams import Upstreams
 from runner.steps.authorization import authorize_scopes, authorize_widget
 from runner.steps.client_message import Delivery, render
@@ -129,28 +129,28 @@ class Calls:
             return await self._tasks(ctx, params, user)
         task = str(params.get("taskId"))
         servers = self.upstreams.names.servers
-        backends = [self.upstreams.backend(ctx, user, server) for server in servers]
-        known = [backend for backend in backends if task in backend.tasks]
-        if not known and len(backends) == 1 and self._is_for_one(servers[0]):
-            known = backends
+        asked = [self.upstreams.upstream(ctx, user, server) for server in servers]
+        known = [upstream for upstream in asked if task in upstream.tasks]
+        if not known and len(asked) == 1 and self._is_for_one(servers[0]):
+            known = asked
         if not known:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no task {task!r}")
         with self.upstreams.call_locks.calling(user.segment):
             return await self._asked_of(ctx, params, user, known[0], task)
 
     async def _asked_of(
-        self, ctx: _Context, params: dict[str, Any], user: User, backend: Backend, task: str
+        self, ctx: _Context, params: dict[str, Any], user: User, upstream: Upstream, task: str
     ) -> dict[str, Any]:
         """Return what the server says of a task that is this client's."""
-        result = await backend.request(ctx.method, params)
+        result = await upstream.request(ctx.method, params)
         whole = ctx.method == "tasks/result"
         # The later era has the result of the call inside of what is said of the task.
         wire = result if whole else result.get("result")
         if not isinstance(wire, Mapping):
             return told_beside(result)
-        tool = backend.tasks.get(task, "task")
-        said = {"name": self.upstreams.names.outside(backend.name, tool)}
-        call = await self._remote(ctx, self._request(ctx, said, user), backend.name, tool)
+        tool = upstream.tasks.get(task, "task")
+        said = {"name": self.upstreams.names.outside(upstream.name, tool)}
+        call = await self._remote(ctx, self._request(ctx, said, user), upstream.name, tool)
         if call.contract == "full":
             message = await answer_of_task(call, wire, self.messages)
         else:
@@ -160,21 +160,21 @@ class Calls:
     async def _tasks(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         servers = self.upstreams.names.servers
         if len(servers) == 1:
-            backend = self.upstreams.backend(ctx, user, servers[0])
-            listed = await backend.request(ctx.method, params)
-            return {**told_beside(listed), "tasks": self._own_tasks(backend, listed.get("tasks"))}
+            upstream = self.upstreams.upstream(ctx, user, servers[0])
+            listed = await upstream.request(ctx.method, params)
+            return {**told_beside(listed), "tasks": self._own_tasks(upstream, listed.get("tasks"))}
         found: list[Any] = []
         for server in servers:
             with contextlib.suppress(MCPError, RemoteError):
-                backend = self.upstreams.backend(ctx, user, server)
-                found += self._own_tasks(backend, await backend.pages(ctx.method, "tasks"))
+                upstream = self.upstreams.upstream(ctx, user, server)
+                found += self._own_tasks(upstream, await upstream.pages(ctx.method, "tasks"))
         return {"tasks": found}
 
-    def _own_tasks(self, backend: Backend, tasks: object) -> list[Any]:
+    def _own_tasks(self, upstream: Upstream, tasks: object) -> list[Any]:
         """Return those of a server's tasks that are this client's, or this user's alone."""
         listed = [task for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
-        is_for_one = self._is_for_one(backend.name)
-        return [told_beside(task) for task in listed if is_for_one or task.get("taskId") in backend.tasks]
+        is_for_one = self._is_for_one(upstream.name)
+        return [told_beside(task) for task in listed if is_for_one or task.get("taskId") in upstream.tasks]
 
     def _is_for_one(self, server: str) -> bool:
         """Whether all tasks of a server are one user's: it is a command, or the proxy has one user only.
@@ -203,8 +203,8 @@ class Calls:
             )
         call = await self._noting(request, self._remote(ctx, request, *found))
         if WIDGET_CALL_META in (params.get("_meta") or {}):
-            await call.backend.schema(call.tool)
-            authorize_widget(request.tool, call.backend.widgets.get(call.tool), params)
+            await call.upstream.schema(call.tool)
+            authorize_widget(request.tool, call.upstream.widgets.get(call.tool), params)
         if call.contract == "full":
             return await answer(call, self.messages)
         return await self._noting(request, self._guarded(call))
@@ -220,11 +220,11 @@ class Calls:
     async def _remote(self, ctx: _Context, request: Request, server: str, tool: str) -> RemoteCall:
         """Return a call with what is known of its tool."""
         upstreams, wish = self.upstreams, self.upstreams.ways[server].contract
-        backend = upstreams.backend(ctx, request.user, server)
+        upstream = upstreams.upstream(ctx, request.user, server)
         spec = None
         if wish != "guard":
-            spec = await backend.spec(tool)
-            await upstreams.in_home(backend, request.user)
+            spec = await upstream.spec(tool)
+            await upstreams.in_home(upstream, request.user)
         user = request.user
         counted = upstreams.rates.of(tool=request.tool, user=user.name, whose=user.segment)
         return RemoteCall(
@@ -233,7 +233,7 @@ class Calls:
             request=replace(request, counted=counted),
             server=server,
             tool=tool,
-            backend=backend,
+            upstream=upstream,
             spec=spec,
             contract=contract_of(
                 wish,
@@ -265,7 +265,7 @@ class Calls:
         if task is not None:
             call.began(task)
             return task_said(wire)
-        await call.backend.schema(call.tool)
+        await call.upstream.schema(call.tool)
         message = await self._guarded_message(call, wire)
         _note(upstreams, request, _outcome(message))
         return message
@@ -291,18 +291,18 @@ class Calls:
         names = self.upstreams.names
         if names.prefixed:
             return ()
-        backend = self.upstreams.backend(ctx, user, names.servers[0])
-        await backend.schema("")
-        return backend.schemas
+        upstream = self.upstreams.upstream(ctx, user, names.servers[0])
+        await upstream.schema("")
+        return upstream.schemas
 
     async def _resource_tool(
         self, ctx: _Context, request: Request, server: str, act: str
     ) -> dict[str, Any] | None:
-        backend = self.upstreams.backend(ctx, request.user, server)
+        upstream = self.upstreams.upstream(ctx, request.user, server)
         files = self.upstreams.files(request.user, trace=request.id)
         reader = reader_of(self.upstreams, GuardedCall(tool=act, files=files))
         arguments = request.params.get("arguments")
-        return await resource_result(act, arguments, backend.resources, await backend.remote(), reader)
+        return await resource_result(act, arguments, upstream.resources, await upstream.remote(), reader)
 
 
 def _tellable(params: dict[str, Any]) -> dict[str, Any]:

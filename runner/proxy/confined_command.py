@@ -29,7 +29,7 @@ from runner.homes.scratch import scratch_folder
 from runner.proxy.answer_bound import most_message_bytes
 from runner.proxy.dispatcher import LineDispatcher
 from runner.proxy.hints import option_hint, variable_hint
-from runner.proxy.remote import HomedTransport, Unreached
+from runner.proxy.remote import HomedTransport, StartFailed
 from runner.proxy.server_log import LogBudget
 from runner.proxy.stderr import LastWords
 from runner.proxy.stdio_process import spoken_with
@@ -176,7 +176,7 @@ class ConfinedTransport(HomedTransport):
         """Start the process, and end it and all that it started when the block ends.
 
         Raises:
-            Unreached: It did not start; with what it said last.
+            StartFailed: It did not start; with what it said last.
         """
         uid = self._uid()
         with LastWords(self._target.name, self._log_budget) as said:
@@ -199,7 +199,7 @@ class ConfinedTransport(HomedTransport):
                         yield session
                     except Exception as error:
                         if session.protocol_version is None:
-                            raise Unreached(await self._why(str(error), said)) from error
+                            raise StartFailed(await self._why(str(error), said)) from error
                         raise
 
     def hold(self) -> contextlib.AbstractAsyncContextManager[HomeLease]:
@@ -212,7 +212,7 @@ class ConfinedTransport(HomedTransport):
         """Yield a folder of the command's own and, if it is to run there, the home of its user.
 
         Raises:
-            Unreached: The home cannot be used; the message says why.
+            StartFailed: The home cannot be used; the message says why.
         """
         settings = self._settings
         async with contextlib.AsyncExitStack() as stack:
@@ -226,7 +226,7 @@ class ConfinedTransport(HomedTransport):
             try:
                 home = await stack.enter_async_context(in_thread(homes.lease(self._user.name)))
             except (RunnerError, OSError) as error:
-                raise Unreached(str(error)) from error
+                raise StartFailed(str(error)) from error
             self.home = home
             try:
                 yield scratch, home

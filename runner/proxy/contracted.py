@@ -79,7 +79,7 @@ async def answer_of_task(
         # Which links it was given is forgotten by now.
         wire = without_secrets(dict(wire))
     executed = Executed(wire=await call.linked(wire, call.guarded()))
-    async with call.backend.held_home() as home:
+    async with call.upstream.held_home() as home:
         place = await _place(call, home)
         completed = await settle(call.upstreams, call.request, spec, place, listener, executed)
     return await _message(call, completed, messages)
@@ -88,7 +88,7 @@ async def answer_of_task(
 async def _performed(call: RemoteCall, client: Client) -> Completed:
     listener = call.listener(client)
     user, locks = call.request.user, call.upstreams.call_locks
-    async with call.upstreams.upkeep.in_use(user), call.backend.held_home() as home:
+    async with call.upstreams.upkeep.in_use(user), call.upstream.held_home() as home:
         place, at_the_server = await _place(call, home), partial(_at_the_server, call, listener)
         with locks.calling(user.segment):
             return await perform(call.upstreams, call.request, _spec(call), place, listener, at_the_server)

@@ -41,7 +41,7 @@ __all__ = [
     "ConnectionLost",
     "HomedTransport",
     "RemoteSession",
-    "Unreached",
+    "StartFailed",
     "client_for",
     "is_modern",
 ]
@@ -71,7 +71,7 @@ _OF_CONNECTIONS = (
 _GONE = ("session terminated", "session not found", "connection closed")
 
 
-class Unreached(RuntimeError):
+class StartFailed(RuntimeError):
     """A server did not start, or not as one; the message says why."""
 
 

@@ -22,7 +22,7 @@ from runner.proxy.deadline_watch import WatchedListener, watch
 from runner.proxy.foreign_words import told_beside, without_our_words
 from runner.proxy.question_rounds import answered
 from runner.proxy.remote import is_modern
-from runner.proxy.server_connection import Backend, Unreachable
+from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.execution import Request, listener_of
@@ -48,7 +48,7 @@ class RemoteCall:
         request: The call as the steps know it; the tool by the name that the client knows.
         server: The server.
         tool: The name that the tool has there.
-        backend: The connection to it.
+        upstream: The connection to it.
         spec: The tool, if the server lists it.
         contract: Whether it is treated like a tool of our own.
     """
@@ -58,14 +58,14 @@ class RemoteCall:
     request: Request
     server: str
     tool: str
-    backend: Backend
+    upstream: Upstream
     spec: ToolSpec | None
     contract: Contract
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
         """Return the output schema that the server declares."""
-        return self.backend.schemas.get(self.tool)
+        return self.upstream.schemas.get(self.tool)
 
     def admit(self) -> None:
         """Count the call against what its user may make in a minute.
@@ -112,9 +112,9 @@ class RemoteCall:
         user, params = request.user, request.params
         async with upstreams.admission.admit(user.segment, self.request.counted):
             # A server that has to start first is not silent: connecting has a limit of its own.
-            modern = is_modern(await self.backend.connected())
+            modern = is_modern(await self.upstream.connected())
             request.steps.done("admit")
-            waits = not (modern or has_sessions(self.ctx)) and self.backend.announced.can_be_asked
+            waits = not (modern or has_sessions(self.ctx)) and self.upstream.announced.can_be_asked
             if self._goes_on() and not waits:
                 # It named a call of another server.
                 self._count()
@@ -145,16 +145,16 @@ class RemoteCall:
         params = {**self.request.params, **changed, "name": self.tool}
 
         async def act(watched: WatchedListener) -> dict[str, Any]:
-            send = partial(self.backend.request, "tools/call", watched=watched)
+            send = partial(self.upstream.request, "tools/call", watched=watched)
             return await answered(send, params, watched.ask if has_sessions(self.ctx) else None)
 
         try:
             async with self.upstreams.drain.call(listener.tell):
                 return await watch(act, listener)
         except CallError:
-            if not self.backend.busy and self.backend.ends_with_its_connection:
+            if not self.upstream.busy and self.upstream.ends_with_its_connection:
                 # It was asked to stop; a process that does not listen is ended, and started anew.
-                await self.backend.drop()
+                await self.upstream.drop()
             raise
         except MCPError as error:
             hint = self.upstreams.ways[self.server].hint(error.error.message)
@@ -180,7 +180,7 @@ class RemoteCall:
                 continue
             read = dict(block)
             if self.upstreams.guard.config.resources.auto_read_if_size_under_bytes:
-                read = await self.backend.resources.linked(await self.backend.remote(), block, reader)
+                read = await self.upstream.resources.linked(await self.upstream.remote(), block, reader)
             outside = {"uri": names.uri_outside(self.server, str(block.get("uri")))}
             blocks += blocks_of({**read, **outside})
         meta = {"_meta": names.meta_outside(self.server, wire["_meta"])} if "_meta" in wire else {}
@@ -211,14 +211,14 @@ class RemoteCall:
         """
         name, upstreams = str(task["taskId"]), self.upstreams
         for other in upstreams.names.servers:
-            if other != self.server and name in upstreams.backend(self.ctx, self.request.user, other).tasks:
+            if other != self.server and name in upstreams.upstream(self.ctx, self.request.user, other).tasks:
                 raise CallError(
                     Code.E_CRASHED,
                     f"The server {self.server} has made a task of the call and named it {name!r}, as a task "
                     f"of the server {other} is named that was begun before; end that one, or call the tool "
                     "without a task",
                 )
-        self.backend.began(name, self.tool)
+        self.upstream.began(name, self.tool)
 
     def guarded(self) -> GuardedCall:
         """Return it as the output guard knows it."""
@@ -263,5 +263,5 @@ def reader_of(upstreams: Upstreams, call: GuardedCall) -> Reader:
 
 def remote_failure(error: RemoteError) -> CallError:
     """Return the error of a call that a server did not answer."""
-    code = Code.E_BUSY if isinstance(error, Unreachable) else Code.E_CRASHED
+    code = Code.E_BUSY if isinstance(error, ServerUnreachable) else Code.E_CRASHED
     return CallError(code, f"The remote server did not answer: {error}")

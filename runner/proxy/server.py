@@ -35,7 +35,7 @@ from runner.protocol.subscriptions import offer_subscriptions
 from runner.proxy.calls import TASKS, Calls
 from runner.proxy.foreign_words import told_error
 from runner.proxy.question_rounds import answered
-from runner.proxy.server_connection import Backend, Unreachable
+from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.proxy.upstreams import Upstreams
 from runner.server.files_block import takes_files, with_descriptions, with_instructions
 from runner.server.host import EXTRAS
@@ -177,8 +177,8 @@ class _Proxy:
         if ctx.method == "notifications/initialized" and has_sessions(ctx):
             self._upstreams.connect(ctx, self.user_of(ctx))
         elif ctx.method in _PASSED_ON and has_sessions(ctx):
-            for backend in self._upstreams.backends(ctx):
-                await backend.tell(ctx.method, ctx.params or {})
+            for upstream in self._upstreams.of_client(ctx):
+                await upstream.tell(ctx.method, ctx.params or {})
 
     def user_of(self, ctx: _Context) -> User:
         """Return who a request comes from, in the session in which it came."""
@@ -189,7 +189,7 @@ class _Proxy:
         user = self.user_of(ctx)
         server, inner = self._server_of(uri)
         try:
-            await self._upstreams.backend(ctx, user, server).subscribe(inner)
+            await self._upstreams.upstream(ctx, user, server).subscribe(inner)
         except (MCPError, RemoteError) as error:
             message = f"{uri} cannot be subscribed to: {error}"
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message) from error
@@ -197,7 +197,7 @@ class _Proxy:
     async def unsubscribe(self, ctx: _Context, uri: str) -> None:
         """Let it tell no more."""
         server, inner = self._server_of(uri)
-        await self._upstreams.backend(ctx, self.user_of(ctx), server).unsubscribe(inner)
+        await self._upstreams.upstream(ctx, self.user_of(ctx), server).unsubscribe(inner)
 
     def _server_of(self, uri: str) -> tuple[str, str]:
         """Return the server that a resource belongs to, and its own URI of it.
@@ -247,24 +247,24 @@ class _Proxy:
 
     async def _listed(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:
         try:
-            backend = self._upstreams.backend(ctx, user, server)
+            upstream = self._upstreams.upstream(ctx, user, server)
             async with self._admitted(ctx, user):
-                result = await backend.request(ctx.method, params)
+                result = await upstream.request(ctx.method, params)
             key = _LISTS[ctx.method]
-            return {**result, key: self._shown(backend, key, result.get(key))}
+            return {**result, key: self._shown(upstream, key, result.get(key))}
         except MCPError as error:
             if error.error.code != mcp_types.METHOD_NOT_FOUND:
                 raise
             # We announce what is ours too, so a client may ask what it would not ask the server itself.
             return {_LISTS[ctx.method]: []}
 
-    def _shown(self, backend: Backend, key: str, items: Any) -> Any:
+    def _shown(self, upstream: Upstream, key: str, items: Any) -> Any:
         """Return what of a server's list clients see, and note what it says of its tools."""
         settings = self._upstreams.settings
         if key != "tools" or not isinstance(items, list):
             return items
-        backend.learn(items)
-        if settings.show_username or self._upstreams.ways[backend.name].contract == "guard":
+        upstream.learn(items)
+        if settings.show_username or self._upstreams.ways[upstream.name].contract == "guard":
             return items
         return without_identity(items, settings.username_parameter)
 
@@ -273,8 +273,8 @@ class _Proxy:
         found: list[dict[str, Any]] = []
         for server in self._upstreams.names.servers:
             try:
-                backend = self._upstreams.backend(ctx, user, server)
-                items = self._shown(backend, key, await backend.pages(ctx.method, key))
+                upstream = self._upstreams.upstream(ctx, user, server)
+                items = self._shown(upstream, key, await upstream.pages(ctx.method, key))
             except (MCPError, RemoteError) as error:
                 facts = {"server": server, "method": ctx.method, "problem": str(error)[:300]}
                 log.warning("server left out of a list", extra=facts)
@@ -323,7 +323,7 @@ class _Proxy:
         server, inner = self._server_of(uri)
         try:
             result = await self._ask(ctx, user, server, {**params, "uri": inner})
-        except Unreachable as error:
+        except ServerUnreachable as error:
             raise RemoteError(str(error)) from error
         if len(json.dumps(result)) > MESSAGE_MAX_BYTES:
             return await self._large(ctx, user, server, inner)
@@ -343,10 +343,10 @@ class _Proxy:
 
     async def _large(self, ctx: _Context, user: User, server: str, uri: str) -> dict[str, Any]:
         """Return, for what no message can carry, references to what was kept of it."""
-        backend, files = self._upstreams.backend(ctx, user, server), self._upstreams.files(user)
+        upstream, files = self._upstreams.upstream(ctx, user, server), self._upstreams.files(user)
         scope = GuardedCall(tool="resources/read", files=files).scope
         reader = Reader(store=files.library.store, scope=scope)
-        value = await backend.resources.read(await backend.remote(), uri, reader)
+        value = await upstream.resources.read(await upstream.remote(), uri, reader)
         text = json.dumps(value, ensure_ascii=False)
         outside = self._upstreams.names.uri_outside(server, uri)
         return {"contents": [{"uri": outside, "mimeType": "application/json", "text": text}]}
@@ -380,10 +380,10 @@ class _Proxy:
         return await self._ask(ctx, user, self._upstreams.names.servers[0], params)
 
     async def _ask(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:
-        backend = self._upstreams.backend(ctx, user, server)
+        upstream = self._upstreams.upstream(ctx, user, server)
 
         async def send(params: dict[str, Any]) -> dict[str, Any]:
-            return await backend.request(ctx.method, params)
+            return await upstream.request(ctx.method, params)
 
         async with self._admitted(ctx, user):
             return await answered(send, params, McpClient(ctx).request if has_sessions(ctx) else None)

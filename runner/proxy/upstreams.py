@@ -42,7 +42,7 @@ from runner.proxy.contract import Wish, contract_of
 from runner.proxy.held_calls import ANSWER_S, Pausing
 from runner.proxy.namespacing import Names
 from runner.proxy.remote import Announced
-from runner.proxy.server_connection import Backend, Unreachable
+from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.settings.isolation import in_force
 from runner.settings.live import with_live
 from runner.settings.model import Settings
@@ -67,7 +67,7 @@ __all__ = ["STATES_CHANGED", "Reach", "ServerInfo", "Shared", "UpstreamSpec", "U
 
 log = logging.getLogger(__name__)
 
-_STATE = "toolcell_backends"
+_STATE = "toolcell_upstreams"
 _SWEEP_S = 30.0
 _MOST_BACKENDS = 64
 # Of one user to one server: what a client calls itself is its own to say, with each request.
@@ -152,7 +152,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class _Front:
-    """The connection of a client with sessions. A `runner.proxy.server_connection.Front`."""
+    """The connection of a client with sessions. A `runner.proxy.upstream.Front`."""
 
     connection: Connection
     levels: Callable[[Connection], Collection[str]]
@@ -214,14 +214,14 @@ class Upstreams:
     own_paths: OwnPaths = field(init=False)
     upkeep: Upkeep = field(init=False)
     call_locks: CallLocks = field(init=False)
-    _met: dict[tuple[str, str], Backend] = field(default_factory=dict)
-    _of_users: dict[tuple[str, str, str], Backend] = field(default_factory=dict)
+    _met: dict[tuple[str, str], Upstream] = field(default_factory=dict)
+    _of_users: dict[tuple[str, str, str], Upstream] = field(default_factory=dict)
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
     # By whose server listed the tool: a process is its user's own, and may list what it likes at any moment.
     _homed: set[tuple[str, str]] = field(default_factory=set)
     _fetching: set[tuple[str, str]] = field(default_factory=set)
     _loopback: "Once[Loopback]" = field(init=False)
-    _backends: "weakref.WeakSet[Backend]" = field(default_factory=weakref.WeakSet)
+    _known: "weakref.WeakSet[Upstream]" = field(default_factory=weakref.WeakSet)
 
     def __post_init__(self) -> None:
         self.call_locks = CallLocks(self.settings.state_dir)
@@ -290,7 +290,7 @@ class Upstreams:
                 observing.cancel()
                 await asyncio.to_thread(upstreams.observers.close)
             left = (*upstreams._of_users.values(), *upstreams._met.values())
-            await asyncio.gather(*(backend.drop() for backend in left), *upstreams._closing)
+            await asyncio.gather(*(upstream.drop() for upstream in left), *upstreams._closing)
             await upstreams._loopback.end(Loopback.close)
             await upstreams.upkeep.end_all()
             await upstreams.upkeep.send_the_last()
@@ -359,18 +359,18 @@ class Upstreams:
         )
         return self.links if is_open else None
 
-    async def in_home(self, backend: Backend, user: User) -> None:
+    async def in_home(self, upstream: Upstream, user: User) -> None:
         """Let a command be started anew in the home of its user, if it runs elsewhere and should not."""
-        wants_home = self.ways[backend.name].is_command and self._is_in(self._homed, user, backend.name)
-        if wants_home and backend.home is None and not backend.busy:
-            await backend.drop()
+        wants_home = self.ways[upstream.name].is_command and self._is_in(self._homed, user, upstream.name)
+        if wants_home and upstream.home is None and not upstream.busy:
+            await upstream.drop()
 
     def files(self, user: User, *, trace: str | None = None, counted: Sequence[Counted] = ()) -> MyFiles:
         """Return what was kept for a user; see `Toolset.files`."""
         counts = self.rates.keeps(counted)
         return self.library.of(user.name, user.session, trace=trace, counts=counts)
 
-    def backend(self, ctx: _Context, user: User, server: str) -> Backend:
+    def upstream(self, ctx: _Context, user: User, server: str) -> Upstream:
         """Return the connection to a server on behalf of the client of a request."""
         session = ctx.session
         info = session.client_params.client_info if session.client_params else None
@@ -378,7 +378,7 @@ class Upstreams:
         if not has_sessions(ctx):
             return self._of_user(user, server, announced)
         connection = connection_of(ctx)
-        own: dict[str, Backend] = connection.state.setdefault(_STATE, {})
+        own: dict[str, Upstream] = connection.state.setdefault(_STATE, {})
         if server not in own:
             self._forget_met(user, server)
             own[server] = self._new(user, server, announced, _Front(connection, self.levels))
@@ -388,13 +388,13 @@ class Upstreams:
     def connect(self, ctx: _Context, user: User) -> None:
         """Begin to connect to all servers on behalf of a client with sessions, ahead of its first request."""
         for server in self.names.servers:
-            task = asyncio.create_task(_ahead(self.backend(ctx, user, server)))
+            task = asyncio.create_task(_ahead(self.upstream(ctx, user, server)))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    def backends(self, ctx: _Context) -> Collection[Backend]:
+    def of_client(self, ctx: _Context) -> Collection[Upstream]:
         """Return the connections of a client with sessions, as far as there are any."""
-        own: dict[str, Backend] = connection_of(ctx).state.get(_STATE, {})
+        own: dict[str, Upstream] = connection_of(ctx).state.get(_STATE, {})
         return own.values()
 
     async def tell(self, ctx: _Context, user: User, method: str) -> None:
@@ -410,10 +410,10 @@ class Upstreams:
 
     async def look(self, server: str) -> str | None:
         """Return why a server cannot be reached; None if it can, or nobody speaks to it now."""
-        known = [backend for backend in self._backends if backend.name == server and backend.is_connected]
-        if known and not any(backend.busy for backend in known):
+        known = [upstream for upstream in self._known if upstream.name == server and upstream.is_connected]
+        if known and not any(upstream.busy for upstream in known):
             try:
-                await max(known, key=lambda backend: backend.used_at).look()
+                await max(known, key=lambda upstream: upstream.used_at).look()
             except RemoteError as error:
                 self._noted(server, str(error))
         return self.problems.get(server)
@@ -432,7 +432,7 @@ class Upstreams:
             audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
         )
 
-    def _of_user(self, user: User, server: str, announced: Announced) -> Backend:
+    def _of_user(self, user: User, server: str, announced: Announced) -> Upstream:
         key = (user.name, server, announced.key)
         if key not in self._of_users:
             self._forget_met(user, server)
@@ -467,7 +467,7 @@ class Upstreams:
         front: _Front | None,
         *,
         learns_for: str | None = None,
-    ) -> Backend:
+    ) -> Upstream:
         way = self.ways[server]
 
         def publish(event: Mapping[str, Any]) -> None:
@@ -483,7 +483,7 @@ class Upstreams:
                 self._publish_list(user, method)
 
         resources = RemoteResources(server=server, config=self.guard.config, publish=publish)
-        backend = Backend(
+        upstream = Upstream(
             name=server,
             transport=lambda: self._way_to(way, user),
             resources=resources,
@@ -497,8 +497,8 @@ class Upstreams:
             learned=partial(self._learned, way, user.name if learns_for is None else learns_for),
             met=partial(self._noted, server),
         )
-        self._backends.add(backend)
-        return backend
+        self._known.add(upstream)
+        return upstream
 
     def _noted(self, server: str, why: str) -> None:
         """Note whether a server could be reached, and tell pages if that is another than before."""
@@ -553,13 +553,13 @@ class Upstreams:
         problems: list[str] = []
         for server in self.names.servers:
             # As it is when it starts, before anybody has used it, it is for everybody.
-            backend = self._new(user, server, Announced(), None, learns_for=_EVERYBODY)
+            upstream = self._new(user, server, Announced(), None, learns_for=_EVERYBODY)
             try:
-                session = (await backend.connected()).session
+                session = (await upstream.connected()).session
                 if self.ways[server].contract != "guard":
                     # What its tools need decides in which folder it is started for its clients.
-                    await backend.spec("")
-            except Unreachable as error:
+                    await upstream.spec("")
+            except ServerUnreachable as error:
                 problems.append(str(error))
                 log.warning("server cannot be reached", extra={"server": server, "problem": str(error)})
                 continue
@@ -570,7 +570,7 @@ class Upstreams:
                 instructions=session.instructions,
                 capabilities=able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else {},
             )
-            self._met[user.name, server] = backend
+            self._met[user.name, server] = upstream
         if not known:
             raise UsageError("; ".join(problems))
         self.about = _together(known, prefixed=self.names.prefixed)
@@ -579,8 +579,8 @@ class Upstreams:
         while True:
             await asyncio.sleep(min(_SWEEP_S, self.settings.session_idle_s / 2))
             now = time.monotonic()
-            for key, backend in list(self._of_users.items()):
-                if now - backend.used_at > self.settings.session_idle_s and not backend.in_use:
+            for key, upstream in list(self._of_users.items()):
+                if now - upstream.used_at > self.settings.session_idle_s and not upstream.in_use:
                     self._end(self._of_users.pop(key))
             await self.upkeep.end_idle()
 
@@ -596,8 +596,8 @@ class Upstreams:
             self._end(self._of_users.pop(min(idle)[2]))
         return False
 
-    def _end(self, backend: Backend) -> None:
-        task = asyncio.create_task(backend.drop())
+    def _end(self, upstream: Upstream) -> None:
+        task = asyncio.create_task(upstream.drop())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -622,7 +622,7 @@ def _together(met: Mapping[str, ServerInfo], *, prefixed: bool) -> ServerInfo:
     return ServerInfo(name="runner proxy", instructions="\n\n".join(told) or None, capabilities=capabilities)
 
 
-async def _ahead(backend: Backend) -> None:
+async def _ahead(upstream: Upstream) -> None:
     # Whoever asks it something hears why it cannot be reached.
-    with contextlib.suppress(Unreachable):
-        await backend.connected()
+    with contextlib.suppress(ServerUnreachable):
+        await upstream.connected()

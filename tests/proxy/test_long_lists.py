@@ -8,7 +8,7 @@ from far import far_server, tool
 from fastmcp import Client
 from proxying import PAGED, over_http, over_stdio, proxied, upstreams_for
 
-from runner.proxy import server_connection
+from runner.proxy import upstream
 from runner.proxy.server import make_proxy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
@@ -30,7 +30,7 @@ async def test_a_list_of_many_pages_is_read_up_to_a_bound(
     items: int,
 ) -> None:
     for name, bound in bounds.items():
-        monkeypatch.setattr(server_connection, name, bound)
+        monkeypatch.setattr(upstream, name, bound)
 
     several = (over_stdio("one", PAGED), over_stdio("two", PAGED))
     async with proxied(folder, user, *several, extras=False) as client:
@@ -50,7 +50,7 @@ async def test_a_server_that_lists_other_tools_each_time_is_remembered_up_to_a_b
     folder: Path, user: str, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, int], least: int, most: int
 ) -> None:
     for name, bound in bounds.items():
-        monkeypatch.setattr(server_connection, name, bound)
+        monkeypatch.setattr(upstream, name, bound)
 
     tools: list[dict[str, Any]] = []
     with far_server(tools, lambda _method, _params: {}) as url:
@@ -62,7 +62,7 @@ async def test_a_server_that_lists_other_tools_each_time_is_remembered_up_to_a_b
                 tools[:] = [tool(f"tool_{number}_{each}", "x" * 100) for each in range(60)]
                 await client.list_tools()
             # What was listed last is known, whatever was forgotten.
-            [backend] = [backend for backend in upstreams._backends if "tool_4_59" in backend.specs]
+            [met] = [known for known in upstreams._known if "tool_4_59" in known.specs]
 
-    assert least <= len(backend.specs) <= most
-    assert set(backend.specs) == set(backend.schemas) == set(backend.widgets)
+    assert least <= len(met.specs) <= most
+    assert set(met.specs) == set(met.schemas) == set(met.widgets)

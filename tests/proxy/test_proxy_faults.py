@@ -54,7 +54,7 @@ async def test_a_call_in_which_the_proxy_fails_ends_with_an_error_of_the_contrac
 ) -> None:
     async with proxied(folder, user, over_stdio(), mode=mode) as client:
         fine = await client.call_tool_mcp("remember", {"value": 1})
-        monkeypatch.setattr(Upstreams, "backend", fail)
+        monkeypatch.setattr(Upstreams, "upstream", fail)
         answer = await client.call_tool_mcp("remember", {"value": 1})
 
     meta = json.loads(answer.content[0].text)["meta_data"]
@@ -70,7 +70,7 @@ async def test_any_other_request_in_which_the_proxy_fails_gets_an_error_with_wor
     folder: Path, user: str, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with upstreams_for(folder, user, over_stdio()) as upstreams:
-        monkeypatch.setattr(Upstreams, "backend", fail)
+        monkeypatch.setattr(Upstreams, "upstream", fail)
         proxy = make_proxy(upstreams, transport="stdio")
         async with Client(proxy, mode=mode) as client:
             with pytest.raises(MCPError) as told:

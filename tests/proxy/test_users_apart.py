@@ -77,14 +77,14 @@ async def test_a_user_is_not_removed_while_a_proxied_call_uses_the_home(
 async def test_a_home_is_there_for_a_call_whose_server_has_ended(folder: Path, user: str) -> None:
     home = Path("/tmp", user)
     async with upstreams_for(folder, user, over_stdio("homed", HOMED)) as upstreams:
-        backend = upstreams._of_user(User(user), "homed", Announced())
-        await backend.spec("copy")
-        await upstreams.in_home(backend, User(user))
-        await backend.remote()
+        upstream = upstreams._of_user(User(user), "homed", Announced())
+        await upstream.spec("copy")
+        await upstreams.in_home(upstream, User(user))
+        await upstream.remote()
         assert home.is_dir()
 
-        async with backend.held_home() as lease:
-            await backend.drop()
+        async with upstream.held_home() as lease:
+            await upstream.drop()
             held = home.is_dir()
 
         assert lease is not None
@@ -108,18 +108,18 @@ async def test_what_one_users_process_lists_starts_nobody_elses_anew(folder: Pat
     )
     async with upstreams_for(folder, user, over_stdio()) as upstreams:
         way, other = upstreams.ways["bare"], User(f"{user}-2")
-        backend = upstreams._of_user(User(user), "bare", Announced())
-        await backend.connected()
+        upstream = upstreams._of_user(User(user), "bare", Announced())
+        await upstream.connected()
 
         upstreams._learned(way, other.name, [homed])
-        await upstreams.in_home(backend, User(user))
-        went_on = backend.is_connected
+        await upstreams.in_home(upstream, User(user))
+        went_on = upstream.is_connected
         # The control: a list of the user's own process does.
         upstreams._learned(way, user, [homed])
-        await upstreams.in_home(backend, User(user))
+        await upstreams.in_home(upstream, User(user))
 
         assert went_on
-        assert not backend.is_connected
+        assert not upstream.is_connected
 
 
 @dataclass

@@ -51,7 +51,7 @@ from runner.steps.listener import MESSAGE, PROGRESS, ClientRefusal, too_deep
 from runner.system.backoff import BackOff
 from runner.toolset.catalog import ToolSpec
 
-__all__ = ["Backend", "Front", "Unreachable"]
+__all__ = ["Front", "ServerUnreachable", "Upstream"]
 
 log = logging.getLogger(__name__)
 
@@ -104,12 +104,12 @@ class Front(Protocol):
         """Tell it something, if it wants to hear it."""
 
 
-class Unreachable(RemoteError):
+class ServerUnreachable(RemoteError):
     """A remote server could not be connected to."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
-class Backend:
+class Upstream:
     """A connection that is made when it is needed.
 
     Attributes:
@@ -208,7 +208,7 @@ class Backend:
         """Return the client, connected.
 
         Raises:
-            Unreachable: The server cannot be reached, or it is too early to try again.
+            ServerUnreachable: The server cannot be reached, or it is too early to try again.
         """
         async with self._lock:
             if self._client is not None and self._client.is_connected():
@@ -216,11 +216,13 @@ class Backend:
             await self._close()
             wait_s = self.backoff.wait_s(time.monotonic())
             if wait_s > _SHORT_S:
-                raise Unreachable(f"the server {self.name} cannot be reached; next attempt in {wait_s:.0f} s")
+                raise ServerUnreachable(
+                    f"the server {self.name} cannot be reached; next attempt in {wait_s:.0f} s"
+                )
             await asyncio.sleep(wait_s)
             try:
                 self._client = await self._connect()
-            except Unreachable as error:
+            except ServerUnreachable as error:
                 self.backoff.failed(time.monotonic())
                 self.met(str(error))
                 raise
@@ -400,7 +402,7 @@ class Backend:
             log.info("connected", extra={"server": self.name, "protocol": client.session.protocol_version})
             self._way = way
             return client
-        raise Unreachable(f"the server {self.name} cannot be reached: {problem[:_PROBLEM_CHARS]}")
+        raise ServerUnreachable(f"the server {self.name} cannot be reached: {problem[:_PROBLEM_CHARS]}")
 
     def _session(self, client: "Client[Any]") -> RemoteSession:
         # What a client with sessions does not want to hear is left out on the way to it.
