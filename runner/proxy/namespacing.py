@@ -100,6 +100,9 @@ class Names:
         ]
         if key != "tools":
             return found
+        # Ours, over each server's resources, are called `SERVER.resources_list` and so on.
+        ours = tuple(f"{server}." for server in self.servers)
+        found = [item for item in found if not item[named].startswith(ours)]
         return [
             {**item, "_meta": self.meta_outside(server, item["_meta"])} if "_meta" in item else item
             for item in found

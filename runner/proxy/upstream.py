@@ -35,6 +35,7 @@ from runner.protocol.internals.proxy import tell_remote
 from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.messages import check_meta
 from runner.protocol.resource_tools import RemoteError, RemoteResources
+from runner.proxy.asked_for import AskedFor
 from runner.proxy.deadline_watch import WatchedListener
 from runner.proxy.notification_pace import DROPPED, NotificationPace
 from runner.proxy.remote import (
@@ -65,22 +66,13 @@ _MOST_ITEMS = 100_000
 _MOST_LIST_BYTES = 1 << 26
 _PROBLEM_CHARS = 1000
 
-_QUESTIONS = frozenset(
-    {
-        "elicitation/create",
-        "roots/list",
-        "sampling/createMessage",
-        "tasks/cancel",
-        "tasks/get",
-        "tasks/list",
-        "tasks/result",
-    }
-)
 
 # A person answers one after the other, and each that waits is kept here and at the client.
 _MOST_QUESTIONS = 32
 # So many refusals a server may need: at once, and a second.
 _REFUSALS = partial(NotificationPace, at_once=256, per_s=10.0)
+_ASKABLE = frozenset({"elicitation/create", "roots/list", "sampling/createMessage"})
+_OF_TASKS = frozenset({"tasks/cancel", "tasks/get", "tasks/list", "tasks/result"})
 _NEWS: Mapping[str, type[BaseModel]] = {
     "notifications/elicitation/complete": mcp_types.ElicitCompleteNotification,
     "notifications/tasks/status": mcp_types.TaskStatusNotification,
@@ -123,6 +115,7 @@ class Upstream:
         answer_s: How long an answer may take where nobody watches over the request.
         connect_s: How long it may take to connect; the server may have to start meanwhile.
         identity: Name of the parameter of tools that says who calls.
+        is_alone: Whether its client has no other server: then nothing that it says or asks can be of another.
         learned: Hears of the tools that the server lists.
         met: Hears of each attempt to connect: why it failed, or nothing.
         schemas: Output schemas of the tools, once known.
@@ -142,6 +135,7 @@ class Upstream:
     answer_s: float = 30.0
     connect_s: float = 30.0
     identity: str = "username"
+    is_alone: bool = True
     learned: Callable[[Iterable[ToolSpec]], None] = lambda _specs: None
     met: Callable[[str], None] = lambda _why: None
     backoff: BackOff = field(default_factory=BackOff)
@@ -151,6 +145,7 @@ class Upstream:
     widgets: dict[str, WidgetRights] = field(default_factory=dict)
     subscribed: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, str] = field(default_factory=dict)
+    _asked_for: AskedFor = field(default_factory=AskedFor)
     _sizes: dict[str, int] = field(default_factory=dict)
     _asking: list[WatchedListener] = field(default_factory=list)
     _questions: int = 0
@@ -260,7 +255,11 @@ class Upstream:
 
     async def _told_of_all(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         """Return an answer, once the client was told of what was dropped before it."""
-        result = await answer
+        try:
+            result = await answer
+        except MCPError as error:
+            self._asked_for.refused(error.error.data)
+            raise
         await self._tell_of_dropped(self._pace.tell(time.monotonic(), at_last=True))
         return result
 
@@ -345,9 +344,10 @@ class Upstream:
         return self._session(await self.connected())
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Pass on a notification of the client to the server, if it is connected."""
-        if self._client is not None:
-            await tell_remote(self._client.session, method, params)
+        """Pass on a notification of the client to the server, if it is connected and of what it asked for."""
+        said = params if self.is_alone else self._asked_for.heard(method, params)
+        if self._client is not None and said is not None:
+            await tell_remote(self._client.session, method, said)
 
     def began(self, task: str, tool: str) -> None:
         """Note a task that the server works on, and the tool that it is a call of."""
@@ -484,7 +484,7 @@ class Upstream:
         check_meta(params)
         if method == "ping":
             return {}
-        if method not in _QUESTIONS:
+        if method not in _OF_TASKS and method not in _ASKABLE:
             raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Method not found", data=method)
         if nests_deeper(params):
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=too_deep(method))
@@ -502,6 +502,17 @@ class Upstream:
             self._questions -= 1
 
     async def _asked_of_client(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Ask the client; where it has other servers, only for what it has begun for this one."""
+        if self.is_alone:
+            return await self._answered(method, params)
+        if method in _OF_TASKS:
+            self._asked_for.check(method, params)
+            return self._asked_for.own(method, await self._answered(method, params))
+        answer = await self._answered(method, self._asked_for.noted(params))
+        self._asked_for.began(answer)
+        return answer
+
+    async def _answered(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if self._asking:
             try:
                 return await self._asking[-1].ask(method, params)
@@ -527,8 +538,14 @@ class Upstream:
             await self._asking[-1].notify({"method": method, "params": said})
         elif method == "notifications/resources/updated" or method in _LISTS:
             await self._changed(method, str(said.get("uri", "")))
-        elif self.front is not None and (method == MESSAGE or _is_news(method, said)):
+        elif self.front is not None and (
+            method == MESSAGE or (_is_news(method, said) and self._is_own(said))
+        ):
             await self.front.tell(method, said)
+
+    def _is_own(self, news: Mapping[str, Any]) -> bool:
+        """Say whether news are of a task that the server has begun, or of a question that it has asked."""
+        return self.is_alone or news.get("taskId") in self.tasks or self._asked_for.has_asked(news)
 
     async def _tell_of_dropped(self, count: int) -> None:
         """Tell the client, and let it look anew at what it may have missed a change of."""

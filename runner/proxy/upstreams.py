@@ -7,6 +7,7 @@ there each user has connections, for each kind of client, which end when they ha
 import asyncio
 import contextlib
 import logging
+import textwrap
 import time
 import weakref
 from collections import Counter
@@ -490,6 +491,7 @@ class Upstreams:
             front=front,
             announced=announced,
             changed=changed,
+            is_alone=not self.names.prefixed,
             ends_with_its_connection=way.tier is not None,
             answer_s=self.settings.idle_timeout_s,
             connect_s=self.settings.connect_timeout_s,
@@ -615,7 +617,12 @@ def _alone(settings: Settings) -> Shared:
 def _together(met: Mapping[str, ServerInfo], *, prefixed: bool) -> ServerInfo:
     if not prefixed:
         return next(iter(met.values()))
-    told = [f"{name}: {about.instructions}" for name, about in met.items() if about.instructions]
+    # Indented, so that what a server says is not taken for another's.
+    told = [
+        f"{name}:\n{textwrap.indent(about.instructions.strip(), '  ')}"
+        for name, about in met.items()
+        if about.instructions
+    ]
     capabilities: dict[str, Any] = {}
     for about in met.values():
         capabilities |= about.capabilities
