@@ -17,8 +17,14 @@ from sandbox.denials.paths_in_errors import named_paths, wants_socket
 
 __all__ = ["option_hint", "variable_hint"]
 
-_MISSING = re.compile(r"ENOENT|no such file or directory|does not exist|not found", re.IGNORECASE)
-_QUOTED = re.compile(r"['\"\u2018`]?(/[^'\"\u2019`\n]+?)['\"\u2019`]?(?:[\s,;:)\]]|$)")
+_MISSING = re.compile(
+    r"ENOENT|no such file or directory|does not exist|not found|no files? matching|"
+    r"(?:could not|cannot|can't) find",
+    re.IGNORECASE,
+)
+# What the kernel says to nobody who only reads.
+_READ_ONLY = re.compile(r"EROFS|read-only file system", re.IGNORECASE)
+_QUOTED = re.compile(r"['\"\u2018`]?(/[^'\"\u2019`\n]+?)['\"\u2019`]?(?:[\s,;:)\]}]|\.(?:\s|$)|$)")
 _MOST_CHARS = 8192
 _SEMAPHORE = re.compile(r"\bSemLock\b|\bsem_open\b")
 # What Python and Node say of a module that they do not find, and what says where modules lie.
@@ -76,7 +82,11 @@ def variable_hint(said: str, passed: Collection[str], variables: Collection[str]
 
 
 def _flags(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) -> list[tuple[str, str]]:
-    denied = [(path, _wants(path, rights)) for path in named_paths(OSError(said))]
+    written = {
+        path for line in said.splitlines() if _READ_ONLY.search(line) for path in _QUOTED.findall(line)
+    }
+    named = named_paths(OSError(said))
+    denied = [(path, "write" if path in written else _wants(path, rights)) for path in named]
     lines = (line for line in said.splitlines() if _MISSING.search(line))
     missing = [
         (path, "read")

@@ -13,11 +13,15 @@ _NEVER = ("/proc", "/sys", "/dev", "/run", "/var/run")
 _EXCEPT = "/run/media"
 # Nor are these as a whole: what lies in them is several people's.
 _SHARED = ("/", "/home", "/root", "/tmp", "/var", "/var/tmp", "/mnt", "/media")  # noqa: S108
+# Parts of a path directly below the root.
+_TOP = 2
 _SYSTEM = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr")
 
 
 def flag_for(path: str, wants: str, *, homes: Path) -> str | None:
-    """Return the option that would lend the folder in which a path lies, if one would.
+    """Return the option that would lend the folder in which a path lies, or the path itself, if one would.
+
+    The path itself is named where its folder cannot be lent, or would be a whole `/srv` or its kind.
 
     Args:
         path: The path, as a tool named it.
@@ -26,13 +30,21 @@ def flag_for(path: str, wants: str, *, homes: Path) -> str | None:
     """
     if not path.startswith("/") or "\0" in path:
         return None
-    folder = Path("/", os.path.normpath(path).lstrip("/")).parent
+    named = Path("/", os.path.normpath(path).lstrip("/"))
+    is_wide = shared(named.parent) or len(named.parent.parts) <= _TOP
+    lent = named if is_wide else named.parent
     # What of the system may be read at all can be read without.
-    if never_lent(folder) or shared(folder) or of_the_system(folder) or within(folder, homes):
+    if (
+        never_lent(lent)
+        or shared(lent)
+        or len(lent.parts) <= _TOP
+        or of_the_system(lent)
+        or within(lent, homes)
+    ):
         return None
     if wants == "read":
-        return f"--allow-read={folder}"
-    return f"--allow-write={folder}" if wants else f"--allow-read={folder} or --allow-write={folder}"
+        return f"--allow-read={lent}"
+    return f"--allow-write={lent}" if wants else f"--allow-read={lent} or --allow-write={lent}"
 
 
 def never_lent(path: Path) -> bool:

@@ -179,6 +179,16 @@ def test_a_server_that_needs_a_semaphore_is_told_of_the_tier_that_has_them() -> 
         ("ENOENT: no such file or directory, open '/srv/a/b'", "--allow-read=/srv/a"),
         ("ENOENT: no such file or directory, open '/opt/a/b'", None),
         ("ENOENT: no such file or directory, open '/srv/read/b'", None),
+        ('{"success":false,"error":"Folder not found: /srv/a/b"}', "--allow-read=/srv/a"),
+        ("Loading failed: not found: /srv/a/b.pdf. Reason: none", "--allow-read=/srv/a"),
+        ("No files matching '/srv/a/b.js' were found.", "--allow-read=/srv/a"),
+        ("EROFS: read-only file system, mkdir '/srv/a/b'", "--allow-write=/srv/a"),
+        ("the folder /srv/notes does not exist", "--allow-read=/srv/notes"),
+        (
+            "[Errno 13] Permission denied: '/home/ada/notes'",
+            "--allow-read=/home/ada/notes or --allow-write=/home/ada/notes",
+        ),
+        ("[Errno 13] Permission denied: '/home/ada'", None),
         ("[Errno 13] Permission denied: '/srv/write/b'", None),
         ("all is well with /srv/a/b", None),
         (
