@@ -129,6 +129,7 @@ class Lease:
     # Nobody can know it before the call.
     _number: int = field(init=False, default_factory=lambda: int.from_bytes(os.urandom(7)) >> 3)
     _stays: bool = field(init=False, default=False)
+    _is_unused: bool = field(init=False, default=True)
     _ladder: Ladder = field(init=False)
     _denials: dict[Denial, None] = field(init=False, default_factory=dict)
     _output: KeptOutput = field(init=False)
@@ -194,6 +195,7 @@ class Lease:
         It waits for the reaping itself unless the call answered and left no other process behind.
         """
         started = time.monotonic()
+        self._is_unused = False
         self._ladder = Ladder(deadlines, now=started)
         self._look_at = started + FIRST_LOOK_S
         self._over = asyncio.get_running_loop().create_future()
@@ -338,10 +340,23 @@ class Lease:
                 yield pid
 
     async def retire(self, reason: str) -> None:
-        """End a worker that stays after all, and wait until no process of the call is alive."""
-        if self._stays:
+        """End a worker that stays after all, and wait until no process of the call is alive.
+
+        One that was never run goes back to where it is from: its call was not to begin any more.
+        """
+        if self._is_unused:
+            self._is_unused = False
+            self._give_back_unused(reason)
+        elif self._stays:
             self._give_up_worker(reason)
         await self.at_rest()
+
+    def _give_back_unused(self, reason: str) -> None:
+        if self.worker.goes_on:
+            # What goes on in it was watched until it was taken.
+            self._give_up_worker(reason)
+        else:
+            self.zygote.park(self.worker, home_fd=self.home_fd)
 
     def set_apart(self) -> None:
         """Let later calls of the pool meet this worker before any other, as long as it stays."""

@@ -91,7 +91,7 @@ class Parking:
             self._tidying = asyncio.get_running_loop().call_later(_TIDY_S, self._tidy)
         return self._jobs.get(worker)
 
-    def take(self, limits: Limits, *, fresh: bool = False) -> Worker | None:
+    def take(self, limits: Limits, *, fresh: bool = False, goes_on: bool = True) -> Worker | None:
         """Return the worker for a call: the one used last that may serve it; None if none may.
 
         One that has become another than its siblings goes first: what a call left in it the next one finds.
@@ -99,12 +99,15 @@ class Parking:
         Args:
             limits: The limits of the call.
             fresh: Whether only one will do that has served no call.
+            goes_on: Whether one will do in which something goes on between calls.
         """
         # What goes on in a worker, its user's next call wants to meet; and one that a call has changed.
         waiting = sorted(self._idle, key=_first_asked)
         for worker in reversed(waiting):
             # What was narrowed for another tool cannot be widened again.
             if worker.calls and (fresh or not _same(worker.limits, limits)):
+                continue
+            if worker.goes_on and not goes_on:
                 continue
             self._leave(worker)
             reason = self._wake(worker) if worker.calls else self._greet(worker)

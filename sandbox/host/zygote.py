@@ -229,7 +229,8 @@ class Zygote:
         if self._closed:
             raise self.loss or ZygoteDied("the zygote has ended")
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        self._waiters.append(_Waiter(future, limits, fresh))
+        waiter = _Waiter(future, limits, fresh)
+        self._waiters.append(waiter)
         self.order(len(self._waiters) - self._ordered)
         try:
             # Not by `wait_for`, which forgets on Python 3.11 that it was cancelled, where both come at once.
@@ -245,6 +246,10 @@ class Zygote:
             if _has_result(future):
                 self.park(future.result())
             raise
+        finally:
+            # Who has left counts for no order, and is not passed over each time that a worker comes back.
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
 
     def park(self, worker: Worker, *, home_fd: int | None = None) -> Job | None:
         """Give back a worker that has answered its call, or was taken and not used.
@@ -273,7 +278,8 @@ class Zygote:
         for waiter in self._waiters:
             if waiter.fresh or waiter.found.done():
                 continue
-            worker = self.take_parked(waiter.limits, fresh=False)
+            # What goes on in a worker is watched for the call that takes it: this one may be cancelled yet.
+            worker = self._parking.take(waiter.limits, goes_on=False)
             if worker is not None:
                 self._waiters.remove(waiter)
                 waiter.found.set_result(worker)

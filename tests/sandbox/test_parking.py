@@ -121,8 +121,9 @@ async def test_the_worker_used_last_is_taken_first(pool: Pool) -> None:
 
 async def waiting(pool: Pool, **options: object) -> "asyncio.Task[Outcome]":
     """Begin a call that finds no worker parked, and has to wait for a fork."""
+    before = len(pool.zygote._waiters)
     call = asyncio.create_task(run(pool, "count", **options))
-    assert await becomes(lambda: bool(pool.zygote._waiters))
+    assert await becomes(lambda: len(pool.zygote._waiters) > before)
     return call
 
 
@@ -165,6 +166,62 @@ async def test_who_waits_for_a_fork_and_is_cancelled_leaves_a_worker_that_it_was
     assert (met["calls"], met["pid"]) == (2, leases[0].worker.pid)
     for lease in leases[1:]:
         lease.release()
+
+
+async def test_who_waits_and_is_cancelled_is_waited_for_no_more(pool: Pool) -> None:
+    leases = [(await leased(pool, "count"))[0] for _ in range(1 + pool.zygote.at_hand)]
+    os.kill(pool.zygote.pid, signal.SIGSTOP)
+    try:
+        calls = [await waiting(pool) for _ in range(5)]
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        kept = len(pool.zygote._waiters)
+        # Theirs are still to come: who waits next gets one of them, and orders no sixth.
+        last = await waiting(pool)
+        ordered = pool.zygote._ordered
+        last.cancel()
+    finally:
+        os.kill(pool.zygote.pid, signal.SIGCONT)
+    for lease in leases:
+        lease.release()
+
+    assert (kept, ordered) == (0, 5)
+
+
+async def test_a_worker_in_which_something_goes_on_is_given_to_nobody_who_waits(pool: Pool) -> None:
+    leases = [(await leased(pool, "count", goes_on=number == 0))[0] for number in range(2)]
+    os.kill(pool.zygote.pid, signal.SIGSTOP)
+    try:
+        while pool.zygote.at_hand:
+            leases.append((await leased(pool, "count"))[0])
+        call = await waiting(pool)
+        assert leases[0].release() is not None
+        await asyncio.sleep(0)
+        assert not call.done()
+        assert [worker.goes_on for worker in pool.zygote._parking._idle] == [True]
+        leases[1].release()
+
+        assert value(await call)["pid"] == leases[1].worker.pid
+    finally:
+        os.kill(pool.zygote.pid, signal.SIGCONT)
+    for lease in leases[2:]:
+        lease.release()
+
+
+async def test_a_worker_whose_call_may_not_begin_goes_back_to_its_pool(pool: Pool) -> None:
+    met = value(await run(pool, "count"))
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        lease = await pool.lease(pool.policy.limits, keeps=True)
+        await lease.retire("abandoned")
+        # As often as its caller is told of an end.
+        await lease.retire("abandoned")
+
+    again = value(await run(pool, "count"))
+
+    assert (again["pid"], again["calls"]) == (met["pid"], 2)
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.parametrize("act", ["ticks", "timer"])
