@@ -61,6 +61,7 @@ class Keeping:
     _tried: asyncio.Event = field(default_factory=asyncio.Event)
     _now: asyncio.Event = field(default_factory=asyncio.Event)
     _ending: bool = False
+    _is_refused: bool = False
     _task: "asyncio.Task[None] | None" = None
 
     def begin(self) -> None:
@@ -76,6 +77,11 @@ class Keeping:
         if self._next_at is not None:
             self._tried.clear()
             self._now.set()
+
+    def refuse(self) -> None:
+        """Keep nobody waiting at its address: it is about to end for good, or to move."""
+        self._is_refused = True
+        self.listeners.close(self.entry.address)
 
     async def end(self) -> None:
         """Ask it to end, let its calls go on for as long as it may, and end what is left."""
@@ -115,6 +121,9 @@ class Keeping:
             self.entry = self.entry.without_process()
             if not self._over():
                 await self._pause(problem)
+        if self._is_refused:
+            # A start that was under way has listened there again.
+            self.listeners.close(self.entry.address)
         self._written()
 
     def _over(self) -> bool:
@@ -132,6 +141,9 @@ class Keeping:
                 return f"it cannot be started: {error.strerror or error}"
             except UsageError as error:
                 return f"it cannot be started: {error}" + await self._holder()
+        if self._over():
+            # Nobody could be asked to end while it was being started.
+            self._life.ask()
         began = time.monotonic()
         trimming = asyncio.create_task(self._trim())
         try:

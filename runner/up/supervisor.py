@@ -171,7 +171,7 @@ class Supervisor:
     def _refuse(self, names: Sequence[str]) -> None:
         """Keep nobody waiting at the address of a server that is about to end for good, or to move."""
         for name in names:
-            self._listeners.close(self._kept[name].entry.address)
+            self._kept[name].refuse()
 
     async def _end(self, names: Sequence[str]) -> None:
         for name in names:
