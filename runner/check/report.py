@@ -136,7 +136,8 @@ def _read(path: Path) -> str | None:
     try:
         with tokenize.open(path) as file:
             return file.read()
-    except (SyntaxError, UnicodeDecodeError):
+    except (SyntaxError, UnicodeError, LookupError):
+        # A coding that Python does not read source in, too.
         return None
 
 
@@ -144,7 +145,8 @@ def _look(text: str, folder: Path, identity: str) -> TextReport | None:
     """Return what the text tells, or None where it is not Python or nested without end."""
     try:
         return check_text(text, folder, identity=identity)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # The parser says of some texts that nest without end that it has no memory.
         return None
 
 

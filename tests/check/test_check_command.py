@@ -54,6 +54,22 @@ def test_check_says_nothing_against_the_longest_sample_and_shows_what_it_needs(r
     }
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["# coding: rot13\nimport os\n", "# coding: punycode\nimport os\n", f"x = {'-' * 200_000}1\n"],
+    ids=["no-coding-of-text", "coding-that-fails", "nests-without-end"],
+)
+def test_what_python_cannot_read_is_the_fault_of_its_file(run: Run, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "odd.py"
+    file.write_text(text)
+
+    checked = run("check", file)
+
+    assert checked.status != 0
+    assert "odd.py" in checked.out + checked.err
+    assert "fault of the runner" not in checked.out + checked.err
+
+
 NAMED_OTHERWISE = '''"""Notes."""
 
 from pathlib import Path
