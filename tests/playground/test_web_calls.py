@@ -35,6 +35,47 @@ def given(seen: Seen) -> object:
     return value
 
 
+def test_a_form_shows_values_of_another_kind_as_they_are_and_says_what_is_wrong(seen: Seen) -> None:
+    seen.tool("order")
+    seen.write('{"customer": 5, "tags": "x", "address": {"street": "Rue 1", "number": 1}, "colour": "blue"}')
+    seen.page.get_by_role("tab", name="Form", exact=True).click()
+    form = seen.page.get_by_role("tabpanel").first
+
+    for name, shown, fault in (
+        ("customer", "5", "not a text"),
+        ("tags", '"x"', "not a list"),
+        ("colour", '"blue"', "none of the choices"),
+    ):
+        field = form.get_by_label(f"{name}, as JSON")
+        expect(field).to_have_value(shown)
+        expect(field).to_have_attribute("aria-invalid", "true")
+        expect(form.get_by_text(f"{name}: {fault}")).to_be_visible()
+    seen.page.get_by_role("button", name="Run").first.click()
+    expect(form.get_by_label("customer, as JSON")).to_be_focused()
+    expect(seen.call).to_have_count(0)
+
+    form.get_by_label("customer, as JSON").fill('"Ada"')
+    form.get_by_label("tags, as JSON").fill('["x"]')
+    expect(form.get_by_label("customer", exact=True)).to_have_value("Ada")
+    expect(form.get_by_label("tags[0]", exact=True)).to_have_value("x")
+
+
+def test_what_an_item_of_a_list_lacks_stops_a_call(seen: Seen) -> None:
+    seen.tool("order")
+    seen.write(
+        '{"customer": "Ada", "tags": [], "address": {"street": "Rue 1", "number": 1}, "colour": "red",'
+        ' "shape": {"kind": "square", "side": 1}, "others": [{"number": 2}]}'
+    )
+    seen.page.get_by_role("tab", name="Form", exact=True).click()
+
+    seen.page.get_by_role("button", name="Run").first.click()
+
+    expect(seen.page.get_by_label("street").last).to_be_focused()
+    expect(seen.call).to_have_count(0)
+    seen.page.get_by_label("street").last.fill("Rue 2")
+    seen.run()
+
+
 def results(seen: Seen) -> object:
     """Return the result that is shown."""
     return json.loads(seen.tab("Result").locator("pre").first.inner_text())

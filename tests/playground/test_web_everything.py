@@ -77,6 +77,8 @@ def test_a_prompt_is_filled_in_with_what_the_server_proposes(either: Seen) -> No
     either.go("prompts", "completable-prompt")
     form = either.page.get_by_role("form", name="Arguments of completable-prompt")
 
+    # What was filled in before, in another era, is kept.
+    form.get_by_label("Name").fill("")
     form.get_by_label("Department").fill("Eng")
     form.get_by_role("button", name="Engineering").click()
     form.get_by_label("Name").focus()
@@ -142,6 +144,74 @@ def test_sampling_is_answered_by_hand(either: Seen) -> None:
     question.get_by_role("button", name="Answer").click()
 
     expect(either.ended()).to_contain_text("Salty and wide.")
+
+
+def test_a_half_written_answer_is_kept_and_sent_by_the_keys_that_run_a_call(either: Seen) -> None:
+    before = made(either)
+    call(either, "trigger-sampling-request", '{"prompt": "What is the moon?", "maxTokens": 20}')
+    field = asked(either).get_by_label("What the model says")
+
+    field.fill("Round")
+    field.press("Escape")
+    expect(field).to_have_value("Round")
+    either.go("prompts")
+    expect(either.page.locator("h1")).to_have_text("Prompts")
+    either.tool("trigger-sampling-request")
+    expect(field).to_have_value("Round")
+    field.press_sequentially(" and far.")
+    field.press("Control+Enter")
+
+    expect(either.ended()).to_contain_text("Round and far.")
+    assert made(either) == before + 1
+
+
+def made(seen: Seen) -> int:
+    """Return how many calls of the tool that asks for sampling the history has."""
+    seen.go("history")
+    expect(seen.page.locator("h1")).to_have_text("History")
+    return seen.page.get_by_role("main").get_by_role("link", name="trigger-sampling-request").count()
+
+
+def test_a_call_that_asks_says_so_and_is_not_begun_twice(modern: Seen) -> None:
+    before = made(modern)
+    call(modern, "trigger-sampling-request", '{"prompt": "Who goes there?", "maxTokens": 20}')
+
+    expect(modern.call.get_by_role("status").last).to_have_text("waits for your answer")
+    expect(modern.call.locator(".badge").first).to_have_text("waits for your answer")
+    modern.page.get_by_role("button", name="Run").first.click()
+    field = asked(modern).get_by_label("What the model says")
+    expect(field).to_be_focused()
+    field.fill("A friend.")
+    asked(modern).get_by_role("button", name="Answer").click()
+
+    # What had the focus is gone: it stays with the call.
+    expect(modern.call).to_be_focused()
+    expect(modern.ended()).to_contain_text("A friend.")
+    assert made(modern) == before + 1
+
+
+def test_choices_have_the_titles_that_a_question_gives_them_and_formats_are_looked_at(modern: Seen) -> None:
+    call(modern, "trigger-elicitation-request")
+    question = asked(modern)
+    question.get_by_label("name", exact=True).first.fill("Ada")
+
+    titled = question.get_by_role("combobox", name="untitledSingleSelectEnum", exact=True)
+    expect(titled).to_have_count(1)
+    hero = question.get_by_role("combobox", name="titledSingleSelectEnum", exact=True)
+    expect(hero).to_have_count(1)
+    hero.select_option(label="Superman")
+    pet = question.get_by_role("combobox", name="legacyTitledEnum", exact=True)
+    pet.select_option(label="Dogs")
+    question.get_by_label("email", exact=True).fill("no-address")
+    question.get_by_role("button", name="Answer").click()
+    expect(question.get_by_role("alert").first).to_have_text("email: not an e-mail address")
+    expect(question.get_by_label("email", exact=True)).to_be_focused()
+    question.get_by_label("email", exact=True).fill("ada@example.com")
+    question.get_by_role("button", name="Answer").click()
+
+    answered = modern.ended()
+    expect(answered).to_contain_text("hero-1")
+    expect(answered).to_contain_text("pet-2")
 
 
 def test_sampling_is_answered_by_what_was_written_down_before(either: Seen) -> None:

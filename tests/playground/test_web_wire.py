@@ -57,6 +57,20 @@ def test_every_message_stands_in_order_with_its_direction_size_and_time(seen: Se
     assert faults(seen) == []
 
 
+def test_the_answer_of_a_request_is_shown_whatever_is_looked_for(seen: Seen) -> None:
+    seen.page.get_by_label("Kind").select_option("request")
+    request = rows(seen).filter(has_text="tools/call")
+    expect(request).to_contain_text("double")
+    request.get_by_role("button").first.click()
+
+    request.get_by_role("button", name="Its answer").click()
+
+    answer = rows(seen).filter(has=seen.page.locator("[aria-expanded=true]"))
+    expect(answer).to_contain_text('"structuredContent"')
+    expect(answer.get_by_role("button").first).to_be_focused()
+    expect(seen.page.get_by_label("Kind")).to_have_value("")
+
+
 def test_messages_are_found_by_words_server_direction_and_kind(seen: Seen) -> None:
     expect(rows(seen).last).to_contain_text("tools/call")
     everything = rows(seen).count()

@@ -2,7 +2,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useId, useLayoutEffect, useState } from "preact/hooks";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
-import { blank, fault, fieldOf, lacks, type Field } from "../model/schema";
+import { blank, fault, fieldOf, itemOf, lacks, type Field } from "../model/schema";
 import type { Schema } from "../model/tools";
 import { FileField, takesFiles } from "./file_field";
 import { T } from "../texts/language";
@@ -74,6 +74,7 @@ function replaced(held: { [key: string]: Json }, key: string, next: Json | undef
 export function Edit(editing: Editing): JSX.Element {
   const field = fieldOf(editing.schema, editing.root);
   if (editing.top && takesFiles(editing.name)) return <FileField {...editing} field={field} />;
+  if (!suits(editing.value, field)) return <MisfitField {...editing} field={field} />;
   switch (field.kind) {
     case "object": return <ObjectField {...editing} field={field} />;
     case "array": return <ArrayField {...editing} field={field} />;
@@ -87,6 +88,38 @@ export function Edit(editing: Editing): JSX.Element {
 }
 
 type Shown = Editing & { field: Field };
+
+/** Whether a field can show a value. What it cannot show it would hide, and throw away at the next key. */
+function suits(value: Json | undefined, field: Field): boolean {
+  if (value === undefined || value === null) return true;
+  switch (field.kind) {
+    case "string": case "boolean": return typeof value === field.kind;
+    case "number": case "integer": return typeof value === "number" || typeof value === "bigint";
+    case "array": return Array.isArray(value);
+    case "object": case "map": return isObject(value);
+    case "enum": return field.choices.some((choice) => toJson(choice) === toJson(value));
+    default: return true;
+  }
+}
+
+/** A value of another kind than its field takes: as it is, with what is wrong with it. */
+function MisfitField(editing: Shown): JSX.Element {
+  const id = useId();
+  const { field, value, change, name } = editing;
+  const [typed, setTyped] = useState<string | null>(null);
+  const text = typed ?? toJson(value ?? null, 2);
+  return (
+    <Labelled editing={{ ...editing, field: { ...field, kind: "json" } }} id={id} fault={T.form.unfit[field.kind] ?? T.form.oneOf}>
+      <textarea id={id} class="input" rows={Math.min(8, text.split("\n").length + 1)} spellcheck={false} aria-label={T.form.asJson(name)} aria-invalid aria-describedby={`${id}-hint ${id}-fault`} value={text}
+        onInput={(event) => {
+          const next = event.currentTarget.value;
+          setTyped(next);
+          if (next.trim() === "") { change(undefined); return; }
+          try { change(parseJson(next)); } catch { /* It goes on being written. */ }
+        }} />
+    </Labelled>
+  );
+}
 
 /** Label, hint and fault around one control. */
 export function Labelled({ editing, id, children, fault: said }: {
@@ -128,9 +161,14 @@ export function isStopped(within: HTMLElement | null, value: Json, schema: Schem
   return lacks(value, schema, schema) || (within?.querySelector("[data-unread]") ?? null) !== null;
 }
 
+/** Whether a form shows that something in it is not as it should be. */
+export function isFaulty(within: HTMLElement | null): boolean {
+  return (within?.querySelector(".fault") ?? null) !== null;
+}
+
 /** Move the focus to the first field that stops a form. */
 export function focusNeeded(within: HTMLElement | null): void {
-  const field = within?.querySelector("[data-needed], [data-unread]");
+  const field = within?.querySelector("[data-needed], [data-unread]") ?? within?.querySelector(".field:has(> .fault)");
   field?.querySelector<HTMLElement>("input:not([type=file]), select, textarea, .button:not(.quiet)")?.focus();
 }
 
@@ -233,7 +271,7 @@ function EnumField(editing: Shown): JSX.Element {
           change(picked === "null" ? null : field.choices[Number(picked)]);
         }}>
         {(!required || value === undefined) && <option value="-1">{required ? T.form.choose : T.form.notGiven}</option>}
-        {field.choices.map((choice, index) => <option key={index} value={String(index)}>{typeof choice === "string" ? choice : toJson(choice)}</option>)}
+        {field.choices.map((choice, index) => <option key={index} value={String(index)}>{field.names[index] ?? (typeof choice === "string" ? choice : toJson(choice))}</option>)}
         {field.nullable && <option value="null">{T.form.noValue}</option>}
       </select>
     </Labelled>
@@ -264,10 +302,7 @@ function ObjectField(editing: Shown): JSX.Element {
 function ArrayField(editing: Shown): JSX.Element {
   const { field, name, root, value, change, strict, required } = editing;
   const items = Array.isArray(value) ? value : [];
-  const shape = (index: number): Json | undefined => {
-    const prefix = field.schema["prefixItems"];
-    return (Array.isArray(prefix) ? prefix[index] : undefined) ?? field.schema["items"];
-  };
+  const shape = (index: number): Json | undefined => itemOf(field.schema, index);
   const wrong = value === undefined && !strict ? null : fault(value, field, required);
   return (
     <fieldset class="field stack" {...needed(wrong)}>
@@ -358,16 +393,14 @@ function formName(form: Schema, root: Schema, index: number): string {
 }
 
 function fits(value: Json | undefined, form: Schema, root: Schema): boolean {
-  if (value === undefined) return false;
-  const { kind, choices } = fieldOf(form, root);
-  switch (kind) {
-    case "string": case "boolean": return typeof value === kind;
-    case "number": case "integer": return typeof value === "number" || typeof value === "bigint";
-    case "array": return Array.isArray(value);
-    case "object": case "map": return isObject(value);
-    case "enum": return choices.some((choice) => toJson(choice) === toJson(value));
-    default: return true;
-  }
+  const field = fieldOf(form, root);
+  if (value === undefined || value === null || !suits(value, field)) return false;
+  // Forms of objects are told apart by a fixed value in each, as `kind: "circle"`.
+  const properties = isObject(value) && isObject(field.schema["properties"]) ? Object.entries(field.schema["properties"]) : [];
+  return properties.every(([key, property]) => {
+    const inner = fieldOf(property, root);
+    return inner.kind !== "enum" || suits(own(value as { [key: string]: Json }, key), inner);
+  });
 }
 
 function JsonField(editing: Shown): JSX.Element {

@@ -1,6 +1,6 @@
 /** A request in other people's words: a shell line, a program, a test, the server's entry in a client's configuration. */
 import { beside, connectionNamed, here, type Beside } from "./connections";
-import { hasSessions, NEWEST } from "./eras";
+import { HANDSHAKE, hasSessions, NEWEST } from "./eras";
 import { info } from "./info";
 import { toJson, type Json } from "./json";
 import type { Params } from "./connection";
@@ -28,6 +28,10 @@ export interface Export {
 
 const always = (): boolean => true;
 const ownTool = (taken: Taken): boolean => taken.kind === "tool" && remote(taken) === null && info.value?.kind === "tools";
+/** What the page looks at in a result, and `runner call` does not print: it has the contract's value alone. */
+const wantsMessage = ({ expect }: Taken): boolean => expect?.text !== undefined || expect?.schema !== undefined;
+/** Whether a test of it is one of `runner call`. */
+const byShell = (taken: Taken): boolean => ownTool(taken) && !wantsMessage(taken);
 
 export const EXPORTS: Export[] = [
   { id: "shell", title: "runner call", fits: ownTool, make: shell },
@@ -66,10 +70,12 @@ function curl(taken: Taken): string {
   const connection = connectionNamed(taken.server) ?? here.value;
   const login = remote(taken) === null && info.value?.login ? ['-H "authorization: Bearer $TOKEN"'] : [];
   const types = "-H 'content-type: application/json' -H 'accept: application/json, text/event-stream'";
-  if (hasSessions(connection.era.value)) {
-    const greeting = { jsonrpc: "2.0", id: 1, method: "initialize", params: { protocolVersion: connection.era.value, capabilities: {}, clientInfo: { name: "curl", version: "1" } } };
+  // What the page agrees on with a server beside its own is the proxy's word; the handshake is what most servers know.
+  const era = remote(taken) !== null && !hasSessions(connection.era.value) ? HANDSHAKE : connection.era.value;
+  if (hasSessions(era)) {
+    const greeting = { jsonrpc: "2.0", id: 1, method: "initialize", params: { protocolVersion: era, capabilities: {}, clientInfo: { name: "curl", version: "1" } } };
     const line = (body: unknown, ...more: string[]): string => [`curl -s ${quoted(address(taken))}`, types, ...login, ...more, `--data ${quoted(toJson(body))}`].join(" \\\n  ");
-    const session = `-H "mcp-session-id: $SESSION" -H 'mcp-protocol-version: ${connection.era.value}'`;
+    const session = `-H "mcp-session-id: $SESSION" -H 'mcp-protocol-version: ${era}'`;
     return [
       `SESSION=$(${line(greeting, "-o /dev/null -D -")} | tr -d '\\r' | awk 'tolower($1) == "mcp-session-id:" {print $2}')`,
       line({ jsonrpc: "2.0", method: "notifications/initialized" }, session),
@@ -154,12 +160,12 @@ function mcpJson(taken: Taken): string {
 
 /** One file with a test for each request. */
 export function pytestOf(list: readonly Taken[]): string {
-  const own = list.filter(ownTool);
-  const others = list.filter((taken) => !ownTool(taken));
+  const own = list.filter(byShell);
+  const others = list.filter((taken) => !byShell(taken));
   const names = new Map<string, number>();
-  const tests = list.map((taken) => (ownTool(taken) ? testOfFile(taken, names) : testOfServer(taken, names)));
+  const tests = list.map((taken) => (byShell(taken) ? testOfFile(taken, names) : testOfServer(taken, names)));
   return [
-    own.length > 0 ? '"""Made in the Playground. Change FILE to the path of the tool file."""' : '"""Made in the Playground."""',
+    list.some(ownTool) ? '"""Made in the Playground. Change FILE to the path of the tool file."""' : '"""Made in the Playground."""',
     "",
     ...(others.length > 0 ? ["import asyncio"] : []),
     ...(own.length > 0 ? ["import json"] : []),
@@ -202,11 +208,12 @@ function testOfFile(taken: Taken, names: Map<string, number>): string {
     "",
     failed ? "    assert done.returncode != 0, done.stdout" : "    assert done.returncode == 0, done.stderr",
     ...(failed || taken.run === undefined ? [] : [`    assert json.loads(done.stdout)["results"] == ${pythonValue(resultsOf(taken.run))}`]),
-    ...textAssertion(taken, "done.stdout"),
     ...(taken.expect?.artifact === undefined ? [] : [`    names = [each["name"] for each in json.loads(done.stdout).get("artifacts") or []]`, `    assert any(fnmatch(name, ${pythonValue(taken.expect.artifact)}) for name in names), names`]),
-    ...(taken.expect?.schema === undefined ? [] : [`    jsonschema.validate(json.loads(done.stdout), ${pythonValue(taken.expect.schema)})`]),
   ].join("\n");
 }
+
+/** The tool file as a client starts it. */
+const FILE = { mcpServers: { tools: { command: "runner", args: ["serve", "FILE", "--transport", "stdio"] } } };
 
 function testOfServer(taken: Taken, names: Map<string, number>): string {
   const failed = hasFailed(taken);
@@ -214,13 +221,14 @@ function testOfServer(taken: Taken, names: Map<string, number>): string {
   return [
     `def ${testName(taken, failed ? "fails_as_it_did" : "answers", names)}() -> None:`,
     "    async def asked():",
-    `        async with Client(${pythonTarget(taken)}) as client:`,
+    `        async with Client(${ownTool(taken) ? pythonValue(FILE) : pythonTarget(taken)}) as client:`,
     `            return await ${tool ? pythonCall(taken).replace(/\)$/, ", raise_on_error=False)") : pythonCall(taken)}`,
     "",
     "    result = asyncio.run(asked())",
     "",
     ...(tool ? [`    assert result.is_error is ${failed ? "True" : "False"}, result.content`] : ["    assert result"]),
-    ...textAssertion(taken, "str(result.content)".replace("result.content", tool ? "result.content" : "result")),
+    ...(tool && taken.expect?.text !== undefined ? ['    text = "\\n".join(block.text for block in result.content if block.type == "text")'] : []),
+    ...textAssertion(taken, tool ? "text" : "str(result)"),
     ...(taken.expect?.artifact === undefined ? [] : [`    names = [each.get("name", "") for each in (result.structured_content or {}).get("artifacts") or []]`, `    assert any(fnmatch(name, ${pythonValue(taken.expect.artifact)}) for name in names), names`]),
     ...(taken.expect?.schema === undefined || !tool ? [] : [`    jsonschema.validate(result.structured_content, ${pythonValue(taken.expect.schema)})`]),
   ].join("\n");

@@ -16,6 +16,8 @@ export interface Field {
   description: string | null;
   /** Of `enum`: its values. */
   choices: Json[];
+  /** Of `enum`: what people read instead of its values, where the schema says so. */
+  names: string[];
   /** Of `union`: its forms. */
   forms: Schema[];
 }
@@ -34,13 +36,18 @@ export function fieldOf(given: Json | undefined, root: Schema): Field {
     title: text(schema["title"]) ?? text(only["title"]),
     description: text(schema["description"]) ?? text(only["description"]),
     choices: [],
+    names: [],
     forms: [],
   };
+  const titled = forms.length > 1 && forms.every((form) => form["const"] !== undefined);
+  if (titled) return { ...field, kind: "enum", choices: forms.map((form) => form["const"] ?? null), names: forms.map((form) => text(form["title"]) ?? toJson(form["const"] ?? null)) };
   if (forms.length > 1) return { ...field, kind: "union", forms };
   if (only["const"] !== undefined) return { ...field, kind: "enum", choices: [only["const"]] };
   if (Array.isArray(only["enum"])) {
     const choices = only["enum"].filter((choice) => choice !== null);
-    return { ...field, kind: "enum", choices, nullable: field.nullable || choices.length < only["enum"].length };
+    // Of an older version of the protocol's schemas of questions.
+    const named = Array.isArray(only["enumNames"]) && only["enumNames"].length === choices.length ? only["enumNames"].map(String) : [];
+    return { ...field, kind: "enum", choices, names: named, nullable: field.nullable || choices.length < only["enum"].length };
   }
   return { ...field, kind: kindOf(type.name, only) };
 }
@@ -149,7 +156,15 @@ export function lacks(value: Json | undefined, given: Json | undefined, root: Sc
       // The server gives this one itself, at the top.
       !(depth === 0 && key === "username") && lacks(Object.hasOwn(value, key) ? value[key] : undefined, property, root, must.includes(key), depth + 1));
   }
+  if (field.kind === "array" && Array.isArray(value)) return value.some((item, index) => lacks(item, itemOf(field.schema, index), root, true, depth + 1));
+  if (field.kind === "map" && isObject(value)) return Object.values(value).some((item) => lacks(item, field.schema["additionalProperties"], root, true, depth + 1));
   return false;
+}
+
+/** The schema of an item of an array, by its place. */
+export function itemOf(schema: Schema, index: number): Json | undefined {
+  const prefix = schema["prefixItems"];
+  return (Array.isArray(prefix) ? prefix[index] : undefined) ?? schema["items"];
 }
 
 /** What is wrong with a value, in a sentence for its field; null if nothing is. */
@@ -172,6 +187,8 @@ function stringFault(value: string, schema: Schema): string | null {
   if (typeof minLength === "number" && [...value].length < minLength) return T.form.minLength(minLength);
   if (typeof maxLength === "number" && [...value].length > maxLength) return T.form.maxLength(maxLength);
   if (typeof pattern === "string" && !matches(pattern, value)) return T.form.pattern(pattern);
+  if (schema["format"] === "email" && !/^[^\s@]+@[^\s@]+$/.test(value)) return T.form.email;
+  if (schema["format"] === "uri" && !URL.canParse(value)) return T.form.uri;
   return null;
 }
 

@@ -2,8 +2,9 @@
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { focusNeeded, Form, isStopped } from "../form/form";
+import { focusNeeded, Form, isFaulty, isStopped } from "../form/form";
 import type { Params } from "../model/connection";
+import { drafted, forget } from "../model/drafts";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
 import { plain } from "../model/plain";
 import { questions, type Question } from "../model/questions";
@@ -15,6 +16,8 @@ import { T } from "../texts/language";
 
 interface Asking {
   params: Params;
+  /** The name of what is written and not sent yet: it outlives a look at another view. */
+  draft: string;
   answer: (result: Params) => void;
 }
 
@@ -35,21 +38,21 @@ function One({ question }: { question: Question }): JSX.Element {
     <div class="question stack sought" ref={card} role="group" aria-label={T.question.asksName(question.connection.name)}>
       <div class="row"><h2 class="grow">{inserted(T.question.asks, { server: <span class="mono">{plain(question.connection.name)}</span>, what: T.asks[question.method] ?? question.method })}</h2>
         <span class="soft small">{plain(question.of)}</span></div>
-      <Answering method={question.method} params={question.params} answer={question.answer} />
+      <Answering method={question.method} params={question.params} draft={question.id} answer={(result) => { forget(question.id); question.answer(result); }} />
       {question.method !== "elicitation/create" && <div><button class="button quiet" onClick={question.refuse}>{T.question.refuse}</button></div>}
     </div>
   );
 }
 
-export function Answering({ method, params, answer }: Asking & { method: string }): JSX.Element {
-  if (method === "sampling/createMessage") return <Sampling params={params} answer={answer} />;
-  if (method === "roots/list") return <Roots params={params} answer={answer} />;
-  return typeof params["url"] === "string" ? <Address params={params} answer={answer} /> : <Input params={params} answer={answer} />;
+export function Answering({ method, ...asking }: Asking & { method: string }): JSX.Element {
+  if (method === "sampling/createMessage") return <Sampling {...asking} />;
+  if (method === "roots/list") return <Roots {...asking} />;
+  return typeof asking.params["url"] === "string" ? <Address {...asking} /> : <Input {...asking} />;
 }
 
-function Input({ params, answer }: Asking): JSX.Element {
+function Input({ params, draft, answer }: Asking): JSX.Element {
   const schema = isObject(params["requestedSchema"]) ? params["requestedSchema"] : {};
-  const given = useSignal<Json>(blank(schema, schema) ?? {});
+  const given = drafted<Json>(draft, "given", () => blank(schema, schema) ?? {});
   const form = useRef<HTMLFormElement>(null);
   const stopped = useSignal(0);
   // With the picture in which the fields are marked.
@@ -58,7 +61,7 @@ function Input({ params, answer }: Asking): JSX.Element {
   }, [stopped.value]);
   const send = (event: Event): void => {
     event.preventDefault();
-    if (isStopped(form.current, given.value, schema)) stopped.value += 1;
+    if (isStopped(form.current, given.value, schema) || isFaulty(form.current)) stopped.value += 1;
     else answer({ action: "accept", content: given.value });
   };
   return (
@@ -103,9 +106,9 @@ function hostOf(url: string): string | null {
   }
 }
 
-function Sampling({ params, answer }: Asking): JSX.Element {
-  const text = useSignal("");
-  const model = useSignal("a person");
+function Sampling({ params, draft, answer }: Asking): JSX.Element {
+  const text = drafted(draft, "text", () => "");
+  const model = drafted(draft, "model", () => "a person");
   const messages = Array.isArray(params["messages"]) ? params["messages"].filter(isObject) : [];
   const tools = Array.isArray(params["tools"]) ? params["tools"].length : 0;
   return (
@@ -129,8 +132,8 @@ function said(content: Json | undefined): string {
   return blocks.map((block) => (isObject(block) && block["type"] === "text" ? String(block["text"]) : toJson(block, 2).slice(0, 2000))).join("\n");
 }
 
-function Roots({ answer }: Asking): JSX.Element {
-  const text = useSignal("");
+function Roots({ draft, answer }: Asking): JSX.Element {
+  const text = drafted(draft, "text", () => "");
   return (
     <form class="stack" aria-label={T.asks["roots/list"]} onSubmit={(event) => { event.preventDefault(); answer({ roots: rootsOf(text.value) }); }}>
       <label class="field"><span class="hint">{T.question.roots}</span>

@@ -18,6 +18,7 @@ import { byName, tools, toolsLoading, toolsProblem, type Tool } from "../model/t
 import { CopyButton } from "./copy";
 import { Folded } from "./folded";
 import { plain } from "../model/plain";
+import { focusQuestion } from "./question";
 import { RunView } from "./run";
 import { SaveRequest } from "./save_request";
 import { bringIntoSight } from "./sight";
@@ -93,6 +94,11 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
     text.value = toJson(value, 2);
   };
   const run = (): void => {
+    // A second call would hide what the first one asks.
+    if (last?.value.status === "running" && last.value.question !== null) {
+      focusQuestion(outcome.current);
+      return;
+    }
     strict.value = true;
     const { value } = parsed.value;
     // What is written as JSON is sent as it is: what a server says of it is something to try, too.
@@ -108,7 +114,10 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
     const pressed = (event: KeyboardEvent): void => {
       if ((event.ctrlKey || event.metaKey) && event.key === "Enter") {
         event.preventDefault();
-        run();
+        // In an answer the keys send that.
+        const asked = event.target instanceof Element ? event.target.closest<HTMLFormElement>(".question form") : null;
+        if (asked === null) run();
+        else asked.requestSubmit();
       }
     };
     addEventListener("keydown", pressed);

@@ -52,7 +52,14 @@ export function escape(event: KeyboardEvent): void {
     // Or the browser would close the dialog below it, too.
     event.preventDefault();
     top();
-  } else if (!belongsToField(event.target)) ends.findLast((end) => end() !== false);
+  } else if (isAnswer(event.target)) event.target.blur();
+  else if (!belongsToField(event.target)) ends.findLast((end) => end() !== false);
+}
+
+/** Whether something is written there in answer to a question: the key leaves it, and ends nothing. */
+function isAnswer(target: EventTarget | null): target is HTMLTextAreaElement | HTMLInputElement {
+  const isText = target instanceof HTMLTextAreaElement || target instanceof HTMLInputElement;
+  return isText && target.value !== "" && target.closest(".question") !== null;
 }
 
 /** Whether the key clears or closes something of the field that has the focus. */

@@ -107,7 +107,7 @@ function One({ run }: { run: Signal<Run> }): JSX.Element {
   const { value } = run;
   return (
     <div class="stack">
-      <header class="row"><h1 class="mono grow">{value.tool}</h1><SaveRequest kind="tool" target={value.tool} args={() => value.args} /><Again run={value} /><a class="button quiet" href={to("history")}>{T.history.allCalls}</a></header>
+      <header class="row"><h1 class="mono grow">{value.tool}<span class="soft small">{origin(value)}</span></h1><SaveRequest kind="tool" target={value.tool} args={() => value.args} /><Again run={value} /><a class="button quiet" href={to("history")}>{T.history.allCalls}</a></header>
       <div class="call">
         <section class="card" aria-label={T.common.arguments}>
           <header><h2>{T.common.arguments}</h2></header>
@@ -126,12 +126,14 @@ function Difference({ one, other, close }: { one: Run; other: Run; close: () => 
   // It stands above the list, in which the second was chosen far below.
   useLayoutEffect(() => card.current?.scrollIntoView({ block: "start", behavior: "instant" }), []);
   const several = origin(one) !== origin(other);
+  // Only servers under the contract have its value beside what they send.
+  const alike = [one, other].every((run) => run.result !== null && contractOf(run.result) !== null);
   return (
     <section class="card difference" ref={card} aria-label={T.history.difference}>
       <header><h2 class="grow">{T.history.fromTo(when(one) + (several ? origin(one) : ""), when(other) + (several ? origin(other) : ""))}</h2><button class="button quiet" onClick={close}>{T.common.close}</button></header>
       <div class="body stack">
         <h3 class="part">{T.common.arguments}</h3><Lines one={toJson(one.args, 2)} other={toJson(other.args, 2)} />
-        <h3 class="part">{T.common.result}</h3><Lines one={shown(one)} other={shown(other)} />
+        <h3 class="part">{T.common.result}</h3><Lines one={shown(one, alike)} other={shown(other, alike)} />
       </div>
     </section>
   );
@@ -149,10 +151,10 @@ function origin(run: Run): string {
 
 const MOST = 300_000;
 
-function shown(run: Run): string {
+function shown(run: Run, byContract: boolean): string {
   if (run.result === null) return run.problem ?? "";
-  const contract = contractOf(run.result);
-  return (contract === null ? modelText(run.result) : toJson(contract, 2)).slice(0, MOST);
+  const value = byContract ? contractOf(run.result) : run.result["structuredContent"];
+  return (value === null || value === undefined ? modelText(run.result) : toJson(value, 2)).slice(0, MOST);
 }
 
 function Lines({ one, other }: { one: string; other: string }): JSX.Element {

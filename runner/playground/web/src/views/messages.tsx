@@ -1,11 +1,12 @@
 /** Every JSON-RPC message of this page: found, paired, saved, changed and sent again. */
 import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { connections, here } from "../model/connections";
 import type { Connection } from "../model/connection";
-import { toJson, type Json } from "../model/json";
+import { isObject, toJson, type Json } from "../model/json";
 import { asHar, asLines } from "../model/har";
-import { plain } from "../model/plain";
+import { brief, plain } from "../model/plain";
 import { forgetMessages, forgotten, messages, partner, wireChanges, type Message } from "../model/wire";
 import { duration, length } from "../model/words";
 import { readObject } from "./asks";
@@ -23,6 +24,8 @@ const server = signal("");
 const direction = signal("");
 const kind = signal("");
 const opened = signal<number | null>(null);
+/** The message that is to have the focus once it is drawn. */
+let jumped: number | null = null;
 const composing = signal<{ connection: Connection; text: string } | null>(null);
 
 export function MessagesView(): JSX.Element {
@@ -69,6 +72,13 @@ function fits(each: Message): boolean {
   return words.every((word) => text.includes(word));
 }
 
+/** Open a message, whatever is looked for: its row comes into sight and has the focus. */
+function show(message: Message): void {
+  if (!fits(message)) for (const each of [asked, server, direction, kind]) each.value = "";
+  jumped = message.n;
+  opened.value = message.n;
+}
+
 function Choice({ name, of, options }: { name: string; of: typeof server; options: [string, string][] }): JSX.Element {
   return (
     <label class="row small"><span class="soft">{name}</span>
@@ -81,13 +91,20 @@ function Choice({ name, of, options }: { name: string; of: typeof server; option
 
 function Row({ message }: { message: Message }): JSX.Element {
   const open = opened.value === message.n;
+  const row = useRef<HTMLButtonElement>(null);
+  useLayoutEffect(() => {
+    if (!open || jumped !== message.n) return;
+    jumped = null;
+    row.current?.focus();
+    row.current?.scrollIntoView({ block: "nearest", behavior: "instant" });
+  }, [open]);
   return (
     <li class={message.kind}>
-      <button class="wire-row" aria-expanded={open} onClick={() => { opened.value = open ? null : message.n; }}>
+      <button class="wire-row" ref={row} aria-expanded={open} onClick={() => { opened.value = open ? null : message.n; }}>
         <span class="number soft">{message.n}</span>
         <span class="time soft">{clock(message.at)}</span>
         <span aria-label={message.direction === "sent" ? T.messages.sent : T.messages.received}>{message.direction === "sent" ? "→" : "←"}</span>
-        <span class="mono grow clip">{plain(message.method || T.messages.kinds[message.kind])}{message.kind === "result" || message.kind === "error" ? <span class="soft"> {T.messages.kinds[message.kind]}</span> : null}</span>
+        <span class="mono grow clip">{plain(message.method || T.messages.kinds[message.kind])}{named(message)}{message.kind === "result" || message.kind === "error" ? <span class="soft"> {T.messages.kinds[message.kind]}</span> : null}</span>
         <span class="soft small server">{plain(message.server)}</span>
         <span class="number soft small">{message.took === null ? "" : duration(message.took)}</span>
         <span class="number soft small">{length(message.size)}</span>
@@ -97,6 +114,13 @@ function Row({ message }: { message: Message }): JSX.Element {
   );
 }
 
+/** What a request is for: the name of its tool or prompt, or the address of its resource. */
+function named(message: Message): JSX.Element | null {
+  const params = isObject(message.message) ? message.message["params"] : null;
+  const name = isObject(params) ? (params["name"] ?? params["uri"]) : null;
+  return typeof name === "string" ? <span class="soft"> {brief(name, 100)}</span> : null;
+}
+
 function Whole({ message }: { message: Message }): JSX.Element {
   const other = partner(message);
   const text = toJson(message.message, 2);
@@ -104,7 +128,7 @@ function Whole({ message }: { message: Message }): JSX.Element {
     <div class="body stack">
       <div class="text"><pre class="code" tabIndex={0}><Folded text={text.slice(0, MOST_CHARS)} />{text.length > MOST_CHARS ? `\n${T.messages.more(text.length - MOST_CHARS)}` : ""}</pre><CopyButton text={() => text} /></div>
       <div class="row">
-        {other !== undefined && <button class="button" onClick={() => { opened.value = other.n; }}>{message.kind === "request" ? T.messages.pair(other.n) : T.messages.question(other.n)}</button>}
+        {other !== undefined && <button class="button" onClick={() => show(other)}>{message.kind === "request" ? T.messages.pair(other.n) : T.messages.question(other.n)}</button>}
         {message.direction === "sent" && (message.kind === "request" || message.kind === "notification") && (
           <button class="button" onClick={() => { composing.value = { connection: connections.value.find((each) => each.name === message.server) ?? here.value, text }; scrollTo({ top: 0 }); }}>{T.messages.replay}</button>
         )}

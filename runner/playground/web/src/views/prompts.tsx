@@ -4,6 +4,8 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
 import type { Params } from "../model/connection";
+import { drafted } from "../model/drafts";
+import { info } from "../model/info";
 import { plain } from "../model/plain";
 import { getPrompt, loadPrompts, prompts, promptsLoading, promptsProblem, type Prompt } from "../model/prompts";
 import { here } from "../model/connections";
@@ -50,7 +52,7 @@ export function PromptsView(): JSX.Element {
 
 function One({ prompt }: { prompt: Prompt }): JSX.Element {
   const linked = route.value.query.get("args");
-  const given = useSignal<Record<string, string>>({});
+  const given = drafted<Record<string, string>>(`prompt ${here.value.name} ${info.value?.user ?? ""} ${prompt.name}`, "given", () => ({}));
   const got = useSignal<Params | null>(null);
   const problem = useSignal<string | null>(null);
   const busy = useSignal(false);

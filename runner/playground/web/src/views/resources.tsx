@@ -4,6 +4,8 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { here } from "../model/connections";
 import type { Params } from "../model/connection";
+import { drafted } from "../model/drafts";
+import { info } from "../model/info";
 import { toJson } from "../model/json";
 import { follow, followed, loadResources, readResource, resources, resourcesLoading, resourcesProblem, templates, updated, type Resource, type ResourceTemplate } from "../model/resources";
 import { route, to } from "../model/route";
@@ -61,7 +63,7 @@ function Entry({ resource, here }: { resource: Resource; here: boolean }): JSX.E
 
 function Template({ uriTemplate, name, description, server }: ResourceTemplate): JSX.Element {
   const names = [...uriTemplate.matchAll(/\{([?&+#/.;]?)([^}]+)\}/g)].flatMap((found) => (found[2] ?? "").split(",").map((each) => each.replace(/[*:].*$/, "")));
-  const values = useSignal<Record<string, string>>({});
+  const values = drafted<Record<string, string>>(`template ${here.value.name} ${info.value?.user ?? ""} ${uriTemplate}`, "values", () => ({}));
   const open = (event: Event): void => {
     event.preventDefault();
     location.hash = to("resources", filled(uriTemplate, values.value)).slice(1);

@@ -24,6 +24,7 @@ const WidgetView = later(() => import("../canvas/widget").then((module) => modul
 export function RunView({ run, tool }: { run: Signal<Run>; tool: Tool | undefined }): JSX.Element {
   const tab = useSignal("");
   const { value } = run;
+  const asks = value.status === "running" && value.question !== null;
   useEffect(() => {
     const { panel } = shownOf(value);
     if (panel !== null) {
@@ -33,9 +34,9 @@ export function RunView({ run, tool }: { run: Signal<Run>; tool: Tool | undefine
     return endEphemeral;
   }, [value.id, value.result]);
   return (
-    <section class="card" aria-label={T.run.title}>
+    <section class="card" aria-label={T.run.title} data-run tabIndex={-1}>
       <header>
-        <span class={`badge ${value.status}`}>{T.run.statuses[value.status]}</span>
+        <span class={`badge ${value.status}`}>{asks ? T.run.asks : T.run.statuses[value.status]}</span>
         <span class="soft small">{value.took === null ? "" : duration(value.took)}</span>
         <span class="grow" />
         {value.status === "running" && <button class="button danger" onClick={() => cancel(value.id)}>{T.common.cancel}</button>}
@@ -46,7 +47,7 @@ export function RunView({ run, tool }: { run: Signal<Run>; tool: Tool | undefine
       {value.status !== "running" && (
         <Tabs label={T.common.result} chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={tabs(value, tool)} />
       )}
-      <span class="unseen" role="status">{value.status === "running" ? T.run.runs : T.run.is(T.run.statuses[value.status])}</span>
+      <span class="unseen" role="status">{asks ? T.run.asks : value.status === "running" ? T.run.runs : T.run.is(T.run.statuses[value.status])}</span>
     </section>
   );
 }

@@ -1,0 +1,1 @@
+export{t as CodeView}from"./code-BNX-iMk3.js";
