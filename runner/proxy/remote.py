@@ -68,6 +68,7 @@ _OF_CONNECTIONS = (
     "toolcell/artifacts",
     WIDGET_CALL_META,
 )
+_OFFERED = {"elicitation/create": "elicitation", "roots/list": "roots", "sampling/createMessage": "sampling"}
 _GONE = ("session terminated", "session not found", "connection closed")
 
 
@@ -127,6 +128,12 @@ class Announced:
         able = self.capabilities
         return able is not None and any(
             part is not None for part in (able.elicitation, able.sampling, able.roots)
+        )
+
+    def offers(self, method: str) -> bool:
+        """Say whether it answers questions of a kind."""
+        return (
+            self.capabilities is not None and getattr(self.capabilities, _OFFERED[method], None) is not None
         )
 
     def at(self, version: str) -> mcp_types.ClientCapabilities:

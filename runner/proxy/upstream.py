@@ -513,6 +513,10 @@ class Upstream:
         return answer
 
     async def _answered(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if self.front is None and method in _ASKABLE and not self.announced.offers(method):
+            # A client with sessions says so itself.
+            message = f"the client does not offer {method}"
+            raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message=message)
         if self._asking:
             try:
                 return await self._asking[-1].ask(method, params)

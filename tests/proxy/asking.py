@@ -30,6 +30,8 @@ def pin() -> Any:
     """Ask the person for something secret, which the client may answer by a task."""
     asked = {"mode": "form", "message": "PIN?", "requestedSchema": FORM, "task": {"ttl": 60000}}
     begun = ask("elicitation/create", {**asked, "_meta": {"progressToken": "mine"}})
+    if "refused" in begun:
+        return begun
     task = begun["task"]["taskId"]
     return [ask("tasks/get", {"taskId": task})["status"], ask("tasks/result", {"taskId": task})]
 

@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_types.version import LATEST_MODERN_VERSION
+from proxying import proxied
 from support import environment_in
+
+from runner.proxy.targets import Target
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -120,6 +124,15 @@ async def test_alone_a_server_asks_its_client_what_it_likes(folder: Path, user: 
 
     assert spied[0] == {"tasks": [TASK]}
     assert spied[2] == SECRET
+
+
+async def test_a_client_without_sessions_that_offers_no_answers_is_not_asked(folder: Path, user: str) -> None:
+    target = Target(name="one", command=(sys.executable, str(SERVER)), folder=SERVER.parent)
+    async with proxied(folder, user, target) as client:
+        assert client.session.protocol_version == LATEST_MODERN_VERSION
+        (said,) = (await client.call_tool("pin", {})).content
+
+    assert json.loads(said.text) == {"refused": "the client does not offer elicitation/create"}
 
 
 async def test_news_of_the_client_reach_the_server_whose_they_are(folder: Path, user: str) -> None:
