@@ -60,6 +60,19 @@ def test_a_form_shows_values_of_another_kind_as_they_are_and_says_what_is_wrong(
     expect(form.get_by_label("tags[0]", exact=True)).to_have_value("x")
 
 
+def test_a_result_beside_other_arguments_says_so(seen: Seen) -> None:
+    seen.tool("publish")
+    seen.write('{"text": "one"}')
+    seen.run()
+    expect(seen.call).not_to_contain_text("of other arguments")
+
+    seen.write('{"text": "two"}')
+
+    expect(seen.call).to_contain_text("of other arguments")
+    seen.run()
+    expect(seen.call).not_to_contain_text("of other arguments")
+
+
 def test_what_an_item_of_a_list_lacks_stops_a_call(seen: Seen) -> None:
     seen.tool("order")
     seen.write(

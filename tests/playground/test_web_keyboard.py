@@ -243,7 +243,10 @@ def test_the_palette_reaches_saved_requests_and_past_calls(seen: Seen) -> None:
 
 
 def test_the_palette_changes_the_theme_and_the_server(seen: Seen, server: Shown) -> None:
+    seen.page.get_by_role("link", name="History").focus()
     palette(seen, "dark theme")
+    # The focus is where it was, and not nowhere.
+    expect(seen.page.get_by_role("link", name="History")).to_be_focused()
     assert seen.page.evaluate("document.documentElement.dataset.theme") == "dark"
     seen.go("servers")
     form = seen.page.get_by_role("region", name="Connect to a server")

@@ -113,6 +113,7 @@ def test_several_files_are_saved_as_an_archive_and_deleted_with_a_way_back(seen:
     }
 
     chosen.get_by_role("button", name="Delete 2").click()
+    expect(page.get_by_role("button", name="Undo")).to_be_focused()
     expect(page.locator("td.first a")).to_have_text(["bulk_c.txt"])
     page.get_by_role("button", name="Undo").click()
     expect(page.locator("td.first a")).to_have_count(3)

@@ -71,6 +71,13 @@ def test_the_answer_of_a_request_is_shown_whatever_is_looked_for(seen: Seen) -> 
     expect(seen.page.get_by_label("Kind")).to_have_value("")
 
 
+def test_the_newest_message_is_one_press_away(seen: Seen) -> None:
+    seen.page.get_by_role("button", name="To the newest").click()
+
+    expect(rows(seen).last.get_by_role("button").first).to_be_focused()
+    expect(rows(seen).last).to_be_in_viewport()
+
+
 def test_messages_are_found_by_words_server_direction_and_kind(seen: Seen) -> None:
     expect(rows(seen).last).to_contain_text("tools/call")
     everything = rows(seen).count()

@@ -173,6 +173,7 @@ export const de: Messages = {
     maxItems: (n) => `höchstens ${n} ${plural(n, { one: "Eintrag", other: "Einträge" })}`,
   },
   run: {
+    ofOther: "mit anderen Argumenten",
     title: "Aufruf",
     statuses: { running: "läuft", done: "fertig", failed: "fehlgeschlagen", cancelled: "abgebrochen" },
     runs: "Der Aufruf läuft",
@@ -672,6 +673,7 @@ export const de: Messages = {
     most: (tokens) => `Höchstens ${tokens} Tokens. `,
   },
   messages: {
+    newest: "Zur neuesten",
     title: "Nachrichten",
     none: "Noch keine Nachrichten. Jede JSON-RPC-Nachricht dieser Seite steht hier, in der Reihenfolge, in der sie kam oder ging.",
     search: "In Nachrichten suchen",

@@ -173,6 +173,7 @@ export const en = {
     maxItems: (n: number) => `at most ${n} ${plural(n, { one: "item", other: "items" })}`,
   },
   run: {
+    ofOther: "of other arguments",
     title: "Call",
     statuses: { running: "running", done: "done", failed: "failed", cancelled: "cancelled" },
     runs: "The call runs",
@@ -669,6 +670,7 @@ export const en = {
     most: (tokens: string) => `At most ${tokens} tokens. `,
   },
   messages: {
+    newest: "To the newest",
     title: "Messages",
     none: "No messages yet. Every JSON-RPC message of this page stands here, in the order in which it came or went.",
     search: "Search in messages",

@@ -150,7 +150,7 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
             </span>
           </div>
         </section>
-        <div class="outcome" ref={outcome}>{last === undefined ? <Nothing tool={tool} fill={(value) => { set(value); tab.value = "form"; }} /> : <RunView run={last} tool={tool} />}</div>
+        <div class="outcome" ref={outcome}>{last === undefined ? <Nothing tool={tool} fill={(value) => { set(value); tab.value = "form"; }} /> : <RunView run={last} tool={tool} isOfOther={parsed.value.value !== null && toJson(last.value.args) !== toJson(parsed.value.value)} />}</div>
       </div>
     </div>
   );

@@ -141,11 +141,16 @@ function Left(): JSX.Element {
       {leaving.value.map(({ files: going, gone }) => (
         <div key={idOf(going[0] ?? { key: "", filename: "" })} class="notice row" role="status">
           <span class="grow">{leavingText(going, gone)}</span>
-          {gone === null && <button class="button" onClick={() => back(going)}>{T.files.undo}</button>}
+          {gone === null && <button class="button" ref={withFocus} onClick={() => back(going)}>{T.files.undo}</button>}
         </div>
       ))}
     </>
   );
+}
+
+/** The button that deleted is gone with its row, and there is little time for this one. */
+function withFocus(button: HTMLElement | null): void {
+  button?.focus({ preventScroll: true });
 }
 
 function leavingText(going: Stored[], gone: number | null): string {

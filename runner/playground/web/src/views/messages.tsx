@@ -37,6 +37,7 @@ export function MessagesView(): JSX.Element {
   return (
     <div class="stack">
       <header class="row"><h1 class="grow">{T.messages.title}</h1>
+        <button class="button quiet" disabled={found.length === 0} onClick={toNewest}>{T.messages.newest}</button>
         <button class="button quiet" onClick={() => { composing.value = { connection: here.value, text: toJson({ jsonrpc: "2.0", id: 1, method: "ping", params: {} }, 2) }; }}>{T.messages.compose}</button>
         <button class="button quiet" disabled={log.length === 0} onClick={() => void saveBlob(new Blob([asLines(found)], { type: "application/jsonl" }), "messages.jsonl")}>{T.messages.jsonl}</button>
         <button class="button quiet" disabled={log.length === 0} onClick={() => void saveBlob(new Blob([asHar(found)], { type: "application/json" }), "messages.har")}>{T.messages.har}</button>
@@ -70,6 +71,13 @@ function fits(each: Message): boolean {
   if (words.length === 0) return true;
   const text = `${each.method} ${each.kind} ${toJson(each.message)}`.toLowerCase();
   return words.every((word) => text.includes(word));
+}
+
+/** The list is as long as the session was. */
+function toNewest(): void {
+  const row = document.querySelector<HTMLElement>(".wire > li:last-child > .wire-row");
+  row?.focus();
+  row?.scrollIntoView({ block: "nearest", behavior: "instant" });
 }
 
 /** Open a message, whatever is looked for: its row comes into sight and has the focus. */

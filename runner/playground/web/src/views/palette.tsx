@@ -69,6 +69,8 @@ function Open({ views }: { views: { id: string; title: string }[] }): JSX.Elemen
   };
   const dialog = useDialog(close);
   const take = (choice: Choice): void => {
+    // While it is there, so that the focus goes back to where it was.
+    dialog.current?.close();
     close();
     if (typeof choice.does === "string") location.hash = choice.does.slice(1);
     else choice.does();

@@ -21,7 +21,7 @@ import { T } from "../texts/language";
 
 const WidgetView = later(() => import("../canvas/widget").then((module) => module.WidgetView));
 
-export function RunView({ run, tool }: { run: Signal<Run>; tool: Tool | undefined }): JSX.Element {
+export function RunView({ run, tool, isOfOther = false }: { run: Signal<Run>; tool: Tool | undefined; isOfOther?: boolean }): JSX.Element {
   const tab = useSignal("");
   const { value } = run;
   const asks = value.status === "running" && value.question !== null;
@@ -38,6 +38,7 @@ export function RunView({ run, tool }: { run: Signal<Run>; tool: Tool | undefine
       <header>
         <span class={`badge ${value.status}`}>{asks ? T.run.asks : T.run.statuses[value.status]}</span>
         <span class="soft small">{value.took === null ? "" : duration(value.took)}</span>
+        {isOfOther && value.status !== "running" && <span class="soft small">{T.run.ofOther}</span>}
         <span class="grow" />
         {value.status === "running" && <button class="button danger" onClick={() => cancel(value.id)}>{T.common.cancel}</button>}
       </header>

@@ -1,1 +1,0 @@
-export{t as CodeView}from"./code-BNX-iMk3.js";

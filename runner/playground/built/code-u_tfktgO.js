@@ -1,0 +1,1 @@
+export{t as CodeView}from"./code-B6L_SiZP.js";

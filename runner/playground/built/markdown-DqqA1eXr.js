@@ -1,1 +1,0 @@
-export{r as MarkdownView}from"./markdown-b8ivXMVx.js";
