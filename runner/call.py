@@ -1,16 +1,18 @@
 """One tool call, from its arguments to its contract value. Start reading here.
 
-`execute` is the spine: `runner serve` and `runner call` both run it. Each function calls the one below it:
+`execute` is the spine: `runner serve` and `runner call` both run it. Each function runs the one below it;
+`conclude`, `_in_a_user_pool` and `perform` are given it as an argument:
 
     execute                      the call has its id, its deadlines, and somebody who hears of it
       conclude                   whatever happens becomes one end, which is logged, recorded and told of
-        _allowed                 there is the tool, and its user may call it now; nothing is waited for
+        _allowed                 there is the tool, and its user may call it now
           _run_here              a server that is about to end takes no further call
             _in_a_user_pool      the user's turn in the queues, then a pool of workers bound to this user
               _with_files        where its inputs come from, and where its outputs go
                 perform          inputs are staged; what the tool returns becomes a contract value
                   _in_a_worker   how the call ended in a worker is judged
-                    run_in_lease   a worker is leased, runs the request, and keeps nothing of an ended call
+                    run_in_lease   a worker is leased and runs the request; what a call that we ended has
+                                   written is discarded
 
 `conclude` and `perform` are in `runner.steps.execution`, since calls of other servers' tools take them too;
 `run_in_lease` is in `runner.steps.leased_run`. In a fleet `_allowed` hands the call to a `RemoteExecutor`
@@ -87,7 +89,7 @@ _MAX_RESTARTS = 3
 
 
 async def execute(toolset: Toolset, request: Request, remote: RemoteExecutor | None = None) -> Completed:
-    """Run one `tools/call` from identity to contract value.
+    """Run one `tools/call` from its arguments to its contract value.
 
     Never raises for what a caller, a tool or we did wrong: that is an error envelope in the result.
 
@@ -108,7 +110,7 @@ async def execute(toolset: Toolset, request: Request, remote: RemoteExecutor | N
 
 
 async def execute_allowed(toolset: Toolset, request: Request, listener: CallListener) -> Completed:
-    """Run one `tools/call` that another machine has let in; it hears of the end, and tells of it.
+    """Run one `tools/call` that another machine has let in, which records its end and tells of it.
 
     Args:
         toolset: The tools.
@@ -157,7 +159,7 @@ async def _allowed(
     check_json(request.params)
     if remote is None:
         return await _run_here(toolset, request, spec, listener, pool_key)
-    async with toolset.drain.call(listener.tell), _counted(toolset, request):
+    async with toolset.drain.call(listener.tell), _place_here(toolset, request):
         return await remote.call(request, spec, listener, request.counted)
 
 
@@ -262,6 +264,7 @@ async def _in_a_worker(
                 )
             except CallError as error:
                 if is_last and home is not None:
+                    # Files that other calls have left for this one to tell of.
                     error.beside = await left_by_others(toolset, request, spec, home, lease)
                 raise
             return Executed(
@@ -281,6 +284,7 @@ async def _in_a_worker(
 
 
 def _release(toolset: Toolset, lease: Lease) -> None:
+    """Give a worker back; what it may go on with until its user's next call is watched."""
     job = lease.release()
     if job is not None:
         toolset.memory_guard.hold(job)
@@ -292,7 +296,8 @@ async def _current_spec(
     """Return the tool as this user is offered it now, and the user pool whose worker alone has it so.
 
     A file may offer a session what it did not offer when it was loaded, and a call may change what the server
-    in its own worker offers. Only then is that worker asked.
+    in its own worker offers; the pool of that worker is set apart (decision 32). Only then is it asked, by a
+    request that takes its turn like any other.
     """
     apart = toolset.apart(request.user)
     if spec is not None and (
@@ -347,7 +352,7 @@ async def relay(
     listener = listener or _listener(toolset, request, None)
     request, user = _with_limits(toolset, request, None), request.user
     if remote is not None:
-        async with toolset.drain.call(listener.tell, of_tool=False), _counted(toolset, request):
+        async with toolset.drain.call(listener.tell, of_tool=False), _place_here(toolset, request):
             return await remote.relay(request, listener, request.counted)
     async with toolset.drain.call(listener.tell, of_tool=False):
         outcome = await _in_a_user_pool(
@@ -391,7 +396,7 @@ async def ask_route(
 async def _relayed(
     toolset: Toolset, request: Request, listener: CallListener, user_pool: UserPool
 ) -> Outcome:
-    """Run the request in a worker of the user pool, and let go of that: nothing of it is read any more."""
+    """Run the request in a worker of the user pool, and release it: nothing of it is read any more."""
     request.steps.done("admit")
     lease, outcome = await run_in_lease(toolset, request, request.params, user_pool, listener, spec=None)
     _release(toolset, lease)
@@ -399,7 +404,7 @@ async def _relayed(
 
 
 @contextlib.asynccontextmanager
-async def _counted(toolset: Toolset, request: Request) -> AsyncIterator[None]:
+async def _place_here(toolset: Toolset, request: Request) -> AsyncIterator[None]:
     """Hold a place of this host for a request that is executed elsewhere, whose user's session goes on."""
     async with (
         toolset.admission.admit(request.user.segment, request.counted),

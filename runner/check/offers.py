@@ -40,7 +40,7 @@ class Offer:
     name: str
     function: Function
     described: bool
-    identity: str = "username"
+    identity: str
 
     @property
     def parameters(self) -> list[ast.arg]:

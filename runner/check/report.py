@@ -110,7 +110,8 @@ async def _check(settings: Settings, path: Path, target: str) -> _Report:
         return _Report(file=path.name, findings=findings, needs=needs, tools={}, error=error)
     known = {offer.name for offer in told.offers} if told is not None else set()
     if text is not None and told is not None:
-        findings = _with_import(findings, told, text, path.name, loaded)
+        source = SourceFile(text, identity=identity)
+        findings = _with_import(findings, told, source, path.name, loaded)
     return _Report(
         file=path.name,
         findings=findings,
@@ -151,7 +152,7 @@ def _look(text: str, folder: Path, identity: str) -> TextReport | None:
 
 
 def _with_import(
-    findings: tuple[Finding, ...], told: TextReport, text: str, name: str, loaded: Loaded
+    findings: tuple[Finding, ...], told: TextReport, source: SourceFile, name: str, loaded: Loaded
 ) -> tuple[Finding, ...]:
     """Add what was seen of the import to what the text tells, each thing once."""
     try:
@@ -159,10 +160,10 @@ def _with_import(
     except ValueError as error:
         raise SandboxError(str(error)) from error
     known = {(finding.rule, finding.line) for finding in findings}
-    seen = seen_at_import(watched, SourceFile(text), name, threads=loaded.threads)
+    seen = seen_at_import(watched, source, name, threads=loaded.threads)
     new = [finding for finding in seen if (finding.rule, finding.line) not in known]
     broken = frozenset(finding.rule for finding in findings)
-    new += seen_of_widgets(loaded.hello, told.offers, SourceFile(text), broken)
+    new += seen_of_widgets(loaded.hello, told.offers, source, broken)
     return waived(dict.fromkeys([*findings, *new]), told.ignored)
 
 

@@ -30,7 +30,7 @@ class SourceFile:
         ValueError: The text holds a NUL character.
     """
 
-    def __init__(self, text: str, *, identity: str = "username") -> None:
+    def __init__(self, text: str, *, identity: str) -> None:
         self.text = text
         self.identity = identity
         self.tree = ast.parse(text)

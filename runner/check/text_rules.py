@@ -41,7 +41,7 @@ class TextReport:
     ignored: dict[int, set[str]]
 
 
-def check_text(text: str, folder: Path, *, identity: str = "username") -> TextReport:
+def check_text(text: str, folder: Path, *, identity: str) -> TextReport:
     """Look at the text of a tool file.
 
     Args:

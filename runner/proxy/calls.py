@@ -84,7 +84,7 @@ class Calls:
                     told = replace(request, params=_tellable(dict(request.params)))
                     result = await self._result(ctx, told)
             except asyncio.CancelledError:
-                observe_guarded(self.upstreams, request, Code.E_CANCELLED.name)
+                _note(self.upstreams, request, Code.E_CANCELLED.name)
                 raise
             except (RemoteError, CallError) as error:
                 failure = remote_failure(error) if isinstance(error, RemoteError) else error

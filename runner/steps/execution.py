@@ -369,6 +369,7 @@ async def conclude(
         raise
     except asyncio.CancelledError:
         observe(None, is_known=spec is not None, outcome=Code.E_CANCELLED.name)
+        log_call(request.user.name, request.tool, Code.E_CANCELLED.name, elapsed_ms=request.steps.elapsed_ms)
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an error of the contract
         if isinstance(error, CallError) and error.withheld is not None:

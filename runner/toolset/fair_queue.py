@@ -153,7 +153,7 @@ class FairQueue(Generic[T]):
         return started
 
     def _next(self) -> tuple[_User[T], tuple[T, Sequence[PlaceDemand]]] | None:
-        """Return whose turn it is, and with which call; of two with the same turn, who came first."""
+        """Return whose turn it is, and with which call; of two with one turn, who was known first."""
         saved: set[tuple[str, ...]] = set()
         for user in sorted(self._able(), key=lambda user: user.turn):
             for entry in user.waiting:

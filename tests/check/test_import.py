@@ -51,7 +51,7 @@ async def test_threads_time_and_output_at_import_are_seen_at_their_lines_and_now
         (file.stem, finding.line, finding.rule)
         for file in loadable
         for finding in seen_at_import(
-            watched, SourceFile(file.read_text()), file.name, threads=loaded.threads
+            watched, SourceFile(file.read_text(), identity="username"), file.name, threads=loaded.threads
         )
         # One zygote has imported them all, and its threads are told of every file.
         if finding.rule != "threads-at-import" or starts_threads(watched, file)
@@ -78,13 +78,13 @@ def test_a_thread_of_a_library_is_told_at_the_import_that_took_longest() -> None
         seconds={SourceLine("t.py", 2): 0.4, SourceLine("t.py", 3): 0.1}, threads=(), printed=()
     )
 
-    [finding] = seen_at_import(watched, SourceFile(text), "t.py", threads=2)
+    [finding] = seen_at_import(watched, SourceFile(text, identity="username"), "t.py", threads=2)
 
     assert (finding.line, finding.rule) == (2, "threads-at-import")
 
 
 def test_slow_libraries_are_told_above_a_higher_limit_than_slow_code() -> None:
-    source = SourceFile("import big\nx = compute()\n")
+    source = SourceFile("import big\nx = compute()\n", identity="username")
 
     def told(library_s: float, code_s: float) -> list[int]:
         seconds = {SourceLine("t.py", 1): library_s, SourceLine("t.py", 2): code_s}

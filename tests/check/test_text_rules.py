@@ -7,7 +7,7 @@ import pytest
 from check.specimens import FAULTLESS, FAULTY, expected
 
 from runner.check.rules import RULES
-from runner.check.text_rules import check_text
+from runner.check.text_rules import TextReport, check_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,8 +15,12 @@ ROOT = Path(__file__).parents[2]
 SEEN_IN_THE_SANDBOX = {"print_by_library", "slow_computes", "threads_in_pool", "threads_started"}
 
 
+def look(text: str, folder: Path = Path("/")) -> TextReport:
+    return check_text(text, folder, identity="username")
+
+
 def found(text: str, folder: Path = Path("/usr/share/tools")) -> list[tuple[int, str]]:
-    return [(finding.line, finding.rule) for finding in check_text(text, folder).findings]
+    return [(finding.line, finding.rule) for finding in look(text, folder).findings]
 
 
 def tool(*lines: str, parameters: str = "text: str, username: str") -> str:
@@ -68,7 +72,7 @@ def test_a_write_in_a_helper_names_every_tool_that_lacks_a_home() -> None:
         '@mcp.tool(name="second")\ndef two():\n    """Two."""\n    one()\n'
     )
 
-    [finding] = check_text(text, Path("/")).findings
+    [finding] = look(text).findings
 
     assert finding.line == 4
     assert "'one', 'second'" in finding.message
@@ -77,7 +81,9 @@ def test_a_write_in_a_helper_names_every_tool_that_lacks_a_home() -> None:
 def test_several_writes_of_one_tool_are_one_finding_that_names_their_lines() -> None:
     lines = ["Path('a').mkdir()", "Path('a/b').write_text(text)", "Path('a/c').touch()"]
 
-    [finding] = check_text(tool(*lines, "return 1", parameters="text: str"), Path("/")).findings
+    [finding] = check_text(
+        tool(*lines, "return 1", parameters="text: str"), Path("/"), identity="username"
+    ).findings
 
     assert (finding.line, finding.rule) == (9, "write-without-username")
     assert "lines 10, 11" in finding.message
@@ -157,7 +163,7 @@ def test_the_network_programs_and_variables_a_tool_needs_are_named_once_with_the
     text = tool("import os, httpx, subprocess", *["httpx.get(text)"] * 2, "subprocess.run([text])",
                 "return os.environ['API_KEY'], os.getenv('OTHER'), os.environ['HOME']")  # fmt: skip
 
-    needs = [(need.kind, need.what, need.line) for need in check_text(text, Path("/")).needs]
+    needs = [(need.kind, need.what, need.line) for need in look(text).needs]
 
     assert needs == [
         ("network", "httpx.get", 10),

@@ -81,6 +81,7 @@ class Watched:
     metrics: str
     audit: Path
     config: Path
+    said: list[str]
 
     def scraped(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         with urllib.request.urlopen(self.metrics) as answer:
@@ -127,24 +128,25 @@ def watched(
         text=True,
         env=environment,
     )
+    said: list[str] = []
     try:
-        yield Watched(*_addresses(process), folder / "audit", config)
+        yield Watched(*_addresses(process, said), folder / "audit", config, said)
     finally:
         stop(process)
         if process.stderr is not None:
             process.stderr.close()
 
 
-def _addresses(process: "subprocess.Popen[str]") -> tuple[str, str]:
+def _addresses(process: "subprocess.Popen[str]", said: list[str]) -> tuple[str, str]:
+    """Wait until a server says where it is; from then on what it says goes into `said`."""
     assert process.stderr is not None
-    said: list[str] = []
     metrics = ""
     for line in process.stderr:
         said.append(line)
         if line.startswith("metrics at "):
             metrics = line.split()[-1]
         if "/mcp" in line and line.startswith("serving "):
-            threading.Thread(target=process.stderr.read, daemon=True).start()
+            threading.Thread(target=said.extend, args=(process.stderr,), daemon=True).start()
             return line.split()[-1], metrics
     raise AssertionError("".join(said))
 
@@ -306,6 +308,31 @@ async def test_a_call_that_its_client_gives_up_is_recorded(tmp_path: Path) -> No
             call.cancel()
             files = server.audit.glob
             assert await becomes(lambda: any("E_CANCELLED" in path.read_text() for path in files("*.jsonl")))
+
+
+@pytest.mark.parametrize("behind", ["serve", "proxy"])
+async def test_a_call_that_its_client_gives_up_has_its_line_in_the_log(tmp_path: Path, behind: str) -> None:
+    tool = tmp_path / "slow.py"
+    tool.write_text(
+        "import time\nfrom fastmcp import FastMCP\nmcp = FastMCP('slow')\n"
+        "@mcp.tool\ndef sleeps() -> str:\n    time.sleep(60)\n    return 'x'\n"
+    )
+    plan = tmp_path / "servers.json"
+    entry = {"command": str(Path(sys.prefix) / "bin/fastmcp"), "args": ["run", str(tool), "--no-banner"]}
+    plan.write_text(json.dumps({"mcpServers": {"slow": entry}}))
+    with (
+        somebody() as user,
+        watched(tmp_path, user, behind, str(tool if behind == "serve" else plan)) as server,
+    ):
+        async with Client(server.mcp) as client:
+            call = asyncio.create_task(client.call_tool("sleeps", {}))
+            assert await becomes(lambda: server.scraped()["toolcell_calls_running", ()] == 1)
+            call.cancel()
+            assert await becomes(lambda: any("outcome=E_CANCELLED" in line for line in server.said))
+
+    (line,) = [line for line in server.said if "call ended" in line]
+    assert "tool=sleeps" in line
+    assert f"user={user}" in line
 
 
 async def test_tokens_that_are_refused_are_counted_and_recorded_and_never_shown(tmp_path: Path) -> None:

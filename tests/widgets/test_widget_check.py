@@ -21,7 +21,7 @@ HEAD = (
 
 
 def found(text: str, folder: Path = Path("/usr/share/tools")) -> list[str]:
-    return [finding.rule for finding in check_text(HEAD + text, folder).findings]
+    return [finding.rule for finding in check_text(HEAD + text, folder, identity="username").findings]
 
 
 def tool(meta: str) -> str:
@@ -188,16 +188,23 @@ async def test_what_only_loading_shows_is_found_at_its_tool_once(tmp_path: Path)
     tmp_path.chmod(0o700)
     file = tmp_path / "later.py"
     file.write_text(PUT_TOGETHER)
-    told = check_text(PUT_TOGETHER, tmp_path)
+    told = check_text(PUT_TOGETHER, tmp_path, identity="username")
 
     async with (
         Toolset.open(settings_in(tmp_path), [str(file)], program="runner.check.program") as toolset,
         toolset.user_pool(User("nobody"), toolset.key(User("nobody"), access=HomeAccess.NONE)) as user_pool,
     ):
         hello = user_pool.pool.loaded.hello
-    seen = list(seen_of_widgets(hello, told.offers, SourceFile(PUT_TOGETHER), frozenset()))
+    seen = list(
+        seen_of_widgets(hello, told.offers, SourceFile(PUT_TOGETHER, identity="username"), frozenset())
+    )
     rest = list(
-        seen_of_widgets(hello, told.offers, SourceFile(PUT_TOGETHER), frozenset({"widget-visibility"}))
+        seen_of_widgets(
+            hello,
+            told.offers,
+            SourceFile(PUT_TOGETHER, identity="username"),
+            frozenset({"widget-visibility"}),
+        )
     )
 
     assert told.findings == ()
