@@ -15,7 +15,7 @@ from typing import Any
 import mcp_types
 from mcp.shared.exceptions import MCPError
 
-__all__ = ["AskedFor"]
+__all__ = ["AskedFor", "asked_by", "logged_by", "questions_by"]
 
 # Of each kind; what was noted longest ago is forgotten first.
 _MOST = 1000
@@ -86,6 +86,35 @@ class AskedFor:
         if method == "notifications/tasks/status" and not _is_in(self._tasks, params.get("taskId")):
             return None
         return dict(params)
+
+
+def asked_by(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params of a question to a person with the name of the server that asks.
+
+    A client shows people which server asks, and knows only the proxy.
+    """
+    message = params.get("message")
+    return {**params, "message": f"{server} asks: {message}"} if isinstance(message, str) else dict(params)
+
+
+def questions_by(server: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the server's name before each question with which it answers, in later eras."""
+    questions = result.get("inputRequests")
+    if not isinstance(questions, Mapping):
+        return result
+    named = {
+        key: {**each, "params": asked_by(server, each["params"])}
+        if isinstance(each, Mapping) and isinstance(each.get("params"), Mapping)
+        else each
+        for key, each in questions.items()
+    }
+    return {**result, "inputRequests": named}
+
+
+def logged_by(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params of a log message with the name of the server that says it."""
+    logger = params.get("logger")
+    return {**params, "logger": f"{server}.{logger}" if isinstance(logger, str) else server}
 
 
 def _is_in(noted: Mapping[str, Any], key: object) -> bool:

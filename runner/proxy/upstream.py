@@ -35,7 +35,7 @@ from runner.protocol.internals.proxy import tell_remote
 from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.messages import check_meta
 from runner.protocol.resource_tools import RemoteError, RemoteResources
-from runner.proxy.asked_for import AskedFor
+from runner.proxy.asked_for import AskedFor, asked_by, logged_by, questions_by
 from runner.proxy.deadline_watch import WatchedListener
 from runner.proxy.notification_pace import DROPPED, NotificationPace
 from runner.proxy.remote import (
@@ -260,6 +260,8 @@ class Upstream:
         except MCPError as error:
             self._asked_for.refused(error.error.data)
             raise
+        if not self.is_alone:
+            result = questions_by(self.name, result)
         await self._tell_of_dropped(self._pace.tell(time.monotonic(), at_last=True))
         return result
 
@@ -508,7 +510,7 @@ class Upstream:
         if method in _OF_TASKS:
             self._asked_for.check(method, params)
             return self._asked_for.own(method, await self._answered(method, params))
-        answer = await self._answered(method, self._asked_for.noted(params))
+        answer = await self._answered(method, self._asked_for.noted(asked_by(self.name, params)))
         self._asked_for.began(answer)
         return answer
 
@@ -538,6 +540,8 @@ class Upstream:
             # Progress has come to the request that it is of.
             return
         await self._tell_of_dropped(self._pace.tell(now))
+        if method == MESSAGE and not self.is_alone:
+            said = logged_by(self.name, said)
         if method == MESSAGE and self._asking:
             await self._asking[-1].notify({"method": method, "params": said})
         elif method == "notifications/resources/updated" or method in _LISTS:

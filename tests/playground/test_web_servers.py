@@ -196,6 +196,8 @@ def test_a_question_of_a_server_that_is_not_looked_at_is_marked_at_history(seen:
     marked.click()
 
     expect(seen.page.locator("h1")).to_have_text("ask")
+    # It is not the server that is looked at.
+    expect(seen.page.get_by_role("main").locator("header").first).to_contain_text("(gallery ")
     expect(marked).to_have_count(0)
     seen.page.get_by_role("button", name="Decline").click()
     seen.ended()

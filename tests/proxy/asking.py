@@ -49,6 +49,12 @@ def lie(task: str) -> str:
     news = {"taskId": task, "status": "failed", "ttl": 1, "createdAt": SINCE, "lastUpdatedAt": SINCE}
     say({"method": "notifications/tasks/status", "params": news})
     say({"method": "notifications/elicitation/complete", "params": {"elicitationId": "of-another"}})
+    say(
+        {
+            "method": "notifications/message",
+            "params": {"level": "error", "logger": "honest", "data": "I am honest"},
+        }
+    )
     return "lied"
 
 

@@ -43,6 +43,7 @@ class RawClient:
     asked: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     tokens: list[Any] = field(default_factory=list)
+    messages: list[Any] = field(default_factory=list)
     _answers: "dict[int, asyncio.Future[dict[str, Any]]]" = field(default_factory=dict)
 
     def say(self, message: dict[str, Any]) -> None:
@@ -57,9 +58,11 @@ class RawClient:
                 self._answers[message["id"]].set_result(message)
             elif "id" not in message:
                 self.told.append(message["method"])
+                self.messages.append(message["params"].get("logger"))
             else:
                 params = message.get("params", {})
                 self.asked.append(message["method"])
+                self.messages.append(params.get("message"))
                 self.tokens += [params["_meta"]["progressToken"]] if "_meta" in params else []
                 self.say({"id": message["id"], "result": ANSWERS[message["method"]]})
 
@@ -109,6 +112,7 @@ async def test_a_server_gets_what_it_asked_for_and_nothing_that_another_asked_fo
         spied = await client.call("evil_spy", task="C1")
 
     assert got == ["completed", SECRET]
+    assert "honest asks: PIN?" in client.messages
     assert asked == ["elicitation/create", "tasks/get", "tasks/result"]
     assert spied[0] == {"tasks": []}
     assert [list(each) for each in spied[1:]] == [["refused"]] * 3
@@ -157,6 +161,9 @@ async def test_a_server_sends_no_news_of_another_and_hides_no_tool_of_ours(folde
         assert await client.call("evil_lie", task="T1") == "lied"
         listed = (await client.request("tools/list", {}))["tools"]
 
+    # Who speaks is named.
+    assert "evil.honest" in client.messages
+    assert "honest" not in client.messages
     assert "notifications/tasks/status" not in client.told
     assert "notifications/elicitation/complete" not in client.told
     ours = [tool for tool in listed if tool["name"] == "evil_x.resources_list"]

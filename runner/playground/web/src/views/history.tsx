@@ -107,7 +107,7 @@ function One({ run }: { run: Signal<Run> }): JSX.Element {
   const { value } = run;
   return (
     <div class="stack">
-      <header class="row"><h1 class="mono grow">{value.tool}<span class="soft small">{origin(value)}</span></h1><SaveRequest kind="tool" target={value.tool} args={() => value.args} /><Again run={value} /><a class="button quiet" href={to("history")}>{T.history.allCalls}</a></header>
+      <header class="row"><h1 class="mono">{value.tool}</h1><span class="soft small grow">{origin(value)}</span><SaveRequest kind="tool" target={value.tool} args={() => value.args} /><Again run={value} /><a class="button quiet" href={to("history")}>{T.history.allCalls}</a></header>
       <div class="call">
         <section class="card" aria-label={T.common.arguments}>
           <header><h2>{T.common.arguments}</h2></header>
