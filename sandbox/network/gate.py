@@ -314,6 +314,9 @@ class _Line:
     hear: Callable[[_Asked], object] = field(kw_only=True)
     _answers: "SimpleQueue[_Answer | None]" = field(init=False, default_factory=SimpleQueue)
     _wake: int = field(init=False)
+    # The number of a closed descriptor is soon another's: nobody may write to it then.
+    _closing: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _is_closed: bool = field(init=False, default=False)
     _open: int = field(init=False, default=0)
     _over: bool = field(init=False, default=False)
 
@@ -323,21 +326,28 @@ class _Line:
 
     def answer(self, answer: _Answer) -> None:
         """Give an answer. Not after the end."""
-        self._answers.put(answer)
-        os.eventfd_write(self._wake, 1)
+        self._wake_with(answer)
 
     def end(self) -> None:
         """Let the thread end."""
-        self._answers.put(None)
-        os.eventfd_write(self._wake, 1)
+        self._wake_with(None)
+
+    def _wake_with(self, answer: _Answer | None) -> None:
+        # The thread may be awake already, and so at its end before it is woken for that.
+        with self._closing:
+            if not self._is_closed:
+                self._answers.put(answer)
+                os.eventfd_write(self._wake, 1)
 
     def _run(self) -> None:
         try:
             self._serve()
         finally:
             # Whatever ended it: with the listener closed the kernel refuses, and nobody waits for ever.
-            os.close(self.listener)
-            os.close(self._wake)
+            with self._closing:
+                self._is_closed = True
+                os.close(self.listener)
+                os.close(self._wake)
 
     def _serve(self) -> None:
         answers, both = select.poll(), select.poll()

@@ -20,6 +20,7 @@ import pytest
 from sandbox.layers import identity
 from sandbox.layers.privileges import refuse_new_privileges
 from sandbox.layers.seccomp import main_filter, supported_architecture
+from sandbox.network import gate
 from sandbox.network.destinations import Destinations
 from sandbox.network.egress import Egress
 from sandbox.network.gate import Gate, address_of
@@ -729,3 +730,31 @@ def test_connections_of_processes_with_each_other_are_made_at_a_pace(tmp_path, m
 
     assert took_s >= 0.5 - 0.05
     assert refused == []
+
+
+def test_a_gate_that_ends_while_its_thread_is_awake_writes_to_no_descriptor_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread may see the end before it is woken for it; its descriptors are soon somebody else's."""
+    listener, other = os.pipe()
+    write, faults = os.eventfd_write, []
+
+    def late(descriptor: int, value: int) -> None:
+        # It is awake already; and then has time to end.
+        write(descriptor, value)
+        time.sleep(0.2)
+        try:
+            write(descriptor, value)
+        except OSError as error:
+            faults.append(error)
+
+    line = gate._Line(listener, None, hear=lambda _asked: None)
+    monkeypatch.setattr(os, "eventfd_write", late)
+    line.end()
+    monkeypatch.undo()
+
+    threads_ended()
+    # To say something once more harms nobody either.
+    line.end()
+    os.close(other)
+    assert faults == []
