@@ -174,7 +174,7 @@ class Pool:
         goes_on: bool = False,
         session: str | None = None,
     ) -> Lease:
-        """Return the right to one worker; its `run` must be called, or its worker killed.
+        """Return the right to one worker; its `run` must be called, or `retire`, which gives it back unused.
 
         Args:
             limits: The limits of the call.

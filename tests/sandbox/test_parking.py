@@ -13,6 +13,7 @@ from pools import Ears, forkserver_of, kept_pool_of
 from support import becomes
 
 from sandbox.deadlines import Deadlines
+from sandbox.errors import SandboxError
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.lease import Lease
@@ -187,6 +188,29 @@ async def test_who_waits_and_is_cancelled_is_waited_for_no_more(pool: Pool) -> N
         lease.release()
 
     assert (kept, ordered) == (0, 5)
+
+
+async def test_an_order_that_fails_and_nobody_waits_for_fails_no_call(pool: Pool) -> None:
+    leases = [(await leased(pool, "count"))[0] for _ in range(1 + pool.zygote.at_hand)]
+    os.kill(pool.zygote.pid, signal.SIGSTOP)
+    try:
+        first, second = [asyncio.create_task(leased(pool, "count")) for _ in range(2)]
+        assert await becomes(lambda: len(pool.zygote._waiters) == 2)
+        # The first gets a worker that has become free; what it has ordered is still to come.
+        leases[0].release()
+        leases.append((await first)[0])
+        pool.zygote._deliver(SandboxError("no process could be started"))
+        await asyncio.sleep(0)
+        goes_on = not second.done()
+        pool.zygote._deliver(SandboxError("no process could be started"))
+        with pytest.raises(SandboxError, match="no process"):
+            await second
+    finally:
+        os.kill(pool.zygote.pid, signal.SIGCONT)
+    for lease in leases[1:]:
+        lease.release()
+
+    assert goes_on
 
 
 async def test_a_worker_in_which_something_goes_on_is_given_to_nobody_who_waits(pool: Pool) -> None:
