@@ -12,7 +12,6 @@ from runner.check.import_rules import seen_at_import
 from runner.check.import_watch import WatchedImport
 from runner.check.needs import PolicyNeed
 from runner.check.rules import Finding, Severity
-from runner.check.source import SourceFile
 from runner.check.text_rules import TextReport, check_text, waived
 from runner.check.widgets import seen_of_widgets
 from runner.settings.model import Settings
@@ -86,8 +85,7 @@ async def check_from_shell(settings: Settings, target: str, *, as_json: bool) ->
 
 async def _check(settings: Settings, path: Path, target: str) -> _Report:
     text = _read(path)
-    identity = settings.username_parameter
-    told = _look(text, path.parent, identity) if text is not None else None
+    told = _look(text, path.parent, settings.username_parameter) if text is not None else None
     findings = told.findings if told is not None else ()
     needs = told.needs if told is not None else ()
     try:
@@ -109,9 +107,8 @@ async def _check(settings: Settings, path: Path, target: str) -> _Report:
     except SandboxError as error:
         return _Report(file=path.name, findings=findings, needs=needs, tools={}, error=error)
     known = {offer.name for offer in told.offers} if told is not None else set()
-    if text is not None and told is not None:
-        source = SourceFile(text, identity=identity)
-        findings = _with_import(findings, told, source, path.name, loaded)
+    if told is not None:
+        findings = _with_import(told, path.name, loaded)
     return _Report(
         file=path.name,
         findings=findings,
@@ -151,20 +148,18 @@ def _look(text: str, folder: Path, identity: str) -> TextReport | None:
         return None
 
 
-def _with_import(
-    findings: tuple[Finding, ...], told: TextReport, source: SourceFile, name: str, loaded: Loaded
-) -> tuple[Finding, ...]:
+def _with_import(told: TextReport, name: str, loaded: Loaded) -> tuple[Finding, ...]:
     """Add what was seen of the import to what the text tells, each thing once."""
     try:
         watched = WatchedImport.from_hello(loaded.hello)
     except ValueError as error:
         raise SandboxError(str(error)) from error
-    known = {(finding.rule, finding.line) for finding in findings}
-    seen = seen_at_import(watched, source, name, threads=loaded.threads)
+    known = {(finding.rule, finding.line) for finding in told.findings}
+    seen = seen_at_import(watched, told.source, name, threads=loaded.threads)
     new = [finding for finding in seen if (finding.rule, finding.line) not in known]
-    broken = frozenset(finding.rule for finding in findings)
-    new += seen_of_widgets(loaded.hello, told.offers, source, broken)
-    return waived(dict.fromkeys([*findings, *new]), told.ignored)
+    broken = frozenset(finding.rule for finding in told.findings)
+    new += seen_of_widgets(loaded.hello, told.offers, told.source, broken)
+    return waived(dict.fromkeys([*told.findings, *new]), told.source.ignored)
 
 
 def _json(report: _Report) -> dict[str, Any]:

@@ -32,13 +32,13 @@ class TextReport:
         offers: The tools, resources and prompts it defines.
         findings: What would surprise its author, in the order of the text.
         needs: What its policy must allow.
-        ignored: Rules that a comment waives, by line.
+        source: The text, parsed.
     """
 
     offers: tuple[Offer, ...]
     findings: tuple[Finding, ...]
     needs: tuple[PolicyNeed, ...]
-    ignored: dict[int, set[str]]
+    source: SourceFile
 
 
 def check_text(text: str, folder: Path, *, identity: str) -> TextReport:
@@ -81,7 +81,7 @@ def check_text(text: str, folder: Path, *, identity: str) -> TextReport:
         offers=tuple(offers),
         findings=waived(dict.fromkeys(findings), source.ignored),
         needs=tuple(needs(source, running)),
-        ignored=source.ignored,
+        source=source,
     )
 
 

@@ -20,7 +20,6 @@ from runner.contract.error_messages import invalid_argument
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.widget_dialects import NO_WIDGETS, WIDGET_CALL_META
 from runner.errors import CallError, Code
-from runner.observation.call_log import log_call
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.artifact_tools import READING, reading_result
 from runner.protocol.failed_requests import told_result
@@ -84,14 +83,14 @@ class Calls:
                     told = replace(request, params=_tellable(dict(request.params)))
                     result = await self._result(ctx, told)
             except asyncio.CancelledError:
-                _note(self.upstreams, request, Code.E_CANCELLED.name)
+                observe_guarded(self.upstreams, request, Code.E_CANCELLED.name)
                 raise
             except (RemoteError, CallError) as error:
                 failure = remote_failure(error) if isinstance(error, RemoteError) else error
                 ours = GuardedCall(tool=request.tool, files=self.upstreams.files(user, trace=request.id))
                 # What a server says of its failure is as long as it likes.
                 result = await self.upstreams.guard.message(_failure(failure), ours, media_stay=False)
-                _note(self.upstreams, request, failure.code.name)
+                observe_guarded(self.upstreams, request, failure.code.name)
             result = told_result(self.upstreams.own_paths, result)
             if wants_report(params) and "content" in result:
                 result["_meta"] = {**(result.get("_meta") or {}), REPORT: self._report(request)}
@@ -192,7 +191,7 @@ class Calls:
         if own is not None:
             ours = GuardedCall(tool=request.tool, files=upstreams.files(user, trace=request.id))
             message = await upstreams.guard.message(own, ours, media_stay=False)
-            _note(upstreams, request, _outcome(message))
+            observe_guarded(upstreams, request, _outcome(message))
             return message
         found = upstreams.names.inside(request.tool)
         if found is None:
@@ -214,7 +213,7 @@ class Calls:
         try:
             return await asked
         except MCPError:
-            _note(self.upstreams, request, "error")
+            observe_guarded(self.upstreams, request, "error")
             raise
 
     async def _remote(self, ctx: _Context, request: Request, server: str, tool: str) -> RemoteCall:
@@ -267,7 +266,7 @@ class Calls:
             return task_said(wire)
         await call.upstream.schema(call.tool)
         message = await self._guarded_message(call, wire)
-        _note(upstreams, request, _outcome(message))
+        observe_guarded(upstreams, request, _outcome(message))
         return message
 
     async def _guarded_message(self, call: RemoteCall, wire: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,9 +324,3 @@ def _failure(error: CallError) -> dict[str, Any]:
 
 def _outcome(result: Mapping[str, Any]) -> str:
     return "error" if result.get("isError") else "ok"
-
-
-def _note(upstreams: Upstreams, request: Request, outcome: str) -> None:
-    """Tell the observers and the log how a call ended that does not come through `conclude`."""
-    observe_guarded(upstreams, request, outcome)
-    log_call(request.user.name, request.tool, outcome, elapsed_ms=request.steps.elapsed_ms)

@@ -10,12 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from runner.protocol.resource_tools import RemoteError
-from runner.steps.listener import ClientRefusal
+from runner.steps.listener import CLIENT_REQUESTS, ClientRefusal
 
 __all__ = ["answered"]
 
 _MOST_ROUNDS = 20
-_ASKABLE = frozenset({"elicitation/create", "roots/list", "sampling/createMessage"})
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
 
@@ -50,7 +49,7 @@ async def answered(
 
 async def _answer(ask: Ask, said: object) -> dict[str, Any]:
     method = said.get("method") if isinstance(said, Mapping) else None
-    if not isinstance(said, Mapping) or method not in _ASKABLE:
+    if not isinstance(said, Mapping) or method not in CLIENT_REQUESTS:
         raise RemoteError(f"it asked for {method!r}, which no client is asked")
     params = said.get("params")
     try:

@@ -125,10 +125,7 @@ class Announced:
     @property
     def can_be_asked(self) -> bool:
         """Whether it answers any question of a server."""
-        able = self.capabilities
-        return able is not None and any(
-            part is not None for part in (able.elicitation, able.sampling, able.roots)
-        )
+        return any(map(self.offers, _OFFERED))
 
     def offers(self, method: str) -> bool:
         """Say whether it answers questions of a kind."""

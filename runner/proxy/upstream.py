@@ -48,7 +48,7 @@ from runner.proxy.remote import (
     client_for,
     is_modern,
 )
-from runner.steps.listener import MESSAGE, PROGRESS, ClientRefusal, too_deep
+from runner.steps.listener import CLIENT_REQUESTS, MESSAGE, PROGRESS, ClientRefusal, too_deep
 from runner.system.backoff import BackOff
 from runner.toolset.catalog import ToolSpec
 
@@ -66,12 +66,10 @@ _MOST_ITEMS = 100_000
 _MOST_LIST_BYTES = 1 << 26
 _PROBLEM_CHARS = 1000
 
-
 # A person answers one after the other, and each that waits is kept here and at the client.
 _MOST_QUESTIONS = 32
 # So many refusals a server may need: at once, and a second.
 _REFUSALS = partial(NotificationPace, at_once=256, per_s=10.0)
-_ASKABLE = frozenset({"elicitation/create", "roots/list", "sampling/createMessage"})
 _OF_TASKS = frozenset({"tasks/cancel", "tasks/get", "tasks/list", "tasks/result"})
 _NEWS: Mapping[str, type[BaseModel]] = {
     "notifications/elicitation/complete": mcp_types.ElicitCompleteNotification,
@@ -486,7 +484,7 @@ class Upstream:
         check_meta(params)
         if method == "ping":
             return {}
-        if method not in _OF_TASKS and method not in _ASKABLE:
+        if method not in _OF_TASKS and method not in CLIENT_REQUESTS:
             raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Method not found", data=method)
         if nests_deeper(params):
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=too_deep(method))
@@ -515,7 +513,7 @@ class Upstream:
         return answer
 
     async def _answered(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        if self.front is None and method in _ASKABLE and not self.announced.offers(method):
+        if self.front is None and method in CLIENT_REQUESTS and not self.announced.offers(method):
             # A client with sessions says so itself.
             message = f"the client does not offer {method}"
             raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message=message)

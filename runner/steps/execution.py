@@ -365,11 +365,9 @@ async def conclude(
         completed = await act()
     except through:
         observe(None, is_known=spec is not None, outcome="error")
-        log_call(request.user.name, request.tool, "error", elapsed_ms=request.steps.elapsed_ms)
         raise
     except asyncio.CancelledError:
         observe(None, is_known=spec is not None, outcome=Code.E_CANCELLED.name)
-        log_call(request.user.name, request.tool, Code.E_CANCELLED.name, elapsed_ms=request.steps.elapsed_ms)
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an error of the contract
         if isinstance(error, CallError) and error.withheld is not None:
@@ -384,13 +382,6 @@ async def conclude(
     outcome = failure.code.name if failure is not None else "error" if said_no else "ok"
     observe(completed, is_known=completed.spec is not None, outcome=outcome)
     _announce(service, request, completed, publish)
-    log_call(
-        request.user.name,
-        request.tool,
-        outcome,
-        elapsed_ms=request.steps.elapsed_ms,
-        files=len(completed.processed.files),
-    )
     return completed
 
 
@@ -405,7 +396,7 @@ def traced(service: Service, request: Request) -> Request:
 
 
 def observe_guarded(service: Service, request: Request, outcome: str) -> None:
-    """Tell the observers of a call whose result has only been guarded.
+    """Tell the log and the observers of a call whose result has only been guarded.
 
     Args:
         service: What served it.
@@ -541,10 +532,12 @@ def _announce(
 def _observe(
     service: Service, request: Request, completed: Completed | None, *, is_known: bool, outcome: str
 ) -> None:
-    """Tell whoever is to hear of each call; before its answer, so that none is without its record."""
+    """Tell the log and whoever else is to hear of each call; before its answer, so that none is without."""
+    steps, processed = request.steps, completed.processed if completed is not None else None
+    files = 0 if processed is None else len(processed.files)
+    log_call(request.user.name, request.tool, outcome, elapsed_ms=steps.elapsed_ms, files=files)
     if not service.observers:
         return
-    steps, processed = request.steps, completed.processed if completed is not None else None
     ours, took = steps.outcome, steps.elapsed_s()
     record = CallRecord(
         id=request.id,

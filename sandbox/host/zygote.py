@@ -562,11 +562,10 @@ class Zygote:
     def _deliver(self, worker: Worker | SandboxError) -> None:
         """Hand what became of one order to who waits first, or keep it."""
         self._ordered -= 1
-        if not isinstance(worker, Worker) and self._ordered >= len(self._waiters):
-            # Who had ordered it has got another one; whoever waits gets one of those that are still to come.
-            log.warning("a worker could not get ready", extra={"zygote": self.pid, "fault": str(worker)})
-            return
-        while self._waiters:
+        # A failure may be nobody's: who had ordered it has got another worker, and whoever waits gets one of
+        # those that are still to come.
+        is_awaited = isinstance(worker, Worker) or self._ordered < len(self._waiters)
+        while is_awaited and self._waiters:
             waiter = self._waiters.popleft().found
             if waiter.done():
                 continue

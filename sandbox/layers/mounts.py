@@ -53,6 +53,7 @@ EMPTY = (
 """Folders that hold no system; in their place there are empty ones."""
 _HANDLE = os.O_PATH | os.O_CLOEXEC
 _CLOSED = MountAttribute.READ_ONLY | MountAttribute.NO_SUID
+_HARMLESS = MountAttribute.NO_SUID | MountAttribute.NO_DEVICES
 _MOST_LINKS = 40
 _MOST_SHARED_NAMES = 4096
 
@@ -107,12 +108,12 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
     for writable in filter(None, (policy.home, policy.scratch)):
         mount_setattr(
             os.path.realpath(writable),
-            add=MountAttribute.NO_SUID | MountAttribute.NO_DEVICES,
+            add=_HARMLESS,
             remove=MountAttribute.READ_ONLY,
         )
     if policy.shared_memory_bytes and SHARED_MEMORY in view.covered:
         # What others of this zygote write there is data.
-        add = MountAttribute.NO_SUID | MountAttribute.NO_DEVICES | MountAttribute.NO_EXECUTION
+        add = _HARMLESS | MountAttribute.NO_EXECUTION
         mount_setattr(str(SHARED_MEMORY), add=add, remove=MountAttribute.READ_ONLY)
     _open_lent(lent, mounted)
     for tree in mounted.values():
@@ -214,8 +215,7 @@ def _open_mount(tree: int, below: Path) -> None:
     if handle is None:
         return
     try:
-        add = MountAttribute.NO_SUID | MountAttribute.NO_DEVICES
-        mount_setattr(handle, add=add, remove=MountAttribute.READ_ONLY)
+        mount_setattr(handle, add=_HARMLESS, remove=MountAttribute.READ_ONLY)
     except OSError as error:
         # Something else has that name by now, which is no mount.
         if error.errno != errno.EINVAL:
