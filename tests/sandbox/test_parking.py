@@ -1,6 +1,7 @@
 """Workers that stay with their user: real processes, stopped by the real kernel."""
 
 import asyncio
+import contextlib
 import math
 import os
 import signal
@@ -128,51 +129,56 @@ async def waiting(pool: Pool, **options: object) -> "asyncio.Task[Outcome]":
     return call
 
 
-async def test_who_waits_for_a_fork_takes_a_worker_that_becomes_free_meanwhile(pool: Pool) -> None:
+@contextlib.asynccontextmanager
+async def nobody_free(pool: Pool) -> AsyncIterator[list[Lease]]:
+    """Lease every worker at hand and stop their zygote: whoever comes now waits for a fork.
+
+    Yields:
+        The leases, oldest first. What the test leaves in the list is released once forks are made again.
+    """
     leases = [(await leased(pool, "count"))[0] for _ in range(1 + pool.zygote.at_hand)]
     os.kill(pool.zygote.pid, signal.SIGSTOP)
     try:
+        yield leases
+    finally:
+        os.kill(pool.zygote.pid, signal.SIGCONT)
+        for lease in leases:
+            lease.release()
+
+
+async def test_who_waits_for_a_fork_takes_a_worker_that_becomes_free_meanwhile(pool: Pool) -> None:
+    async with nobody_free(pool) as leases:
         fresh = await waiting(pool, keeps=False)
         narrower = await waiting(pool, limits=replace(pool.policy.limits, open_files=64))
         second, third = await waiting(pool), await waiting(pool)
-        leases[0].release()
+        freed = leases.pop(0)
+        freed.release()
         met = value(await second)
 
-        assert (met["calls"], met["pid"]) == (2, leases[0].worker.pid)
+        assert (met["calls"], met["pid"]) == (2, freed.worker.pid)
         # Its worker is free again, and serves who waits next.
         assert value(await third)["calls"] == 3
         assert not fresh.done()
         assert not narrower.done()
-    finally:
-        os.kill(pool.zygote.pid, signal.SIGCONT)
     assert value(await fresh)["calls"] == value(await narrower)["calls"] == 1
-    for lease in leases[1:]:
-        lease.release()
 
 
 async def test_who_waits_for_a_fork_and_is_cancelled_leaves_a_worker_that_it_was_given(pool: Pool) -> None:
-    leases = [(await leased(pool, "count"))[0] for _ in range(1 + pool.zygote.at_hand)]
-    os.kill(pool.zygote.pid, signal.SIGSTOP)
-    try:
+    async with nobody_free(pool) as leases:
         call = await waiting(pool)
-        leases[0].release()
+        freed = leases.pop(0)
+        freed.release()
         # Before it has its turn.
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
         met = value(await run(pool, "count"))
-    finally:
-        os.kill(pool.zygote.pid, signal.SIGCONT)
 
-    assert (met["calls"], met["pid"]) == (2, leases[0].worker.pid)
-    for lease in leases[1:]:
-        lease.release()
+    assert (met["calls"], met["pid"]) == (2, freed.worker.pid)
 
 
 async def test_who_waits_and_is_cancelled_is_waited_for_no_more(pool: Pool) -> None:
-    leases = [(await leased(pool, "count"))[0] for _ in range(1 + pool.zygote.at_hand)]
-    os.kill(pool.zygote.pid, signal.SIGSTOP)
-    try:
+    async with nobody_free(pool):
         calls = [await waiting(pool) for _ in range(5)]
         for call in calls:
             call.cancel()
@@ -182,55 +188,37 @@ async def test_who_waits_and_is_cancelled_is_waited_for_no_more(pool: Pool) -> N
         last = await waiting(pool)
         ordered = pool.zygote._ordered
         last.cancel()
-    finally:
-        os.kill(pool.zygote.pid, signal.SIGCONT)
-    for lease in leases:
-        lease.release()
 
     assert (kept, ordered) == (0, 5)
 
 
 async def test_an_order_that_fails_and_nobody_waits_for_fails_no_call(pool: Pool) -> None:
-    leases = [(await leased(pool, "count"))[0] for _ in range(1 + pool.zygote.at_hand)]
-    os.kill(pool.zygote.pid, signal.SIGSTOP)
-    try:
+    async with nobody_free(pool) as leases:
         first, second = [asyncio.create_task(leased(pool, "count")) for _ in range(2)]
         assert await becomes(lambda: len(pool.zygote._waiters) == 2)
         # The first gets a worker that has become free; what it has ordered is still to come.
-        leases[0].release()
+        leases.pop(0).release()
         leases.append((await first)[0])
         pool.zygote._deliver(SandboxError("no process could be started"))
         await asyncio.sleep(0)
-        goes_on = not second.done()
+        assert not second.done()
         pool.zygote._deliver(SandboxError("no process could be started"))
         with pytest.raises(SandboxError, match="no process"):
             await second
-    finally:
-        os.kill(pool.zygote.pid, signal.SIGCONT)
-    for lease in leases[1:]:
-        lease.release()
-
-    assert goes_on
 
 
 async def test_a_worker_in_which_something_goes_on_is_given_to_nobody_who_waits(pool: Pool) -> None:
-    leases = [(await leased(pool, "count", goes_on=number == 0))[0] for number in range(2)]
-    os.kill(pool.zygote.pid, signal.SIGSTOP)
-    try:
-        while pool.zygote.at_hand:
-            leases.append((await leased(pool, "count"))[0])
+    job = (await leased(pool, "count", goes_on=True))[0]
+    async with nobody_free(pool) as leases:
         call = await waiting(pool)
-        assert leases[0].release() is not None
+        assert job.release() is not None
         await asyncio.sleep(0)
         assert not call.done()
         assert [worker.goes_on for worker in pool.zygote._parking._idle] == [True]
-        leases[1].release()
+        freed = leases.pop(0)
+        freed.release()
 
-        assert value(await call)["pid"] == leases[1].worker.pid
-    finally:
-        os.kill(pool.zygote.pid, signal.SIGCONT)
-    for lease in leases[2:]:
-        lease.release()
+        assert value(await call)["pid"] == freed.worker.pid
 
 
 async def test_a_worker_whose_call_may_not_begin_goes_back_to_its_pool(pool: Pool) -> None:
