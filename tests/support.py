@@ -19,7 +19,7 @@ from typing import Any
 
 from ports import free_port
 
-from runner.call import Completed, Request, execute
+from runner.call import Completed, Request, execute, relay
 from runner.files.my_files import open_library
 from runner.settings.isolation import AUTO
 from runner.settings.model import Settings
@@ -64,6 +64,15 @@ class Listening:
 
 
 def request(user: str, tool: str, arguments: Mapping[str, Any], client: Listening | None = None) -> Request:
+    return _request(user, "tools/call", {"name": tool, "arguments": dict(arguments)}, client)
+
+
+async def listed(toolset: Toolset, user: str) -> set[str]:
+    """Return the names of the tools that a user's worker lists."""
+    return {tool["name"] for tool in (await relay(toolset, _request(user, "tools/list", {})))["tools"]}
+
+
+def _request(user: str, method: str, params: Mapping[str, Any], client: Listening | None = None) -> Request:
     prefix = "io.modelcontextprotocol/"
     meta = {
         prefix + "protocolVersion": "2026-07-28",
@@ -73,8 +82,8 @@ def request(user: str, tool: str, arguments: Mapping[str, Any], client: Listenin
     }
     return Request(
         user=User(user),
-        method="tools/call",
-        params={"name": tool, "arguments": dict(arguments), "_meta": meta},
+        method=method,
+        params={**params, "_meta": meta},
         facts=RequestFacts(request_id=1, protocol="2026-07-28", session_id="s", transport="stdio"),
         client=client or Listening(),
         inline_max_bytes=300 * 1024 * 1024,

@@ -32,11 +32,11 @@ def stores_in_memory(source: SourceFile, reached: list[tuple[Offer, list[Functio
             by_function.setdefault(function, []).append(offer.name)
     cure = _CURE.format(f"{{{source.identity}}}")
     mentioned = {function: _mentioned(function) for function in by_function}
-    for name in _names(source):
+    for name, methods in _names(source).items():
         users = [
             function for function in by_function if name in mentioned[function] and not _hides(function, name)
         ]
-        changes = [place for function in users for place in _changes(function, name)]
+        changes = [place for function in users for place in _changes(function, name, methods)]
         offers = dict.fromkeys(offer for function in users for offer in by_function[function])
         if changes and len(users) > 1 and len(offers) > 1:
             yield Finding.at(min(changes, key=_place), "store-in-memory", _message(name, list(offers)), cure)
@@ -50,9 +50,10 @@ def _message(name: str, offers: list[str]) -> str:
     )
 
 
-def _names(source: SourceFile) -> list[str]:
-    """Return the names that the file's top level gives a value."""
-    found: dict[str, None] = {}
+def _names(source: SourceFile) -> dict[str, frozenset[str]]:
+    """Return the names that the file's top level gives a value, each with what is called to change that."""
+    classes = {each.name: _changing(each) for each in source.tree.body if isinstance(each, ast.ClassDef)}
+    found: dict[str, frozenset[str]] = {}
     for statement in source.tree.body:
         if isinstance(statement, ast.Assign):
             targets = statement.targets
@@ -60,8 +61,34 @@ def _names(source: SourceFile) -> list[str]:
             targets = [statement.target]
         else:
             continue
-        found |= {target.id: None for target in targets if isinstance(target, ast.Name)}
-    return list(found)
+        made = statement.value.func if isinstance(statement.value, ast.Call) else None
+        methods = _CHANGES | classes.get(made.id if isinstance(made, ast.Name) else "", frozenset())
+        found |= {target.id: methods for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def _changing(made: ast.ClassDef) -> frozenset[str]:
+    """Return the methods of a class that change what an object of it holds."""
+    return frozenset(
+        method.name
+        for method in made.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+        and method.args.args
+        and any(_changes_itself(node, method.args.args[0].arg) for node in ast.walk(method))
+    )
+
+
+def _changes_itself(node: ast.AST, itself: str) -> bool:
+    """Say whether something is put into, or taken out of, an attribute of the object."""
+    if isinstance(node, ast.Attribute):
+        return not isinstance(node.ctx, ast.Load) and _is(node.value, itself)
+    if isinstance(node, ast.Subscript):
+        held, changes = node.value, not isinstance(node.ctx, ast.Load)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        held, changes = node.func.value, node.func.attr in _CHANGES
+    else:
+        return False
+    return changes and isinstance(held, ast.Attribute) and _is(held.value, itself)
 
 
 def _mentioned(function: Function) -> set[str]:
@@ -69,18 +96,18 @@ def _mentioned(function: Function) -> set[str]:
     return {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
 
 
-def _changes(function: Function, name: str) -> list[ast.AST]:
+def _changes(function: Function, name: str, methods: frozenset[str]) -> list[ast.AST]:
     """Return where a function changes what a module-level name means or holds."""
-    return [node for node in ast.walk(function) if _is_change(function, node, name)]
+    return [node for node in ast.walk(function) if _is_change(function, node, name, methods)]
 
 
-def _is_change(function: Function, node: ast.AST, name: str) -> bool:
+def _is_change(function: Function, node: ast.AST, name: str, methods: frozenset[str]) -> bool:
     if isinstance(node, ast.Name):
         return node.id == name and not isinstance(node.ctx, ast.Load) and _is_global(function, name)
-    if isinstance(node, ast.Subscript):
+    if isinstance(node, ast.Subscript | ast.Attribute):
         return not isinstance(node.ctx, ast.Load) and _is(node.value, name)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr in _CHANGES and _is(node.func.value, name)
+        return node.func.attr in methods and _is(node.func.value, name)
     return False
 
 

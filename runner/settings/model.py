@@ -241,7 +241,9 @@ class Settings(BaseSettings):
         "them for itself and so may read its own files in `/proc` in every tier.",
     )
     worker_calls: Count = Field(1000, description="Calls that a worker serves, where it stays with its user.")
-    worker_age_s: Seconds = Field(3600.0, description="Age at which such a worker takes no further call.")
+    worker_age_s: Seconds = Field(
+        3600.0, description="Time after its first call began at which such a worker takes no further one."
+    )
     worker_idle_s: Seconds = Field(300.0, description="Time without a call after which such a worker ends.")
     background_jobs: bool = Field(
         default=False,

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from mcp_types import INTERNAL_ERROR
+
 from runner.homes.changes import Changes
 from runner.homes.leftovers import Leftovers
 from runner.settings.named_limits import Counted
@@ -93,12 +95,22 @@ async def run_in_lease(
         raise
     finally:
         toolset.rates.spend(request.counted, "cpu_s_per_hour", lease.spent_cpu_s, now=time.monotonic())
+    await _note_what_became_of(lease, outcome, toolset, request, user_pool)
+    return lease, outcome
+
+
+async def _note_what_became_of(
+    lease: Lease, outcome: Outcome, toolset: Toolset, request: Request, user_pool: UserPool
+) -> None:
+    """End a worker that is broken; see to it that one with lists of its own is asked first; log denials."""
+    if _is_broken(request.method, outcome):
+        log.warning("worker ended: it fails to list what it offers", extra={"method": request.method})
+        await lease.retire("broken")
     if lease.keeps and (outcome.answer or {}).get("own_lists") is True:
         lease.set_apart()
         toolset.set_apart(request.user, user_pool)
     for denial in outcome.denials:
         log.warning("denied", extra={"user": request.user.name, **plain_denial(denial)})
-    return lease, outcome
 
 
 async def _run_and_discard(
@@ -134,6 +146,12 @@ async def _run_and_discard(
     if not outcome.begun:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
     return outcome
+
+
+def _is_broken(method: str, outcome: Outcome) -> bool:
+    """Say whether a worker fails inside where no tool runs: a call has spoiled what serves its user there."""
+    error = (outcome.answer or {}).get("error")
+    return method.endswith("/list") and isinstance(error, Mapping) and error.get("code") == INTERNAL_ERROR
 
 
 def _bounded(limits: Limits, mine: Sequence[Counted]) -> Limits:

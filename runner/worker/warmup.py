@@ -1,9 +1,10 @@
 """What is done once in a zygote, so that no call has to be the first to do it.
 
 The first use of a library costs more than all later ones: modules are imported late, tables are built, code
-runs that nobody has run before. A worker lives for one call, so each call would pay that. Therefore the
-libraries that tool files are known to import are used once on data of ours, after the load and before the
-first fork; and an author can name functions for it with `runner.author.warm_up`.
+runs that nobody has run before. Each worker would pay that with its first call; where each call has a worker
+of its own, each call would. Therefore the libraries that tool files are known to import are used once on data
+of ours, after the load and before the first fork; and an author can name functions for it with
+`runner.author.warm_up`.
 
 Each is tried in a fork of the zygote first. What fails there, takes too long, or starts a thread, is left
 out: a zygote with a second thread could not be forked any more.

@@ -205,6 +205,8 @@ class Lease:
             self.zygote.turn(self.worker)
             before = read_process(self.worker.pid) if self.measured else None
             self._waited_before_s = 0.0 if before is None else before.waited_cpu_s
+        else:
+            self.worker.first_called = started
         self.worker.calls += 1
         if self.goes_on:
             self.worker.goes_on = True

@@ -18,7 +18,7 @@ from sandbox.host.descriptors import open_in
 from sandbox.host.home_usage import OpenFiles, open_files
 from sandbox.host.job import Job
 from sandbox.host.output import drop_output
-from sandbox.host.retirement import Reuse, holds_too_many, why_overused, why_unfit
+from sandbox.host.retirement import Reuse, holds_too_many, why_idle, why_overused, why_unfit
 from sandbox.host.stopping import STOPPED, WorkerFacts, is_stopped, look, resume_process, stop_process
 from sandbox.host.usage import has_room
 from sandbox.host.worker import Worker
@@ -110,7 +110,7 @@ class Parking:
             if worker.goes_on and not goes_on:
                 continue
             self._leave(worker)
-            reason = self._wake(worker) if worker.calls else self._greet(worker)
+            reason = (self._why_over(worker) or self._wake(worker)) if worker.calls else self._greet(worker)
             if reason is None:
                 worker.limits = limits
                 return worker
@@ -156,6 +156,11 @@ class Parking:
                 return "ended"
             worker.told_to_stop = worker.has_stopped = False
         return reason
+
+    def _why_over(self, worker: Worker) -> str | None:
+        """Return why the time of a worker that waits for a call is over, if it is."""
+        now = time.monotonic()
+        return why_overused(worker, self.reuse, now=now) or why_idle(worker, self.reuse, now=now)
 
     @staticmethod
     def _greet(worker: Worker) -> str | None:
@@ -277,12 +282,11 @@ class Parking:
         return None
 
     def _tidy(self) -> None:
-        """Retire the workers that nobody has used for long."""
+        """Retire the workers whose time is over."""
         self._tidying = None
-        now = time.monotonic()
         for worker in tuple(self._idle):
             if worker.calls:
-                reason = why_overused(worker, self.reuse, now=now)
+                reason = self._why_over(worker)
                 self._retire_if(worker, reason or (None if self.has_room() else "no room"))
         if any(worker.calls for worker in self._idle):
             self._tidying = asyncio.get_running_loop().call_later(_TIDY_S, self._tidy)

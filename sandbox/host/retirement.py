@@ -6,7 +6,7 @@ from typing import Protocol
 from sandbox.host.stopping import WorkerFacts
 from sandbox.policy import Limits
 
-__all__ = ["Reuse", "holds_too_many", "why_overused", "why_unfit"]
+__all__ = ["Reuse", "holds_too_many", "why_idle", "why_overused", "why_unfit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,7 @@ class Reuse:
 
     Attributes:
         calls: How many calls it serves; 1 for a fresh worker for each call.
-        age_s: Seconds of its life after which it takes no further call.
+        age_s: Seconds after its first call began after which it takes no further one.
         idle_s: Seconds without a call after which it is retired.
     """
 
@@ -37,8 +37,8 @@ class WorkerHistory(Protocol):
         ...
 
     @property
-    def born(self) -> float:
-        """When it was parked first."""
+    def first_called(self) -> float:
+        """When its first call began."""
         ...
 
     @property
@@ -56,8 +56,13 @@ def why_overused(worker: WorkerHistory, reuse: Reuse, *, now: float) -> str | No
     """Return why a worker has served enough; None if it may go on."""
     if worker.calls >= reuse.calls:
         return "calls"
-    if now - worker.born >= reuse.age_s:
+    if now - worker.first_called >= reuse.age_s:
         return "age"
+    return None
+
+
+def why_idle(worker: WorkerHistory, reuse: Reuse, *, now: float) -> str | None:
+    """Return why a worker that waits has waited too long; None if it may wait on."""
     # Who goes on without a call is not idle: that ends with the session.
     if not worker.goes_on and now - worker.idle_since >= reuse.idle_s:
         return "idle"

@@ -37,7 +37,7 @@ class Worker:
         connection: The host's end of its connection.
         output: Where what it prints can be read.
         origin_bytes: Private memory it had when it was ready for its first call.
-        born: When it was parked first, in seconds of the monotonic clock.
+        first_called: When its first call began, in seconds of the monotonic clock.
         idle_since: When it was parked last.
         calls: How many calls it has been given.
         told_to_stop: Whether it has been told to stop.
@@ -57,7 +57,7 @@ class Worker:
     connection: Connection
     output: int
     origin_bytes: int = 0
-    born: float = field(default_factory=time.monotonic)
+    first_called: float = 0.0
     idle_since: float = field(default_factory=time.monotonic)
     calls: int = 0
     told_to_stop: bool = False

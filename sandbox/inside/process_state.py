@@ -3,19 +3,57 @@
 It is a courtesy to honest tools, not a wall: code that ran in this process can undo it. The wall stands
 between users, who never share a process.
 
-Source: getcwd(2), umask(2), environ(7), setitimer(2), getpriority(2).
+Source: getcwd(2), umask(2), environ(7), tzset(3), setitimer(2), getpriority(2), getrlimit(2).
 """
 
 import contextlib
 import os
+import resource
 import signal
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 
-__all__ = ["ProcessState"]
+__all__ = ["KernelLimits", "ProcessState"]
 
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+# All that bound a process. Of processor time and memory a call has its own, set before it begins.
+_LIMITS = (
+    resource.RLIMIT_AS,
+    resource.RLIMIT_CORE,
+    resource.RLIMIT_FSIZE,
+    resource.RLIMIT_MEMLOCK,
+    resource.RLIMIT_MSGQUEUE,
+    resource.RLIMIT_NICE,
+    resource.RLIMIT_NOFILE,
+    resource.RLIMIT_NPROC,
+    resource.RLIMIT_RSS,
+    resource.RLIMIT_RTPRIO,
+    resource.RLIMIT_SIGPENDING,
+    resource.RLIMIT_STACK,
+)
+_RENEWED = (resource.RLIMIT_CPU, resource.RLIMIT_DATA)
+
+
+class KernelLimits:
+    """The limits of the kernel under which a call begins: what it narrows, the next one is not to meet."""
+
+    __slots__ = ("_hard", "_pairs")
+
+    def __init__(self) -> None:
+        self._pairs = [resource.getrlimit(which) for which in _LIMITS]
+        self._hard = [resource.getrlimit(which)[1] for which in _RENEWED]
+
+    def restore(self) -> bool:
+        """Put back what can be; say whether all are as they were. A hard limit cannot be raised again."""
+        # A tool may have put anything in the place of the functions; its answer counts all the same.
+        with contextlib.suppress(Exception):
+            for which, pair in zip(_LIMITS, self._pairs, strict=True):
+                if resource.getrlimit(which) != pair:
+                    resource.setrlimit(which, pair)
+            return [resource.getrlimit(which)[1] for which in _RENEWED] == self._hard
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +101,8 @@ class ProcessState:
             if _environment() != self.environment:
                 os.environb.clear()
                 os.environb.update(self.environment)
+                # The C library has read it, and goes by what it read.
+                time.tzset()
             if tuple(sys.argv) != self.arguments:
                 sys.argv[:] = self.arguments
             tempfile.tempdir = None

@@ -15,7 +15,7 @@ from sandbox.denials.record import Recorder
 from sandbox.errors import LoadError
 from sandbox.frames import FrameKind
 from sandbox.inside.confine import WorkerLayers
-from sandbox.inside.process_state import ProcessState
+from sandbox.inside.process_state import KernelLimits, ProcessState
 from sandbox.inside.program import Channel, Program
 from sandbox.outcome import Denial
 from sandbox.policy import Limits
@@ -79,13 +79,14 @@ def _serve(birth: Birth, channel: Channel) -> None:
         elif frame[0] is FrameKind.CALL:
             number, call, lasts = _numbered(frame[1])
             goes_on |= lasts
+            bounds = KernelLimits()
             if birth.recorder is not None:
                 birth.recorder.turn_to(channel.denied)
             value = birth.program.serve(call, channel)
             found.flush()
             # Said with the answer, which a tool may forge while it goes on: a worker that is still busy with
             # one call must not be given the next.
-            is_ready = found.restore(goes_on=goes_on)
+            is_ready = found.restore(goes_on=goes_on) and bounds.restore()
             channel.answer(value, ready_after=number if is_ready else None)
             channel = channel.renewed()
             if birth.recorder is not None:

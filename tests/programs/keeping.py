@@ -256,6 +256,25 @@ class Keeping:
     def slows(self, _channel: Channel) -> object:
         return os.nice(5)
 
+    def narrows(self, _channel: Channel, limit: str, hard: bool) -> object:
+        """Leave less of a limit of the kernel than a call is to have."""
+        which = getattr(resource, limit)
+        soft, most = resource.getrlimit(which)
+        less = 64 << 20 if soft == resource.RLIM_INFINITY else soft // 2
+        resource.setrlimit(which, (less, less if hard else most))
+        return list(resource.getrlimit(which))
+
+    def limit(self, _channel: Channel, limit: str) -> object:
+        return list(resource.getrlimit(getattr(resource, limit)))
+
+    def travels(self, _channel: Channel) -> object:
+        os.environ["TZ"] = "XYZ-9"
+        time.tzset()
+        return time.tzname[0]
+
+    def zone(self, _channel: Channel) -> object:
+        return time.tzname[0]
+
     def where(self, _channel: Channel) -> object:
         umask = os.umask(0o077)
         planted = [name for name in ("PLANTED", "ONLY") if name in os.environ]

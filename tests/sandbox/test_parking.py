@@ -5,6 +5,7 @@ import contextlib
 import math
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -528,14 +529,40 @@ async def test_a_worker_serves_so_many_calls_and_no_more(forkserver: Forkserver,
         assert pool.zygote.retired == {"calls": 2}
 
 
-async def test_an_old_worker_takes_no_further_call(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, age_s=0.2)) as pool:
-        await run(pool, "count")
+@pytest.mark.parametrize("reason", ["age", "idle"])
+async def test_an_old_or_idle_worker_takes_no_further_call(
+    forkserver: Forkserver, tmp_path: Path, reason: str
+) -> None:
+    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, **{f"{reason}_s": 0.2})) as pool:
+        first = value(await run(pool, "count"))
         await asyncio.sleep(0.3)
-        await run(pool, "count")
+        second = value(await run(pool, "count"))
 
-        assert value(await run(pool, "count"))["calls"] == 1
-        assert pool.zygote.retired == {"age": 1}
+        assert (first["calls"], second["calls"]) == (1, 1)
+        assert first["pid"] != second["pid"]
+        assert pool.zygote.retired == {reason: 1}
+
+
+async def test_a_call_and_what_came_before_it_are_no_idleness(forkserver: Forkserver, tmp_path: Path) -> None:
+    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, idle_s=5.0)) as pool:
+        lease, first = await leased(pool, "count")
+        # As if the process had been made, and the call had begun, long ago.
+        lease.worker.idle_since -= 60.0
+        lease.release()
+        second = value(await run(pool, "count"))
+
+        assert (second["calls"], second["pid"]) == (2, value(first)["pid"])
+        assert pool.zygote.retired == {}
+
+
+async def test_a_worker_ages_from_its_first_call(forkserver: Forkserver, tmp_path: Path) -> None:
+    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, age_s=5.0)) as pool:
+        made = time.monotonic()
+        lease, _ = await leased(pool, "count")
+        lease.release()
+
+        assert lease.worker.first_called >= made
+        assert value(await run(pool, "count"))["calls"] == 2
 
 
 async def test_what_a_call_changed_about_its_process_the_next_one_does_not_meet(
@@ -564,6 +591,28 @@ async def test_who_has_made_itself_slower_serves_no_other_call(pool: Pool) -> No
 
     assert value(await run(pool, "count"))["calls"] == 1
     assert pool.zygote.retired == {"not ready": 1}
+
+
+@pytest.mark.parametrize("limit", ["RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_AS", "RLIMIT_STACK"])
+async def test_a_limit_that_a_call_narrows_holds_for_no_other(pool: Pool, limit: str) -> None:
+    before = value(await run(pool, "limit", limit))
+    narrowed = value(await run(pool, "narrows", limit, False))
+    after = value(await run(pool, "limit", limit))
+    # What cannot be raised again, the worker takes with it.
+    narrowed_for_good = value(await run(pool, "narrows", limit, True))
+    last = value(await run(pool, "limit", limit))
+
+    assert narrowed != before == after == last != narrowed_for_good
+    assert pool.zygote.retired == {"not ready": 1}
+    assert value(await run(pool, "count"))["calls"] == 2
+
+
+async def test_a_call_that_changes_the_time_zone_changes_no_other(pool: Pool) -> None:
+    before = value(await run(pool, "zone"))
+
+    assert value(await run(pool, "travels")) == "XYZ" != before
+    assert value(await run(pool, "zone")) == before
+    assert pool.zygote.retired == {}
 
 
 async def test_output_and_denials_are_those_of_the_call(pool: Pool, tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from somebody import somebody
-from support import TOOLS, open_toolset, request
+from support import TOOLS, listed, open_toolset, request
 
-from runner.call import execute, relay
+from runner.call import execute
 from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -23,17 +23,6 @@ def anyio_backend() -> str:
 async def called(toolset: Toolset, user: str, tool: str, **arguments: Any) -> Any:
     completed = await execute(toolset, request(user, tool, arguments))
     return completed.processed.value["results"]
-
-
-async def listed(toolset: Toolset, user: str) -> set[str]:
-    asked = request(user, "", {})
-    meta = {"_meta": asked.params["_meta"]}
-    answer = await relay(toolset, type(asked)(**{**fields(asked), "method": "tools/list", "params": meta}))
-    return {tool["name"] for tool in answer["tools"]}
-
-
-def fields(asked: Any) -> dict[str, Any]:
-    return {name: getattr(asked, name) for name in asked.__slots__ if name not in ("id", "steps", "tool")}
 
 
 async def test_a_tool_that_a_call_with_a_home_adds_is_listed_and_called_for_its_user_alone(

@@ -2,16 +2,20 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from somebody import somebody
-from support import TOOLS, call, open_toolset
+from support import TOOLS, call, listed, open_toolset
 
 from runner.call import Completed
 from runner.toolset.toolset import Toolset
+from runner.worker.wire import WireError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -54,6 +58,73 @@ async def test_a_connection_is_used_again_in_the_thread_that_opened_it(toolset: 
         kept = [await told(toolset, user, "database", value=value) for value in (1, 2, 3)]
 
     assert kept == [[1], [1, 2], [1, 2, 3]]
+
+
+@contextmanager
+def told_of_connections() -> Iterator[int]:
+    """Serve HTTP on a port, and tell each client from which port it speaks."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            said = str(self.client_address[1]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+async def test_a_connection_over_http_is_used_again(tmp_path: Path) -> None:
+    with told_of_connections() as port:
+        async with open_toolset(
+            FILE, tmp_path, worker_reuse="user", allow_net=(f"127.0.0.1:{port}",)
+        ) as toolset:
+            with somebody() as user:
+                ports = {await told(toolset, user, "fetch", port=port) for _ in range(3)}
+                with somebody() as other:
+                    elsewhere = await told(toolset, other, "fetch", port=port)
+
+    assert len(ports) == 1
+    assert elsewhere not in ports
+
+
+async def test_a_library_that_a_call_imports_is_there_at_the_next(toolset: Toolset) -> None:
+    with somebody() as user:
+        assert [await told(toolset, user, "lazily") for _ in range(3)] == [False, True, True]
+
+
+async def test_a_pool_of_threads_goes_on_with_the_next_call(toolset: Toolset) -> None:
+    with somebody() as user:
+        assert len({await told(toolset, user, "in_a_thread") for _ in range(3)}) == 1
+
+
+async def test_a_worker_that_a_call_has_spoiled_goes_with_the_first_list_that_fails(
+    tmp_path: Path,
+) -> None:
+    async with open_toolset(FILE, tmp_path, worker_reuse="user") as toolset:
+        with somebody() as user, somebody() as other:
+            await told(toolset, other, "note", name="mine", text="")
+            assert await told(toolset, user, "spoil") == "spoiled"
+            with pytest.raises(WireError):
+                await listed(toolset, user)
+
+            assert "note" in await listed(toolset, user)
+            assert await told(toolset, user, "square", number=7) == [0, 1]
+            assert await told(toolset, other, "note", name="b", text="") == {"mine": "", "b": ""}
+            assert (await toolset.gauges()).retired.get("broken") == 1
 
 
 async def test_a_context_variable_is_that_of_one_call(toolset: Toolset) -> None:

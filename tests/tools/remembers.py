@@ -3,10 +3,14 @@
 import asyncio
 import contextvars
 import functools
+import http.client
 import os
 import sqlite3
+import sys
 import threading
+import types
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,8 @@ NOTES: dict[str, str] = {}
 TASKS: dict[str, "asyncio.Task[str]"] = {}
 MARK = contextvars.ContextVar("MARK", default="unset")
 LOCAL = threading.local()
+CONNECTIONS: list[http.client.HTTPConnection] = []
+THREADS = ThreadPoolExecutor(max_workers=1)
 
 
 @asynccontextmanager
@@ -54,6 +60,38 @@ def database(value: int) -> list[int]:
         LOCAL.connection.execute("create table kept (value integer)")
     LOCAL.connection.execute("insert into kept values (?)", (value,))
     return [row[0] for row in LOCAL.connection.execute("select value from kept")]
+
+
+@mcp.tool
+def fetch(port: int) -> str:
+    """Ask a server over a connection that a call before has opened; return what it says of the connection."""
+    if not CONNECTIONS:
+        CONNECTIONS.append(http.client.HTTPConnection("127.0.0.1", port))
+    CONNECTIONS[0].request("GET", "/")
+    return CONNECTIONS[0].getresponse().read().decode()
+
+
+@mcp.tool
+def lazily() -> bool:
+    """Import a library at the first call; say whether it was there."""
+    was_there = "graphlib" in sys.modules
+    import graphlib
+
+    return was_there and graphlib is sys.modules["graphlib"]
+
+
+@mcp.tool
+def in_a_thread() -> int:
+    """Work in a pool of threads, whose one thread stays; return its id."""
+    return THREADS.submit(threading.get_native_id).result()
+
+
+@mcp.tool
+def spoil() -> str:
+    """Replace what the framework needs to answer anything."""
+    for name in ("json", "fastmcp"):
+        sys.modules[name] = types.ModuleType(name)
+    return "spoiled"
 
 
 @mcp.tool
