@@ -24,7 +24,6 @@ from pathlib import Path
 
 from sandbox.errors import ConfinementError, in_words
 from sandbox.frames import CONTROL_BYTES, FrameKind, receive, send
-from sandbox.inside.huge_pages import collapse, open_maps
 from sandbox.inside.immortal import make_immortal
 from sandbox.inside.program import Program
 from sandbox.inside.reaper import Reaper
@@ -79,7 +78,6 @@ def imported(name: str, *, lasting: bool) -> Program:
     if lasting:
         # Before they are frozen, after which the collector names none of them.
         make_immortal()
-        collapse(open_maps())
     gc.freeze()
     return program
 
