@@ -82,6 +82,7 @@ class Runner:
         Raises:
             LoadError: A file is at fault.
             ConfinementError: A layer could not be put in place.
+            CallError: Homes or the store cannot be used.
             UsageError: They are loaded already: one block at a time.
         """
         if self._toolset is not None:

@@ -42,6 +42,8 @@ _FILE_KEYS: Mapping[str, type | UnionType] = {
     "returned_file_names": str,
     "returned_file_contents": dict | str,
 }
+# Where an item of `artifacts` or `deferred_artifacts` says that its content is.
+_PLACES = frozenset({"path", "b64", "s3_ref"})
 _LEGACY = ("returned_file_names", "returned_file_contents")
 _MEDIA = ("image", "audio")
 # What most tools return: a value, and nothing beside it.
@@ -214,7 +216,8 @@ def _unwrapped(payload: Any, *, wrapped: bool, warnings: list[str]) -> Any:
 def _speaks_contract(payload: Any) -> bool:
     """Say whether a payload is an envelope; a field that only shares a name with ours makes none.
 
-    One file among the items is enough: else its bytes would be read as data, for the sake of a bad item.
+    Others have `artifacts`, too: of builds, of registries. One item that says where its content is makes them
+    files: else its bytes would be read as data, for the sake of a bad item.
     """
     if not isinstance(payload, dict):
         return False
@@ -224,7 +227,13 @@ def _speaks_contract(payload: Any) -> bool:
 
 
 def _lists_files(items: object, kind: type | UnionType) -> bool:
-    return isinstance(items, list) and (not items or any(isinstance(item, kind) for item in items))
+    return isinstance(items, list) and (not items or any(_is_file(item, kind) for item in items))
+
+
+def _is_file(item: object, kind: type | UnionType) -> bool:
+    return isinstance(item, kind) and not (
+        kind is dict and isinstance(item, dict) and _PLACES.isdisjoint(item)
+    )
 
 
 def _as_results(payload: Any, warnings: list[str]) -> dict[str, Any]:

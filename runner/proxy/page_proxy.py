@@ -23,10 +23,11 @@ from runner.protocol.internals.proxy import mend_messages_over_http
 from runner.proxy.answer_bound import AnswerBound
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target, target_of
-from runner.proxy.upstreams import Shared, Upstreams
+from runner.proxy.upstreams import Upstreams
 from runner.proxy.ways import ways_to
 from runner.server.serve import ServedApplication
 from runner.settings.model import Settings
+from runner.toolset.call_services import CallCounts
 from runner.users.identity import User
 
 __all__ = ["connecting"]
@@ -39,14 +40,7 @@ def connecting(site: Site, served: ServedApplication) -> Connect:
         site: The site.
         served: What it serves; calls of other servers count as calls of that.
     """
-    shared = Shared(
-        admission=served.admission,
-        throttle=served.throttle,
-        rates=served.rates,
-        drain=served.drain,
-        observers=served.observers,
-    )
-    return partial(_connected, site, shared)
+    return partial(_connected, site, served.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +65,14 @@ class _Connected:
 
 @asynccontextmanager
 async def _connected(
-    site: Site, shared: Shared, wanted: Wanted, user: User
+    site: Site, counts: CallCounts, wanted: Wanted, user: User
 ) -> AsyncIterator[ConnectedServer]:
     settings = site.settings
     target = target_of(wanted.name, wanted.entry)
     [way] = ways_to(settings, [target])
     if target.url:
         way = replace(way, transport=lambda _user: _checked(settings, target))
-    async with Upstreams.open(settings, [way], user, shared=shared) as upstreams:
+    async with Upstreams.open(settings, [way], user, counts=counts) as upstreams:
         passes = Passes()
         app = make_proxy(upstreams, transport="http")
         admit(app, passes, settings.identity_claim)

@@ -24,10 +24,7 @@ from mcp.server.context import ServerRequestContext
 
 from runner.errors import UsageError
 from runner.files.download_links import DownloadLinks
-from runner.files.file_events import tell as tell_of_file
-from runner.files.my_files import Library, MyFiles, open_library
-from runner.files.upkeep import Upkeep
-from runner.homes.call_locks import CallLocks
+from runner.files.my_files import open_library
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
 from runner.http.link_downloads import routes
@@ -47,29 +44,22 @@ from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.settings.isolation import in_force
 from runner.settings.live import with_live
 from runner.settings.model import Settings
-from runner.settings.named_limits import Counted
 from runner.settings.own_paths import OwnPaths
 from runner.steps.execution import file_delivery_of
 from runner.steps.listener import MESSAGE, log_message
 from runner.system.once import Once
-from runner.toolset.admission import Admission
+from runner.toolset.call_services import CallCounts, CallServices
 from runner.toolset.catalog import ToolSpec
-from runner.toolset.drain import Drain
-from runner.toolset.rates import Rates
-from runner.toolset.session_state import SessionState
-from runner.toolset.throttle import Throttle
-from runner.users.capability_tokens import Tokens
-from runner.users.events import LIST_CHANGED, Events
+from runner.users.events import LIST_CHANGED
 from runner.users.identity import User, is_loopback
 from sandbox.host import descriptors
 from sandbox.probe.machine import Tier
 
-__all__ = ["STATES_CHANGED", "Reach", "ServerInfo", "Shared", "UpstreamSpec", "Upstreams"]
+__all__ = ["STATES_CHANGED", "Reach", "ServerInfo", "UpstreamSpec", "Upstreams"]
 
 log = logging.getLogger(__name__)
 
 _STATE = "toolcell_upstreams"
-_SWEEP_S = 30.0
 _MOST_BACKENDS = 64
 # Of one user to one server: what a client calls itself is its own to say, with each request.
 _MOST_KINDS = 8
@@ -132,25 +122,6 @@ class ServerInfo:
     capabilities: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
-    """What calls count against where several things take calls of the same users.
-
-    Attributes:
-        admission: Who may start a call.
-        throttle: How often users have called tools that have a limit.
-        rates: What has been used of limits by name.
-        drain: Ends calls when the server is to end.
-        observers: Who hears of each call that has ended.
-    """
-
-    admission: Admission
-    throttle: Throttle
-    rates: Rates
-    drain: Drain
-    observers: Observers
-
-
 @dataclass(frozen=True, slots=True)
 class _Front:
     """The connection of a client with sessions. A `runner.proxy.upstream.Front`."""
@@ -169,52 +140,29 @@ class _Front:
             await self.connection.notify(method, told)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Upstreams:
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class Upstreams(CallServices):
     """One proxy at work. Make one with `open`.
 
     Attributes:
-        settings: The effective settings.
         ways: The servers.
         names: How clients name what they offer.
-        library: What was kept for each user.
-        events: What happens, for the users' interfaces.
-        links: Makes download links.
         guard: The output guard.
         own_paths: What no client is told.
         about: What the proxy says of itself.
         levels: Says which log messages a client with sessions wants to get outside of its requests.
         pausing: Calls that wait for answers of clients without sessions.
-        drain: Ends calls when the server is to end.
-        throttle: How often users have called tools that have a limit.
-        rates: What has been used of limits by name.
-        observers: Who hears of each call that has ended.
-        call_locks: Say which users have calls under way.
         contracted: The servers of which some tool is treated like our own, as far as is known.
-        problems: Why servers could not be reached at the last attempt.
     """
 
-    settings: Settings
     ways: Mapping[str, UpstreamSpec]
     names: Names
-    library: Library
-    events: Events
-    links: DownloadLinks
     guard: OutputGuard
-    admission: Admission
     about: ServerInfo = field(default_factory=lambda: ServerInfo(name="runner proxy"))
-    state: SessionState = field(default_factory=SessionState)
     levels: Callable[[Connection], Collection[str]] = lambda _connection: ()
     pausing: Pausing = field(default_factory=Pausing)
-    drain: Drain = field(default_factory=Drain)
-    throttle: Throttle = field(default_factory=Throttle)
-    rates: Rates = field(default_factory=Rates)
-    observers: Observers = field(default_factory=Observers)
     contracted: set[str] = field(default_factory=set)
-    problems: dict[str, str] = field(default_factory=dict)
     own_paths: OwnPaths = field(init=False)
-    upkeep: Upkeep = field(init=False)
-    call_locks: CallLocks = field(init=False)
     _met: dict[tuple[str, str], Upstream] = field(default_factory=dict)
     _of_users: dict[tuple[str, str, str], Upstream] = field(default_factory=dict)
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
@@ -225,8 +173,7 @@ class Upstreams:
     _known: "weakref.WeakSet[Upstream]" = field(default_factory=weakref.WeakSet)
 
     def __post_init__(self) -> None:
-        self.call_locks = CallLocks(self.settings.state_dir)
-        self.upkeep = Upkeep(library=self.library, idle_s=self.settings.session_idle_s)
+        CallServices.__post_init__(self)
         for way in self.ways.values():
             if way.contract == "full":
                 self.contracted.add(way.name)
@@ -242,7 +189,7 @@ class Upstreams:
         ways: Sequence[UpstreamSpec],
         first: User | None,
         *,
-        shared: Shared | None = None,
+        counts: CallCounts | None = None,
     ) -> "AsyncIterator[Upstreams]":
         """Connect to the servers once, to learn who they are, and be ready until the block ends.
 
@@ -250,51 +197,26 @@ class Upstreams:
             settings: The effective settings.
             ways: The servers.
             first: The user whose requests are expected first, if one can be named.
-            shared: What calls count against, where that is not this proxy's alone.
+            counts: What calls count against, where that is not this proxy's alone.
 
         Raises:
             UsageError: None of the servers can be reached.
         """
-        events = Events()
         # After a crash homes of servers are left.
         await asyncio.to_thread(sweep, settings.homes, settings.uids)
         if any(way.is_command and way.contract != "guard" for way in ways):
             await asyncio.to_thread(Homes.of(settings).sweep)
-        counts = shared or _alone(settings)
-        library = replace(open_library(settings), changed=partial(tell_of_file, events))
         upstreams = cls(
             settings=settings,
             ways={way.name: way for way in ways},
             names=Names(tuple(way.name for way in ways)),
-            library=library,
-            events=events,
-            links=DownloadLinks(
-                tokens=Tokens(settings.state_dir / "tokens.json"), base=settings.public_url or ""
-            ),
+            library=open_library(settings),
             guard=OutputGuard.of(settings),
-            admission=counts.admission,
-            throttle=counts.throttle,
-            rates=counts.rates,
-            drain=counts.drain,
-            observers=counts.observers,
+            counts=counts or CallCounts.of(settings, Observers.of(settings)),
         )
-        observing = None if shared else asyncio.create_task(upstreams.observers.run())
-        sweeper = asyncio.create_task(upstreams._sweep())
-        try:
-            async with upstreams.upkeep.running(sweeps=True):
-                await upstreams._meet(first or User("nobody"))
-                yield upstreams
-        finally:
-            sweeper.cancel()
-            await upstreams.pausing.close()
-            if observing is not None:
-                observing.cancel()
-                await asyncio.to_thread(upstreams.observers.close)
-            left = (*upstreams._of_users.values(), *upstreams._met.values())
-            await asyncio.gather(*(upstream.drop() for upstream in left), *upstreams._closing)
-            await upstreams._loopback.end(Loopback.close)
-            await upstreams.upkeep.end_all()
-            await upstreams.upkeep.send_the_last()
+        async with upstreams.running(observes=counts is None):
+            await upstreams._meet(first or User("nobody"))
+            yield upstreams
 
     def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
         """Return what takes over settings that are in force from now on."""
@@ -334,11 +256,6 @@ class Upstreams:
         return self.settings.resource_tools and self.guard.config.resources.enabled
 
     @property
-    def claims(self) -> Path:
-        """Return the folder of the locks that say which call owns a staged name."""
-        return self.settings.state_dir / "claims"
-
-    @property
     def offers_files(self) -> bool:
         """Whether clients are told of the contract and of their files, as those of our own tools are."""
         return self.settings.extras and bool(self.contracted)
@@ -365,11 +282,6 @@ class Upstreams:
         wants_home = self.ways[upstream.name].is_command and self._is_in(self._homed, user, upstream.name)
         if wants_home and upstream.home is None and not upstream.busy:
             await upstream.drop()
-
-    def files(self, user: User, *, trace: str | None = None, counted: Sequence[Counted] = ()) -> MyFiles:
-        """Return what was kept for a user; see `Toolset.files`."""
-        counts = self.rates.keeps(counted)
-        return self.library.of(user.name, user.session, trace=trace, counts=counts)
 
     def upstream(self, ctx: _Context, user: User, server: str) -> Upstream:
         """Return the connection to a server on behalf of the client of a request."""
@@ -577,14 +489,17 @@ class Upstreams:
             raise UsageError("; ".join(problems))
         self.about = _together(known, prefixed=self.names.prefixed)
 
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(min(_SWEEP_S, self.settings.session_idle_s / 2))
-            now = time.monotonic()
-            for key, upstream in list(self._of_users.items()):
-                if now - upstream.used_at > self.settings.session_idle_s and not upstream.in_use:
-                    self._end(self._of_users.pop(key))
-            await self.upkeep.end_idle()
+    async def _end_idle(self) -> None:
+        now = time.monotonic()
+        for key, upstream in list(self._of_users.items()):
+            if now - upstream.used_at > self.settings.session_idle_s and not upstream.in_use:
+                self._end(self._of_users.pop(key))
+
+    async def _end_processes(self) -> None:
+        await self.pausing.close()
+        left = (*self._of_users.values(), *self._met.values())
+        await asyncio.gather(*(upstream.drop() for upstream in left), *self._closing)
+        await self._loopback.end(Loopback.close)
 
     def make_room(self) -> bool:
         """Begin to end a connection: of those who have most the one that was used longest ago, if it may end.
@@ -602,16 +517,6 @@ class Upstreams:
         task = asyncio.create_task(upstream.drop())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-
-
-def _alone(settings: Settings) -> Shared:
-    return Shared(
-        admission=Admission.of(settings),
-        throttle=Throttle(),
-        rates=Rates(limits=settings.call_limits),
-        drain=Drain(),
-        observers=Observers.of(settings),
-    )
 
 
 def _together(met: Mapping[str, ServerInfo], *, prefixed: bool) -> ServerInfo:

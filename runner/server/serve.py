@@ -56,6 +56,7 @@ from runner.system.running_servers import RunningServer
 from runner.system.socket_activation import inherited_listener
 from runner.system.stop_signals import StopSignals
 from runner.toolset.admission import Admission
+from runner.toolset.call_services import CallCounts
 from runner.toolset.drain import Drain
 from runner.toolset.rates import Rates
 from runner.toolset.throttle import Throttle
@@ -100,6 +101,7 @@ class Fleet(RemoteExecutor, Protocol):
 class ServedApplication(Protocol):
     """What an application works with, as far as what stands beside it over HTTP needs it."""
 
+    counts: CallCounts
     links: DownloadLinks
     drain: Drain
     library: Library

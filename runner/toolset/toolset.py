@@ -13,17 +13,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.errors import RunnerError
-from runner.files.download_links import DownloadLinks
-from runner.files.file_events import tell
-from runner.files.my_files import Library, MyFiles, open_library
+from runner.files.my_files import open_library
 from runner.files.sessions import KnownSessions
-from runner.files.upkeep import Upkeep
-from runner.homes.call_locks import CallLocks
 from runner.homes.full_disk import told_of_no_room
 from runner.homes.handed_over import HandedOver
 from runner.homes.homes import Homes
@@ -34,7 +29,6 @@ from runner.settings.effective import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
 from runner.settings.live import with_live
 from runner.settings.model import Settings
-from runner.settings.named_limits import Counted
 from runner.settings.resource_limits import warn_of_memory
 from runner.settings.rights import program_files
 from runner.settings.secrets import Secrets
@@ -42,20 +36,14 @@ from runner.settings.targets import tool_files
 from runner.store.protocol import ArtifactStore
 from runner.system.once import Once
 from runner.system.worker_environment import framework_environment
-from runner.toolset.admission import Admission
 from runner.toolset.background import warn_of_refused_jobs
+from runner.toolset.call_services import CallCounts, CallServices
 from runner.toolset.catalog import Catalog, ToolSpec
-from runner.toolset.drain import Drain
 from runner.toolset.lending import lend
 from runner.toolset.load_check import LoadCheck
 from runner.toolset.policies import PolicyBuilder
 from runner.toolset.pool_maker import PoolMaker
-from runner.toolset.rates import Rates
-from runner.toolset.session_state import SessionState
-from runner.toolset.throttle import Throttle
 from runner.toolset.user_pool import NOBODY, HomeAccess, PoolKey, UserPool
-from runner.users.capability_tokens import Tokens
-from runner.users.events import Events
 from runner.users.identity import User
 from sandbox.errors import SandboxError
 from sandbox.host.launch import Launched
@@ -73,67 +61,35 @@ __all__ = ["Toolset"]
 
 log = logging.getLogger(__name__)
 
-_SWEEP_S = 30.0
-
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class Toolset:
+class Toolset(CallServices):
     """One set of tool files ready to be called. Make one with `open`.
 
     Attributes:
-        settings: The effective settings.
         targets: The tool files, as given.
         homes: Where users' homes are made.
-        library: My Files of every user.
-        upkeep: Looks after them.
-        state: Session state of the tools.
-        events: What happens, for the users' interfaces.
-        observers: Who hears of each call that has ended.
-        problems: Why servers behind this one cannot be reached: there are none.
-        links: Makes download links of stored files, for clients.
         tier: Isolation tier of every call.
-        claims: Folder of the locks that say which call owns a staged name.
-        call_locks: Say which users have calls under way, in every process with the same state folder.
-        admission: Who may start a call.
-        drain: Ends calls when the server is to end.
-        throttle: How often users have called tools that have a limit.
-        rates: What has been used of limits by name.
         catalog: What the files offer.
         load_check: Whether they can be loaded now.
         memory_guard: Sees to it that all calls together leave the host its memory.
         unseen: Folders that are empty for tools but for what is theirs.
         keep_s: How long homes are kept after this toolset, in seconds.
-        ends_sessions: Whether files of sessions end here; else another host ends them.
         secrets: What calls of some tools find in their environment.
         further_faults: Says why calls cannot be taken where they are executed elsewhere.
         session_ended: Hears there of a session that has ended.
     """
 
-    settings: Settings
     targets: tuple[str, ...]
     homes: Homes
-    library: Library
     forkserver: ForkserverSupervisor
     environment: Mapping[str, str]
     tier: Tier
     keep_s: float = 0
-    ends_sessions: bool = True
     secrets: Secrets = field(default_factory=Secrets)
-    state: SessionState = field(default_factory=SessionState)
     handed_over: HandedOver = field(default_factory=HandedOver)
-    events: Events = field(default_factory=Events)
-    throttle: Throttle = field(default_factory=Throttle)
-    rates: Rates = field(default_factory=Rates)
-    drain: Drain = field(default_factory=Drain)
-    observers: Observers = field(default_factory=Observers)
     further_faults: Callable[[], Awaitable[Mapping[str, str]]] | None = None
     session_ended: Callable[[str], Awaitable[None]] | None = None
-    problems: dict[str, str] = field(default_factory=dict)
-    upkeep: Upkeep = field(init=False)
-    links: DownloadLinks = field(init=False)
-    claims: Path = field(init=False)
-    call_locks: CallLocks = field(init=False)
-    admission: Admission = field(init=False)
     catalog: Catalog = field(init=False)
     load_check: LoadCheck = field(init=False)
     memory_guard: MemoryGuard = field(init=False)
@@ -146,20 +102,13 @@ class Toolset:
     _apart: dict[str, PoolKey] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        CallServices.__post_init__(self)
         self.forkserver.renewed = self._revive
         self._loopback = Once(self._open_loopback)
         self.memory_guard = MemoryGuard(memory=find_server_memory())
         self.unseen = (*map(Path, EMPTY), self.settings.homes) if self.tier is Tier.NAMESPACE else ()
         self.load_check = LoadCheck(make=lambda: self._make(None, NOBODY), keep=self._keep_nobodys)
-        self.library = replace(self.library, changed=partial(tell, self.events))
-        self.upkeep = Upkeep(
-            library=self.library, idle_s=self.settings.session_idle_s, ends=self.ends_sessions
-        )
-        tokens = Tokens(self.settings.state_dir / "tokens.json")
-        self.claims = self.settings.state_dir / "claims"
-        self.call_locks = CallLocks(self.settings.state_dir)
         self._effective = self._effective_of(self.settings)
-        self.links = DownloadLinks(tokens=tokens, base=self.settings.public_url or "")
         self._pool_maker = PoolMaker(
             settings=self.settings,
             policies=PolicyBuilder(
@@ -175,8 +124,6 @@ class Toolset:
             user_pools=self._made_pools,
             keep_s=self.keep_s,
         )
-        self.admission = Admission.of(self.settings)
-        self.rates.limits = self.settings.call_limits
 
     @classmethod
     @asynccontextmanager
@@ -211,6 +158,7 @@ class Toolset:
             LoadError: A tool file is at fault.
             ConfinementError: A layer could not be put in place.
             IsolationUnavailable: The tier needs something of a tool file or its folder that is not so.
+            CallError: Homes or the store cannot be used; `HomeError` of the first.
         """
         # What tools may see of ours, each zygote is told by itself: all of them share the forkserver.
         environment = framework_environment(os.environ, ())
@@ -220,41 +168,33 @@ class Toolset:
             program_files(settings.rights(tool).programs, path=environment["PATH"])
         if secrets is None:
             secrets = await asyncio.to_thread(Secrets.read, settings.secrets)
-        observers = Observers() if of_fleet else Observers.of(settings)
         forkserver = await ForkserverSupervisor.start(
             program, environment=environment, lasting=keep_s == 0, launched=launched
         )
-        toolset = cls(
-            settings=settings,
-            targets=tuple(targets),
-            homes=_homes(settings, tier),
-            library=open_library(settings, store),
-            forkserver=forkserver,
-            environment=environment,
-            tier=tier,
-            keep_s=keep_s,
-            observers=observers,
-            secrets=secrets,
-            ends_sessions=not of_fleet,
-        )
-        observing = asyncio.create_task(observers.run())
         try:
+            toolset = cls(
+                settings=settings,
+                targets=tuple(targets),
+                homes=_homes(settings, tier),
+                library=open_library(settings, store),
+                # The host that a call came to tells of it.
+                counts=CallCounts.of(settings, Observers() if of_fleet else Observers.of(settings)),
+                forkserver=forkserver,
+                environment=environment,
+                tier=tier,
+                keep_s=keep_s,
+                secrets=secrets,
+                ends_sessions=not of_fleet,
+            )
+        except BaseException:
+            await forkserver.close()
+            raise
+        async with toolset.running(lasting=keep_s == 0):
             await toolset._load(user)
             await asyncio.to_thread(toolset._sweep_after_crash)
             if keep_s == 0:
                 warn_of_memory(settings, toolset.memory_guard.memory)
-            async with toolset.upkeep.running(sweeps=keep_s == 0):
-                sweeper = asyncio.create_task(toolset._sweep())
-                try:
-                    yield toolset
-                finally:
-                    sweeper.cancel()
-        finally:
-            observing.cancel()
-            await toolset._close()
-            if keep_s == 0:
-                await toolset.upkeep.send_the_last()
-            await asyncio.to_thread(observers.close)
+            yield toolset
 
     @staticmethod
     def _effective_of(settings: Settings) -> dict[str | None, EffectiveToolSettings]:
@@ -264,11 +204,6 @@ class Toolset:
     def kind(self) -> str:
         """Say what is served, in a word."""
         return "tools"
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """Return the servers that stand behind this one: none."""
-        return ()
 
     @property
     def named_files(self) -> list[Path]:
@@ -294,17 +229,6 @@ class Toolset:
         if tool in self.catalog.tools:
             self._effective[tool] = found
         return found
-
-    def files(self, user: User, *, trace: str | None = None, counted: Sequence[Counted] = ()) -> MyFiles:
-        """Return My Files of a user, in the session in which the user speaks.
-
-        Args:
-            user: The user.
-            trace: The call that works with them.
-            counted: The limits by name that what is kept counts for.
-        """
-        counts = self.rates.keeps(counted)
-        return self.library.of(user.name, user.session, trace=trace, counts=counts)
 
     def key(
         self,
@@ -575,23 +499,19 @@ class Toolset:
             if emptied.removed:
                 log.info("home swept", extra={"user": segment, "removed": emptied.removed})
 
-    async def _sweep(self) -> None:
+    async def _end_idle(self) -> None:
         """End the sessions of users idle for long: their zygotes end, their homes are emptied."""
-        idle_s = self.settings.session_idle_s
-        while True:
-            await asyncio.sleep(min(_SWEEP_S, idle_s / 2))
-            now = time.monotonic()
-            for key, task in list(self._user_pools.items()):
-                if key == NOBODY or not task.done() or task.cancelled() or task.exception():
-                    continue
-                if task.result().idle_s(now) > idle_s:
-                    log.info("session ended", extra={"user": key.segment, "reason": "idle"})
-                    await self._drop(key)
-                    # One of a user's pools may be idle for long while the other is used.
-                    if all(other.segment != key.segment for other in self._user_pools):
-                        self.state.forget(key.segment)
-                        self.handed_over.forget(key.segment)
-            await self.upkeep.end_idle()
+        now = time.monotonic()
+        for key, task in list(self._user_pools.items()):
+            if key == NOBODY or not task.done() or task.cancelled() or task.exception():
+                continue
+            if task.result().idle_s(now) > self.settings.session_idle_s:
+                log.info("session ended", extra={"user": key.segment, "reason": "idle"})
+                await self._drop(key)
+                # One of a user's pools may be idle for long while the other is used.
+                if all(other.segment != key.segment for other in self._user_pools):
+                    self.state.forget(key.segment)
+                    self.handed_over.forget(key.segment)
 
     def has_jobs(self, segment: str) -> bool:
         """Say whether something that a call of this user began goes on between calls."""
@@ -620,7 +540,7 @@ class Toolset:
             await self.session_ended(session)
         await self.upkeep.end(session)
 
-    async def _close(self) -> None:
+    async def _end_processes(self) -> None:
         await self.load_check.close()
         await self.memory_guard.close()
         for retired in list(self._retiring):
@@ -631,8 +551,6 @@ class Toolset:
             await self._drop(key)
         await self.forkserver.close()
         await self._loopback.end(lambda loopback: loopback.close())
-        if self.keep_s == 0:
-            await self.upkeep.end_all()
 
 
 class _InUse(AbstractAsyncContextManager[UserPool]):

@@ -4,6 +4,7 @@ import json
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from result_fakes import contract_like, json_values
@@ -42,6 +43,28 @@ def test_a_bare_value_becomes_results_whole() -> None:
     assert result.value == {"results": payload}
     assert result.texts == ()
     assert not result.speaks_contract
+
+
+@pytest.mark.parametrize("key", ["artifacts", "deferred_artifacts"])
+def test_artifacts_that_are_no_files_are_data(key: str) -> None:
+    payload = {
+        "total_count": 1,
+        key: [{"id": 1, "name": "build", "archive_download_url": "https://a.example"}],
+    }
+
+    result = taken(payload)
+
+    assert result.value == {"results": payload}
+    assert result.refusals == ()
+    assert not result.speaks_contract
+
+
+def test_one_file_among_items_without_content_makes_an_envelope() -> None:
+    result = taken({"artifacts": [{"name": "a.txt", "b64": "YQ=="}, {"name": "lost.txt"}]})
+
+    assert [file["name"] for file in result.value["artifacts"]] == ["a.txt"]
+    assert [refused.name for refused in result.refusals] == ["lost.txt"]
+    assert result.speaks_contract
 
 
 def test_an_envelope_is_forwarded_unchanged() -> None:

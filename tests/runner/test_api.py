@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
 import pytest
 from somebody import somebody
 from support import ROOT
 
 from runner.api import Runner
-from runner.errors import UsageError
+from runner.errors import CallError, Code, UsageError
+from runner.toolset import toolset
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -224,6 +226,31 @@ def test_a_class_in_place_of_a_keeper_and_an_empty_name_are_refused(tools: Path,
         Runner(tools, store=Keeper, settings=own(tmp_path))
     with pytest.raises(UsageError, match="'' will not do for store"):
         Runner(tools, store="", settings=own(tmp_path))
+
+
+async def test_a_runner_that_cannot_begin_leaves_no_process_and_no_descriptor(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise CallError(Code.E_STORE, "it is away")
+
+    monkeypatch.setattr(toolset, "open_library", fails)
+    settings = {**own(tmp_path), "audit_dir": str(tmp_path / "audit")}
+    # What is opened once in the life of a process is open from then on.
+    with pytest.raises(CallError, match="it is away"):
+        await _begun(tools, settings)
+    processes, descriptors = set(psutil.Process().children()), len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(CallError):
+            await _begun(tools, settings)
+
+    assert set(psutil.Process().children()) == processes
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+async def _begun(tools: Path, settings: dict[str, object]) -> None:
+    async with Runner(tools, settings=settings):
+        pass
 
 
 async def test_nothing_is_called_outside_the_block(tools: Path, tmp_path: Path) -> None:

@@ -1,0 +1,170 @@
+"""What calls work with and count against, whoever executes them: tool files of ours, or servers of others.
+
+Both have one life cycle: calls are observed, and files and sessions looked after, until the last has ended.
+"""
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from runner.files.download_links import DownloadLinks
+from runner.files.file_events import tell
+from runner.files.my_files import Library, MyFiles
+from runner.files.upkeep import Upkeep
+from runner.homes.call_locks import CallLocks
+from runner.observation.observers import Observers
+from runner.settings.model import Settings
+from runner.settings.named_limits import Counted
+from runner.toolset.admission import Admission
+from runner.toolset.drain import Drain
+from runner.toolset.rates import Rates
+from runner.toolset.session_state import SessionState
+from runner.toolset.throttle import Throttle
+from runner.users.capability_tokens import Tokens
+from runner.users.events import Events
+from runner.users.identity import User
+
+__all__ = ["CallCounts", "CallServices"]
+
+_SWEEP_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallCounts:
+    """What calls count against, and who hears of them: one for all that takes calls of the same users.
+
+    Attributes:
+        admission: Who may start a call.
+        throttle: How often users have called tools that have a limit.
+        rates: What has been used of limits by name.
+        drain: Ends calls when the server is to end.
+        observers: Who hears of each call that has ended.
+    """
+
+    admission: Admission
+    throttle: Throttle
+    rates: Rates
+    drain: Drain
+    observers: Observers
+
+    @classmethod
+    def of(cls, settings: Settings, observers: Observers) -> "CallCounts":
+        """Return what nothing has been counted against yet."""
+        return cls(
+            admission=Admission.of(settings),
+            throttle=Throttle(),
+            rates=Rates(limits=settings.call_limits),
+            drain=Drain(),
+            observers=observers,
+        )
+
+
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class CallServices(ABC):
+    """What calls work with.
+
+    Attributes:
+        settings: The effective settings.
+        library: My Files of every user.
+        counts: What calls count against.
+        ends_sessions: Whether files of sessions end here; else another host ends them.
+        events: What happens, for the users' interfaces.
+        state: Session state of the tools.
+        problems: Why servers behind this one cannot be reached.
+        links: Makes download links of stored files, for clients.
+        upkeep: Looks after the users' files.
+        call_locks: Say which users have calls under way, in every process with the same state folder.
+        admission: Who may start a call.
+        throttle: How often users have called tools that have a limit.
+        rates: What has been used of limits by name.
+        drain: Ends calls when the server is to end.
+        observers: Who hears of each call that has ended.
+    """
+
+    settings: Settings
+    library: Library
+    counts: CallCounts
+    ends_sessions: bool = True
+    events: Events = field(default_factory=Events)
+    state: SessionState = field(default_factory=SessionState)
+    problems: dict[str, str] = field(default_factory=dict)
+    links: DownloadLinks = field(init=False)
+    upkeep: Upkeep = field(init=False)
+    call_locks: CallLocks = field(init=False)
+    admission: Admission = field(init=False)
+    throttle: Throttle = field(init=False)
+    rates: Rates = field(init=False)
+    drain: Drain = field(init=False)
+    observers: Observers = field(init=False)
+
+    def __post_init__(self) -> None:
+        settings, counts = self.settings, self.counts
+        self.library = replace(self.library, changed=partial(tell, self.events))
+        self.upkeep = Upkeep(library=self.library, idle_s=settings.session_idle_s, ends=self.ends_sessions)
+        tokens = Tokens(settings.state_dir / "tokens.json")
+        self.links = DownloadLinks(tokens=tokens, base=settings.public_url or "")
+        self.call_locks = CallLocks(settings.state_dir)
+        self.admission, self.throttle, self.rates = counts.admission, counts.throttle, counts.rates
+        self.drain, self.observers = counts.drain, counts.observers
+
+    @property
+    def claims(self) -> Path:
+        """Return the folder of the locks that say which call owns a staged name."""
+        return self.settings.state_dir / "claims"
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Return the servers that stand behind this one, by the names with which what they offer begins."""
+        return ()
+
+    def files(self, user: User, *, trace: str | None = None, counted: Sequence[Counted] = ()) -> MyFiles:
+        """Return My Files of a user, in the session in which the user speaks.
+
+        Args:
+            user: The user.
+            trace: The call that works with them.
+            counted: The limits by name that what is kept counts for.
+        """
+        counts = self.rates.keeps(counted)
+        return self.library.of(user.name, user.session, trace=trace, counts=counts)
+
+    @asynccontextmanager
+    async def running(self, *, lasting: bool = True, observes: bool = True) -> AsyncIterator[None]:
+        """Look after calls, files and sessions until the block ends; then end all that is left of them.
+
+        Args:
+            lasting: Whether sessions end with this process; else they go on in a later one.
+            observes: Whether the observers are this one's alone, and end with it.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            # In turn backwards: what ends a call is still observed.
+            if observes:
+                stack.push_async_callback(asyncio.to_thread, self.observers.close)
+                stack.callback(asyncio.create_task(self.observers.run()).cancel)
+            if lasting:
+                stack.push_async_callback(self.upkeep.send_the_last)
+                stack.push_async_callback(self.upkeep.end_all)
+            stack.push_async_callback(self._end_processes)
+            await stack.enter_async_context(self.upkeep.running(sweeps=lasting))
+            stack.callback(asyncio.create_task(self._sweep()).cancel)
+            yield
+
+    async def _sweep(self) -> None:
+        """End what nobody has used for long, now and then."""
+        while True:
+            await asyncio.sleep(min(_SWEEP_S, self.settings.session_idle_s / 2))
+            await self._end_idle()
+            await self.upkeep.end_idle()
+
+    @abstractmethod
+    async def _end_idle(self) -> None:
+        """End the processes of users who have been idle for long."""
+
+    @abstractmethod
+    async def _end_processes(self) -> None:
+        """End all processes that take calls, and whatever waits for them."""
