@@ -19,6 +19,8 @@ from fastmcp import FastMCP
 from fastmcp.server.auth import AccessToken, AuthProvider
 from starlette.routing import Route
 
+from runner.users.token_checks import tokens_fault
+
 __all__ = ["PassVerifier", "Passes", "StartKey", "admit"]
 
 _PREFIX = "page."
@@ -98,6 +100,10 @@ class PassVerifier(AuthProvider):
             scopes=list(self.required_scopes or ()),
             claims=dict.fromkeys(self._claims, user),
         )
+
+    async def fault(self) -> str | None:
+        """Say why no token can be checked now; None if one can. Passes always can, and let no client in."""
+        return await tokens_fault(self._inner)
 
     @property
     def scopes_supported(self) -> list[str]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -29,6 +29,7 @@ from runner.http.connections import protocol_of
 from runner.http.context import Site
 from runner.http.gateway import Gateway, Peers
 from runner.http.open_streams import OpenStreams
+from runner.http.readiness import Readiness
 from runner.http.session_ends import SessionEnds
 from runner.http.under_way import UnderWay
 from runner.observation.metrics import Gauges
@@ -64,6 +65,7 @@ from runner.toolset.toolset import Toolset
 from runner.users.events import Events
 from runner.users.gateway_tls import GatewayTls
 from runner.users.identity import User, check_startable
+from runner.users.token_checks import tokens_fault
 from sandbox.probe.machine import Tier
 
 __all__ = [
@@ -230,13 +232,7 @@ async def serve_application(
     reloads = Reloads(settings=settings, reread=reread)
     loop.add_signal_handler(signal.SIGHUP, _hung_up, os.isatty(0), reloads, signals)
     listener = _listener(settings) if transport == "http" else None
-    async with (
-        opened as served,
-        _reloading(reloads, served),
-        metrics_served(
-            settings.metrics_address, served.observers.metrics, served.gauges, hosts=settings.allowed_hosts
-        ),
-    ):
+    async with opened as served, _reloading(reloads, served), _metrics(settings, served) as scraped:
         if listener is None:
             app = make(served, None)
             unanswered = Unanswered()
@@ -247,7 +243,7 @@ async def serve_application(
             # The last answers are on their way to a client that reads them, or not.
             await unanswered.none(_GRACE_S)
         else:
-            await _serve_http(served, make, settings, listener, tls, signals, reloads, connecting)
+            await _serve_http(served, make, settings, listener, tls, signals, reloads, connecting, scraped)
     if transport == "stdio" and signals.stopped.is_set():
         # The thread that reads standard input cannot be interrupted; all else is cleaned up.
         logging.shutdown()
@@ -271,6 +267,30 @@ def _hung_up(had_terminal: bool, reloads: Reloads, signals: StopSignals) -> None
         signals.come(signal.SIGTERM)
     else:
         reloads.asked.set()
+
+
+@dataclass(slots=True)
+class _Scraped:
+    """What there is at one moment, for whoever scrapes the metrics.
+
+    Attributes:
+        served: What is served.
+        faults: What keeps calls from working; over HTTP the same that `/readyz` tells.
+    """
+
+    served: ServedApplication
+    faults: Callable[[], Awaitable[Mapping[str, str]]]
+
+    async def gauges(self) -> Gauges:
+        return replace(await self.served.gauges(), faults=tuple(await self.faults()))
+
+
+@asynccontextmanager
+async def _metrics(settings: Settings, served: ServedApplication) -> AsyncIterator[_Scraped]:
+    scraped = _Scraped(served, served.faults)
+    metrics, hosts = served.observers.metrics, settings.allowed_hosts
+    async with metrics_served(settings.metrics_address, metrics, scraped.gauges, hosts=hosts):
+        yield scraped
 
 
 @asynccontextmanager
@@ -325,6 +345,7 @@ async def _serve_http(
     signals: StopSignals,
     reloads: Reloads,
     connecting: Connecting,
+    scraped: _Scraped,
 ) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -336,12 +357,14 @@ async def _serve_http(
 
     app = make(served, download_url)
     site = site_of(served, settings)
+    ready = Readiness(site, identity=partial(tokens_fault, app.auth))
+    scraped.faults = ready.faults
     reloads.prepare.append(partial(prepare_tokens, app.auth, site))
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
     about = About(name=app.name, kind=served.kind, servers=served.servers, problems=lambda: served.problems)
     connect = connecting(site, served)
     async with open_playground(site, about, port=port, connect=connect) as playground:
-        web = make_application(app, site, playground, served.end_session)
+        web = make_application(app, site, playground, served.end_session, ready)
         print(f"serving {app.name} at {own}/mcp", file=sys.stderr, flush=True)  # noqa: T201
         if playground is not None:
             _tell_address(settings.public_url or own, playground)
@@ -380,7 +403,11 @@ def site_of(served: ServedApplication, settings: Settings) -> Site:
 
 
 def make_application(
-    app: FastMCP, site: Site, playground: Playground | None, ended: Callable[[str], Awaitable[None]]
+    app: FastMCP,
+    site: Site,
+    playground: Playground | None,
+    ended: Callable[[str], Awaitable[None]],
+    ready: Readiness | None = None,
 ) -> Starlette:
     """Return the whole web application, with the routes that the files add.
 
@@ -389,6 +416,7 @@ def make_application(
         site: What the routes beside it work with.
         playground: The Playground that stands beside it, if one does.
         ended: Is told of each session that a client has ended.
+        ready: Says whether a call would work now; None: what asks `site` and the provider of `app`.
     """
     ends = Middleware(SessionEnds, ended=ended)
     direct = _direct(app)
@@ -404,7 +432,7 @@ def make_application(
     if before or playground is not None:
         admit(app, passes, site.settings.identity_claim)
     if playground is None:
-        web = make_web(app, site, direct=direct, front=lambda _: [*before, ends])
+        web = make_web(app, site, ready=ready, direct=direct, front=lambda _: [*before, ends])
         return _with_author_routes(web, app, site)
 
     def front(under_way: UnderWay) -> list[Middleware]:
@@ -414,7 +442,8 @@ def make_application(
             playground.beside.ends_with(under_way)
         return [*before, door, ends]
 
-    web = make_web(app, site, playground_routes(site, playground, auth), direct=direct, front=front)
+    more = playground_routes(site, playground, auth)
+    web = make_web(app, site, more, ready=ready, direct=direct, front=front)
     return _with_author_routes(web, app, site)
 
 

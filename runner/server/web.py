@@ -32,8 +32,8 @@ from runner.http.wrong_keys import WrongKeys
 from runner.protocol.direct import Answerer
 from runner.protocol.endpoint import set_up_endpoint
 from runner.settings.isolation import in_force
-from runner.users.identity import keys_fault
 from runner.users.resource import LOGINS, MCP_PATH, metadata_url
+from runner.users.token_checks import tokens_fault
 
 __all__ = ["make_web"]
 
@@ -43,6 +43,7 @@ def make_web(
     site: Site,
     more: Sequence[BaseRoute] = (),
     *,
+    ready: Readiness | None = None,
     direct: Answerer | None = None,
     front: Callable[[UnderWay], Sequence[Middleware]] = lambda _: (),
 ) -> Starlette:
@@ -52,6 +53,7 @@ def make_web(
         mcp: The MCP server.
         site: What the routes beside it work with.
         more: Further routes.
+        ready: Says whether a call would work now; None: what asks `site` and the provider of `mcp`.
         direct: Answers usual calls without `mcp`, where they need nothing of it.
         front: Makes what stands in front of the check of tokens, of what is under way in browser sessions.
     """
@@ -66,7 +68,7 @@ def make_web(
         Middleware(RequestsPerUser, site=site),
         Middleware(EndsWithToken, clock=site.clock),
     ]
-    ready = Readiness(site, identity=partial(keys_fault, mcp.auth))
+    ready = ready or Readiness(site, identity=partial(tokens_fault, mcp.auth))
     web = mcp.http_app(path=MCP_PATH, middleware=behind_tokens, **protection(site.settings))
     web.router.routes.extend(
         [

@@ -39,6 +39,7 @@ class TimedVerifier(JWTVerifier):
     Args:
         name_of: Returns the name of the user that claims are of, or None. The SDK keeps sessions apart by
             client, issuer and subject: two users whose tokens have no `sub` would be one owner to it.
+        keys_from: Who said where the issuer publishes its keys, for the sentence that they cannot be fetched.
         keys_max_age_s: For how long fetched keys count, in seconds, before they are fetched anew.
         options: FastMCP's own. Scopes that are required are not looked at here but by what answers requests:
             a right token with too few of them is answered 403, not 401.
@@ -48,11 +49,13 @@ class TimedVerifier(JWTVerifier):
         self,
         *,
         name_of: Callable[[Mapping[str, object]], str | None],
+        keys_from: str = "auth.jwks_uri",
         keys_max_age_s: float = KEYS_MAX_AGE_S,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self._name_of = name_of
+        self._keys_from = keys_from
         self._keys_max_age_s = keys_max_age_s
         self._keys = IssuerKeys()
         self._options = {name: value for name, value in options.items() if name != "required_scopes"}
@@ -75,8 +78,9 @@ class TimedVerifier(JWTVerifier):
         return found if name is None else found.model_copy(update={"subject": name})
 
     async def fault(self) -> str | None:
-        """Say why no token can be checked now, as a clause; None if one can."""
-        return await self._keys.fault(self.jwks_uri) if self.jwks_uri else None
+        """Say why no token can be checked now; None if one can."""
+        said = await self._keys.fault(self.jwks_uri) if self.jwks_uri else None
+        return said and f"the keys of the issuer cannot be fetched from {self._keys_from}: {said}"
 
     def _checking(self) -> JWTVerifier:
         """Return FastMCP's verifier with keys that are not too old."""

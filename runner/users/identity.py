@@ -33,7 +33,6 @@ __all__ = [
     "auth_provider",
     "check_startable",
     "is_loopback",
-    "keys_fault",
     "os_user",
     "resolve",
     "unused_auth",
@@ -171,17 +170,6 @@ def auth_provider(settings: Settings, of_file: Mapping[str, Any] | None = None) 
         raise UsageError(f"the settings under auth cannot be used: {error}") from error
 
 
-async def keys_fault(provider: "AuthProvider | None") -> str | None:
-    """Say why nobody's token can be checked now; None if they can, or need nobody else for it."""
-    if provider is None:
-        return None
-    from runner.users.bearer_tokens import TimedVerifier  # noqa: PLC0415 - as in `auth_provider`
-
-    checks = getattr(provider, "token_verifier", None) or getattr(provider, "checks", None) or provider
-    said = await checks.fault() if isinstance(checks, TimedVerifier) else None
-    return None if said is None else f"the keys of the issuer cannot be fetched from auth.jwks_uri: {said}"
-
-
 def unused_auth(settings: Settings, of_file: Mapping[str, Any] | None) -> str | None:
     """Say that a file's own auth is not used, and what to do; None where that concerns nobody."""
     if of_file is None or settings.auth.kind != "none":
@@ -206,7 +194,8 @@ def _as_file_says(settings: Settings, of_file: Mapping[str, Any] | None) -> "Tok
     from runner.users.bearer_tokens import TimedVerifier  # noqa: PLC0415 - as in `auth_provider`
 
     try:
-        return TimedVerifier(name_of=partial(_name_in, names=settings.identity_claim), **told)
+        name_of = partial(_name_in, names=settings.identity_claim)
+        return TimedVerifier(name_of=name_of, keys_from="the jwks_uri of the tool file's auth", **told)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the auth of the tool file cannot be used: {error}") from error
 

@@ -24,16 +24,17 @@ from fastmcp.server.auth import (
     RemoteAuthProvider,
     TokenVerifier,
 )
-from fastmcp.server.auth.providers.introspection import IntrospectionTokenVerifier
 from pydantic import AnyHttpUrl, TypeAdapter, UrlConstraints
 from starlette.routing import Route
 
 from runner.errors import UsageError
 from runner.settings.model import Settings
 from runner.system.private_files import read_private
+from runner.users.asked_tokens import AskingVerifier
 from runner.users.bearer_tokens import TimedVerifier
 from runner.users.login_state import LoginState, signing_key
 from runner.users.resource import PAGE_LOGIN_DONE, WELL_KNOWN, base_url, resource_url
+from runner.users.token_checks import tokens_fault
 
 __all__ = ["of"]
 
@@ -86,6 +87,10 @@ class _NoTokens(TokenVerifier):
 class _Resource(RemoteAuthProvider):
     """FastMCP's provider, which describes the server at the root as well: some clients look there only."""
 
+    async def fault(self) -> str | None:
+        """Say why no token can be checked now; None if one can."""
+        return await tokens_fault(self.token_verifier)
+
     def get_routes(self, mcp_path: str | None = None) -> list[Route]:
         """Return the routes on which the server describes itself."""
         return _with_root(super().get_routes(mcp_path))
@@ -96,6 +101,10 @@ class _OwnTokens:
 
     name_of: NameOf
     checks: TokenVerifier
+
+    async def fault(self) -> str | None:
+        """Say why no token can be checked now; None if one can: ours stand for theirs."""
+        return await tokens_fault(self.checks)
 
     def _own(self, token: str, found: AccessToken | None) -> AccessToken | None:
         """Return what a token says, without the provider's own token, which no tool is to have."""
@@ -145,6 +154,7 @@ class _Oidc(_OwnTokens, OIDCProxy):
         auth = self._settings.auth
         self.checks = TimedVerifier(
             name_of=self.name_of,
+            keys_from="the jwks_uri that auth.config_url names",
             keys_max_age_s=auth.jwks_max_age_s,
             jwks_refresh_interval=auth.jwks_refresh_s,
             jwks_uri=str(self.oidc_config.jwks_uri),
@@ -186,7 +196,7 @@ def _proxy(settings: Settings, name_of: NameOf) -> AuthProvider:
     auth, login = settings.auth, _login(settings)
     verifier: TokenVerifier
     if auth.introspection_endpoint is not None:
-        verifier = IntrospectionTokenVerifier(
+        verifier = AskingVerifier(
             introspection_url=auth.introspection_endpoint,
             client_id=str(auth.client_id),
             client_secret=_secret(settings),

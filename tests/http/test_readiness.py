@@ -19,7 +19,7 @@ from support import settings_in
 from runner.http.readiness import Readiness
 from runner.settings.auth import Auth
 from runner.users import providers
-from runner.users.identity import keys_fault
+from runner.users.token_checks import tokens_fault
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -135,7 +135,7 @@ async def test_keys_of_an_issuer_that_cannot_be_fetched_are_named_and_those_that
     address = f"http://127.0.0.1:{port}/jwks"
     auth = Auth(kind="jwt", issuer="https://issuer.example", audience="here", jwks_uri=address)
     provider = providers.of(settings_in(tmp_path / "other", auth=auth), lambda _: "ann")
-    asked = partial(keys_fault, provider)
+    asked = partial(tokens_fault, provider)
 
     said = await Readiness(served.site, identity=asked).faults()
     assert "auth.jwks_uri" in said["identity"]

@@ -1,0 +1,71 @@
+"""Bearer tokens whose issuer is asked about each of them (token introspection).
+
+FastMCP's verifier asks. What it hears is noted here, so that it can be said when nobody's token can be
+checked: it tells its caller of a token that does not count and of an issuer that is away in the same way.
+
+Source: RFC 7662, 2.1 and 2.2 (of a token that does not exist the answer is `"active": false`, with 200).
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+from fastmcp.server.auth.providers.introspection import IntrospectionTokenVerifier
+
+__all__ = ["HEARD_S", "AskingVerifier"]
+
+HEARD_S = 10.0
+"""For so many seconds an answer shows that the issuer can be asked, so that it is not asked at each look."""
+
+_ASK_S = 10.0
+
+
+class AskingVerifier(IntrospectionTokenVerifier):
+    """FastMCP's verifier, which knows whether its issuer answers.
+
+    Args:
+        clock: Says the time in seconds, from any moment on.
+        options: FastMCP's own.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic, **options: Any) -> None:
+        # No connection is kept: one that the issuer has closed meanwhile would refuse a token that counts.
+        client = httpx2.AsyncClient(
+            timeout=_ASK_S,
+            limits=httpx2.Limits(max_keepalive_connections=0),
+            event_hooks={"response": [self._hear]},
+        )
+        super().__init__(http_client=client, **options)
+        self._clock = clock
+        self._fault: str | None = None
+        self._heard_at = float("-inf")
+
+    async def fault(self) -> str | None:
+        """Say why no token can be checked now; None if one can.
+
+        Asks about a token that does not exist, unless one was answered for a moment ago.
+        """
+        if self._clock() - self._heard_at > HEARD_S:
+            self._fault = "it does not answer"
+            await self.verify_token(f"readiness-{secrets.token_urlsafe(24)}")
+        return self._fault and f"tokens cannot be looked up at auth.introspection_endpoint: {self._fault}"
+
+    async def _hear(self, answer: httpx2.Response) -> None:
+        self._fault = await _fault_in(answer)
+        if self._fault is None:
+            self._heard_at = self._clock()
+
+
+async def _fault_in(answer: httpx2.Response) -> str | None:
+    if answer.status_code == httpx2.codes.UNAUTHORIZED:
+        return "it refuses auth.client_id with its secret (status 401)"
+    if answer.status_code != httpx2.codes.OK:
+        return f"status {answer.status_code}"
+    await answer.aread()
+    try:
+        said = answer.json()
+    except ValueError:
+        said = None
+    return None if isinstance(said, dict) and "active" in said else "its answer is none about a token"

@@ -1,0 +1,22 @@
+"""Whether anybody's token can be checked now: some providers need somebody else for it."""
+
+from typing import Protocol, runtime_checkable
+
+__all__ = ["NeedsOthers", "tokens_fault"]
+
+
+@runtime_checkable
+class NeedsOthers(Protocol):
+    """A provider that can check tokens only while somebody else answers, such as their issuer."""
+
+    async def fault(self) -> str | None:
+        """Say in a sentence why no token can be checked now; None if one can."""
+
+
+async def tokens_fault(provider: object) -> str | None:
+    """Say why nobody's token can be checked now; None if they can, or need nobody else for it.
+
+    Args:
+        provider: What checks tokens for FastMCP, or None.
+    """
+    return await provider.fault() if isinstance(provider, NeedsOthers) else None
