@@ -49,6 +49,10 @@ _UNREADABLE = "unreadable"
 _CHANGED = "changed_meanwhile"
 
 
+def _told_nobody(record: Record) -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
     """How files that are not returned are kept.
@@ -61,6 +65,7 @@ class Generated:
         total_max_bytes: Most that all of them have together.
         why_not: Why none is kept, where that is for another reason than the mode.
         as_seen: Keep only what has not changed since it was seen.
+        hear: Is told of each file that was kept.
         clock: Says the time, in seconds that only grow.
     """
 
@@ -71,6 +76,7 @@ class Generated:
     total_max_bytes: int
     why_not: str | None = None
     as_seen: bool = False
+    hear: Callable[[Record], None] = _told_nobody
     clock: Callable[[], float] = time.monotonic
 
 
@@ -153,6 +159,7 @@ async def _take(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: 
     why_not = _refused(change, rules, kept, is_late=is_late)
     done = why_not or await _tried(change, name, rules)
     if isinstance(done, Record):
+        rules.hear(done)
         kept.count += 1
         kept.total_bytes += done.size
         entry |= {"name": done.shown, "size": done.size, "kept": True, "uri": f"artifact://{done.id}"}

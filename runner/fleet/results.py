@@ -76,6 +76,7 @@ class _Fared(_Part):
     memory_peak_bytes: int | None = None
     denials: list[_Denied] = Field(default_factory=list, max_length=_MOST_DENIALS)
     inputs: list[str] = Field(default_factory=list, max_length=_MOST_FILES)
+    generated: list[str] = Field(default_factory=list, max_length=_MOST_FILES)
     ran: bool = False
 
 
@@ -165,6 +166,7 @@ def noted(request: Request) -> dict[str, Any]:
         "memory_peak_bytes": None if outcome is None else outcome.memory_peak_bytes,
         "denials": [{"operation": d.operation, "path": d.path, "layer": d.layer} for d in denials],
         "inputs": [record.id for record in steps.inputs][:_MOST_FILES],
+        "generated": [record.id for record in steps.generated][:_MOST_FILES],
         "ran": outcome is not None,
     }
 
@@ -206,7 +208,7 @@ async def completed_of(
         CallError: The call ended in an error, or names a file that is not its user's.
         WireError: The tool's server answered with a JSON-RPC error.
     """
-    await _adopt(said.fared, request, files if is_observed else None)
+    await _adopt(said.fared, request, files, is_observed=is_observed)
     if said.wire_error is not None:
         raise WireError(said.wire_error)
     if said.interim is not None:
@@ -305,7 +307,7 @@ def _error(said: _Failure) -> CallError:
     return error
 
 
-async def _adopt(fared: _Fared, request: Request, files: MyFiles | None) -> None:
+async def _adopt(fared: _Fared, request: Request, files: MyFiles, *, is_observed: bool) -> None:
     """Note how the worker fared, as if it had been one of this machine."""
     steps = request.steps
     steps.is_fresh, steps.goes_on = fared.is_fresh, fared.goes_on
@@ -317,5 +319,8 @@ async def _adopt(fared: _Fared, request: Request, files: MyFiles | None) -> None
             memory_peak_bytes=fared.memory_peak_bytes,
             denials=denials,
         )
-    found = [] if files is None else [await files.by_id(id_) for id_ in fared.inputs]
+    found = [await files.by_id(id_) for id_ in fared.inputs] if is_observed else []
     steps.inputs = [record for record in found if record is not None]
+    # Few calls leave any, and the log counts them even where nobody else hears of calls.
+    left = [await files.by_id(id_) for id_ in fared.generated]
+    steps.generated += [record for record in left if record is not None]

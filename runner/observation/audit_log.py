@@ -208,6 +208,8 @@ class AuditLog:
             "policy": {"tier": record.tier, "worker": record.worker},
             "denials": [f"{operation} by {layer}" for operation, layer in record.denials],
         }
+        if record.generated:
+            said["generated"] = [{"id": file.id, **_told(file)} for file in record.generated]
         self.add(said)
 
     def add(self, said: Mapping[str, Any]) -> None:

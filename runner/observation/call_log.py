@@ -9,7 +9,9 @@ __all__ = ["log_call"]
 log = logging.getLogger(__name__)
 
 
-def log_call(user: str, tool: str, outcome: str, *, elapsed_ms: float, files: int = 0) -> None:
+def log_call(
+    user: str, tool: str, outcome: str, *, elapsed_ms: float, files: int = 0, generated: int = 0
+) -> None:
     """Write the line, once the answer is on its way: nobody waits for it.
 
     Args:
@@ -17,7 +19,9 @@ def log_call(user: str, tool: str, outcome: str, *, elapsed_ms: float, files: in
         tool: The name of the tool.
         outcome: The error's code, `error` where the tool said so, or `ok`.
         elapsed_ms: How long the call took, in milliseconds.
-        files: How many files came of it.
+        files: How many files it returned.
+        generated: How many others were kept that the tool wrote.
     """
     facts = {"user": user, "tool": tool, "elapsed_ms": elapsed_ms, "outcome": outcome, "files": files}
+    facts |= {"generated": generated} if generated else {}
     asyncio.get_running_loop().call_soon(partial(log.info, "call ended", extra=facts))

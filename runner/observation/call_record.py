@@ -41,10 +41,12 @@ class FileFacts:
     Attributes:
         sha256: Hex digest of its bytes, where it is known.
         size: Its length in bytes.
+        id: Its id in the store, where a record is to say it: no result does.
     """
 
     sha256: str | None
     size: int
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,7 @@ class CallRecord:
         arguments: What the client sent for the tool; for a digest only.
         inputs: The files that it was given.
         outputs: The files that it returned.
+        generated: What was kept of files that the tool wrote and did not return.
         tier: The isolation tier, where a worker of ours ran it.
         worker: `fresh` or `kept`; None where none of ours ran it.
         denials: What it was denied: the operation and the layer.
@@ -81,6 +84,7 @@ class CallRecord:
     arguments: object = field(default=None, repr=False)
     inputs: Sequence[FileFacts] = ()
     outputs: Sequence[FileFacts] = ()
+    generated: Sequence[FileFacts] = ()
     tier: str | None = None
     worker: str | None = None
     denials: Sequence[tuple[str, str]] = ()

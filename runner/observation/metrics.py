@@ -97,7 +97,10 @@ class Metrics:
             registry=self._registry,
         )
         self._files = Counter(
-            "toolcell_files", "Files that calls took and returned.", ("way",), registry=self._registry
+            "toolcell_files",
+            "Files that calls took, returned and left to be kept.",
+            ("way",),
+            registry=self._registry,
         )
         self._bytes = Counter(
             "toolcell_file_bytes", "Length of these files.", ("way",), registry=self._registry
@@ -128,7 +131,11 @@ class Metrics:
             before = done
         for operation, layer in record.denials:
             self._denials.labels(operation, layer).inc()
-        for way, files in (("in", record.inputs), ("out", record.outputs)):
+        for way, files in (
+            ("in", record.inputs),
+            ("out", record.outputs),
+            ("generated", record.generated),
+        ):
             if files:
                 self._files.labels(way).inc(len(files))
                 self._bytes.labels(way).inc(sum(file.size for file in files))

@@ -535,7 +535,14 @@ def _observe(
     """Tell the log and whoever else is to hear of each call; before its answer, so that none is without."""
     steps, processed = request.steps, completed.processed if completed is not None else None
     files = 0 if processed is None else len(processed.files)
-    log_call(request.user.name, request.tool, outcome, elapsed_ms=steps.elapsed_ms, files=files)
+    log_call(
+        request.user.name,
+        request.tool,
+        outcome,
+        elapsed_ms=steps.elapsed_ms,
+        files=files,
+        generated=len(steps.generated),
+    )
     if not service.observers:
         return
     ours, took = steps.outcome, steps.elapsed_s()
@@ -555,6 +562,7 @@ def _observe(
             FileFacts(sha256=file.sha256, size=file.size)
             for file in ((*processed.files, *processed.deferred) if processed is not None else ())
         ],
+        generated=[FileFacts(id=file.id, sha256=file.sha256, size=file.size) for file in steps.generated],
         tier=service.tier.value if ours is not None else None,
         worker=None if ours is None else "fresh" if steps.is_fresh else "kept",
         denials=[

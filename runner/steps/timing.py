@@ -26,6 +26,7 @@ class Steps:
         is_fresh: Whether the worker had served no call before.
         goes_on: Whether what it has begun goes on between calls, where the tool asks for that or it is so.
         inputs: The user's files that the tool was given.
+        generated: What was kept of files that the tool wrote and did not return.
         trace: The call's span, as a `traceparent`, where spans are made.
     """
 
@@ -33,6 +34,7 @@ class Steps:
     is_fresh: bool = True
     goes_on: bool | None = None
     inputs: Sequence[Record] = ()
+    generated: list[Record] = field(default_factory=list)
     trace: str | None = None
     _began: float = field(default_factory=time.perf_counter)
     _done: list[tuple[str, float]] = field(default_factory=list)

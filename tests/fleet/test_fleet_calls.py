@@ -1,6 +1,8 @@
 """One call over a fleet, as its client sees it: values, files, errors, progress, questions, cancel."""
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,6 +40,23 @@ async def test_a_value_a_file_and_an_error_come_back(world: World) -> None:
     assert code_of(failed) == "E_TOOL"
     assert "it is what this tool does" in str(failed.processed.value)
     assert code_of(unknown) == "E_TOOL_NOT_FOUND"
+
+
+async def test_a_file_that_a_tool_leaves_on_a_node_is_recorded_by_the_host(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.more |= {"generated": "keep"}
+    world.node("one")
+
+    async with world.host(audit_dir=world.folder / "audit") as host:
+        with caplog.at_level("INFO", logger="runner.observation.call_log"):
+            await host.result("leave", {"username": "x", "text": "hello"})
+            await until(lambda: any(record.message == "call ended" for record in caplog.records))
+
+    (log,) = (world.folder / "audit").glob("*.jsonl")
+    (left,) = json.loads(log.read_text())["generated"]
+    assert (left["sha256"], left["bytes"]) == (hashlib.sha256(b"hello").hexdigest(), 5)
+    assert caplog.records[-1].__dict__["generated"] == 1
 
 
 async def test_a_worker_stays_with_its_user_and_meets_no_other(world: World) -> None:

@@ -22,6 +22,13 @@ def copied(filename: str, username: str) -> dict[str, object]:
 
 
 @mcp.tool
+def leaves(username: str) -> str:
+    """Write a file and do not return it."""
+    Path(f"/tmp/{username}/left.txt").write_text("left")
+    return "done"
+
+
+@mcp.tool
 def fails() -> str:
     """Fail."""
     raise ValueError("it is so")

@@ -50,6 +50,13 @@ def keep(username: str, text: str, name: str = "kept.txt") -> dict:
 
 
 @mcp.tool
+def leave(username: str, text: str) -> str:
+    """Write a file and do not return it."""
+    (Path.home() / "left.txt").write_text(text)
+    return "left"
+
+
+@mcp.tool
 def read_file(username: str, filename: str) -> str:
     """Read a file of the user."""
     return Path(filename).read_text()
