@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -48,9 +47,9 @@ from runner.users.identity import User
 from sandbox.errors import SandboxError
 from sandbox.host.launch import Launched
 from sandbox.host.memory_guard import MemoryGuard
+from sandbox.host.memory_shares import MemoryShares
 from sandbox.host.server_memory import find_server_memory
 from sandbox.host.supervisor import ForkserverSupervisor
-from sandbox.host.usage import processes_below, read_process
 from sandbox.layers.mounts import EMPTY
 from sandbox.probe.machine import Tier
 
@@ -100,6 +99,7 @@ class Toolset(CallServices):
     _loopback: "Once[Loopback]" = field(init=False)
     _retiring: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _apart: dict[str, PoolKey] = field(init=False, default_factory=dict)
+    _shares: MemoryShares = field(init=False, default_factory=MemoryShares)
 
     def __post_init__(self) -> None:
         CallServices.__post_init__(self)
@@ -450,7 +450,9 @@ class Toolset(CallServices):
             workers=sum(pool.pool.zygote.at_hand for pool in pools),
             user_pools=len(pools),
             retired=dict(self.forkserver.retired),
-            user_memory=await asyncio.to_thread(_memory_by_user, pools),
+            user_memory=await asyncio.to_thread(
+                self._shares.by_owner, [(pool.key.segment, pool.pool.zygote.pid) for pool in pools]
+            ),
             faults=tuple(await self.faults()),
             audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
             events_lost=self.events.lost,
@@ -578,16 +580,6 @@ class _InUse(AbstractAsyncContextManager[UserPool]):
             await self._session.__aexit__(*raised)
         finally:
             self._pool.let_go()
-
-
-def _memory_by_user(pools: Sequence[UserPool]) -> Mapping[str, int]:
-    """Return what the processes of each user have that no other process has, in bytes."""
-    found: Counter[str] = Counter()
-    for pool in pools:
-        for pid in processes_below(pool.pool.zygote.pid):
-            process = read_process(pid)
-            found[pool.key.segment] += process.private_bytes if process is not None else 0
-    return found
 
 
 def _homes(settings: Settings, tier: Tier) -> Homes:

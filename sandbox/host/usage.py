@@ -29,6 +29,7 @@ __all__ = [
     "processes_below",
     "processes_of",
     "read_process",
+    "share_of",
     "threads_of",
 ]
 
@@ -166,7 +167,7 @@ def memory_of(processes: Iterable[Process], *, interesting_bytes: int, zygote: i
     if resident <= interesting_bytes:
         return resident
     try:
-        return sum(_share_of(process.pid) for process in known)
+        return sum(share_of(process.pid) for process in known)
     except PermissionError:
         origin = read_process(zygote)
         given = 0 if origin is None else origin.private_bytes
@@ -228,7 +229,12 @@ def _orphans(worker: int, zygote: int) -> Iterator[int]:
                     yield pid
 
 
-def _share_of(pid: int) -> int:
+def share_of(pid: int) -> int:
+    """Return the proportional set size of a process, swap included, in bytes; 0 if it has ended.
+
+    Raises:
+        PermissionError: The kernel does not let us look at another user id's process.
+    """
     refused: PermissionError | None = None
     for folder in threads_of(pid):
         try:

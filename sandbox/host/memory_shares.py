@@ -1,0 +1,104 @@
+"""Memory of many processes, asked for now and again for as long as a server runs: each has its share of it.
+
+What a process has of its own and what it shares with others, divided among them (proportional set size), is
+the one number that adds up: workers are forked, and have most of their pages in common with their zygote and
+the forkserver. The kernel takes a millisecond to tell it, and a server has processes by the thousand. So a
+process is looked at once, and then where its time or its memory has changed since, or minutes later: most
+stand still.
+And a look at all of them takes a bounded time; whoever has waited longest comes first.
+
+Source: proc_pid_smaps(5) on smaps_rollup.
+"""
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sandbox.host.process_stat import ProcessStat
+from sandbox.host.usage import Process, processes_below, read_process, share_of
+
+__all__ = ["LOOK_S", "MemoryShares"]
+
+_KEPT_S = 300.0
+
+LOOK_S = 0.25
+"""For so many seconds, at most, processes are looked at each time that somebody asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What a process had when it was looked at; counts while its state is the same, then stands in for it."""
+
+    size: int
+    state: tuple[float, int]
+    looked_at: float
+
+
+@dataclass(slots=True)
+class MemoryShares:
+    """What is known of the memory of processes. May be asked from any thread.
+
+    Attributes:
+        look_s: For how long processes are looked at each time, in seconds.
+        clock: Says the time in seconds, from any moment on.
+    """
+
+    look_s: float = LOOK_S
+    clock: Callable[[], float] = time.monotonic
+    _known: dict[int, _Share] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def by_owner(self, roots: Iterable[tuple[str, int]]) -> Mapping[str, int]:
+        """Return the memory of each owner's processes, in bytes.
+
+        Args:
+            roots: Owners, each with a process of theirs; what descends from it counts, too.
+        """
+        with self._lock:
+            owners = {pid: owner for owner, root in roots for pid in processes_below(root)}
+            there = {pid: process for pid in owners if (process := read_process(pid)) is not None}
+            self._known = {pid: share for pid, share in self._known.items() if pid in there}
+            self._look(there)
+            found: Counter[str] = Counter()
+            for pid, process in there.items():
+                share = self._known.get(pid)
+                found[owners[pid]] += _own_bytes(process, there) if share is None else share.size
+            return found
+
+    def _look(self, there: Mapping[int, Process]) -> None:
+        """Look at what has changed, as far as there is time."""
+        now = self.clock()
+        changed = [process for process in there.values() if self._has_changed(process, now)]
+        for process in sorted(changed, key=self._looked_at):
+            if self.clock() >= now + self.look_s:
+                return
+            with contextlib.suppress(PermissionError):
+                size = share_of(process.pid)
+                self._known[process.pid] = _Share(size, _state(process), self.clock())
+
+    def _has_changed(self, process: Process, now: float) -> bool:
+        share = self._known.get(process.pid)
+        # What stands still gets a larger share as others end.
+        return share is None or share.state != _state(process) or now - share.looked_at > _KEPT_S
+
+    def _looked_at(self, process: Process) -> float:
+        share = self._known.get(process.pid)
+        return float("-inf") if share is None else share.looked_at
+
+
+def _state(process: Process) -> tuple[float, int]:
+    """Return what differs once a process has run, or is another one with the same number."""
+    return process.cpu_s, process.resident_bytes
+
+
+def _own_bytes(process: Process, there: Mapping[int, Process]) -> int:
+    """Return what a process that could not be looked at has beyond its parent, most of it its own."""
+    try:
+        parent = ProcessStat.of(process.pid).parent
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    origin = there.get(parent) or read_process(parent)
+    return max(0, process.private_bytes - (0 if origin is None else origin.private_bytes))

@@ -1,0 +1,112 @@
+"""Memory of processes by owner: what is shared counts once, and looking takes a bounded time."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from support import until
+
+from sandbox.host.memory_shares import MemoryShares
+from sandbox.host.usage import read_process
+
+MIB = 1024 * 1024
+SHARED, OWN = 64 * MIB, 16 * MIB
+
+
+@contextmanager
+def family(sizes: list[int]) -> Iterator[list[int]]:
+    """Run children that have `SHARED` in common with us, unchanged, and each so many bytes of its own.
+
+    Each takes as much again at SIGUSR1.
+    """
+    held = bytearray(os.urandom(MIB)) * (SHARED // MIB)
+    pids = []
+    try:
+        for size in sizes:
+            ready, told = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    _serve(size, told)
+                finally:
+                    os._exit(1)
+            pids.append(pid)
+            os.close(told)
+            assert os.read(ready, 1) == b"r"
+            os.close(ready)
+        yield pids
+    finally:
+        del held
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _serve(size: int, told: int) -> None:
+    own = [b"x" * size]
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    os.write(told, b"r")
+    while True:
+        signal.sigwait({signal.SIGUSR1})
+        own.append(b"x" * size)
+
+
+def anonymous(pid: int) -> int:
+    process = read_process(pid)
+    assert process is not None
+    return process.private_bytes
+
+
+def test_what_processes_have_in_common_counts_once_for_all_of_them() -> None:
+    with family([OWN] * 8) as pids:
+        found = MemoryShares(look_s=60).by_owner([("ann", pid) for pid in pids[:4]] + [("bob", pids[4])])
+
+        # The way in which it must not be counted, as a control.
+        each_for_itself = sum(map(anonymous, pids[:4]))
+    assert each_for_itself > 4 * (SHARED + OWN)
+    assert 4 * OWN < found["ann"] < each_for_itself / 2
+    assert OWN < found["bob"] < each_for_itself / 8
+
+
+def test_a_process_that_has_changed_is_looked_at_again_and_one_that_has_ended_counts_no_more() -> None:
+    shares = MemoryShares(look_s=60)
+    with family([OWN]) as [pid]:
+        before = shares.by_owner([("ann", pid)])["ann"]
+        least = anonymous(pid) + OWN
+        os.kill(pid, signal.SIGUSR1)
+        assert until(lambda: anonymous(pid) >= least)
+
+        after = shares.by_owner([("ann", pid)])["ann"]
+
+    assert after > before + OWN / 2
+    assert shares.by_owner([("ann", pid)]) == {}
+
+
+def test_where_there_is_no_time_to_look_what_a_process_has_beyond_its_parent_counts() -> None:
+    with family([OWN] * 4) as pids:
+        roots = [(str(pid), pid) for pid in pids]
+        found = MemoryShares(look_s=0).by_owner(roots)
+
+    assert set(found) == {owner for owner, _ in roots}
+    assert all(0 < size < OWN + SHARED / 2 for size in found.values())
+
+
+def test_those_that_waited_longest_are_looked_at_first_and_those_that_stand_still_not_again() -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        # Each look at it takes a second.
+        now[0] += 1.0
+        return now[0]
+
+    shares = MemoryShares(look_s=5.0, clock=clock)
+    with family([MIB] * 6) as pids:
+        roots = [("ann", pid) for pid in pids]
+        looked = []
+        for _ in range(5):
+            shares.by_owner(roots)
+            looked.append(len(shares._known))
+
+    assert looked[0] < len(pids)
+    assert looked[-1] == len(pids)
