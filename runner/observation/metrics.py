@@ -17,6 +17,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
 from runner.observation.call_record import OTHER, CallRecord
+from runner.observation.store_facts import StoreFacts
 
 __all__ = ["CONTENT_TYPE", "MOST_TOOLS", "Gauges", "Metrics"]
 
@@ -45,6 +46,7 @@ class Gauges:
         user_memory: Memory of the processes of each user, in bytes.
         faults: Parts that keep calls from working.
         audit_pending: Records that wait for the audit log's disk.
+        store: What there is of the store, and what it did not take.
         events_lost: Events that could not be told to other hosts of a fleet, since the server began.
     """
 
@@ -56,6 +58,7 @@ class Gauges:
     user_memory: Mapping[str, int] = field(default_factory=dict)
     faults: Iterable[str] = ()
     audit_pending: int = 0
+    store: StoreFacts = field(default_factory=StoreFacts)
     events_lost: int = 0
 
 
@@ -199,6 +202,7 @@ class _Collected:
         for user, size in now.user_memory.items():
             memory.add_metric((_written(user),), size)
         yield memory
+        yield from _of_store(now.store)
         faults = GaugeMetricFamily(
             "toolcell_fault", "1 for each part that keeps calls from working.", labels=("part",)
         )
@@ -206,6 +210,16 @@ class _Collected:
             faults.add_metric((part,), 1)
         yield faults
         yield _gauge("toolcell_ready", "1 while calls would work.", int(not tuple(now.faults)))
+
+
+def _of_store(store: StoreFacts) -> Iterable[Metric]:
+    if store.kept_bytes is not None:
+        yield _gauge("toolcell_store_bytes", "Length of all that the store keeps.", store.kept_bytes)
+    yield _gauge("toolcell_store_pending_files", "Files that wait for the store.", store.pending_files)
+    yield _gauge("toolcell_store_pending_bytes", "Length of these files.", store.pending_bytes)
+    failed = CounterMetricFamily("toolcell_store_failed_puts", "Puts that the store did not take.")
+    failed.add_metric((), store.failed_puts)
+    yield failed
 
 
 def _written(name: str) -> str:

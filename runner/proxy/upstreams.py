@@ -47,6 +47,7 @@ from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
 from runner.steps.execution import file_delivery_of
 from runner.steps.listener import MESSAGE, log_message
+from runner.store.measuring import measured
 from runner.system.once import Once
 from runner.toolset.call_services import CallCounts, CallServices
 from runner.toolset.catalog import ToolSpec
@@ -342,6 +343,7 @@ class Upstreams(CallServices):
             running=running,
             waiting=waiting,
             faults=tuple(self.observers.faults()),
+            store=await measured(self.library.store),
             audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
         )
 

@@ -32,6 +32,7 @@ from runner.settings.resource_limits import warn_of_memory
 from runner.settings.rights import program_files
 from runner.settings.secrets import Secrets
 from runner.settings.targets import tool_files
+from runner.store.measuring import measured
 from runner.store.protocol import ArtifactStore
 from runner.system.once import Once
 from runner.system.worker_environment import framework_environment
@@ -455,6 +456,7 @@ class Toolset(CallServices):
             ),
             faults=tuple(await self.faults()),
             audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
+            store=await measured(self.library.store),
             events_lost=self.events.lost,
         )
 

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from runner.observation.call_record import CallRecord, FileFacts
 from runner.observation.metrics import MOST_TOOLS, Gauges, Metrics
+from runner.observation.store_facts import StoreFacts
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,7 +82,9 @@ def test_what_is_now_is_what_was_asked_for_this_time() -> None:
 def test_the_dashboard_and_the_document_ask_for_metrics_that_there_are() -> None:
     metrics = Metrics()
     metrics.call_ended(ended())
-    everything = Gauges(retired={"age": 1}, user_memory={"alice": 1}, faults=("tools",))
+    everything = Gauges(
+        retired={"age": 1}, user_memory={"alice": 1}, faults=("tools",), store=StoreFacts(kept_bytes=1)
+    )
     there = {name for name, _ in samples(metrics, everything)}
     dashboard = json.loads((ROOT / "deploy" / "grafana" / "toolcell.json").read_text())
     asked = {

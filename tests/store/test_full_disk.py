@@ -13,6 +13,7 @@ from suite import ALICE, BOB, read
 from runner.errors import CallError, Code
 from runner.store.local.reserve import Reserve
 from runner.store.local.store import LocalStore
+from runner.store.measuring import measured
 from runner.store.protocol import Put, Record, Retention, Scope
 
 pytestmark = pytest.mark.anyio
@@ -110,6 +111,7 @@ async def test_a_put_on_a_full_disk_is_refused_in_words_and_leaves_nothing(disk:
     assert "/" not in refused.value.message
     assert len(await store.list(scope=ALICE)) == len(kept)
     assert not list(disk.glob("store/*/*/incoming/*"))
+    assert (await measured(store)).failed_puts == 1
 
 
 async def test_puts_leave_the_reserve_alone_and_it_is_taken_again_with_room(disk: Path) -> None:

@@ -15,9 +15,11 @@ import pytest
 from store_world import ALICE, BOB, NOBODY, Clock, content_of, keep, observe, run
 
 from runner.errors import CallError, Code
+from runner.observation.store_facts import StoreFacts
 from runner.store.local.journal import Journal
 from runner.store.local.objects import Objects
 from runner.store.local.store import LocalStore, MissingBytes
+from runner.store.measuring import measured
 from runner.store.protocol import Origin, Reason, Removal, Scope
 from sandbox.policy import MIB
 
@@ -49,6 +51,19 @@ async def test_equal_content_is_stored_once_for_a_user_and_twice_for_two(store: 
     await observe(store, b"same", NOBODY)
 
     assert len(objects(store)) == 4
+
+
+async def test_what_is_kept_is_added_up_by_owner_and_once_a_minute(store: LocalStore) -> None:
+    await keep(store, b"same", "a.txt", ALICE)
+    await keep(store, b"same", "b.txt", ALICE)
+    await observe(store, b"same", ALICE)
+    await keep(store, b"same", "a.txt", BOB)
+
+    assert await measured(store) == StoreFacts(kept_bytes=8)
+    await keep(store, b"more", "c.txt", BOB)
+    assert await measured(store) == StoreFacts(kept_bytes=8)
+    # Another process has looked at nothing yet.
+    assert await measured(LocalStore(store.root)) == StoreFacts(kept_bytes=12)
 
 
 async def test_a_removed_file_is_gone_with_its_bytes_and_an_open_one_outlives_it(store: LocalStore) -> None:

@@ -16,6 +16,8 @@ from s3_servers import CuttingProxy
 from suite import ALICE, BOB, Clock, MakeStore, StoreSuite, read
 
 from runner.errors import CallError, Code
+from runner.observation.store_facts import StoreFacts
+from runner.store.measuring import measured
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Put, Reason, Record, Scope
 from runner.store.retention import Quota, RetentionRules
@@ -91,6 +93,30 @@ async def test_a_file_that_has_to_wait_is_found_listed_by_id_and_read(
         async with store.open(record, scope=ALICE) as content:
             await content.copy_to(copy.fileno())
     assert (tmp_path / "copy").read_bytes() == b"0123456789"
+
+
+async def test_what_waits_and_every_put_that_the_store_did_not_take_is_counted_until_it_is_back(
+    rgw: BucketAddress, spool: Spool
+) -> None:
+    with CuttingProxy(rgw, cut_after=0) as proxy:
+        away = SpoolingStore(S3Store(proxy.address), spool)
+        await away.put_bytes(b"0123456789", Put(name="a.txt"), scope=ALICE)
+        await away.put_text("01234", Put(name="b.txt"), scope=BOB)
+
+        assert await measured(away) == StoreFacts(pending_files=2, pending_bytes=15, failed_puts=2)
+    back = SpoolingStore(S3Store(rgw), spool)
+    assert await back.send_all(60) == 0
+    assert await measured(back) == StoreFacts()
+
+
+async def test_what_a_limit_refuses_is_no_failed_put_of_the_store(rgw: BucketAddress, spool: Spool) -> None:
+    rules = RetentionRules(files=Quota(max_file_bytes=5))
+    store = SpoolingStore(S3Store(rgw, rules=rules), spool, quota=rules.files)
+
+    with pytest.raises(CallError, match="limit"):
+        await store.put_bytes(b"0123456789", Put(name="a.txt"), scope=ALICE)
+
+    assert await measured(store) == StoreFacts()
 
 
 async def test_a_file_that_waits_is_listed_beside_what_is_stored(

@@ -168,6 +168,12 @@ class Rows:
         (found,) = self.connection.execute(query, (now.timestamp(),)).fetchone()
         return int(found)
 
+    def kept_bytes(self) -> int:
+        """Return the length of all contents; what an owner has under several names lies here once."""
+        query = "SELECT COALESCE(SUM(size), 0) FROM (SELECT DISTINCT area, sha256, size FROM artifacts)"
+        (size,) = self.connection.execute(query).fetchone()
+        return int(size)
+
     def refers_to(self, area: str, sha256: str) -> bool:
         """Say whether a row needs these bytes."""
         return self._first("area = ? AND sha256 = ?", area, sha256) is not None

@@ -12,6 +12,7 @@ SQLite waits for locks and disks make one wait, so every operation runs in a thr
 Source: requirements S1-9, S1-20, S1-27, S1-74; document 004, sections 5.2 to 5.6; `docs/store.md`.
 """
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -25,6 +26,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from runner.errors import CallError, Code
 from runner.formats.filenames import safe_name
+from runner.observation.store_facts import StoreFacts
 from runner.store.areas import OwnerPlace, place_of, places_for
 from runner.store.checking import Check
 from runner.store.content import FileContent, span
@@ -36,6 +38,7 @@ from runner.store.local.objects import Objects
 from runner.store.local.orphans import Orphans
 from runner.store.local.reserve import Reserve, is_unwritten
 from runner.store.local.row import Bytes, Row
+from runner.store.measuring import Meter
 from runner.store.protocol import Content, Put, Reason, Record, Removal, Retention, Scope
 from runner.store.removals import log_removals
 from runner.store.retention import RetentionRules, check_quota, has_ended
@@ -93,10 +96,12 @@ class LocalStore:
     clock: Callable[[], datetime] = utc_now
     unwritten: bool = False
     _check: Check = field(default_factory=Check, init=False, repr=False, compare=False)
+    _meter: Meter = field(default_factory=Meter, init=False, repr=False, compare=False)
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
         """Keep bytes."""
-        return await finished(_tried, self._put, content, len(content), about, scope)
+        with self._meter.counting():
+            return await finished(_tried, self._put, content, len(content), about, scope)
 
     async def put_text(self, text: str, about: Put, *, scope: Scope) -> Record:
         """Keep text as UTF-8."""
@@ -104,7 +109,8 @@ class LocalStore:
 
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
         """Keep a regular file."""
-        return await finished(_tried, self._put_file, source, about, scope)
+        with self._meter.counting():
+            return await finished(_tried, self._put_file, source, about, scope)
 
     @asynccontextmanager
     async def open(
@@ -138,6 +144,15 @@ class LocalStore:
     async def sweep(self) -> Sequence[Removal]:
         """Remove what has expired and what interrupted operations left behind."""
         return await finished(self._surely, self._sweep)
+
+    async def measure(self) -> StoreFacts:
+        """Return how much is kept, and how often a file was not taken."""
+        kept = await asyncio.to_thread(self._meter.kept, lambda: self._read(LocalStore._kept_bytes))
+        return StoreFacts(kept_bytes=kept, failed_puts=self._meter.failed_puts)
+
+    def _kept_bytes(self) -> int:
+        with _as_call_errors(), self._index.read() as rows:
+            return rows.kept_bytes()
 
     async def users(self) -> Sequence[str]:
         """Return the areas of users who have anything here, as the segments of their names."""

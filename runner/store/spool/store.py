@@ -23,11 +23,13 @@ from pathlib import Path
 from typing import Literal
 
 from runner.errors import CallError, Code
+from runner.observation.store_facts import StoreFacts
 from runner.store.areas import place_of
 from runner.store.checking import Check
 from runner.store.content import FileContent, span
 from runner.store.damage import NOT_WHAT_WAS_PUT, damaged
 from runner.store.disk import try_to_write
+from runner.store.measuring import Meter, measured
 from runner.store.protocol import ArtifactStore, Content, Put, Reason, Record, Removal, Scope
 from runner.store.removals import log_removals
 from runner.store.retention import Quota, has_ended
@@ -74,11 +76,12 @@ class SpoolingStore:
     patience_s: float = 15.0
     _silence: "_Silence" = field(default_factory=lambda: _Silence(), init=False, repr=False, compare=False)
     _check: Check = field(default_factory=Check, init=False, repr=False, compare=False)
+    _meter: Meter = field(default_factory=Meter, init=False, repr=False, compare=False)
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
         """Keep bytes."""
         try:
-            async with self._patience(len(content)):
+            async with self._counted_patience(len(content)):
                 record = await self.store.put_bytes(content, about, scope=scope)
         except CallError as error:
             record = await self._kept(content, about, scope, error)
@@ -93,7 +96,7 @@ class SpoolingStore:
         """Keep a regular file, given by its path or by a descriptor, which is read from its start."""
         with opened(source) as fd:
             try:
-                async with self._patience(os.fstat(fd).st_size):
+                async with self._counted_patience(os.fstat(fd).st_size):
                     record = await self.store.put_file(fd, about, scope=scope)
             except CallError as error:
                 record = await self._kept(fd, about, scope, error)
@@ -180,6 +183,16 @@ class SpoolingStore:
         """Say what is wrong with the store, or with the spool: while the store is away nothing is read."""
         return await self.store.fault() or await self._check.ask(self._fault)
 
+    async def measure(self) -> StoreFacts:
+        """Return what waits here, and how often the store did not take a file."""
+        waiting = await asyncio.to_thread(self.spool.all)
+        return StoreFacts(
+            kept_bytes=(await measured(self.store)).kept_bytes,
+            pending_files=len(waiting),
+            pending_bytes=sum(kept.record.size for kept in waiting),
+            failed_puts=self._meter.failed_puts,
+        )
+
     async def verify(self) -> StoreVerdict:
         """Read every content, here and in the store, and hold it against its digest."""
         verdict = await self.store.verify() if isinstance(self.store, Verifiable) else StoreVerdict()
@@ -263,7 +276,8 @@ class SpoolingStore:
                 return False
             try:
                 await asyncio.to_thread(_check, fd, kept.record)
-                stored = await self.store.put_file(fd, kept.record.said, scope=kept.record.scope)
+                with self._meter.counting():
+                    stored = await self.store.put_file(fd, kept.record.said, scope=kept.record.scope)
             except CallError as error:
                 later = await asyncio.to_thread(self.spool.failed, kept, now=self.now())
                 facts = {"artifact": kept.record.id, "attempts": later.attempts, "code": error.code.name}
@@ -302,6 +316,12 @@ class SpoolingStore:
             for gone in self.spool.deleted():
                 if is_same(record, gone.record):
                     self.spool.forget(gone)
+
+    @contextlib.asynccontextmanager
+    async def _counted_patience(self, size: int) -> AsyncIterator[None]:
+        with self._meter.counting():
+            async with self._patience(size):
+                yield
 
     @contextlib.asynccontextmanager
     async def _patience(self, size: int) -> AsyncIterator[None]:

@@ -1,0 +1,24 @@
+"""What an operator sees of a store at one moment."""
+
+from dataclasses import dataclass
+
+__all__ = ["StoreFacts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFacts:
+    """What there is at one moment.
+
+    Attributes:
+        kept_bytes: Length of all that is kept, equal contents of one user once; None where it is not known:
+            a bucket would have to be listed for it.
+        pending_files: Files that wait on this machine for the store.
+        pending_bytes: Their length.
+        failed_puts: How often the store did not take a file since the server began, what is sent again
+            included.
+    """
+
+    kept_bytes: int | None = None
+    pending_files: int = 0
+    pending_bytes: int = 0
+    failed_puts: int = 0

@@ -1,0 +1,61 @@
+"""What an operator sees of a store: how much it keeps, what waits for it, and what it did not take."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from runner.errors import CallError, Code
+from runner.observation.store_facts import StoreFacts
+from runner.store.protocol import ArtifactStore
+
+__all__ = ["Measurable", "Meter", "measured"]
+
+_KEPT_S = 60.0
+
+
+@runtime_checkable
+class Measurable(Protocol):
+    """A store that says of itself how much it keeps and what it did not take."""
+
+    async def measure(self) -> StoreFacts:
+        """Return what there is now; how much is kept may be a minute old."""
+
+
+@dataclass(slots=True, eq=False)
+class Meter:
+    """What a store counts.
+
+    Attributes:
+        failed_puts: How often a file was not taken.
+        clock: Says the time in seconds, from any moment on.
+    """
+
+    failed_puts: int = 0
+    clock: Callable[[], float] = time.monotonic
+    _kept: tuple[int | None, float] = field(default=(None, float("-inf")))
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count it where a file is not taken: not what a limit refuses, which is no fault of the store's."""
+        try:
+            yield
+        except CallError as error:
+            self.failed_puts += error.code is Code.E_STORE
+            raise
+
+    def kept(self, add_up: Callable[[], int]) -> int | None:
+        """Return how much is kept, added up once a minute; None where that fails."""
+        if self.clock() - self._kept[1] > _KEPT_S:
+            try:
+                size: int | None = add_up()
+            except CallError:
+                size = None
+            self._kept = size, self.clock()
+        return self._kept[0]
+
+
+async def measured(store: ArtifactStore) -> StoreFacts:
+    """Return what there is of a store; of one that does not say it, nothing."""
+    return await store.measure() if isinstance(store, Measurable) else StoreFacts()
