@@ -49,7 +49,24 @@ def _become(told: dict[str, Any]) -> None:
     os.close(nothing)
     command = told["command"]
     environment = {**told["environment"], **_handed_over(told["listener"])}
-    os.execve(command[0], command, environment)  # noqa: S606 - no shell is wanted
+    try:
+        os.execve(command[0], command, environment)  # noqa: S606 - no shell is wanted
+    except PermissionError as error:
+        raise OSError(_refusal(command[0])) from error
+
+
+def _refusal(program: str) -> str:
+    """Say what keeps us from a program: where it is a link, as a virtual environment's, not what it names."""
+    target = Path(os.path.realpath(program))
+    where = f"{program}" if str(target) == program else f"{program}, which is {target},"
+    shut = (each for each in reversed(target.parents) if not os.access(each, os.X_OK, effective_ids=True))
+    folder = next(shut, None)
+    if folder is None:
+        return f"{where} may not be run by the user id {os.geteuid()}; see to its mode (chmod a+rx)"
+    return (
+        f"{where} cannot be reached by the user id {os.geteuid()}, which the folder {folder} does not let "
+        f"through; allow it (chmod a+x {folder}), or use a Python outside of it"
+    )
 
 
 def _handed_over(listener: int) -> dict[str, str]:
