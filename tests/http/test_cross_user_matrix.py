@@ -6,7 +6,7 @@ and prompts, and what the SDK knows of methods. What has no row in `crossing_row
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -65,15 +65,42 @@ def rows_of(server: Server) -> list[Row]:
     for method, path in sorted(addresses(main)):
         if method == "HEAD":
             rows += [
-                headed(row) for row in ROUTES[("GET", path)] if not row.asked(NOBODY, NO_VISITOR).is_stream
+                headed(row)
+                for row in ROUTES.get(("GET", path), ())
+                if not row.asked(NOBODY, NO_VISITOR).is_stream
             ]
         else:
-            rows += ROUTES[(method, path)]
+            rows += ROUTES.get((method, path), ())
     for name in main["middleware"]:
         rows += MIDDLEWARE[name]
     return [
         *rows,
         *(replace(row, may_be_absent=True, shows=None) if has_no(server, row) else row for row in messages()),
+    ]
+
+
+def without_row(
+    routes: Iterable[tuple[str, str]], rows: Mapping[tuple[str, str], tuple[Row, ...]] = ROUTES
+) -> list[Asked]:
+    """Return a request for each route that has no row, whatever stands in its path."""
+    return [
+        Asked(method="GET" if method == "*" else method, path=re.sub(r"\{[^}]*\}", "x", path), is_stream=True)
+        for method, path in sorted(routes)
+        if ("GET" if method == "HEAD" else method, path) not in rows
+    ]
+
+
+async def let_in(crowd: Crowd, asked: Asked) -> list[str]:
+    """Return those whom the server does not know, and who get something all the same."""
+    answers = [
+        (each.name, await crowd.ask(asked, each.proves))
+        for each in await strangers(crowd)
+        if not each.is_known
+    ]
+    return [
+        f"{asked.method} {asked.path}: {name}: is let in with {answer.status}"
+        for name, answer in answers
+        if answer.status not in (401, 403, 404)
     ]
 
 
@@ -227,6 +254,21 @@ def test_every_route_of_every_web_server_has_its_row(server: Server) -> None:
         "/widget",
     ]
     assert all(not table["middleware"] for table in others)
+
+
+async def test_a_route_without_a_row_lets_in_nobody_whom_the_server_does_not_know(server: Server) -> None:
+    main = next(table for table in server.tables() if ("POST", "/mcp") in addresses(table))
+
+    async with crowd_at(server) as crowd:
+        found = [fault for asked in without_row(addresses(main)) for fault in await let_in(crowd, asked)]
+        # As if these had none: two ask who comes, and one, the control, tells everybody the same.
+        files, one, health = without_row(
+            [("GET", "/api/files"), ("GET", "/api/files/{key}"), ("GET", "/healthz")], rows={}
+        )
+        assert await let_in(crowd, files) == await let_in(crowd, one) == []
+        assert len(await let_in(crowd, health)) > 10
+
+    assert found == []
 
 
 async def test_every_method_tool_resource_and_prompt_has_its_row(server: Server) -> None:
