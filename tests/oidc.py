@@ -1,13 +1,20 @@
 """A real OpenID provider over loopback, whoever logs in there, and official clients that are sent to it."""
 
+import fcntl
 import json
+import os
+import pty
 import re
+import struct
 import subprocess
+import sys
+import tempfile
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 import httpx2
@@ -158,3 +165,54 @@ def called_by_node(url: str, user: str) -> dict[str, Any]:
             return dict(json.loads(client.stdout.readline()))
         finally:
             client.kill()
+
+
+def called_by_inspector(url: str, user: str, tool: str = "whose") -> dict[str, Any]:
+    """Do the same with the MCP Inspector's command line; return the result of the call.
+
+    It logs in only where somebody sits at a terminal: it says the address there, and waits for the browser.
+    """
+    program = MODULES / ".bin" / "mcp-inspector"
+    assert program.exists(), "the Inspector is missing: run npm ci in tests/npm"
+    back = f"http://127.0.0.1:{free_port()}/oauth/callback"
+    asked = ["--cli", "--transport", "http", "--server-url", url, "--callback-url", back]
+    command = [NODE, program, *asked, "--method", "tools/call", "--tool-name", tool]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    terminal, theirs = pty.openpty()
+    # Longer than any address: the terminal would break it.
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 9999, 0, 0))
+    with tempfile.TemporaryDirectory() as home, os.fdopen(terminal, "rb", buffering=0) as screen:
+        kept = {"HOME": home, "MCP_INSPECTOR_SECRET_STORE": "memory", "MCP_AUTO_OPEN_ENABLED": "false"}
+        with subprocess.Popen(
+            command,
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            env={"PATH": path, "TERM": "dumb", **kept},
+            start_new_session=True,
+        ) as inspector:
+            os.close(theirs)
+            try:
+                address = _shown(screen)
+                with httpx2.Client(timeout=60, trust_env=False) as browser:
+                    assert browser.get(sent_back(browser, address, user, back)).status_code == 200
+                said, _ = inspector.communicate(timeout=60)
+            finally:
+                inspector.kill()
+    return dict(json.loads(said))
+
+
+def _shown(screen: IO[bytes]) -> str:
+    """Read a terminal until it shows the address at which one logs in; return it."""
+    shown = b""
+    while True:
+        try:
+            more = screen.read(4096)
+        except OSError:
+            # The program has ended.
+            more = b""
+        assert more, shown.decode(errors="replace")
+        shown += more
+        found = re.search(rb"(https?://[!-~]+[?&]code_challenge=[!-~]+)[^!-~]", shown)
+        if found:
+            return found[1].decode()

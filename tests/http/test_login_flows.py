@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from issuer import asked
-from oidc import Kept, called, called_by_node, openid_provider
+from oidc import Kept, called, called_by_inspector, called_by_node, openid_provider
 from ports import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -56,6 +56,7 @@ async def test_a_client_finds_the_authorisation_server_by_itself_and_calls(
     kept = Kept()
     tools, said = await called(url, "ann", kept)
     by_node = called_by_node(url, "bob")
+    by_inspector = called_by_inspector(url, "carl")
 
     assert refused.status_code == 401
     assert f'resource_metadata="{described}"' in refused.headers["www-authenticate"]
@@ -67,6 +68,7 @@ async def test_a_client_finds_the_authorisation_server_by_itself_and_calls(
     assert "ann" in said
     assert {"whose", "change"} <= set(by_node["tools"])
     assert "bob" in str(by_node["content"])
+    assert "carl" in str(by_inspector["content"])
 
 
 async def test_a_login_here_leads_to_the_provider_and_survives_a_restart(
@@ -89,10 +91,12 @@ async def test_a_login_here_leads_to_the_provider_and_survives_a_restart(
     assert serve_to(*port(address), **settings) == url
     _, again = await called(url, "nobody logs in", kept)
     by_node = called_by_node(url, "bob")
+    by_inspector = called_by_inspector(url, "carl")
 
     assert "ann@example.com" in said
     assert "ann@example.com" in again
     assert "bob@example.com" in str(by_node["content"])
+    assert "carl@example.com" in str(by_inspector["content"])
     state = [path for path in (tmp_path / "state").rglob("*") if "login" in str(path)]
     files = [path for path in state if path.is_file()]
     assert len(files) > 3
