@@ -8,6 +8,7 @@ from pathlib import Path
 from runner.files.my_files import Library
 from runner.http.logins import Logins
 from runner.observation.observers import Observers
+from runner.settings.live import with_live
 from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
 from runner.users.capability_tokens import Tokens
@@ -61,6 +62,16 @@ class Site:
         object.__setattr__(self, "logins", Logins(self.settings.state_dir))
         object.__setattr__(self, "known_tokens", token_prints(self.settings))
         object.__setattr__(self, "own_paths", OwnPaths.of(self.settings, self.named_files))
+
+    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
+        """Return what takes over settings that are in force from now on."""
+
+        def take() -> Sequence[str]:
+            object.__setattr__(self, "settings", with_live(self.settings, settings))
+            # What has changed in settings is said of all of them together.
+            return ()
+
+        return take
 
     def renew_tokens(self, known: frozenset[str] | None) -> None:
         """Take over which tokens hold: a browser session that was begun with another has ended."""

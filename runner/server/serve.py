@@ -359,7 +359,7 @@ async def _serve_http(
     site = site_of(served, settings)
     ready = Readiness(site, identity=partial(tokens_fault, app.auth))
     scraped.faults = ready.faults
-    reloads.prepare.append(partial(prepare_tokens, app.auth, site))
+    reloads.prepare += [site.prepare, partial(prepare_tokens, app.auth, site)]
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
     about = About(name=app.name, kind=served.kind, servers=served.servers, problems=lambda: served.problems)
     connect = connecting(site, served)

@@ -23,6 +23,7 @@ _LIVE = (
     "idle_timeout_s",
     "total_timeout_s",
     "call_limits",
+    "max_requests_per_user",
 )
 _LIVE_OF_TOOL = ("idle_timeout_s", "total_timeout_s", "calls_per_minute")
 
