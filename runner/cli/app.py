@@ -18,6 +18,7 @@ from runner.cli.commands.files import files
 from runner.cli.commands.project import init, install
 from runner.cli.commands.report import check, doctor, schema, selftest, show_config
 from runner.cli.commands.serve import dev, proxy, reload, serve, worker
+from runner.cli.commands.test import run_requests
 from runner.cli.commands.up import down, ps, up
 from runner.cli.commands.users import users
 from runner.cli.exits import EXIT_USAGE, say
@@ -38,6 +39,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "ps": ps,
     "down": down,
     "call": call,
+    "test": run_requests,
     "doctor": doctor,
     "config": show_config,
     "check": check,
