@@ -3,6 +3,8 @@
 Source: the design's notes on the security of shown content.
 """
 
+import asyncio
+import gzip
 import hashlib
 import mimetypes
 from collections.abc import Iterable
@@ -15,14 +17,22 @@ from starlette.responses import Response
 
 __all__ = ["Bundle", "page_policy"]
 
+_NEVER = ("q=0", "q=0.0", "q=0.00", "q=0.000")
 _YEAR = "public, max-age=31536000, immutable"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Asset:
     content: bytes
     media_type: str
     tag: str
+    packed: bytes | None = None
+
+    async def gzipped(self) -> bytes:
+        """Return the content as gzip; packed when it is first asked for, and not where others wait for it."""
+        if self.packed is None:
+            self.packed = await asyncio.to_thread(gzip.compress, self.content, mtime=0)
+        return self.packed
 
 
 class Bundle:
@@ -50,17 +60,29 @@ class Bundle:
         headers = {"Content-Security-Policy": page_policy(frames), "Cache-Control": "no-cache", **_ALONE}
         return Response(self._assets["index.html"].content, media_type="text/html", headers=headers)
 
-    def asset(self, request: Request) -> Response | None:
-        """Return one of the files that the page loads; None if there is none of that name."""
+    async def asset(self, request: Request) -> Response | None:
+        """Return one of the files that the page loads, as gzip for who takes that; None if there is none."""
         name = request.path_params["name"]
         asset = self._assets.get(name)
         if asset is None or name.endswith(".html"):
             return None
         # Names carry a hash of the content, so a browser may keep them for good.
-        headers = {"Cache-Control": _YEAR, "ETag": f'"{asset.tag}"', **_ALONE}
-        if request.headers.get("if-none-match") == headers["ETag"]:
+        packs = _takes_gzip(request.headers.get("accept-encoding", ""))
+        tag = f'"{asset.tag}-gzip"' if packs else f'"{asset.tag}"'
+        headers = {"Cache-Control": _YEAR, "ETag": tag, "Vary": "Accept-Encoding", **_ALONE}
+        if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
-        return Response(asset.content, media_type=asset.media_type, headers=headers)
+        if not packs:
+            return Response(asset.content, media_type=asset.media_type, headers=headers)
+        packed = {**headers, "Content-Encoding": "gzip"}
+        return Response(await asset.gzipped(), media_type=asset.media_type, headers=packed)
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """Say whether gzip is among the encodings that a client accepts (RFC 9110, 12.5.3)."""
+    said = (each.replace(" ", "").partition(";") for each in accepted.lower().split(","))
+    weights = {name: weight for name, _, weight in said}
+    return weights.get("gzip", weights.get("*", _NEVER[0])) not in _NEVER
 
 
 _ALONE = {

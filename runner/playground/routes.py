@@ -85,7 +85,7 @@ class _Routes:
         return self.playground.bundle.page([*own, *self.site.settings.iframe_origins])
 
     async def asset(self, request: Request) -> Response:
-        found = self.playground.bundle.asset(request)
+        found = await self.playground.bundle.asset(request)
         if found is None:
             raise Refusal(404, "the Playground has no such file; load its page anew")
         return found

@@ -3,7 +3,6 @@
 Source: the issue "The Playground", part 7.
 """
 
-import gzip
 import os
 import re
 import shutil
@@ -12,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from playground_support import Shown
 from support import ROOT
 
 WEB = ROOT / "runner" / "playground" / "web"
@@ -108,17 +108,55 @@ def test_another_language_is_loaded_only_where_it_is_spoken() -> None:
     assert not any(german[0] in _imports(file) for file in BUILT.glob("*.js"))
 
 
-def test_what_the_page_loads_at_once_is_small() -> None:
+def _loaded_at_once() -> list[str]:
     page = (BUILT / "index.html").read_text()
     at_once = re.findall(r'(?:src|href)="/play/assets/([^"]+)"', page)
-
     imported = {name for first in at_once for name in _imports(BUILT / first)}
-    loaded = ["index.html", *at_once, *sorted(imported - set(at_once))]
+    return [*at_once, *sorted(imported - set(at_once))]
 
-    assert any(name.endswith(".js") for name in loaded)
-    assert any(name.endswith(".css") for name in loaded)
-    sizes = {name: len(gzip.compress((BUILT / name).read_bytes())) for name in loaded}
+
+@pytest.mark.kernel
+def test_what_the_page_loads_at_once_is_small_on_the_wire(shown: Shown) -> None:
+    paths = ["/", *(f"/play/assets/{name}" for name in _loaded_at_once())]
+    assert any(path.endswith(".js") for path in paths)
+    assert any(path.endswith(".css") for path in paths)
+
+    sizes, whole = {}, {}
+    with shown.browser(**{"accept-encoding": "gzip, deflate, br"}) as browser:
+        for path in paths:
+            with browser.stream("GET", path) as answer:
+                assert answer.status_code == 200
+                answer.read()
+                # As it came, before the client unpacked it.
+                sizes[path] = answer.num_bytes_downloaded
+                whole[path] = answer.content
+
     assert sum(sizes.values()) < MOST_BYTES, sizes
+    assert all(whole[path] == (BUILT / path.split("/")[-1]).read_bytes() for path in paths[1:])
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    ("accepted", "encoding"), [("br", None), ("gzip;q=0, br", None), ("GZIP;q=0.5", "gzip")]
+)
+def test_who_does_not_take_gzip_gets_none(shown: Shown, accepted: str, encoding: str | None) -> None:
+    name = _loaded_at_once()[0]
+    with shown.browser(**{"accept-encoding": accepted}) as browser:
+        answer = browser.get(f"/play/assets/{name}")
+        again = browser.get(f"/play/assets/{name}", headers={"if-none-match": answer.headers["etag"]})
+        other = browser.get(
+            f"/play/assets/{name}",
+            headers={
+                "if-none-match": answer.headers["etag"],
+                "accept-encoding": "identity" if encoding else "gzip",
+            },
+        )
+
+    assert answer.headers.get("content-encoding") == encoding
+    assert answer.headers["vary"] == "Accept-Encoding"
+    assert answer.content == (BUILT / name).read_bytes()
+    # What a browser keeps in one encoding is not taken for the other.
+    assert (again.status_code, other.status_code) == (304, 200)
 
 
 def _imports(file: Path) -> list[str]:
