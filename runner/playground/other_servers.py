@@ -89,6 +89,12 @@ class ConnectedServer(Protocol):
     def credentials(self, user: User) -> Mapping[bytes, bytes]:
         """Return the headers with which a request of a known user passes the proxy's check of tokens."""
 
+    def said(self) -> Mapping[str, Any] | None:
+        """Return what it said of itself as it was met last: `protocol`, `name`, `version`, `capabilities`.
+
+        The first is the version of MCP that is spoken with it. None while nobody has connected to it.
+        """
+
     async def fault(self) -> str | None:
         """Ask it whether it is there; say why not, or return None."""
 
@@ -128,6 +134,7 @@ class _Server:
     state: str = "connecting"
     why: str = ""
     connected: ConnectedServer | None = None
+    said: Mapping[str, Any] | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
     task: "asyncio.Task[None] | None" = None
 
@@ -146,6 +153,7 @@ class _Server:
             "state": self.state,
             "why": self.why,
             "tier": self.connected.tier if self.connected is not None else None,
+            "said": self.connected.said() if self.connected is not None else None,
         }
 
 
@@ -284,9 +292,11 @@ class Beside:
             self._now(server, "up" if fault is None else "down", fault or "")
 
     def _now(self, server: _Server, state: str, why: str = "") -> None:
-        if (server.state, server.why) == (state, why):
+        said = server.connected.said() if server.connected is not None else None
+        if (server.state, server.why, server.said) == (state, why, said):
             return
         told = self._site.own_paths.told(why)[:_TOLD_CHARS]
+        server.said = said
         server.state, server.why = state, told
         event = {"type": CONNECTIONS_CHANGED}
         self._site.events.publish(event, user=server.user.segment, session=server.user.session)

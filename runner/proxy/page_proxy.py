@@ -6,8 +6,9 @@ there.
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import Any
 
 import httpx2
 from fastmcp.client.transports import ClientTransport, StreamableHttpTransport
@@ -57,6 +58,11 @@ class _Connected:
         if self.settings.auth.kind == "none":
             return {}
         return {b"authorization": f"Bearer {self.passes.give(user.name)}".encode()}
+
+    def said(self) -> Mapping[str, Any] | None:
+        [server] = self.upstreams.names.servers
+        said = self.upstreams.said.get(server)
+        return asdict(said) if said is not None else None
 
     async def fault(self) -> str | None:
         [server] = self.upstreams.names.servers

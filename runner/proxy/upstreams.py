@@ -40,7 +40,7 @@ from runner.proxy.contract import Wish, contract_of
 from runner.proxy.held_calls import ANSWER_S, Pausing
 from runner.proxy.namespacing import Names
 from runner.proxy.remote import Announced
-from runner.proxy.upstream import ServerUnreachable, Upstream
+from runner.proxy.upstream import ServerSaid, ServerUnreachable, Upstream
 from runner.settings.isolation import in_force
 from runner.settings.live import with_live
 from runner.settings.model import Settings
@@ -154,6 +154,7 @@ class Upstreams(CallServices):
         levels: Says which log messages a client with sessions wants to get outside of its requests.
         pausing: Calls that wait for answers of clients without sessions.
         contracted: The servers of which some tool is treated like our own, as far as is known.
+        said: What each server said of itself on the connection that was made last, for whomever.
     """
 
     ways: Mapping[str, UpstreamSpec]
@@ -163,6 +164,7 @@ class Upstreams(CallServices):
     levels: Callable[[Connection], Collection[str]] = lambda _connection: ()
     pausing: Pausing = field(default_factory=Pausing)
     contracted: set[str] = field(default_factory=set)
+    said: dict[str, ServerSaid] = field(default_factory=dict)
     own_paths: OwnPaths = field(init=False)
     _met: dict[tuple[str, str], Upstream] = field(default_factory=dict)
     _of_users: dict[tuple[str, str, str], Upstream] = field(default_factory=dict)
@@ -397,6 +399,11 @@ class Upstreams(CallServices):
             else:
                 self._publish_list(user, method)
 
+        def met(why: str) -> None:
+            if upstream.said is not None:
+                self.said[server] = upstream.said
+            self._noted(server, why)
+
         resources = RemoteResources(server=server, config=self.guard.config, publish=publish)
         upstream = Upstream(
             name=server,
@@ -411,7 +418,7 @@ class Upstreams(CallServices):
             connect_s=self.settings.connect_timeout_s,
             identity=self.settings.username_parameter,
             learned=partial(self._learned, way, user.name if learns_for is None else learns_for),
-            met=partial(self._noted, server),
+            met=met,
         )
         self._known.add(upstream)
         return upstream

@@ -42,7 +42,7 @@ async def chatter(ctx: Context, rows: int = 400) -> str:
 
 
 @mcp.tool
-def reaches(family: str | None = None) -> str:
+def reaches(family: str | None = None, kind: str = "SOCK_STREAM") -> str:
     """Try to reach a server, write elsewhere and run a program, and go on each time; then make a socket."""
     with suppress(OSError):
         socket.create_connection(("192.0.2.7", 8443), timeout=2).close()
@@ -57,7 +57,7 @@ def reaches(family: str | None = None) -> str:
     with suppress(OSError):
         subprocess.run(["/usr/bin/env"], check=False)
     if family is not None:
-        socket.socket(getattr(socket, family), socket.SOCK_DGRAM).close()
+        socket.socket(getattr(socket, family), getattr(socket, kind)).close()
     return "went on"
 
 

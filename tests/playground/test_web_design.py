@@ -35,6 +35,10 @@ ADVICE = {
 }
 """What the page says of each thing that `reaches` is denied, by what it is."""
 UNIX = "--allow-sockets Processes of the tool then reach each other, and nobody else."
+SOCKETS = (
+    "Start the runner with --allow-sockets: processes of the tool then reach each other by sockets in its "
+    "home, and nobody else (tier `namespace`)"
+)
 """Of a socket it says so where the tool ended for want of it."""
 
 # Of words on a control: cut, or broken into lines.
@@ -140,6 +144,31 @@ def test_each_denial_has_the_advice_that_fits_it(seen: Seen) -> None:
     seen.run("failed")
     row = seen.tab("Sandbox").get_by_role("row")
     expect(row.filter(has_text="AF_UNIX").get_by_role("cell").last).to_have_text(UNIX)
+    # Once, and nothing of hosts.
+    what_to_try = seen.tab("Result").get_by_role("alert").locator("p").last
+    expect(what_to_try).to_have_text(SOCKETS)
+    # Those that nobody may have are told of as such, in both places.
+    seen.write('{"family": "AF_UNIX", "kind": "SOCK_DGRAM"}')
+    seen.run("failed")
+    row = seen.tab("Sandbox").get_by_role("row").filter(has_text="SOCK_DGRAM")
+    expect(row.get_by_role("cell").last).to_have_text("Nothing allows sockets of this kind; use TCP.")
+    seen.tab("Result")
+    expect(what_to_try).to_have_text("Use TCP connections; names are looked up by the host, without UDP")
+
+
+@pytest.mark.parametrize("width", [1440, 1280, 390])
+def test_every_form_of_an_export_is_in_sight(seen: Seen, width: int) -> None:
+    wide(seen, width)
+    seen.tool("greet")
+    seen.write('{"name": "Ada"}')
+    seen.run()
+    seen.go("history")
+    seen.page.get_by_role("table", name="Calls").get_by_role("link", name="greet", exact=True).first.click()
+
+    forms = seen.page.get_by_role("tablist", name="Forms")
+
+    expect(forms.get_by_role("tab")).to_have_count(7)
+    assert forms.evaluate("list => list.scrollWidth - list.clientWidth") <= 0
 
 
 def test_the_result_comes_into_sight_after_run_on_a_narrow_screen(seen: Seen) -> None:

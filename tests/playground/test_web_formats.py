@@ -14,6 +14,8 @@ from datetime import date
 from pathlib import Path
 
 import openpyxl
+import pyarrow
+import pyarrow.parquet
 import pytest
 from playground_support import Shown
 from playwright.sync_api import Locator
@@ -394,6 +396,39 @@ def test_a_file_in_its_viewer_can_have_the_whole_screen(
 
     expect(figure.get_by_role("button", name="Full screen", exact=True)).to_be_visible()
     assert seen.page.evaluate("document.fullscreenElement") is None
+
+
+def test_all_rows_of_a_large_table_are_there(seen: Seen) -> None:
+    rows = "".join(f"{number},name {number}\n" for number in range(200_000))
+
+    figure = shown(seen, "whole.csv", ("number,name\n" + rows).encode())
+
+    expect(figure.get_by_role("status")).to_have_text("200,000 rows, 2 columns")
+    figure.get_by_label("Filter rows").fill("name 199999")
+    expect(figure.locator("tbody tr[aria-rowindex]")).to_have_count(1)
+
+
+def test_what_a_table_does_not_show_is_counted(seen: Seen) -> None:
+    many = shown(seen, "many.csv", b"number,name\r\n" + b'1,"a\r\nb"\r\n' * 500_100)
+    expect(many.get_by_role("status")).to_contain_text("500,000 rows of the first 500,000; 500,100 in all")
+
+    # Line breaks within quotes, doubled quotes, and no line break at the end.
+    long = b'\xef\xbb\xbf"a\nb",c\n' + b"\n".join([b'"' + b'x""\n' * 250_000 + b'",1'] * 36)
+    figure = shown(seen, "long.csv", long)
+
+    expect(figure.get_by_role("status")).to_contain_text("of the first 31; 36 in all")
+
+
+def test_a_parquet_file_is_read_beyond_its_first_rows(seen: Seen, tmp_path: Path) -> None:
+    file = tmp_path / "many.parquet"
+    numbers = pyarrow.table({"number": range(30_000), "name": [f"name {n}" for n in range(30_000)]})
+    pyarrow.parquet.write_table(numbers, file, row_group_size=7_000)
+
+    figure = shown(seen, "many.parquet", file.read_bytes())
+
+    expect(figure.get_by_role("status")).to_have_text("30,000 rows, 2 columns")
+    figure.get_by_role("region", name="Table").evaluate("box => { box.scrollTop = box.scrollHeight }")
+    expect(figure.locator("tbody tr[aria-rowindex]").last.locator("td").last).to_have_text("name 29999")
 
 
 def test_a_hundred_thousand_rows_are_sorted_and_scrolled_with_few_of_them_on_the_page(seen: Seen) -> None:

@@ -3,6 +3,7 @@
 Source: the issue "The page that tool authors reach for", line 8.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -220,6 +221,7 @@ def test_the_palette_reaches_every_view_and_every_tool(seen: Seen) -> None:
         expect(seen.page.locator("nav a[aria-current=page]")).to_have_text(view)
     palette(seen, "log in step view")
     expect(seen.page).to_have_url(f"{seen.shown.base}/#/oauth")
+    expect(seen.page.locator("nav a[aria-current=page]")).to_have_text("Servers")
     for tool in ("greet", "send", "chatter", "reaches", "ping"):
         palette(seen, f"{tool} tool")
         expect(seen.page.locator("h1")).to_have_text(tool)
@@ -273,6 +275,65 @@ def test_the_palette_finds_prompts_and_resources_that_nobody_has_listed_yet(seen
     palette(seen, "towns resource")
 
     expect(seen.page.get_by_role("region", name="Content")).to_contain_text("Ulm")
+
+
+def test_the_palette_presses_the_buttons_of_the_views(opened: Callable[..., Seen]) -> None:
+    seen = opened(reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"])
+    page, main = seen.page, seen.page.get_by_role("main")
+    seen.tool("greet")
+    seen.write('{"name": "Ada"}')
+    palette(seen, "copy link")
+    expect(main.get_by_role("button", name="Copied")).to_be_focused()
+    assert "#/call/greet?args=" in page.evaluate("navigator.clipboard.readText()")
+    palette(seen, "run action")
+    expect(seen.ended()).to_contain_text("Hello, Ada.")
+    palette(seen, "save this request")
+    expect(main.get_by_role("group", name="Save this request").get_by_label("Name")).to_be_focused()
+    press(seen, "Enter")
+
+    palette(seen, "ping action")
+    expect(main.get_by_role("status").first).to_have_text(re.compile(r"\d"))
+    palette(seen, "protocol 2025-06-18")
+    server = main.get_by_role("region", name="Server", exact=True)
+    agreed = server.locator("dd").last
+    expect(agreed).to_have_text("2025-06-18")
+    expect(server.get_by_text("up", exact=True)).to_be_visible()
+    palette(seen, "protocol 2026-07-28")
+    expect(agreed).to_have_text("2026-07-28")
+    palette(seen, "connect")
+    expect(main.get_by_label("Name", exact=True)).to_be_focused()
+    palette(seen, "send a message")
+    expect(main.get_by_role("region", name="Send a message")).to_be_visible()
+    for words, file in (
+        ("export har", "messages.har"),
+        ("export json lines", "messages.jsonl"),
+        ("export saved file", "requests.json"),
+        ("export pytest", "test_requests.py"),
+    ):
+        with page.expect_download() as download:
+            palette(seen, words)
+        assert download.value.suggested_filename == file
+    palette(seen, "clear messages")
+    expect(main.get_by_text("No messages yet.")).to_be_visible()
+
+    with page.expect_file_chooser() as chooser:
+        palette(seen, "upload")
+    chooser.value.set_files({"name": "sea level.txt", "mimeType": "text/plain", "buffer": b"rises"})
+    expect(main.get_by_role("link", name="sea level.txt")).to_be_visible()
+    seen.go("call")
+    palette(seen, "sea level file")
+    expect(main.locator("figure b").first).to_have_text("sea level.txt")
+
+    palette(seen, "run all action")
+    expect(main.get_by_text("1 of 1 passed")).to_be_visible()
+    palette(seen, "export newest")
+    expect(main.get_by_role("tab", name="runner call")).to_be_focused()
+    palette(seen, "compare")
+    expect(main.get_by_role("region", name="Difference")).to_be_visible()
+    palette(seen, "forget")
+    expect(main.get_by_text("No calls yet.")).to_be_visible()
+    assert seen.troubles == []
+    page.context.close()
 
 
 def test_the_palette_cancels_a_call_that_runs(seen: Seen) -> None:

@@ -231,3 +231,62 @@ def test_two_results_of_two_servers_are_compared(seen: Seen) -> None:
     expect(calls.get_by_role("checkbox", checked=True)).to_have_count(0)
     calls.get_by_role("checkbox").first.check()
     expect(seen.page.get_by_text("Choose a second call")).to_be_visible()
+
+
+def test_a_server_behind_the_proxy_has_the_version_that_it_speaks_itself(seen: Seen) -> None:
+    everything(seen)
+
+    box = card(seen, "everything")
+    # The page and the proxy speak another: this is no server of 2026.
+    expect(box).to_contain_text("MCP 2025-11-25")
+    expect(box).not_to_contain_text("2026-07-28")
+    box.get_by_text("What the server can do").click()
+    expect(box.locator("pre")).to_contain_text('"tasks"')
+    seen.go("session")
+    facts = card(seen, "Server").locator("dl")
+    expect(facts).to_contain_text("This page and the proxy speak2026-07-28")
+    expect(facts).to_contain_text("The proxy and the server speak2025-11-25")
+    expect(card(seen, "Server").locator("details", has_text="What the server can do")).to_contain_text(
+        '"tasks"'
+    )
+    assert faults(seen) == []
+
+
+def test_where_a_version_has_no_tasks_the_page_says_which_has_them(seen: Seen) -> None:
+    everything(seen)
+    seen.go("session")
+    tasks = card(seen, "Tasks")
+    expect(tasks).to_contain_text("This server has tasks, in version 2025-11-25 of the protocol.")
+    expect(tasks).not_to_contain_text("knows no tasks")
+
+    tasks.get_by_role("button", name="Speak 2025-11-25").click()
+
+    expect(seen.page.get_by_label("Version of the protocol")).to_have_value("2025-11-25")
+    expect(tasks).to_contain_text("No tasks. A call becomes one")
+    seen.page.get_by_role("combobox", name="Server", exact=True).select_option("gallery")
+    expect(tasks).to_contain_text("In version 2026-07-28 of the protocol this server offers no tasks.")
+    tasks.get_by_role("button", name="Speak 2025-11-25").click()
+    expect(tasks.get_by_role("button", name="Speak 2025-11-25")).to_have_count(0)
+
+
+def test_a_template_needs_all_but_its_query(seen: Seen) -> None:
+    connect(seen, "alpha", *python_server(REMOTE, "alpha"))
+    seen.go("resources")
+    form = seen.page.get_by_role("form", name="notes://lines/{day}{?first,last}")
+    needed = [
+        form.locator(".field", has=seen.page.get_by_label(name, exact=True)).locator(".label")
+        for name in ("day", "first", "last")
+    ]
+    expect(needed[0]).to_contain_text("required")
+    expect(needed[1]).to_contain_text("optional")
+    expect(needed[2]).to_contain_text("optional")
+    read = form.get_by_role("button", name="Read", exact=True)
+
+    read.click()
+    expect(form.get_by_label("day")).to_be_focused()
+    assert seen.page.evaluate("location.hash") == "#/resources"
+    form.get_by_label("day").fill("Monday")
+    form.get_by_label("last").fill("3")
+    read.click()
+
+    expect(seen.page.get_by_label("Content")).to_contain_text("alpha remembers lines 1 to 3 of Monday")

@@ -143,6 +143,24 @@ def test_a_har_pairs_requests_with_answers(seen: Seen) -> None:
     assert entry["request"]["url"] == f"{seen.shown.base}/play/mcp"
 
 
+def test_a_har_counts_bytes(seen: Seen) -> None:
+    seen.tool("double")
+    seen.write('{"number": "größer 1 €"}')
+    seen.run("failed")
+    seen.go("messages")
+    log = json.loads(saved(seen, "Save as HAR"))["log"]
+
+    sent = [each["request"] for each in log["entries"] if "€" in each["request"]["postData"]["text"]]
+    answers = [each["response"] for each in log["entries"] if "text" in each["response"]["content"]]
+    assert sent
+    assert answers
+    for request in sent:
+        assert request["bodySize"] == len(request["postData"]["text"].encode())
+    for response in answers:
+        text = response["content"]["text"]
+        assert response["bodySize"] == response["content"]["size"] == len(text.encode())
+
+
 def test_the_era_is_chosen_by_hand_and_outlives_a_reload(seen: Seen) -> None:
     seen.go("session")
     seen.page.get_by_label("Version of the protocol").select_option("2025-06-18")

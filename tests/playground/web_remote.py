@@ -39,6 +39,12 @@ def of(day: str) -> str:
     return f"{NAME} remembers {day}"
 
 
+@mcp.resource("notes://lines/{day}{?first,last}")
+def lines(day: str, first: str = "1", last: str = "9") -> str:
+    """Some lines of what went on."""
+    return f"{NAME} remembers lines {first} to {last} of {day}"
+
+
 @mcp.resource(WHO, mime_type="text/html;profile=mcp-app")
 def page() -> str:
     """The widget."""

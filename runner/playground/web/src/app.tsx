@@ -40,6 +40,9 @@ const OTHERS: View[] = [
   viewOf("oauth-answer", () => import("./views/oauth").then((module) => module.OAuthAnswer)),
 ];
 
+/** Which entry of the menu leads to views that have none of their own. */
+const PART_OF: Partial<Record<ViewId, ViewId>> = { oauth: "servers", show: "files" };
+
 export const VIEWS: View[] = [
   { id: "call", side: true, body: () => <CallView /> },
   viewOf("chat", () => import("./views/chat").then((module) => module.ChatView)),
@@ -67,7 +70,7 @@ export function App(): JSX.Element {
   return (
     <>
       <a class="unseen" href="#main">{T.page.skip}</a>
-      <Top here={view?.id ?? ""} />
+      <Top here={view === undefined ? "" : (PART_OF[view.id] ?? view.id)} />
       <Palette views={viewsHere().map(({ id }) => ({ id, title: T.page.titles[id] }))} />
       <NotSpoken />
       <Reloaded />

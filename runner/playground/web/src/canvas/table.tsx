@@ -1,20 +1,27 @@
 /** Tables: CSV, TSV and Parquet. Formulas stay text. Only the rows in sight are on the page. */
 import type { JSX } from "preact";
-import { useMemo } from "preact/hooks";
+import type { FileMetaData } from "hyparquet";
+import { useEffect, useMemo } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { bytes } from "../model/files";
 import { toJson } from "../model/json";
 import { plain } from "../model/plain";
 import { useRows } from "../views/rows";
 import { Trouble, Waiting } from "./canvas";
-import { head, useLoaded } from "./content";
+import { useLoaded } from "./content";
 import type { Item } from "./items";
-import { parseDelimited } from "./delimited";
+import { guessed, parseDelimited, RowCounter } from "./delimited";
 import { T } from "../texts/language";
 
-const MOST_BYTES = 8_000_000;
-const MOST_ROWS = 100_000;
+const MOST_BYTES = 32_000_000;
+/** As high as Firefox lets an element be with so many rows. */
+const MOST_ROWS = 500_000;
 const MOST_COLUMNS = 200;
+/** Of a Parquet file, which is small beside what is in it: cells, and bytes as they are unpacked. */
+const MOST_CELLS = 5_000_000;
+const MOST_UNPACKED = 200_000_000;
+const MOST_COUNTED = 1_000_000_000;
+const STEP_BYTES = 8_000_000;
 const ROW_HEIGHT = 30;
 
 interface Sheet {
@@ -22,35 +29,81 @@ interface Sheet {
   rows: string[][];
   /** How many rows there are in all; null where nobody counted. */
   total: number | null;
+  /** Counts them, where that means reading what is not shown. */
+  count?: (signal: AbortSignal) => Promise<number>;
 }
 
 export function TableView({ item }: { item: Item }): JSX.Element {
   const parquet = item.name.endsWith(".parquet") || item.mime.includes("parquet");
   const loaded = useLoaded(item, (signal) => (parquet ? readParquet(item, signal) : readText(item, signal)));
-  if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
-  return loaded.value === null ? <Waiting /> : <SheetView sheet={loaded.value} />;
+  const counted = useSignal<number | null>(null);
+  const { value, problem } = loaded;
+  useEffect(() => {
+    const abort = new AbortController();
+    counted.value = null;
+    // Without it the table says of what is shown that it is a part.
+    value?.count?.(abort.signal).then((total) => { if (!abort.signal.aborted) counted.value = total; }, () => undefined);
+    return () => abort.abort();
+  }, [value]);
+  const sheet = useMemo(() => (value === null ? null : { ...value, total: value.total ?? counted.value }), [value, counted.value]);
+  if (problem !== null) return <Trouble problem={problem} />;
+  return sheet === null ? <Waiting /> : <SheetView sheet={sheet} />;
 }
 
 async function readText(item: Item, signal: AbortSignal): Promise<Sheet> {
-  const { text, cut } = await head(item, MOST_BYTES, signal);
-  const rows = parseDelimited(text, item.name.endsWith(".tsv") || item.mime.includes("tab") ? "\t" : null, MOST_ROWS);
+  const cut = item.size > MOST_BYTES;
+  const data = await (await bytes(item.uri, cut ? { from: 0, to: MOST_BYTES } : undefined, signal)).arrayBuffer();
+  // A character that was cut in two is left out.
+  const text = new TextDecoder("utf-8").decode(data, { stream: cut });
+  const delimiter = item.name.endsWith(".tsv") || item.mime.includes("tab") ? "\t" : guessed(text);
+  const rows = parseDelimited(text, delimiter, MOST_ROWS + 1);
   // The last row of a part may be half of one.
-  if (cut) rows.pop();
-  const [columns = [], ...rest] = rows;
-  return { columns: columns.slice(0, MOST_COLUMNS), rows: rest, total: cut || rows.length >= MOST_ROWS ? null : rest.length };
+  if (cut && rows.length <= MOST_ROWS) rows.pop();
+  const [columns = []] = rows.splice(0, 1);
+  const counter = new RowCounter(delimiter);
+  counter.take(new Uint8Array(data));
+  const sheet = { columns: columns.slice(0, MOST_COLUMNS), rows };
+  if (!cut) return { ...sheet, total: Math.max(0, counter.rows - 1) };
+  return item.size > MOST_COUNTED ? { ...sheet, total: null } : { ...sheet, total: null, count: (abort) => countOn(item, counter, abort) };
+}
+
+/** Count the rows of what is behind the part that is shown, without keeping it. */
+async function countOn(item: Item, counter: RowCounter, signal: AbortSignal): Promise<number> {
+  for (let from = MOST_BYTES; from < item.size; from += STEP_BYTES) {
+    const part = await bytes(item.uri, { from, to: Math.min(item.size, from + STEP_BYTES) }, signal);
+    counter.take(new Uint8Array(await part.arrayBuffer()));
+  }
+  return Math.max(0, counter.rows - 1);
 }
 
 async function readParquet(item: Item, signal: AbortSignal): Promise<Sheet> {
-  const { parquetMetadataAsync, parquetReadObjects } = await import("hyparquet");
+  const { parquetMetadataAsync, parquetReadObjects, parquetSchema } = await import("hyparquet");
   const file = {
     byteLength: item.size,
     slice: async (from: number, to?: number) => (await bytes(item.uri, { from, to: to ?? item.size }, signal)).arrayBuffer(),
   };
   const metadata = await parquetMetadataAsync(file);
   const total = Number(metadata.num_rows);
-  const objects = await parquetReadObjects({ file, metadata, rowEnd: Math.min(total, 1000) });
-  const columns = Object.keys(objects[0] ?? {}).slice(0, MOST_COLUMNS);
+  const columns = parquetSchema(metadata).children.map(({ element }) => element.name).slice(0, MOST_COLUMNS);
+  const objects = await parquetReadObjects({ file, metadata, columns, rowEnd: Math.min(total, rowsOf(metadata, columns.length)) });
   return { columns, rows: objects.map((row) => columns.map((column) => cell(row[column]))), total };
+}
+
+/** How many rows are read: as many as a table shows, unless they have too many cells, or unpack into too much. */
+function rowsOf({ row_groups: groups }: FileMetaData, columns: number): number {
+  let rows = 0;
+  let unpacked = 0;
+  for (const group of groups) {
+    const [inGroup, itsBytes] = [Number(group.num_rows), Number(group.total_byte_size)];
+    if (unpacked + itsBytes > MOST_UNPACKED) {
+      // A row of the average length; one of them at least says what there is.
+      rows += Math.max(1, Math.floor((inGroup * (MOST_UNPACKED - unpacked)) / itsBytes));
+      break;
+    }
+    rows += inGroup;
+    unpacked += itsBytes;
+  }
+  return Math.min(rows, MOST_ROWS, Math.floor(MOST_CELLS / Math.max(1, columns)));
 }
 
 function cell(value: unknown): string {
@@ -106,14 +159,23 @@ function arranged(rows: string[][], words: string, order: { column: number; down
   if (order === null) return found;
   const { column, down } = order;
   const sign = down ? -1 : 1;
-  return [...found].sort((one, other) => sign * compared(one[column] ?? "", other[column] ?? ""));
+  // A cell is read as a number once, not each time that it is compared.
+  const keyed = found.map((row) => ({ row, text: row[column] ?? "", number: isNumber(row[column] ?? "") ? Number(row[column]) : NaN }));
+  return keyed.sort((one, other) => sign * compared(one, other)).map(({ row }) => row);
 }
 
 // One for all comparisons: a new one for each would hold a large table up.
 const COLLATOR = new Intl.Collator();
 
-function compared(one: string, other: string): number {
-  return isNumber(one) && isNumber(other) ? Number(one) - Number(other) : COLLATOR.compare(one, other);
+interface Key {
+  text: string;
+  /** Not a number where the text is none. */
+  number: number;
+}
+
+function compared(one: Key, other: Key): number {
+  const apart = one.number - other.number;
+  return Number.isNaN(apart) ? COLLATOR.compare(one.text, other.text) : apart;
 }
 
 function isNumber(text: string): boolean {

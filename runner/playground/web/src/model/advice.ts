@@ -6,6 +6,9 @@ import { T } from "../texts/language";
 /** Details in which the server itself says what to try. */
 export const ADVISING = ["hint", "advice", "try", "suggestion"];
 
+/** Of these denials it says the whole: what would be allowed, and by which flag. Ours speaks of paths and hosts only. */
+const WHOLE = ["E_INVALID_PATH", "E_NETWORK_DENIED"];
+
 /** What would allow what the sandbox denied, or what to do instead. */
 export function adviceOfDenial(denial: Params): { flag: string | null; text: string } {
   const operation = String(denial["operation"]);
@@ -13,7 +16,7 @@ export function adviceOfDenial(denial: Params): { flag: string | null; text: str
   if (typeof denial["flag"] === "string") return { flag: denial["flag"], text: T.advice.startWith };
   if (operation === "run") return { flag: null, text: T.advice.programs };
   if (operation === "socket.socket" && path.startsWith("AF_")) {
-    return path.startsWith("AF_UNIX")
+    return /^AF_UNIX SOCK_(STREAM|SEQPACKET)/.test(path)
       ? { flag: "--allow-sockets", text: T.advice.unixSockets }
       : { flag: null, text: T.advice.otherSockets };
   }
@@ -30,8 +33,7 @@ const HOST = /^[\w.:[\]-]{1,255}$/;
 
 export function adviceOf(code: string, details: Params, retryable: boolean): string {
   const own = ADVISING.map((key) => details[key]).find((each) => typeof each === "string");
-  // What it says of a path is the whole of it: the folder, and the flag where there is one.
-  if (typeof own === "string" && code === "E_INVALID_PATH") return own;
+  if (typeof own === "string" && WHOLE.includes(code)) return own;
   const known = T.advice.codes[code] ?? (retryable ? T.advice.runAgain : T.advice.changeOrLog);
   return typeof own === "string" ? `${own.replace(/[^.!?]$/, "$&.")} ${known}` : known;
 }

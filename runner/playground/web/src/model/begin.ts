@@ -34,6 +34,11 @@ export async function begin(): Promise<void> {
     void turned.value;
     untracked(() => void met());
   });
+  // Once it has answered here, the proxy knows what it speaks with it, and what that can do.
+  effect(() => {
+    const connection = here.value;
+    if (connection.about.value !== null && !connection.isOwn) untracked(() => void loadBeside());
+  });
   effect(() => (listens.value ? hearNews() : undefined));
   effect(() => {
     if (!listens.value) return undefined;

@@ -225,8 +225,10 @@ export class Connection {
 
   async #asked(message: Json, id: number, method: string, watching: Watching, greets = false): Promise<Params> {
     const params = isObject(message) && isObject(message["params"]) ? message["params"] : {};
+    // In another version, or another session, the server knows of no such request.
+    const [era, session] = [this.era.value, this.#session];
     const left = (): void => {
-      if (hasSessions(this.era.value)) void this.notify("notifications/cancelled", { requestId: id, reason: "left by the person at the page" }).catch(() => undefined);
+      if (hasSessions(era) && era === this.era.value && session === this.#session) void this.notify("notifications/cancelled", { requestId: id, reason: "left by the person at the page" }).catch(() => undefined);
     };
     watching.signal?.addEventListener("abort", left, { once: true });
     try {

@@ -3,7 +3,7 @@
  * looked at at a time; the others stay as they are.
  */
 import { computed, effect, signal } from "@preact/signals";
-import { Connection } from "./connection";
+import { Connection, type Params } from "./connection";
 import { isEra, NEWEST } from "./eras";
 import { info } from "./info";
 import { isObject, parseJson, toJson, type Json } from "./json";
@@ -20,6 +20,16 @@ export interface Beside {
   /** Why it is down; empty where it is not. */
   why: string;
   tier: string | null;
+  /** What it said of itself to the proxy; null while that is not connected to it. */
+  said: Said | null;
+}
+
+/** A server's word on itself, and the version that the proxy speaks with it. */
+export interface Said {
+  protocol: string;
+  name: string;
+  version: string;
+  capabilities: Params;
 }
 
 /** What a person says of a server to connect to. */
@@ -68,6 +78,11 @@ export const turned = signal(0);
 /** Whether the host has a way to a server, and if not, why. */
 export function way(connection: Connection): Pick<Beside, "state" | "why"> {
   return beside.value.find((each) => each.id === connection.id) ?? { state: "up", why: "" };
+}
+
+/** What the server behind the proxy said to that; null of the page's own, which the page speaks to itself. */
+export function saidOf(connection: Connection): Said | null {
+  return beside.value.find((each) => each.id === connection.id)?.said ?? null;
 }
 
 /** Take what the host says of its connections. */

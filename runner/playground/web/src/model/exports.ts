@@ -5,7 +5,7 @@ import { info } from "./info";
 import { toJson, type Json } from "./json";
 import type { Params } from "./connection";
 import type { Run } from "./runs";
-import type { Expect, Kind } from "./saved";
+import { asFile, type Expect, type Kind } from "./saved";
 
 /** What is taken along: a request, and what came of it or is to come of it. */
 export interface Taken {
@@ -27,7 +27,9 @@ export interface Export {
 }
 
 const always = (): boolean => true;
-const ownTool = (taken: Taken): boolean => taken.kind === "tool" && remote(taken) === null && info.value?.kind === "tools";
+/** Whether it is asked of the tool files that are served here. */
+const own = (taken: Taken): boolean => remote(taken) === null && info.value?.kind === "tools";
+const ownTool = (taken: Taken): boolean => taken.kind === "tool" && own(taken);
 /** What the page looks at in a result, and `runner call` does not print: it has the contract's value alone. */
 const wantsMessage = ({ expect }: Taken): boolean => expect?.text !== undefined || expect?.schema !== undefined;
 /** Whether a test of it is one of `runner call`. */
@@ -35,6 +37,7 @@ const byShell = (taken: Taken): boolean => ownTool(taken) && !wantsMessage(taken
 
 export const EXPORTS: Export[] = [
   { id: "shell", title: "runner call", fits: ownTool, make: shell },
+  { id: "test", title: "runner test", fits: own, make: testCase },
   { id: "curl", title: "curl", fits: (taken) => remote(taken)?.kind !== "command", make: curl },
   { id: "python", title: "Python", fits: always, make: python },
   { id: "typescript", title: "TypeScript", fits: always, make: typescript },
@@ -58,6 +61,13 @@ function address(taken: Taken): string {
 
 function shell(taken: Taken): string {
   return `runner call FILE ${quoted(taken.target)} --args ${quoted(toJson(taken.args))}`;
+}
+
+/** The request as a set of one, with what it is expected to give; of a call that was made, that it ends as it did. */
+function testCase(taken: Taken): string {
+  const { kind, target, args, server, name = target } = taken;
+  const expect = taken.expect ?? { status: hasFailed(taken) ? "failed" : "done" };
+  return `runner test FILE - <<'END'\n${asFile([{ id: "", folder: "", name, server, kind, target, args, expect }])}\nEND`;
 }
 
 function asked({ kind, target, args }: Taken): { method: string; params: Params; name: string } {

@@ -3,6 +3,11 @@ import { connectionNamed } from "./connections";
 import { toJson, type Json } from "./json";
 import { partner, type Message } from "./wire";
 
+/** Bytes as they go over the wire, in which HAR counts. */
+function bytesOf(text: string): number {
+  return new TextEncoder().encode(text).length;
+}
+
 /** One JSON object a line, with the message under `message`. */
 export function asLines(log: readonly Message[]): string {
   return log.map(({ n, at, server, direction, kind, method, size, took, message }) =>
@@ -17,13 +22,15 @@ export function asLines(log: readonly Message[]): string {
 export function asHar(log: readonly Message[]): string {
   const entries = log.filter((each) => each.kind === "request" || each.kind === "notification").map((each) => {
     const answer = each.kind === "request" ? partner(each) : undefined;
+    const asked = toJson(each.message);
+    const answered = answer === undefined ? "" : toJson(answer.message);
     const endpoint = new URL(connectionNamed(each.server)?.endpoint ?? "/mcp", location.origin).href;
     return {
       startedDateTime: new Date(each.at).toISOString(),
       time: answer?.took ?? 0,
       comment: `${each.server}: ${each.method}${each.direction === "received" ? " (said by the server)" : ""}`,
-      request: { method: "POST", url: endpoint, httpVersion: "HTTP/1.1", cookies: [], headers: [{ name: "content-type", value: "application/json" }], queryString: [], headersSize: -1, bodySize: each.size, postData: { mimeType: "application/json", text: toJson(each.message) } },
-      response: { status: answer === undefined ? 202 : 200, statusText: answer === undefined ? "Accepted" : "OK", httpVersion: "HTTP/1.1", cookies: [], headers: [], content: { size: answer?.size ?? 0, mimeType: "application/json", ...(answer === undefined ? {} : { text: toJson(answer.message) }) }, redirectURL: "", headersSize: -1, bodySize: answer?.size ?? 0 },
+      request: { method: "POST", url: endpoint, httpVersion: "HTTP/1.1", cookies: [], headers: [{ name: "content-type", value: "application/json" }], queryString: [], headersSize: -1, bodySize: bytesOf(asked), postData: { mimeType: "application/json", text: asked } },
+      response: { status: answer === undefined ? 202 : 200, statusText: answer === undefined ? "Accepted" : "OK", httpVersion: "HTTP/1.1", cookies: [], headers: [], content: { size: bytesOf(answered), mimeType: "application/json", ...(answer === undefined ? {} : { text: answered }) }, redirectURL: "", headersSize: -1, bodySize: bytesOf(answered) },
       cache: {},
       timings: { send: 0, wait: answer?.took ?? 0, receive: 0 },
     };

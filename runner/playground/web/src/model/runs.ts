@@ -96,6 +96,8 @@ const MOST_SAID = 2_000;
 const MAX_RUNS = 200;
 
 export const runs = signal<Signal<Run>[]>([]);
+/** The ids of up to two calls that are compared. */
+export const picked = signal<string[]>([]);
 const cancels = new Map<string, AbortController>();
 
 export async function loadRuns(): Promise<void> {

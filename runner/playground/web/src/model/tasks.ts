@@ -6,6 +6,7 @@
  */
 import { signal } from "@preact/signals";
 import { Connection, McpError, TASKS, type Params } from "./connection";
+import { saidOf } from "./connections";
 import { hasSessions } from "./eras";
 import { isObject } from "./json";
 import { listAll } from "./mcp";
@@ -45,6 +46,11 @@ export function hasTasks(connection: Connection): boolean {
   const able = connection.about.value?.capabilities ?? {};
   if (hasSessions(connection.era.value)) return isObject(able["tasks"]);
   return isObject(able["extensions"]) && isObject(able["extensions"][TASKS]);
+}
+
+/** Whether a server behind the proxy said to that that it has the tasks of 2025-11-25, which other versions lack. */
+export function hasHandshakeTasks(connection: Connection): boolean {
+  return isObject(saidOf(connection)?.capabilities["tasks"]);
 }
 
 /** The task that an answer to a call is; null where it is a result. */

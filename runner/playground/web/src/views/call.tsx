@@ -139,13 +139,13 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
             { id: "json", title: "JSON", body: () => <Raw text={text.value} problem={parsed.value.problem} change={(next) => { text.value = next; }} /> },
           ]} />
           <div class="body row">
-            <button class="button main" onClick={run} disabled={parsed.value.value === null}>{T.call.run} <kbd>Ctrl ↵</kbd></button>
-            <button class="button quiet" onClick={() => { text.value = toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2); strict.value = false; resets.value += 1; }}>{T.call.reset}</button>
+            <button class="button main" data-press="run" onClick={run} disabled={parsed.value.value === null}>{T.call.run} <kbd>Ctrl ↵</kbd></button>
+            <button class="button quiet" data-press="reset" onClick={() => { text.value = toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2); strict.value = false; resets.value += 1; }}>{T.call.reset}</button>
             {mayBeTask && <label class="row small"><input type="checkbox" checked={asTask.value || tool.task === "required"} disabled={tool.task === "required"} onChange={(event) => { asTask.value = event.currentTarget.checked; }} />{T.call.asTask}</label>}
             <span class="grow" />
             <span class="row together">
               <SaveRequest kind="tool" target={tool.name} args={() => parsed.value.value} />
-              <CopyButton name={T.call.copyLink} title={T.call.linkHint}
+              <CopyButton press="copy-link" name={T.call.copyLink} title={T.call.linkHint}
                 text={() => `${location.origin}${location.pathname}${to("call", tool.name, { args: text.value })}`} />
             </span>
           </div>

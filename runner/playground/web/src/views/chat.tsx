@@ -30,8 +30,8 @@ export function ChatView(): JSX.Element {
   return (
     <div class="stack">
       <header class="row"><h1 class="grow">{T.chat.title}</h1>
-        <button class="button quiet" disabled={entries.value.length === 0} onClick={() => void saveBlob(new Blob([chatAsJson()], { type: "application/json" }), "chat.json")}>{T.chat.save}</button>
-        <button class="button quiet" disabled={entries.value.length === 0} onClick={() => { opened.value = null; forgetChat(); }}>{T.chat.fresh}</button></header>
+        <button class="button quiet" data-press="chat-save" disabled={entries.value.length === 0} onClick={() => void saveBlob(new Blob([chatAsJson()], { type: "application/json" }), "chat.json")}>{T.chat.save}</button>
+        <button class="button quiet" data-press="chat-new" disabled={entries.value.length === 0} onClick={() => { opened.value = null; forgetChat(); }}>{T.chat.fresh}</button></header>
       <p class="soft small">{T.chat.about(plain(about?.host ?? ""))}</p>
       <div class="chat">
         <div class="stack">

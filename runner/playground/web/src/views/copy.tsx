@@ -1,9 +1,10 @@
 /** A button that copies a text. */
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
+import type { Pressed } from "../model/press";
 import { T } from "../texts/language";
 
-export function CopyButton({ text, name, title }: { text: () => string; name?: string; title?: string }): JSX.Element {
+export function CopyButton({ text, name, title, press }: { text: () => string; name?: string; title?: string; press?: Pressed }): JSX.Element {
   const said = useSignal<string | null>(null);
   const copy = async (): Promise<void> => {
     try {
@@ -14,7 +15,7 @@ export function CopyButton({ text, name, title }: { text: () => string; name?: s
     }
   };
   return (
-    <button type="button" class="button quiet small copy" title={title} onClick={() => void copy()} onBlur={() => { said.value = null; }} aria-live="polite">
+    <button type="button" class="button quiet small copy" title={title} data-press={press} onClick={() => void copy()} onBlur={() => { said.value = null; }} aria-live="polite">
       {said.value ?? name ?? T.copy.copy}
     </button>
   );

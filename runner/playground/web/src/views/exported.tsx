@@ -10,8 +10,8 @@ import { T } from "../texts/language";
 export function Exported({ taken }: { taken: Taken }): JSX.Element {
   const chosen = useSignal("");
   return (
-    <Tabs label={T.history.forms} chosen={chosen.value} choose={(id) => { chosen.value = id; }}
-      tabs={EXPORTS.filter((each) => each.fits(taken)).map((each) => ({ id: each.id, title: each.title, body: () => <Copied key={each.id} text={each.make(taken)} /> }))} />
+    <div class="wraps"><Tabs press="export" label={T.history.forms} chosen={chosen.value} choose={(id) => { chosen.value = id; }}
+      tabs={EXPORTS.filter((each) => each.fits(taken)).map((each) => ({ id: each.id, title: each.title, body: () => <Copied key={each.id} text={each.make(taken)} /> }))} /></div>
   );
 }
 

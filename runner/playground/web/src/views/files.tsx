@@ -101,7 +101,7 @@ function Drop(): JSX.Element {
       onDrop={(event) => { event.preventDefault(); over.value = false; send(event.dataTransfer?.files ?? []); }}>
       <span>{inserted(T.files.drop, { choose: <u>{T.files.dropChoose}</u> })}</span>
       <span class="soft small">{T.files.upTo(info.value?.upload_max_bytes ?? 0)}</span>
-      <input type="file" multiple class="unseen" onChange={(event) => { send(event.currentTarget.files ?? []); event.currentTarget.value = ""; }} />
+      <input type="file" multiple class="unseen" data-press="upload" onChange={(event) => { send(event.currentTarget.files ?? []); event.currentTarget.value = ""; }} />
     </label>
   );
 }

@@ -1,12 +1,12 @@
 /** What was called: run again, change and run, compare, take along as curl, Python, a shell line or a test. */
 import type { JSX } from "preact";
 import { useSignal, type Signal } from "@preact/signals";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { diffLines } from "diff";
 import { toJson } from "../model/json";
 import { forgetRuns } from "../model/keep";
 import { route, to } from "../model/route";
-import { pin, runById, runs, start, type Run } from "../model/runs";
+import { picked, pin, runById, runs, start, type Run } from "../model/runs";
 import { byName } from "../model/tools";
 import { forgetStates } from "../model/widget_states";
 import { ago, duration } from "../model/words";
@@ -27,7 +27,7 @@ export function HistoryView(): JSX.Element {
 }
 
 function List(): JSX.Element {
-  const picked = useSignal<string[]>([]);
+  useEffect(() => () => { picked.value = []; }, []);
   const asked = useSignal("");
   const words = asked.value.toLowerCase().split(/\s+/).filter(Boolean);
   const several = new Set(runs.value.map((run) => run.value.server ?? "")).size > 1;
@@ -41,7 +41,7 @@ function List(): JSX.Element {
   return (
     <div class="stack">
       <header class="row"><h1 class="grow">{T.history.title}</h1>
-        {runs.value.length > 0 && <button class="button quiet" onClick={() => { runs.value = []; forgetStates(); void forgetRuns(); }}>{T.history.forgetAll}</button>}</header>
+        {runs.value.length > 0 && <button class="button quiet" data-press="forget" onClick={() => { runs.value = []; forgetStates(); void forgetRuns(); }}>{T.history.forgetAll}</button>}</header>
       {runs.value.length === 0 && <div class="card empty"><p>{T.history.none}</p><p class="small">{T.history.listedHere}</p></div>}
       {both[0] !== undefined && both[1] !== undefined && <Difference key={picked.value.join()} one={both[1]} other={both[0]} close={() => { picked.value = []; }} />}
       {runs.value.length > 0 && <input id="search" class="input" type="search" aria-label={T.history.search} placeholder={T.history.searchHint} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />}

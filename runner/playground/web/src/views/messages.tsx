@@ -38,10 +38,10 @@ export function MessagesView(): JSX.Element {
     <div class="stack">
       <header class="row"><h1 class="grow">{T.messages.title}</h1>
         <button class="button quiet" disabled={found.length === 0} onClick={toNewest}>{T.messages.newest}</button>
-        <button class="button quiet" onClick={() => { composing.value = { connection: here.value, text: toJson({ jsonrpc: "2.0", id: 1, method: "ping", params: {} }, 2) }; }}>{T.messages.compose}</button>
-        <button class="button quiet" disabled={log.length === 0} onClick={() => void saveBlob(new Blob([asLines(found)], { type: "application/jsonl" }), "messages.jsonl")}>{T.messages.jsonl}</button>
-        <button class="button quiet" disabled={log.length === 0} onClick={() => void saveBlob(new Blob([asHar(found)], { type: "application/json" }), "messages.har")}>{T.messages.har}</button>
-        <button class="button quiet" disabled={log.length === 0} onClick={forgetMessages}>{T.messages.clear}</button></header>
+        <button class="button quiet" data-press="compose" onClick={() => { composing.value = { connection: here.value, text: toJson({ jsonrpc: "2.0", id: 1, method: "ping", params: {} }, 2) }; }}>{T.messages.compose}</button>
+        <button class="button quiet" disabled={log.length === 0} data-press="jsonl" onClick={() => void saveBlob(new Blob([asLines(found)], { type: "application/jsonl" }), "messages.jsonl")}>{T.messages.jsonl}</button>
+        <button class="button quiet" disabled={log.length === 0} data-press="har" onClick={() => void saveBlob(new Blob([asHar(found)], { type: "application/json" }), "messages.har")}>{T.messages.har}</button>
+        <button class="button quiet" disabled={log.length === 0} data-press="clear" onClick={forgetMessages}>{T.messages.clear}</button></header>
       <div class="row filters">
         <label class="grow"><span class="unseen">{T.messages.search}</span>
           <input id="search" class="input" type="search" placeholder={`${T.messages.search}   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} /></label>

@@ -17,7 +17,7 @@ export function OAuthView(): JSX.Element {
   useEffect(() => {
     if (begun !== null && learnt.value.server === "") aim(begun);
   }, [begun]);
-  if (mayConnect.value.length === 0) return <p class="card empty">{T.oauth.none}</p>;
+  if (mayConnect.value.length === 0) return <div class="stack"><h1>{T.oauth.title}</h1><p class="card empty">{T.oauth.none}</p></div>;
   return (
     <div class="stack">
       <h1>{T.oauth.title}</h1>

@@ -2,14 +2,17 @@
 import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { connections, here, look } from "../model/connections";
+import { connections, here, look, mayConnect } from "../model/connections";
+import { ERAS } from "../model/eras";
+import { files, filesLoaded, loadFiles } from "../model/files";
 import { info, logout } from "../model/info";
 import { loadPrompts, prompts } from "../model/prompts";
 import { openRequest } from "../model/opening";
 import { plain } from "../model/plain";
 import { loadResources, resources, templates } from "../model/resources";
-import { to } from "../model/route";
-import { cancel, runs } from "../model/runs";
+import { press, type Pressed } from "../model/press";
+import { go, route, to } from "../model/route";
+import { cancel, picked, runs } from "../model/runs";
 import { saved } from "../model/saved";
 import { theme, type Theme } from "../model/theme";
 import { loadTools, tools } from "../model/tools";
@@ -63,6 +66,7 @@ function Open({ views }: { views: { id: string; title: string }[] }): JSX.Elemen
     // Listed when somebody looks at them, or looks for them here.
     if (prompts.value.length === 0) void loadPrompts();
     if (resources.value.length === 0) void loadResources();
+    if (!filesLoaded.value) void loadFiles();
   }, []);
   const close = (): void => {
     paletteOpen.value = false;
@@ -115,6 +119,39 @@ function inSight(choice: HTMLElement | null): void {
 
 const THEMES: Theme[] = ["light", "dark", "system"];
 
+/** What buttons of the views do, each where it can be pressed. */
+function actions(): Choice[] {
+  const { kinds } = T.palette;
+  const connection = here.value;
+  const inPrompt = route.value.view === "prompts" && route.value.rest !== "";
+  const newest = runs.value[0]?.value;
+  const button = (title: string, kind: string, which: Pressed, view: string, rest = ""): Choice => ({ title, kind, does: () => press(which, view, rest) });
+  const at = inPrompt ? "prompts" : "call";
+  return [
+    ...(tools.value.length === 0 ? [] : [button(T.call.run, kinds.action, "run", "call"), button(T.call.reset, kinds.action, "reset", "call")]),
+    ...(tools.value.length === 0 && !inPrompt ? [] : [button(T.call.copyLink, kinds.action, "copy-link", at), button(T.saved.saveAs, kinds.action, "save", at)]),
+    button(T.form.upload, kinds.action, "upload", "files"),
+    ...(mayConnect.value.length === 0 ? [] : [button(T.servers.add, kinds.action, "connect", "servers")]),
+    button(T.session.ping, kinds.action, "ping", "session"),
+    ...ERAS.filter((era) => era !== connection.era.value).map((era) => ({ title: T.session.speak(era), kind: kinds.era, does: () => connection.speak(era) })),
+    button(T.messages.compose, kinds.action, "compose", "messages"),
+    button(T.palette.clearMessages, kinds.action, "clear", "messages"),
+    button(`${T.page.titles.messages}: ${T.messages.jsonl}`, kinds.exported, "jsonl", "messages"),
+    button(`${T.page.titles.messages}: ${T.messages.har}`, kinds.exported, "har", "messages"),
+    ...(saved.value.length === 0 ? [] : [
+      button(`${T.page.titles.saved}: ${T.saved.file}`, kinds.exported, "saved-file", "saved"),
+      button(`${T.page.titles.saved}: ${T.saved.pytest}`, kinds.exported, "saved-pytest", "saved"),
+      button(`${T.page.titles.saved}: ${T.saved.runAll(saved.value.length)}`, kinds.action, "saved-run", "saved"),
+    ]),
+    ...(newest === undefined ? [] : [
+      button(T.palette.exportCall(newest.tool), kinds.exported, "export", "history", newest.id),
+      button(T.palette.forgetCalls, kinds.action, "forget", "history"),
+    ]),
+    ...(runs.value.length < 2 ? [] : [{ title: T.palette.compare, kind: kinds.action, does: () => { go("history"); picked.value = runs.value.slice(0, 2).map((run) => run.value.id); } }]),
+    ...(info.value?.chat ? [button(`${T.page.titles.chat}: ${T.chat.fresh}`, kinds.action, "chat-new", "chat"), button(`${T.page.titles.chat}: ${T.chat.save}`, kinds.exported, "chat-save", "chat")] : []),
+  ];
+}
+
 function choices(views: { id: string; title: string }[]): Choice[] {
   const running = runs.value.find((run) => run.value.status === "running");
   const { kinds } = T.palette;
@@ -133,6 +170,8 @@ function choices(views: { id: string; title: string }[]): Choice[] {
     ...THEMES.filter((id) => id !== theme.value).map((id) => ({ title: T.palette.themes[id], kind: kinds.theme, does: () => { theme.value = id; } })),
     ...(Object.keys(LANGUAGES) as Language[]).filter((id) => id !== language.value).map((id) => ({ title: LANGUAGES[id].name, kind: kinds.language, does: () => chooseLanguage(id) })),
     ...(chosenLanguage.value === null ? [] : [{ title: T.palette.browserLanguage, kind: kinds.language, does: () => chooseLanguage(null) }]),
+    ...files.value.map((each) => ({ title: each.filename, kind: kinds.file, does: to("show", each.uri, { name: each.filename }) })),
+    ...actions(),
     { title: T.palette.listAnew, kind: kinds.action, does: () => void loadTools() },
     ...(info.value === null ? [] : [{ title: T.page.logOut, kind: kinds.action, does: () => void logout() }]),
   ];

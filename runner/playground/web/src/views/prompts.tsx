@@ -79,7 +79,7 @@ function One({ prompt }: { prompt: Prompt }): JSX.Element {
   return (
     <section class="card sought" aria-label={prompt.name} ref={card}>
       <header><h2 class="mono grow">{plain(prompt.name)}</h2>
-        <CopyButton name={T.prompts.copy} text={() => `${location.origin}${location.pathname}${to("prompts", prompt.name, { args: toJson(given.value) })}`} /></header>
+        <CopyButton press="copy-link" name={T.prompts.copy} text={() => `${location.origin}${location.pathname}${to("prompts", prompt.name, { args: toJson(given.value) })}`} /></header>
       <div class="body stack">
         {prompt.description !== "" && <p class="soft">{plain(prompt.description)}</p>}
         <form class="stack" aria-label={T.prompts.argumentsOf(prompt.name)} onSubmit={(event) => void get(event)}>

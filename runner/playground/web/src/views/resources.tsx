@@ -62,7 +62,7 @@ function Entry({ resource, here }: { resource: Resource; here: boolean }): JSX.E
 }
 
 function Template({ uriTemplate, name, description, server }: ResourceTemplate): JSX.Element {
-  const names = [...uriTemplate.matchAll(/\{([?&+#/.;]?)([^}]+)\}/g)].flatMap((found) => (found[2] ?? "").split(",").map((each) => each.replace(/[*:].*$/, "")));
+  const fields = fieldsOf(uriTemplate);
   const values = drafted<Record<string, string>>(`template ${here.value.name} ${info.value?.user ?? ""} ${uriTemplate}`, "values", () => ({}));
   const open = (event: Event): void => {
     event.preventDefault();
@@ -75,13 +75,26 @@ function Template({ uriTemplate, name, description, server }: ResourceTemplate):
         {description !== "" && <p class="soft small">{plain(description)}</p>}
         <p class="soft small mono">{plain(uriTemplate)}</p>
       </div>
-      {names.map((each) => (
-        <Completed key={each} of={{ type: "ref/resource", uri: uriTemplate }} name={each} label={each} value={values.value[each] ?? ""} others={values.value}
+      {fields.map(({ name: each, required }) => (
+        <Completed key={each} of={{ type: "ref/resource", uri: uriTemplate }} name={each} label={each} required={required} value={values.value[each] ?? ""} others={values.value}
           change={(value) => { values.value = { ...values.value, [each]: value }; }} />
       ))}
       <div><button class="button">{T.resources.read}</button></div>
     </form>
   );
+}
+
+/** The variables of a URI template. An address is whole without its query and its fragment, but not without the rest. */
+export function fieldsOf(template: string): { name: string; required: boolean }[] {
+  const fields = new Map<string, boolean>();
+  for (const [, operator = "", list = ""] of template.matchAll(/\{([?&+#/.;]?)([^}]+)\}/g)) {
+    const needed = !["?", "&", "#"].includes(operator);
+    for (const each of list.split(",")) {
+      const name = each.replace(/[*:].*$/, "");
+      fields.set(name, needed || fields.get(name) === true);
+    }
+  }
+  return [...fields].map(([name, required]) => ({ name, required }));
 }
 
 /** Expand a URI template, as far as RFC 6570's levels 1 to 3 go. */

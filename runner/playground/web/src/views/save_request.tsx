@@ -36,7 +36,7 @@ export function SaveRequest({ kind, target, args }: { kind: Kind; target: string
     }
   };
   if (!open.value) {
-    return <button ref={button} type="button" class="button quiet" onClick={() => { open.value = true; said.value = null; name.value = target; }} aria-live="polite">{said.value ?? T.saved.save}</button>;
+    return <button ref={button} type="button" class="button quiet" data-press="save" onClick={() => { open.value = true; said.value = null; name.value = target; }} aria-live="polite">{said.value ?? T.saved.save}</button>;
   }
   return (
     <div class="row save" role="group" aria-label={T.saved.saveAs} onKeyDown={(event) => {

@@ -51,8 +51,8 @@ export function SavedView(): JSX.Element {
           event.currentTarget.value = "";
           if (file !== undefined) void file.text().then(offer);
         }} /></label>
-        <button class="button quiet" disabled={shown.length === 0} onClick={() => void saveBlob(new Blob([asFile(shown)], { type: "application/json" }), "requests.json")}>{T.saved.file}</button>
-        <button class="button quiet" disabled={shown.length === 0} onClick={() => void saveBlob(new Blob([pytestOf(shown)], { type: "text/x-python" }), "test_requests.py")}>{T.saved.pytest}</button></header>
+        <button class="button quiet" disabled={shown.length === 0} data-press="saved-file" onClick={() => void saveBlob(new Blob([asFile(shown)], { type: "application/json" }), "requests.json")}>{T.saved.file}</button>
+        <button class="button quiet" disabled={shown.length === 0} data-press="saved-pytest" onClick={() => void saveBlob(new Blob([pytestOf(shown)], { type: "text/x-python" }), "test_requests.py")}>{T.saved.pytest}</button></header>
       <p class="soft small">{T.saved.about}</p>
       {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
       {offered.value !== null && <Offered list={offered.value} done={() => { offered.value = null; }} failed={(why) => { problem.value = why; }} />}
@@ -62,7 +62,7 @@ export function SavedView(): JSX.Element {
             <label class="row small"><span class="soft">{T.saved.folder}</span><select class="input compact" value={folder.value} onChange={(event) => { folder.value = event.currentTarget.value; }}>
               {folders(saved.value).map((each) => <option key={each} value={each}>{each === "" ? T.common.all : plain(each)}</option>)}</select></label>
             <label class="grow"><span class="unseen">{T.saved.search}</span><input id="search" class="input" type="search" placeholder={`${T.saved.search}   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} /></label>
-            {running.value ? <button class="button danger" onClick={stop}>{T.saved.stop}</button> : <button class="button main" disabled={shown.length === 0} onClick={() => void runAll(shown)}>{T.saved.runAll(shown.length)}</button>}
+            {running.value ? <button class="button danger" onClick={stop}>{T.saved.stop}</button> : <button class="button main" disabled={shown.length === 0} data-press="saved-run" onClick={() => void runAll(shown)}>{T.saved.runAll(shown.length)}</button>}
           </div>
           {ended.length > 0 && <p role="status">{inserted(T.saved.passedOf(ended.length), { passed: <b>{ended.filter((each) => each?.state === "passed").length}</b> })}</p>}
           <section class="card" aria-label={T.saved.title}>

@@ -5,10 +5,11 @@ import { useEffect } from "preact/hooks";
 import { again, beside, besideProblem, connect, connections, disconnect, here, loadBeside, look, mayConnect, ownProblems, type Wanted } from "../model/connections";
 import type { Connection } from "../model/connection";
 import { info } from "../model/info";
-import { isObject } from "../model/json";
+import { isObject, toJson } from "../model/json";
 import { plain } from "../model/plain";
 import { to } from "../model/route";
 import { readObject } from "./asks";
+import { Folded } from "./folded";
 import { T } from "../texts/language";
 
 export function ServersView(): JSX.Element {
@@ -28,6 +29,8 @@ export function ServersView(): JSX.Element {
 
 function Server({ connection }: { connection: Connection }): JSX.Element {
   const told = beside.value.find((each) => each.id === connection.id);
+  // Of a server behind the proxy what the proxy was told: what this page speaks with the proxy is another matter.
+  const met = connection.isOwn ? connection.about.value : told?.said;
   const problem = useSignal<string | null>(null);
   const busy = useSignal(false);
   const state = told !== undefined && told.state !== "up" ? told.state : connection.state.value;
@@ -54,7 +57,8 @@ function Server({ connection }: { connection: Connection }): JSX.Element {
         {state === "down" && why !== "" && <p class="problem" role="alert">{plain(why)}</p>}
         {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
         {told !== undefined && <p class="mono small">{plain(told.target)}</p>}
-        <p class="soft small">{[connection.about.value?.version && T.servers.version(connection.about.value.version), connection.about.value?.protocol && `MCP ${connection.about.value.protocol}`, told?.tier && T.servers.tier(told.tier)].filter(Boolean).join(", ")}</p>
+        <p class="soft small">{[met?.version && T.servers.version(plain(met.version)), met?.protocol && `MCP ${plain(met.protocol)}`, told?.tier && T.servers.tier(told.tier)].filter(Boolean).join(", ")}</p>
+        {told?.said != null && <details><summary class="small">{T.session.theirs}</summary><pre class="code" tabIndex={0}><Folded text={toJson(told.said.capabilities, 2)} /></pre></details>}
         {connection.isOwn && (info.value?.servers.length ?? 0) > 0 && <Behind />}
       </div>
     </section>
@@ -108,7 +112,7 @@ function Add(): JSX.Element {
     <section class="card" aria-label={T.servers.add}>
       <header><h2>{T.servers.add}</h2></header>
       <form class="body stack" onSubmit={(event) => void send(event)}>
-        <label class="field"><span class="label">{T.servers.name}</span><input class="input" required maxLength={64} value={name.value} onInput={(event) => { name.value = event.currentTarget.value; }} /></label>
+        <label class="field"><span class="label">{T.servers.name}</span><input class="input" data-press="connect" required maxLength={64} value={name.value} onInput={(event) => { name.value = event.currentTarget.value; }} /></label>
         {commands && addresses && (
           <fieldset class="field"><legend>{T.servers.how}</legend><div class="row">
             {[["url", T.servers.address], ["command", T.servers.command]].map(([id = "", title]) => <label key={id} class="row small"><input type="radio" name="how" checked={how.value === id} onChange={() => { how.value = id; }} />{title}</label>)}

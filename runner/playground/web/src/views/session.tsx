@@ -3,13 +3,13 @@ import type { ComponentChildren, JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ASKS, cannedOf, setCanned, type Ask, type Way } from "../model/canned";
-import { LEVELS, type Connection, type Level } from "../model/connection";
-import { here } from "../model/connections";
-import { ERAS, hasSessions, isEra } from "../model/eras";
+import { LEVELS, type Connection, type Level, type Params } from "../model/connection";
+import { here, saidOf } from "../model/connections";
+import { ERAS, HANDSHAKE, hasSessions, isEra } from "../model/eras";
 import { toJson } from "../model/json";
 import { plain } from "../model/plain";
 import { to } from "../model/route";
-import { cancelTask, hasTasks, isOpen, loadTasks, tasks, tasksProblem } from "../model/tasks";
+import { cancelTask, hasHandshakeTasks, hasTasks, isOpen, loadTasks, tasks, tasksProblem } from "../model/tasks";
 import { messages, wireChanges } from "../model/wire";
 import { ago, duration } from "../model/words";
 import { readObject } from "./asks";
@@ -43,6 +43,7 @@ function Card({ title, children, more }: { title: string; children: ComponentChi
 
 function Server({ connection }: { connection: Connection }): JSX.Element {
   const about = connection.about.value;
+  const said = saidOf(connection);
   const setLevel = (level: Level): void => {
     connection.level.value = level;
     if (hasSessions(connection.era.value)) void connection.request("logging/setLevel", { level }).catch(() => undefined);
@@ -63,15 +64,29 @@ function Server({ connection }: { connection: Connection }): JSX.Element {
           <dl class="facts">
             <dt>{T.session.name}</dt><dd>{plain(about.title || about.name)}</dd>
             <dt>{T.session.version}</dt><dd>{plain(about.version)}</dd>
-            <dt>{T.session.agreed}</dt><dd class="mono">{plain(about.protocol)}</dd>
+            {connection.isOwn ? <><dt>{T.session.agreed}</dt><dd class="mono">{plain(about.protocol)}</dd></> : (
+              <>
+                <dt>{T.session.withProxy}</dt><dd class="mono">{plain(about.protocol)}</dd>
+                {said !== null && <><dt>{T.session.withServer}</dt><dd class="mono">{plain(said.protocol)}</dd></>}
+              </>
+            )}
           </dl>
           {about.instructions !== "" && <details><summary>{T.session.instructions}</summary><pre class="code" tabIndex={0}><Folded text={about.instructions} /></pre></details>}
-          <details open><summary>{T.session.theirs}</summary><pre class="code" tabIndex={0}><Folded text={toJson(about.capabilities, 2)} /></pre></details>
+          {said === null ? <Able title={T.session.theirs} able={about.capabilities} /> : (
+            <>
+              <Able title={T.session.theirs} able={said.capabilities} />
+              <Able title={T.session.passed} able={about.capabilities} />
+            </>
+          )}
         </>
       )}
       <details><summary>{T.session.ours}</summary><pre class="code" tabIndex={0}>{toJson(connection.capabilities(true), 2)}</pre></details>
     </Card>
   );
+}
+
+function Able({ title, able }: { title: string; able: Params }): JSX.Element {
+  return <details open><summary>{title}</summary><pre class="code" tabIndex={0}><Folded text={toJson(able, 2)} /></pre></details>;
 }
 
 function Ping({ connection }: { connection: Connection }): JSX.Element {
@@ -85,7 +100,7 @@ function Ping({ connection }: { connection: Connection }): JSX.Element {
       said.value = (error as Error).message;
     }
   };
-  return <><span class="soft small" role="status">{said.value === null ? "" : plain(said.value)}</span><button class="button" onClick={() => void ask()}>{T.session.ping}</button></>;
+  return <><span class="soft small" role="status">{said.value === null ? "" : plain(said.value)}</span><button class="button" data-press="ping" onClick={() => void ask()}>{T.session.ping}</button></>;
 }
 
 function Answers({ connection }: { connection: Connection }): JSX.Element {
@@ -127,7 +142,8 @@ function Tasks({ connection }: { connection: Connection }): JSX.Element {
   return (
     <Card title={T.session.tasks} more={able ? <button class="button quiet" onClick={() => void loadTasks(connection)}>{T.session.reload}</button> : null}>
       {tasksProblem.value !== null && <p class="problem" role="alert">{plain(tasksProblem.value)}</p>}
-      {mine.length === 0 && <p class="soft">{able ? T.session.noTasks : T.session.tasksOff}</p>}
+      {mine.length === 0 && able && <p class="soft">{T.session.noTasks}</p>}
+      {!able && <NoTasks connection={connection} />}
       <ul class="stack">
         {mine.map((task) => (
           <li key={task.id} class="row">
@@ -139,6 +155,19 @@ function Tasks({ connection }: { connection: Connection }): JSX.Element {
         ))}
       </ul>
     </Card>
+  );
+}
+
+/** Why there are no tasks, and in which version there may be. Said of the server only where it could have said otherwise. */
+function NoTasks({ connection }: { connection: Connection }): JSX.Element | null {
+  const era = connection.era.value;
+  if (connection.about.value === null) return null;
+  if (era === HANDSHAKE) return <p class="soft">{T.session.tasksOff}</p>;
+  return (
+    <>
+      <p class="soft">{hasHandshakeTasks(connection) ? T.session.tasksIn(HANDSHAKE, era) : T.session.tasksPerhapsIn(HANDSHAKE, era)}</p>
+      <div><button class="button" onClick={() => connection.speak(HANDSHAKE)}>{T.session.speak(HANDSHAKE)}</button></div>
+    </>
   );
 }
 

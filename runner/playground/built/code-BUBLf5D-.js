@@ -1,0 +1,1 @@
+export{t as CodeView}from"./code-CgLFisN1.js";

@@ -1,1 +1,0 @@
-export{t as CodeView}from"./code-B6L_SiZP.js";

@@ -1,1 +1,0 @@
-export{r as MarkdownView}from"./markdown-DWJO-MfP.js";

@@ -1,0 +1,1 @@
+export{r as MarkdownView}from"./markdown-_LuX9emd.js";

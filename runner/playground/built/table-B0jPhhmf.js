@@ -1,1 +1,0 @@
-export{n as TableView}from"./table-DtiIt4wC.js";
