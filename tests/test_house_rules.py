@@ -4,12 +4,13 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
+from framework_patches import FRAMEWORK, patches, tree_of
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(
@@ -20,7 +21,6 @@ SANDBOX = [path for path in MODULES if path.parts[0] == "sandbox"]
 CONFINED = [path for path in SANDBOX if path.parts[1] in {"inside", "layers", "denials"}]
 INTERNALS = [path for path in MODULES if "internals" in path.parts]
 OUTSIDE = [path for path in MODULES if path.parts[0] == "runner" and path not in INTERNALS]
-FRAMEWORK = {"fastmcp", "mcp", "mcp_types", "starlette"}
 # What FastMCP, the SDK and Starlette document, or what holds a type that a documented signature names.
 # Whatever else one of them has may go with a minor version, so it is imported in `internals` folders only.
 PUBLIC = {
@@ -68,8 +68,24 @@ def lines_with(pattern: re.Pattern[str], files: list[str]) -> list[str]:
     ]
 
 
-def imported(module: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse((ROOT / module).read_text())):
+def offenders(found: Callable[[Path], Iterable[str]], modules: list[Path]) -> dict[str, list[str]]:
+    """Return what is found in modules that should have none of it."""
+    return {str(module): names for module in modules if (names := sorted(set(found(module))))}
+
+
+@cache
+def nodes_of(module: Path) -> tuple[ast.AST, ...]:
+    """Return all nodes of a module of the tree, walked once."""
+    return tuple(ast.walk(tree_of(module)))
+
+
+@cache
+def imported(module: Path) -> frozenset[str]:
+    return frozenset(_imported(module))
+
+
+def _imported(module: Path) -> Iterator[str]:
+    for node in nodes_of(module):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -80,9 +96,10 @@ def private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
 
-def own_names(tree: ast.Module) -> set[str]:
+@cache
+def own_names(module: Path) -> set[str]:
     """Return what a module defines: functions, classes, fields and what it sets on `self`."""
-    nodes = list(ast.walk(tree))
+    nodes = nodes_of(module)
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     named = {node.name for node in nodes if isinstance(node, kinds)}
     named |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -100,27 +117,25 @@ def private_names_of_the_framework(module: Path) -> Iterator[str]:
 
     An attribute that neither the module nor one that it imports from defines is taken for theirs.
     """
-    tree = ast.parse((ROOT / module).read_text())
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
-    beside = [ROOT / f"{node.module.replace('.', '/')}.py" for node in imports]
-    own = own_names(tree).union(*(own_names(ast.parse(path.read_text())) for path in beside if path.exists()))
+    imports = [node for node in nodes_of(module) if isinstance(node, ast.ImportFrom) and node.module]
+    beside = [Path(f"{node.module.replace('.', '/')}.py") for node in imports if node.module]
+    own = own_names(module).union(*(own_names(path) for path in beside if (ROOT / path).exists()))
     for node in imports:
-        if node.module.partition(".")[0] in FRAMEWORK:
+        if node.module and node.module.partition(".")[0] in FRAMEWORK:
             yield from filter(private, [*node.module.split("."), *(alias.name for alias in node.names)])
-    for node in ast.walk(tree):
+    for node in nodes_of(module):
         foreign = isinstance(node, ast.Attribute) and not of(node, "self", "cls", "sys", "os")
         if foreign and private(node.attr) and node.attr not in own:
             yield node.attr
 
 
-@pytest.mark.parametrize("module", OUTSIDE, ids=str)
-def test_private_names_of_the_framework_are_touched_in_internals_only(module):
-    assert set(private_names_of_the_framework(module)) == set()
+def test_private_names_of_the_framework_are_touched_in_internals_only():
+    assert offenders(private_names_of_the_framework, OUTSIDE) == {}
 
 
 def modules_of_the_framework(module: Path) -> Iterator[str]:
     """Yield each module of FastMCP, the SDK and Starlette that a module imports, or imports a name from."""
-    for node in ast.walk(ast.parse((ROOT / module).read_text())):
+    for node in nodes_of(module):
         named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
             # `from package import submodule` is an import of that submodule.
@@ -139,9 +154,8 @@ def is_module(name: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("module", OUTSIDE, ids=str)
-def test_undocumented_modules_of_the_framework_are_imported_in_internals_only(module):
-    assert set(modules_of_the_framework(module)) - PUBLIC == set()
+def test_undocumented_modules_of_the_framework_are_imported_in_internals_only():
+    assert offenders(lambda module: set(modules_of_the_framework(module)) - PUBLIC, OUTSIDE) == {}
 
 
 def test_undocumented_modules_of_the_framework_are_found_where_they_are():
@@ -151,37 +165,12 @@ def test_undocumented_modules_of_the_framework_are_found_where_they_are():
 
 
 def patches_of_the_framework(module: Path) -> Iterator[str]:
-    """Yield what a module sets on something that it imports from FastMCP, the SDK or Starlette."""
-    tree = ast.parse((ROOT / module).read_text())
-    theirs: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            source = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-            for alias in node.names:
-                if (source or alias.name).partition(".")[0] in FRAMEWORK:
-                    theirs.add((alias.asname or alias.name).partition(".")[0])
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            yield from (ast.unparse(target) for target in targets if is_part_of(target, theirs))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "setattr":
-            yield from (ast.unparse(node) for _ in [0] if is_part_of(node.args[0], theirs, whole=True))
+    """Yield what a module sets on something of FastMCP, the SDK or Starlette."""
+    return patches(tree_of(module))
 
 
-def is_part_of(node: ast.expr, names: set[str], *, whole: bool = False) -> bool:
-    """Say whether an expression is `name.x`, `vars(name)[x]` or deeper; with `whole` also the name itself."""
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        is_vars = isinstance(node, ast.Call) and ast.unparse(node.func) == "vars"
-        node, whole = (
-            (node.args[0] if is_vars else node.func) if isinstance(node, ast.Call) else node.value,
-            True,
-        )
-    return whole and isinstance(node, ast.Name) and node.id in names
-
-
-@pytest.mark.parametrize("module", OUTSIDE, ids=str)
-def test_the_framework_is_patched_in_internals_only(module):
-    assert set(patches_of_the_framework(module)) == set()
+def test_the_framework_is_patched_in_internals_only():
+    assert offenders(patches_of_the_framework, OUTSIDE) == {}
 
 
 def test_patches_of_the_framework_are_found_where_they_are():
@@ -189,14 +178,68 @@ def test_patches_of_the_framework_are_found_where_they_are():
 
     assert {"vars(methods)['serialize_server_result']", "vars(aggregate)['gather']"} <= found
     assert {"vars(tools_base)['default_serializer']", "fastmcp.settings.telemetry_mode"} <= found
+    assert {"limit.app", "limit.max_body_size", "app.router.lifespan_context"} <= found
+    assert {"app.user_middleware[:]", "app.auth", "auth.tokens"} <= found
 
 
-@pytest.mark.parametrize("module", [path for path in INTERNALS if path.name != "__init__.py"], ids=str)
-def test_every_module_of_the_edge_has_its_reason_and_what_to_do_when_it_breaks(module):
-    rows = [line for line in (ROOT / "docs/versions.md").read_text().splitlines() if f"`{module}`" in line]
+def test_patches_are_found_on_whatever_is_of_the_framework():
+    """By what an annotation says, by what made a value, and by what it was read from."""
+    text = """
+        from fastmcp import FastMCP
+        from starlette.applications import Starlette
+        from starlette.types import Scope
+        from runner.protocol.internals.connection import connection_of
 
-    assert len(rows) == 1
-    assert all(len(cell.strip()) > 20 for cell in rows[0].strip("|").split("|"))
+        class Kept:
+            app: Starlette
+            seen: dict[str, Starlette]
+
+            def __init__(self, server: FastMCP) -> None:
+                self._server = server
+                self.seen[server.name] = self.app
+                self.app.debug = True
+
+            def end(self) -> None:
+                self._server.name = "gone"
+                self.count = len(self._server.name)
+
+        def made(site: Site) -> "tuple[int, FastMCP] | None": ...
+
+        def change(app: Starlette, scope: Scope, own: Site) -> None:
+            own.app = app
+            scope["app"] = app
+            own.count, server = made(own)
+            server.title, own.name = "x", "y"
+            if server:
+                with connection_of(server) as found:
+                    found.state.deep["x"] = 1
+            web: Site = server.http_app()
+            web.routes = []
+            setattr(server.http_app().router, "routes", [])
+            del app.state.user
+            FastMCP("x").name += "y"
+    """
+    found = set(patches(ast.parse(textwrap.dedent(text))))
+
+    assert found == {
+        "self.app.debug",
+        "self._server.name",
+        "server.title",
+        "found.state.deep['x']",
+        "setattr(server.http_app().router, 'routes', [])",
+        "app.state.user",
+        "FastMCP('x').name",
+    }
+
+
+def test_every_module_of_the_edge_has_its_reason_and_what_to_do_when_it_breaks():
+    lines = (ROOT / "docs/versions.md").read_text().splitlines()
+    edge = [path for path in INTERNALS if path.name != "__init__.py"]
+    rows = {str(module): [line for line in lines if f"`{module}`" in line] for module in edge}
+    cells = {module: row.strip("|").split("|") for module, found in rows.items() for row in found}
+
+    assert [module for module, found in rows.items() if len(found) != 1] == []
+    assert [module for module, row in cells.items() if min(len(cell.strip()) for cell in row) <= 20] == []
 
 
 def test_every_module_that_is_called_public_is_there_and_used():
@@ -211,24 +254,24 @@ def test_private_names_of_the_framework_are_found_where_they_are():
     assert {"_mcp_server", "_wrap_body_errors", "_stream_protocols", "_dispatcher"} <= found
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_every_module_says_what_it_is(module):
-    assert ast.get_docstring(ast.parse((ROOT / module).read_text()))
+def test_every_module_says_what_it_is():
+    assert [str(module) for module in MODULES if not ast.get_docstring(tree_of(module))] == []
 
 
-@pytest.mark.parametrize("module", NAMED, ids=str)
-def test_every_module_says_what_of_it_is_public(module):
-    body = ast.parse((ROOT / module).read_text()).body
-    targets = [ast.unparse(node.targets[0]) for node in body if isinstance(node, ast.Assign)]
+def lists_of_public_names(module: Path) -> int:
+    targets = [node.targets[0] for node in tree_of(module).body if isinstance(node, ast.Assign)]
+    return [ast.unparse(target) for target in targets].count("__all__")
 
-    assert targets.count("__all__") == 1
+
+def test_every_module_says_what_of_it_is_public():
+    assert [str(module) for module in NAMED if lists_of_public_names(module) != 1] == []
 
 
 def public_classes() -> dict[str, list[str]]:
     """Return where classes are defined that other modules may name, by their names."""
     found: dict[str, list[str]] = {}
     for module in MODULES:
-        for node in ast.walk(ast.parse((ROOT / module).read_text())):
+        for node in nodes_of(module):
             if isinstance(node, ast.ClassDef) and not private(node.name):
                 found.setdefault(node.name, []).append(str(module))
     return found
@@ -244,14 +287,16 @@ def test_a_public_class_name_is_defined_once():
     }
 
 
-@pytest.mark.parametrize("module", SANDBOX, ids=str)
-def test_sandbox_needs_only_the_standard_library_and_psutil(module):
-    assert set(imported(module)) <= sys.stdlib_module_names | {"sandbox", "psutil"}
+def test_sandbox_needs_only_the_standard_library_and_psutil():
+    known = sys.stdlib_module_names | {"sandbox", "psutil"}
+
+    assert offenders(lambda module: imported(module) - known, SANDBOX) == {}
 
 
-@pytest.mark.parametrize("module", CONFINED, ids=str)
-def test_the_confined_half_of_sandbox_needs_the_standard_library_alone(module):
-    assert set(imported(module)) <= sys.stdlib_module_names | {"sandbox"}
+def test_the_confined_half_of_sandbox_needs_the_standard_library_alone():
+    known = sys.stdlib_module_names | {"sandbox"}
+
+    assert offenders(lambda module: imported(module) - known, CONFINED) == {}
 
 
 def test_what_two_folders_of_tests_share_lies_where_both_find_it():
@@ -265,7 +310,7 @@ def test_what_two_folders_of_tests_share_lies_where_both_find_it():
         f"{path.relative_to(ROOT)} imports {name}"
         for path in tests
         if path.name.startswith("test_")
-        for name in set(imported(path.relative_to(ROOT))) & places.keys()
+        for name in imported(path.relative_to(ROOT)) & places.keys()
         if not places[name] & {*everywhere, path.parent} and find_spec(name) is None
     ]
 

@@ -135,11 +135,15 @@ def _response(answer: Mapping[str, Any]) -> Response:
         status, body, headers = 500, b"", []
     response = Response(body, status_code=status if 200 <= status <= 599 else 500)
     kept = [(name, value) for name, value in headers if name in _KEPT or name.startswith(_KEPT_BEGINNINGS)]
-    response.raw_headers += [_raw(name, value) for name, value in (*kept, *_SAFE)]
+    for name, value in (*kept, *_SAFE):
+        response.headers.append(_latin_1(name), _clean(value))
     return response
 
 
-def _raw(name: str, value: str) -> tuple[bytes, bytes]:
+def _clean(value: str) -> str:
     # A line break would end the header, and begin one of the author's choice.
-    clean = "".join(char for char in value if char.isprintable())
-    return name.lower().encode("latin-1", "replace"), clean.encode("latin-1", "replace")
+    return _latin_1("".join(char for char in value if char.isprintable()))
+
+
+def _latin_1(text: str) -> str:
+    return text.encode("latin-1", "replace").decode("latin-1")

@@ -19,6 +19,7 @@ from fastmcp import FastMCP
 from fastmcp.server.auth import AccessToken, AuthProvider
 from starlette.routing import Route
 
+from runner.http.internals.authentication import replace_auth
 from runner.users.token_checks import tokens_fault
 
 __all__ = ["PassVerifier", "Passes", "StartKey", "admit"]
@@ -133,5 +134,4 @@ def admit(app: FastMCP, passes: Passes, claims: tuple[str, ...]) -> None:
         passes: The passes.
         claims: Names of the claims that name a user.
     """
-    if app.auth is not None:
-        app.auth = PassVerifier(app.auth, passes, claims)
+    replace_auth(app, lambda auth: PassVerifier(auth, passes, claims))

@@ -1,17 +1,17 @@
-"""What is changed in FastMCP's MCP endpoint right after it has started, for want of arguments.
+"""What stands in front of the SDK's MCP endpoint, and what is bounded there, for want of arguments.
 
 The SDK refuses bodies above 4 MiB. Its session manager takes another limit, but FastMCP, which makes that
 manager when the application starts, does not pass one on. It bounds the sessions of all, and not those of
 one user; it reads a body of any number of values. And usual calls are answered without it.
 """
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
-from runner.http.internals.endpoint import endpoint_of
+from runner.http.internals.endpoint import StreamableHTTPSessionManager, stand_in_front
 from runner.http.whole import WholeRequests
 from runner.protocol.counted_bodies import CountedBodies
 from runner.protocol.direct import Answerer
@@ -29,7 +29,7 @@ def set_up_endpoint(
     user: Callable[[], str | None],
     direct: Answerer | None,
 ) -> None:
-    """Change the MCP endpoint of `app`, made by FastMCP's `http_app`.
+    """Change the MCP endpoint of `app`, made by FastMCP's `http_app`, once it has started.
 
     Args:
         app: The application.
@@ -41,17 +41,18 @@ def set_up_endpoint(
     Raises:
         StartError: When `app` starts: this version of FastMCP is built otherwise.
     """
-    start = app.router.lifespan_context
+    stand_in_front(app, partial(_front, max_sessions, user, direct), max_bytes=max_bytes)
 
-    @asynccontextmanager
-    async def lifespan(started: Starlette) -> AsyncIterator[Any]:
-        async with start(started) as state:
-            manager, limit = endpoint_of(app)
-            limit.max_body_size = max_bytes
-            bound_sessions(manager, most=max_sessions, user=user)
-            limit.app = WholeRequests(CountedBodies(limit.app))
-            if direct is not None:
-                limit.app = DirectCalls(limit.app, direct, HttpSessions(manager, direct.connected))
-            yield state
 
-    app.router.lifespan_context = lifespan
+def _front(
+    max_sessions: int,
+    user: Callable[[], str | None],
+    direct: Answerer | None,
+    manager: StreamableHTTPSessionManager,
+    endpoint: ASGIApp,
+) -> ASGIApp:
+    bound_sessions(manager, most=max_sessions, user=user)
+    checked = WholeRequests(CountedBodies(endpoint))
+    return (
+        checked if direct is None else DirectCalls(checked, direct, HttpSessions(manager, direct.connected))
+    )

@@ -6,6 +6,7 @@ from fastmcp.server.auth import AuthProvider
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 
 from runner.http.context import Site
+from runner.http.internals.authentication import replace_tokens
 from runner.settings.model import Settings
 from runner.users.identity import auth_provider
 from runner.users.tokens_file import token_prints
@@ -34,7 +35,7 @@ def prepare_tokens(auth: AuthProvider | None, site: Site, settings: Settings) ->
     def take() -> list[str]:
         new, gone = len(tokens.keys() - auth.tokens.keys()), len(auth.tokens.keys() - tokens.keys())
         others = sum(auth.tokens[token] != tokens[token] for token in tokens.keys() & auth.tokens.keys())
-        auth.tokens = tokens
+        replace_tokens(auth, tokens)
         site.renew_tokens(known)
         return [f"tokens: {new} new, {gone} gone, {others} of another user"] if new or gone or others else []
 

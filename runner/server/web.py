@@ -20,6 +20,7 @@ from runner.http import events as stream
 from runner.http import files, health, link_downloads
 from runner.http.challenges import Challenges
 from runner.http.context import Site
+from runner.http.internals.endpoint import change_middleware
 from runner.http.login_pace import LoginPace
 from runner.http.origins import KnownOrigins, protection, with_memory
 from runner.http.readiness import Readiness
@@ -94,7 +95,7 @@ def make_web(
         Middleware(EndsWithSession, site=site, under_way=under_way),
         *front(under_way),
     ]
-    web.user_middleware[:] = [*outer, *map(with_memory, web.user_middleware)]
+    change_middleware(web, with_memory, outer)
     set_up_endpoint(
         web,
         max_bytes=site.settings.max_request_bytes,

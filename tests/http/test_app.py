@@ -11,6 +11,7 @@ from support import environment_in, serving_over_http
 
 from runner.errors import StartError
 from runner.http import health
+from runner.http.internals.endpoint import change_middleware
 from runner.http.origins import KnownOrigins, protection, with_memory
 from runner.protocol.endpoint import set_up_endpoint
 from runner.protocol.messages import MOST_VALUES
@@ -27,7 +28,7 @@ def served(settings: Settings, *, failed: Mapping[str, str] | None = None) -> St
     server: FastMCP[None] = FastMCP("test")
     app = server.http_app(**protection(settings))
     app.router.routes.extend(health.routes(tier="process", version="1.2.3", faults=faults))
-    app.user_middleware[:] = map(with_memory, app.user_middleware)
+    change_middleware(app, with_memory)
     app.add_middleware(KnownOrigins, settings=settings)
     set_up_endpoint(app, max_bytes=LIMIT, max_sessions=100, user=lambda: None, direct=None)
     return app

@@ -1,21 +1,74 @@
-"""FastMCP's MCP endpoint over HTTP: where it is in an application, and what FastMCP puts in front of it.
+"""FastMCP's MCP endpoint over HTTP: where it is in an application, and what stands in front of it.
 
-Neither FastMCP nor the SDK documents these modules; the application that they make is public.
+Neither FastMCP nor the SDK documents these modules; the application that they make is public. Its list of
+middleware and its lifespan can be read and added to, but not replaced, by what Starlette documents.
 """
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 from fastmcp.server.auth.middleware import RequireAuthMiddleware
 from fastmcp.server.http import HostOriginGuardMiddleware, StreamableHTTPASGIApp
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from runner.errors import StartError
 
-__all__ = ["HostOriginGuardMiddleware", "endpoint_of"]
+__all__ = [
+    "HostOriginGuardMiddleware",
+    "StreamableHTTPSessionManager",
+    "change_middleware",
+    "stand_in_front",
+]
 
 
-def endpoint_of(app: Starlette) -> tuple[StreamableHTTPSessionManager, RequestBodyLimitMiddleware]:
+def change_middleware(
+    app: Starlette, change: Callable[[Middleware], Middleware], outer: Sequence[Middleware] = ()
+) -> None:
+    """Change what FastMCP has put in front of an application that has not started, and put more before it.
+
+    Args:
+        app: The application.
+        change: Returns what takes the place of one, which may be the one itself.
+        outer: What is to stand in front of all others, the first of them outermost.
+    """
+    app.user_middleware[:] = [*outer, *map(change, app.user_middleware)]
+
+
+def stand_in_front(
+    app: Starlette, front: Callable[[StreamableHTTPSessionManager, ASGIApp], ASGIApp], *, max_bytes: int
+) -> None:
+    """Put something in front of the MCP endpoint of an application once it has started.
+
+    It stands behind the SDK's limit of a body, which gives it each body in one message.
+
+    Args:
+        app: The application, made by FastMCP's `http_app`; not started yet.
+        front: Makes what gets the requests, of the session manager and of what got them before.
+        max_bytes: Longest body of a request, in place of the SDK's limit.
+
+    Raises:
+        StartError: When `app` starts: this version of FastMCP is built otherwise.
+    """
+    start = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(started: Starlette) -> AsyncIterator[Any]:
+        async with start(started) as state:
+            manager, limit = _endpoint_of(app)
+            limit.max_body_size = max_bytes
+            limit.app = front(manager, limit.app)
+            yield state
+
+    app.router.lifespan_context = lifespan
+
+
+def _endpoint_of(app: Starlette) -> tuple[StreamableHTTPSessionManager, RequestBodyLimitMiddleware]:
     """Return the session manager of an application that has started, and the limit in front of it.
 
     Raises:

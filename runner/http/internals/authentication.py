@@ -1,0 +1,35 @@
+"""What checks the tokens of a server, changed after it was made.
+
+FastMCP takes it as an argument of the server, and a list of tokens as an argument of what checks them; that
+either may be given anew is not documented.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from fastmcp import FastMCP
+from fastmcp.server.auth import AuthProvider
+from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
+
+__all__ = ["replace_auth", "replace_tokens"]
+
+
+def replace_auth(app: FastMCP, change: Callable[[AuthProvider], AuthProvider]) -> None:
+    """Replace what checks the tokens of a server, if it has such a thing.
+
+    Args:
+        app: The server, before its application is made.
+        change: Returns what takes the place of what is there.
+    """
+    if app.auth is not None:
+        app.auth = change(app.auth)
+
+
+def replace_tokens(auth: StaticTokenVerifier, tokens: dict[str, dict[str, Any]]) -> None:
+    """Have a list of tokens hold from the next request on, in place of the one that held.
+
+    Args:
+        auth: What checks tokens.
+        tokens: What each token says, as the constructor takes it.
+    """
+    auth.tokens = tokens

@@ -1,0 +1,255 @@
+"""What a module of ours changes in objects and modules of FastMCP, the SDK and Starlette, as its text shows.
+
+A value is taken for theirs if its annotation names a class of theirs, if a call of theirs, or of a function
+of ours that is annotated so, has made it, or if it was read from such a value.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+__all__ = ["FRAMEWORK", "patches", "tree_of"]
+
+ROOT = Path(__file__).parents[1]
+FRAMEWORK = {"fastmcp", "mcp", "mcp_types", "starlette"}
+# ASGI's dictionaries, which a standard says how to write in, and functions.
+_NOT_THEIRS = {"starlette.types"}
+# Documented as what headers are set by.
+_TO_BE_WRITTEN = {"MutableHeaders"}
+
+# Generic classes of Python: a dictionary of sessions is not the SDK's, nor is a function that takes one.
+_OURS = {"Callable", "Mapping", "dict", "frozenset", "list", "set"}
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def tree_of(module: Path) -> ast.Module:
+    """Return a module of the tree, parsed once; its path is relative to the root."""
+    return ast.parse((ROOT / module).read_text())
+
+
+def patches(tree: ast.Module) -> Iterator[str]:
+    """Yield each place that a module writes to on something of theirs, as it is written there."""
+    names = _Names(tree)
+    yield from _Scope(names, names.theirs, tree.body).patches()
+
+
+class _Names:
+    """What a module imports: names of theirs, and functions of ours that return something of theirs."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.theirs = frozenset(_imported_from_them(tree))
+        self.makers = frozenset(_makers(tree, self.theirs)) | {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (source := _source(node)) is not None
+            for alias in node.names
+            if alias.name in _makers_of(source)
+        }
+
+
+def _imported_from_them(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            source = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+            for alias in [each for each in node.names if each.name not in _TO_BE_WRITTEN]:
+                named = source or alias.name
+                if named.partition(".")[0] in FRAMEWORK and named not in _NOT_THEIRS:
+                    yield (alias.asname or alias.name).partition(".")[0]
+
+
+def _source(node: ast.ImportFrom) -> Path | None:
+    path = Path(f"{(node.module or '').replace('.', '/')}.py")
+    return path if path.parts[0] == "runner" and (ROOT / path).exists() else None
+
+
+@cache
+def _makers_of(module: Path) -> frozenset[str]:
+    tree = tree_of(module)
+    return frozenset(_makers(tree, frozenset(_imported_from_them(tree))))
+
+
+def _makers(tree: ast.Module, theirs: frozenset[str]) -> Iterator[str]:
+    """Yield the functions and methods that return something of theirs."""
+    for node in ast.walk(tree):
+        if isinstance(node, _Function) and _names_one(node.returns, theirs):
+            yield node.name
+
+
+def _names_one(annotation: ast.expr | None, theirs: frozenset[str]) -> bool:
+    """Say whether an annotation is a class of theirs, or a union or tuple with one."""
+    match annotation:
+        case ast.Name(id=name):
+            return name in theirs
+        case ast.Attribute(value=value):
+            return _names_one(value, theirs)
+        case ast.Constant(value=str(text)):
+            return _names_one(ast.parse(text, mode="eval").body, theirs)
+        case ast.BinOp(left=left, right=right):
+            return _names_one(left, theirs) or _names_one(right, theirs)
+        case ast.Subscript(value=value, slice=inner):
+            if ast.unparse(value).rpartition(".")[2] in _OURS:
+                return False
+            parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            return _names_one(value, theirs) or any(_names_one(part, theirs) for part in parts)
+        case _:
+            return False
+
+
+class _Scope:
+    """A module, class or function: which of its names are values of theirs."""
+
+    def __init__(self, names: _Names, theirs: frozenset[str], body: list[ast.stmt]) -> None:
+        self._names = names
+        self._theirs = set(theirs)
+        self._body = body
+        self._own = list(_statements(body))
+
+    def patches(self) -> Iterator[str]:
+        self._learn()
+        for node in self._own:
+            if isinstance(node, ast.ClassDef):
+                yield from _Scope(self._names, self._known() | self._fields(node), node.body).patches()
+            elif isinstance(node, _Function):
+                inner = self._known() - _parameters(node, self._names.theirs, theirs=False)
+                inner |= _parameters(node, self._names.theirs, theirs=True)
+                yield from _Scope(self._names, inner, node.body).patches()
+            else:
+                yield from self._written(node)
+
+    def _known(self) -> frozenset[str]:
+        return frozenset(self._theirs)
+
+    def _fields(self, node: ast.ClassDef) -> frozenset[str]:
+        """Return `self.x` of all fields of a class that hold something of theirs."""
+        fields = {
+            f"self.{each.target.id}"
+            for each in node.body
+            if isinstance(each, ast.AnnAssign)
+            and isinstance(each.target, ast.Name)
+            and _names_one(each.annotation, self._names.theirs)
+        }
+        for method in [each for each in node.body if isinstance(each, _Function)]:
+            scope = _Scope(
+                self._names, self._known() | _parameters(method, self._names.theirs, theirs=True), method.body
+            )
+            scope._learn()
+            fields |= {name for name in scope._theirs if name.startswith("self.")}
+        return frozenset(fields)
+
+    def _learn(self) -> None:
+        for _ in range(3):  # what was read of what was read
+            for node in self._own:
+                for target, value in _bound(node):
+                    if value is not None and self._is_theirs(value):
+                        self._theirs |= set(_names_in(target))
+                if isinstance(node, ast.AnnAssign):
+                    # What is said of a value counts, not where it comes from.
+                    names = set(_names_in(node.target))
+                    self._theirs -= names
+                    self._theirs |= names if _names_one(node.annotation, self._names.theirs) else set()
+
+    def _is_theirs(self, node: ast.expr) -> bool:
+        """Say whether an expression is, or is read from, a value of theirs; what they only count is not."""
+        match node:
+            case ast.Name(id=name):
+                return name in self._theirs
+            case ast.Attribute(value=value):
+                return ast.unparse(node) in self._theirs or self._is_theirs(value)
+            case ast.Subscript(value=value) | ast.Await(value=value) | ast.NamedExpr(value=value):
+                return self._is_theirs(value)
+            case ast.Call(func=function, args=arguments):
+                return self._gives_theirs(function, arguments)
+            case ast.BoolOp(values=values):
+                return any(map(self._is_theirs, values))
+            case ast.IfExp(body=body, orelse=orelse):
+                return self._is_theirs(body) or self._is_theirs(orelse)
+            case _:
+                return False
+
+    def _gives_theirs(self, function: ast.expr, arguments: list[ast.expr]) -> bool:
+        match function:
+            case ast.Name(id="vars" | "getattr" | "cast"):
+                return any(map(self._is_theirs, arguments))
+            case ast.Name(id=name):
+                return name in self._theirs or name in self._names.makers
+            case ast.Attribute(value=value, attr=name):
+                return name in self._names.makers or self._is_theirs(value)
+            case _:
+                return False
+
+    def _written(self, node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Delete):
+            targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else [node.target]
+            for target in [part for each in targets for part in _parts(each)]:
+                if isinstance(target, ast.Attribute | ast.Subscript) and self._is_theirs(target.value):
+                    yield ast.unparse(target)
+        for call in _calls(node):
+            if ast.unparse(call.func) in {"setattr", "object.__setattr__", "delattr"} and self._is_theirs(
+                call.args[0]
+            ):
+                yield ast.unparse(call)
+
+
+def _parameters(node: _Function, classes: frozenset[str], *, theirs: bool) -> frozenset[str]:
+    """Return the parameters of a function that are of theirs, or those that are not."""
+    arguments = node.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return frozenset(each.arg for each in every if _names_one(each.annotation, classes) is theirs)
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield all statements of a body, but for those within its functions and classes."""
+    for node in body:
+        yield node
+        if not isinstance(node, _Function | ast.ClassDef):
+            for inner in ast.walk(node):
+                for part in ("body", "orelse", "finalbody"):
+                    nested = getattr(inner, part, None)
+                    if inner is node and isinstance(nested, list):
+                        yield from _statements(nested)
+            for handler in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]:
+                yield from _statements(handler.body)
+
+
+def _calls(node: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls in a statement itself, and not in those within it."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            if isinstance(child, ast.Call):
+                yield child
+            yield from _calls(child)
+
+
+def _bound(node: ast.stmt) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            yield from ((target, value) for target in targets)
+        case ast.For(target=target, iter=value) | ast.AsyncFor(target=target, iter=value):
+            yield target, value
+        case ast.With(items=items) | ast.AsyncWith(items=items):
+            yield from (
+                (item.optional_vars, item.context_expr) for item in items if item.optional_vars is not None
+            )
+        case _:
+            pass
+
+
+def _names_in(target: ast.expr) -> Iterator[str]:
+    for part in _parts(target):
+        if isinstance(part, ast.Name) or (
+            isinstance(part, ast.Attribute) and ast.unparse(part.value) == "self"
+        ):
+            yield ast.unparse(part)
+
+
+def _parts(target: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(target, ast.Tuple | ast.List):
+        for each in target.elts:
+            yield from _parts(each)
+    elif isinstance(target, ast.Starred):
+        yield from _parts(target.value)
+    else:
+        yield target
