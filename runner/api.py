@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -67,7 +68,7 @@ class Runner:
         brought = None if store is None or named is not None else "memory:"
         told = {"user": identity, "store": named if brought is None else brought}
         given = {name: value for name, value in told.items() if value is not None}
-        self.settings: Settings = load({**(settings or {}), **given})
+        self.settings: Settings = load({**(settings or {}), **given}, label=partial(_place, given))
         missing = lacking(self.settings)
         if missing:
             raise IsolationUnavailable(missing)
@@ -182,6 +183,12 @@ class Runner:
         if self._toolset is None:
             raise UsageError("the tool files are not loaded; use `async with Runner(...) as runner:`")
         return self._toolset
+
+
+def _place(given: Mapping[str, object], name: str) -> str:
+    """Return how the program gave a setting, which is an argument of `Runner` or one of its `settings`."""
+    argument = {"user": "identity"}.get(name, name)
+    return f"argument {argument} of Runner" if name in given else f"settings[{name!r}] of Runner"
 
 
 def _store_of(bringing: object, settings: Settings) -> ArtifactStore:

@@ -32,6 +32,8 @@ from runner.settings.values import (
     Pattern,
     PrivatePath,
     PublicPath,
+    S3Address,
+    S3Region,
     Seconds,
     StoreUrl,
     UidRange,
@@ -121,8 +123,8 @@ class Settings(BaseSettings):
         "spool",
         description="What a call gets whose file S3 cannot take now: a pending file, or `E_STORE`.",
     )
-    s3_endpoint: WebAddress | None = Field(None, description="Address of the S3 server; without it, AWS.")
-    s3_region: str | None = Field(None, min_length=1, description="Region of the bucket.")
+    s3_endpoint: S3Address | None = Field(None, description="Address of the S3 server; without it, AWS.")
+    s3_region: S3Region | None = Field(None, description="Region of the bucket.")
     s3_path_style: bool | None = Field(
         None,
         description="Whether the bucket's name stands in the path; by default where `s3_endpoint` is given.",

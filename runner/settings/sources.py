@@ -6,7 +6,7 @@ Source: architecture, decision "Settings"; `docs/cli.md`, `runner config`.
 import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -73,17 +73,23 @@ class _Given:
     label: str
 
 
-def load(flags: Mapping[str, object], *, config: Path | None = None) -> Settings:
+def load(
+    flags: Mapping[str, object],
+    *,
+    config: Path | None = None,
+    label: Callable[[str], str] = lambda name: f"flag {_flag(name)}",
+) -> Settings:
     """Return the effective settings.
 
     Args:
-        flags: Settings given on the command line, by field name; None means not given.
+        flags: Settings given on the command line or by a program, by field name; None means not given.
         config: The file of `--config`; without it, `runner.toml` of the current folder where it exists.
+        label: Returns how an error names the place where one of `flags` was given.
 
     Raises:
         UsageError: A value, a key or the file is wrong; one line for each fault.
     """
-    given = {**_from_file(config), **_from_environment(), **_from_flags(flags)}
+    given = {**_from_file(config), **_from_environment(), **_from_flags(flags, label)}
     faults = list(_unknown_variables())
     try:
         settings = Settings.model_validate(_nested({leaf: item.value for leaf, item in given.items()}))
@@ -164,9 +170,9 @@ def _guard_leaves(settings: Settings) -> Iterator[Leaf]:
     return (("output_guard", *leaf) for leaf, _ in _flat(settings.output_guard))
 
 
-def _from_flags(flags: Mapping[str, object]) -> dict[Leaf, _Given]:
+def _from_flags(flags: Mapping[str, object], label: Callable[[str], str]) -> dict[Leaf, _Given]:
     return {
-        (name,): _Given(value=value, origin="flag", label=f"flag {_flag(name)}")
+        (name,): _Given(value=value, origin="flag", label=label(name))
         for name, value in flags.items()
         if value is not None
     }

@@ -24,6 +24,8 @@ __all__ = [
     "Pattern",
     "PrivatePath",
     "PublicPath",
+    "S3Address",
+    "S3Region",
     "Seconds",
     "StoreUrl",
     "UidRange",
@@ -40,6 +42,9 @@ OPEN_TO_TOOLS = "open to tools"
 
 _STORES_WITHOUT_PLACE = ("memory:", "none:")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+# As boto3 takes a region and the host of an address; anything else fails with each request.
+_S3_REGION = re.compile(r"(?![0-9]+$)(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
+_S3_HOST = re.compile(r"(?=.{1,255}$)((?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?")
 _S3_PREFIX = re.compile(r"(?=.{0,200}$)(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
 _UID_RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
 # What the kernel takes for "leave it as it is", as its 32 and 16 bits.
@@ -68,8 +73,12 @@ def _store_url(url: str) -> str:
     parts = urlsplit(url)
     plain = not (parts.query or parts.fragment)
     if parts.scheme == "s3":
-        if not plain or not _BUCKET.fullmatch(parts.netloc) or not _S3_PREFIX.fullmatch(parts.path):
-            raise ValueError("a store in S3 is named as s3://bucket or s3://bucket/prefix, without keys")
+        if not plain or "@" in parts.netloc:
+            raise ValueError(
+                "a store in S3 is named as s3://bucket or s3://bucket/prefix; keys are given by "
+                "s3_access_key and s3_secret_key, the server by s3_endpoint"
+            )
+        _check_bucket(parts.netloc, parts.path)
         return url
     if parts.scheme != "file" or not plain or parts.netloc or not parts.path.startswith("/"):
         raise ValueError(
@@ -77,6 +86,27 @@ def _store_url(url: str) -> str:
             "memory: keeps files as long as the process, none: keeps none"
         )
     return url
+
+
+def _check_bucket(bucket: str, path: str) -> None:
+    if not _BUCKET.fullmatch(bucket):
+        raise ValueError(
+            f"{bucket!r} is no name of a bucket: one has 3 to 63 lower-case letters, digits, hyphens and "
+            "dots, and begins and ends with a letter or digit"
+        )
+    if not _S3_PREFIX.fullmatch(path):
+        raise ValueError(
+            f"{path.lstrip('/')!r} is no prefix: one has at most 200 letters, digits, '_', '-', '.' and '/', "
+            "and no part of it is empty or begins with a dot"
+        )
+
+
+def _s3_region(name: str) -> str:
+    if not _S3_REGION.fullmatch(name):
+        raise ValueError(
+            "a region has at most 63 letters, digits and hyphens, such as eu-central-1 or us-east-1"
+        )
+    return name
 
 
 def _uid_range(text: str) -> str:
@@ -135,11 +165,29 @@ def _upstream(url: str) -> str:
 
 
 def _web_address(url: str) -> str:
-    parts = urlsplit(url)
-    plain = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
+    try:
+        parts = urlsplit(url)
+        named = parts.hostname and parts.port != 0
+    except ValueError:
+        raise ValueError(
+            "its host or port is none; an address is written as https://host or https://host:8443"
+        ) from None
+    plain = parts.scheme in ("http", "https") and named and not (parts.query or parts.fragment)
     if not plain or "@" in parts.netloc:
         raise ValueError("an address is written as https://host, perhaps with a path")
     return url.rstrip("/")
+
+
+def _s3_address(url: str) -> str:
+    address = _web_address(url)
+    host = urlsplit(address).hostname or ""
+    # What stands in brackets was checked as it was taken apart.
+    if ":" not in host and not _S3_HOST.fullmatch(host):
+        raise ValueError(
+            f"in a bucket's server name such as {host!r}, S3 clients take letters, digits, hyphens and dots "
+            "only; use another name of it, or its address"
+        )
+    return address
 
 
 def _host_port(text: str) -> str:
@@ -185,4 +233,6 @@ KeyUrl = Annotated[str, AfterValidator(_https)]
 HostPort = Annotated[str, AfterValidator(_host_port)]
 UpstreamUrl = Annotated[str, AfterValidator(_upstream)]
 UpstreamUrls = Annotated[tuple[UpstreamUrl, ...], NoDecode, BeforeValidator(split_at_commas)]
+S3Address = Annotated[str, AfterValidator(_s3_address)]
+S3Region = Annotated[str, AfterValidator(_s3_region)]
 WebAddress = Annotated[str, AfterValidator(_web_address)]

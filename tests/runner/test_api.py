@@ -140,6 +140,21 @@ def test_an_object_without_a_store_is_refused_by_name(tools: Path, tmp_path: Pat
         Runner(tools, store=store, settings=own(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"store": "s3://b"}, "argument store of Runner: 's3://b' will not do for store: 'b' is no name of"),
+        ({"identity": ""}, "argument identity of Runner: '' will not do for user: "),
+        ({"settings": {"max_calls": 0}}, "settings['max_calls'] of Runner: 0 will not do for max_calls: "),
+    ],
+)
+def test_an_error_names_what_the_program_gave_as_the_program_wrote_it(
+    tools: Path, arguments: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(sentence)}"):
+        Runner(tools, **arguments)
+
+
 async def test_the_application_answers_over_http_whom_the_identity_names(tools: Path, tmp_path: Path) -> None:
     meta = {"protocolVersion": "2026-07-28", "clientInfo": {"name": "t", "version": "1"}}
     meta["clientCapabilities"] = {}

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
+from botocore.exceptions import InvalidRegionError
+from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url, validate_region_name
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -158,11 +160,63 @@ def test_every_fault_is_one_sentence_that_says_where_it_is(monkeypatch: pytest.M
     [
         ({"store": "here"}, "file:///absolute/folder"),
         ({"store": "file://server/share"}, "file:///absolute/folder"),
+        ({"store": "s3://b"}, "'b' is no name of a bucket: one has 3 to 63 lower-case letters"),
+        ({"store": "s3://My-Bucket"}, "'My-Bucket' is no name of a bucket"),
+        ({"store": "s3://bucket/a//b"}, "'a//b' is no prefix: one has at most 200 letters"),
+        ({"store": "s3://key:secret@bucket"}, "keys are given by s3_access_key and s3_secret_key"),
     ],
 )
 def test_a_store_of_another_kind_is_refused(flags: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         load(flags)
+
+
+# What boto3 itself would refuse only once it is asked for something, as a server that cannot be reached.
+@pytest.mark.parametrize(
+    "region", ["eu-central-1", "garage", "a" * 63, "not a region!", "-eu", "eu-", "123", "eu_1", "a" * 64]
+)
+def test_a_region_is_taken_that_s3_takes_and_another_refused_by_name(
+    region: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_S3_REGION", region)
+    try:
+        validate_region_name(region)
+    except InvalidRegionError:
+        said = f"variable RUNNER_S3_REGION: {region!r} will not do for s3_region: a region has at most 63"
+        with pytest.raises(UsageError, match=f"^{re.escape(said)}"):
+            load({})
+    else:
+        assert load({}).s3_region == region
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    # boto3 looks at most of that only as it sends its first request.
+    [
+        ("https://s3.example.com", None),
+        ("http://MINIO:9000/", None),
+        ("http://[::1]:9000", None),
+        ("http://my_minio:9000", "in a bucket's server name such as 'my_minio'"),
+        ("http://a..b", "in a bucket's server name such as 'a..b'"),
+        ("http://bad host", "in a bucket's server name such as 'bad host'"),
+        ("http://minio:90x", "its host or port is none"),
+        ("http://minio:99999", "its host or port is none"),
+        ("http://[::1:9000", "its host or port is none"),
+        ("minio:9000", "an address is written as https://host"),
+    ],
+)
+def test_an_endpoint_is_taken_that_s3_takes_and_another_refused_by_name(
+    address: str, sentence: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_S3_ENDPOINT", address)
+
+    if sentence is None:
+        assert load({}).s3_endpoint == address.rstrip("/")
+        assert is_valid_endpoint_url(address) or is_valid_ipv6_endpoint_url(address)
+        return
+    said = f"variable RUNNER_S3_ENDPOINT: {address!r} will not do for s3_endpoint: {sentence}"
+    with pytest.raises(UsageError, match=f"^{re.escape(said)}"):
+        load({})
 
 
 @pytest.mark.parametrize(
@@ -334,7 +388,13 @@ def test_every_limit_of_a_tool_can_be_set_and_processes_are_made_with_the_widest
     assert {name: getattr(small, name) for name, facts in LIMITS.items() if facts.own} == {
         name: own[facts.setting] * facts.factor for name, facts in LIMITS.items() if facts.own
     }
-    assert all(limits.within(settings.widest_limits()) for limits in (small, large, settings.limits()))
+    widest = settings.widest_limits()
+    assert [
+        name
+        for limits in (small, large, settings.limits())
+        for name in LIMITS
+        if getattr(limits, name) > getattr(widest, name)
+    ] == []
     assert settings.widest_limits().memory_bytes == large.memory_bytes
 
 
