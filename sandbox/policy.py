@@ -52,10 +52,6 @@ class Limits:
             if getattr(self, name) <= 0:
                 raise ValueError(f"limit {name} must be positive, got {getattr(self, name)}")
 
-    def within(self, outer: "Limits") -> bool:
-        """Say whether no limit here is wider than the same limit of `outer`."""
-        return all(getattr(self, name) <= getattr(outer, name) for name in self.__slots__)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
@@ -151,30 +147,6 @@ class Policy:
         """Whether anything of the network may be reached."""
         return bool(self.reach or self.net)
 
-    def contains(self, inner: "Policy") -> bool:
-        """Say whether `inner` allows nothing that this policy denies."""
-        return (
-            inner.home in (None, self.home)
-            and inner.scratch in (None, self.scratch)
-            and all(_covered(path, self.read) for path in inner.read)
-            and all(_covered(path, self.read + self.lent_read + self.lent_write) for path in inner.lent_read)
-            and all(_covered(path, self.lent_write) for path in inner.lent_write)
-            and all(_covered(path, self.read + self.list_only) for path in inner.list_only)
-            and (self.programs or not inner.programs)
-            and (not self.run or not inner.programs or (bool(inner.run) and set(inner.run) <= set(self.run)))
-            and set(inner.reach) <= set(self.reach)
-            and set(inner.net) <= set(self.net)
-            and (self.sockets or not inner.sockets)
-            and inner.shared_memory_bytes <= self.shared_memory_bytes
-            and set(self.closed_ports) <= set(inner.closed_ports)
-            and (inner.uid, inner.gid) == (self.uid, self.gid)
-            and inner.namespaces >= self.namespaces
-            and set(self.hidden) <= set(inner.hidden)
-            and inner.limits.within(self.limits)
-            and (self.renewable or not inner.renewable)
-            and set(inner.without) <= set(self.without)
-        )
-
     def to_json(self) -> dict[str, object]:
         """Return a JSON object from which `from_json` makes an equal policy."""
         return {
@@ -244,10 +216,6 @@ class Policy:
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a policy: {error}") from error
-
-
-def _covered(path: Path, hierarchies: tuple[Path, ...]) -> bool:
-    return any(path == top or top in path.parents for top in hierarchies)
 
 
 def _optional_path(value: object) -> Path | None:

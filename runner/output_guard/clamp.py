@@ -7,73 +7,17 @@ conformance cases.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from runner.output_guard.config import GuardConfig
 from runner.output_guard.encoded import cut
-from runner.output_guard.json_view import json_text, raw_json, view
+from runner.output_guard.json_view import json_text, raw_json
 from runner.output_guard.oversize import raw_reference, size_of
 from runner.output_guard.references import large_text
-from runner.output_guard.storing import Find, Keeper, LayerRun, Store, drive
-from runner.store.protocol import Record, Scope
+from runner.output_guard.storing import Find, Keeper, LayerRun, drive
 
-__all__ = ["Clamped", "clamp", "clamped_by"]
+__all__ = ["clamped_by"]
 
 _SMALLEST = '{"truncated": true}'
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clamped:
-    """An observation within its limit.
-
-    Attributes:
-        value: The observation, or what stands for it.
-        stored: What was stored.
-        events: At most one, `observation_clamped`, for user interfaces.
-        warnings: For the log.
-    """
-
-    value: Any
-    stored: tuple[Record, ...] = ()
-    events: tuple[dict[str, Any], ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-async def clamp(
-    observation: Any,
-    *,
-    config: GuardConfig,
-    store: Store | None,
-    scope: Scope,
-    tool: str = "observation",
-    server: str | None = None,
-) -> Clamped:
-    """Return `observation` if its text is within `max_observation_chars`, else a reference that is.
-
-    Args:
-        observation: Any value.
-        config: The guard's settings.
-        store: Where it is kept; None: it is shortened.
-        scope: Whose it is.
-        tool: Name of the tool.
-        server: Name of its server.
-    """
-    settings = config.for_call(tool, server)
-    limit, own = settings.max_observation_chars, settings.own_retention
-    keeper = Keeper(store=store, scope=scope, tool=tool, server=server, retention=own)
-    try:
-        seen = view(observation, max_elements=config.max_elements)
-    except ValueError:
-        value, event = await clamped_by(keeper, observation, limit, unruly=True)
-    else:
-        value, event = await clamped_by(keeper, seen.value, limit)
-    return Clamped(
-        value=value,
-        stored=tuple(keeper.stored),
-        events=(event,) if event else (),
-        warnings=tuple(keeper.warnings),
-    )
 
 
 async def clamped_by(

@@ -44,7 +44,6 @@ _PR_GET_NO_NEW_PRIVS = 39
 _BOUND_S = 10
 _MOST_BYTES = 4096
 _MEMORY_BYTES = 64 * MIB
-_CGROUPS = Path("/sys/fs/cgroup")
 _UNTRIED = "it was not tried"
 _ROOT_NEEDS = {
     "CAP_CHOWN": 0,

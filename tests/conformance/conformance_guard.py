@@ -5,9 +5,9 @@ import builtins
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from clamping import clamp
 from conformance_world import hear
 
-from runner.output_guard.clamp import clamp
 from runner.output_guard.config import GuardConfig, from_mapping
 from runner.output_guard.pipeline import Guarded, guard
 from runner.output_guard.transformer import Transformer

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import anyio
+from clamping import Clamped, clamp
 
 from runner.errors import CallError, Code
-from runner.output_guard.clamp import Clamped, clamp
 from runner.output_guard.config import from_mapping
 from runner.output_guard.pipeline import Guarded, guard
 from runner.output_guard.storing import Store

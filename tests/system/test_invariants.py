@@ -83,26 +83,57 @@ async def test_author_code_never_runs_unconfined_not_even_its_import(shared: Too
     assert denied == in_tier[tier]
 
 
+def confinement(pid: int) -> dict[str, int]:
+    """Return what the kernel has a process within, each as a number that only falls as it narrows."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    facts = dict(line.split(":\t", 1) for line in status.splitlines())
+    numbers = [f"capability {bit} {kind}" for kind in ("CapPrm", "CapBnd") for bit in range(64)]
+    masks = [int(facts[kind], 16) >> bit & 1 for kind in ("CapPrm", "CapBnd") for bit in range(64)]
+    rows = Path(f"/proc/{pid}/limits").read_text().splitlines()[1:]
+    hard = {row[:26].strip(): row[47:68].strip() for row in rows}
+    return {
+        "may gain privileges": 1 - int(facts["NoNewPrivs"]),
+        "without a filter of system calls": -int(facts["Seccomp_filters"]),
+        **dict(zip(numbers, masks, strict=True)),
+        **{name: sys.maxsize if value == "unlimited" else int(value) for name, value in hard.items()},
+    }
+
+
+def of_whom(pid: int) -> tuple[str, ...]:
+    """Return the user ids and the namespaces of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    ids = [line for line in status.splitlines() if line.startswith(("Uid:", "Gid:", "Groups:"))]
+    names = sorted(Path(f"/proc/{pid}/ns").iterdir())
+    return (*ids, *(os.readlink(name) for name in names if not name.name.endswith("_for_children")))
+
+
 async def test_policies_only_narrow(shared: Toolset, user: str) -> None:
-    toolset = shared
-    async with toolset.user_pool(User(user), toolset.key(User(user), access=HomeAccess.WRITE)) as user_pool:
-        policy = user_pool.pool.policy
-        scratch = policy.scratch
+    async with shared.user_pool(User(user), shared.key(User(user), access=HomeAccess.WRITE)) as user_pool:
+        scratch = user_pool.pool.policy.scratch
         assert scratch is not None
         note = scratch / ".tmp" / "note.txt"
         at_import = note.read_text()
 
-        in_a_call = await act(toolset, user, "write", str(note))
-        zygote = (await act(toolset, user, "parent"))["value"]
-        of_the_zygote = await act(toolset, user, "signal", zygote)
-        widened = dataclasses.replace(policy, read=(*policy.read, Path("/")))
-        narrowed = dataclasses.replace(policy, scratch=None, read=policy.read[:1], programs=False)
+        in_a_call = await act(shared, user, "write", str(note))
+        zygote = (await act(shared, user, "parent"))["value"]
+        of_the_zygote = await act(shared, user, "signal", zygote)
+        pairs = [(parent, worker) for parent in zygotes(shared) for worker in children(parent)]
+        wider = [
+            (parent, worker, name)
+            for parent, worker in pairs
+            for name, number in confinement(parent).items()
+            if confinement(worker)[name] > number
+        ]
+        elsewhere = [pair for pair in pairs if of_whom(pair[0]) != of_whom(pair[1])]
+        unconfined = confinement(os.getpid())
 
+    # What the zygote might write as it loaded the file, its worker may not; nor may it touch the zygote.
     assert at_import == "written at import"
     assert in_a_call == {"denied": "EACCES"}
     assert of_the_zygote == {"denied": "EPERM"}
-    assert policy.contains(narrowed)
-    assert not policy.contains(widened)
+    assert pairs
+    assert (wider, elsewhere) == ([], [])
+    assert unconfined["may gain privileges"] == 1
 
 
 class WithoutScratch(PolicyBuilder):

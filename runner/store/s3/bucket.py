@@ -43,8 +43,6 @@ _CONTENT_S = 60.0
 # The Date header has whole seconds; below this difference our own clock is the better one.
 _SKEW_S = 2.0
 
-_log = logging.getLogger(__name__)
-
 
 class NoSuchObject(Exception):
     """There is no such object or upload."""

@@ -1,0 +1,65 @@
+"""The last guardrail of the output guard by itself, as the conformance cases ask for it: `clamp`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from runner.output_guard.clamp import clamped_by
+from runner.output_guard.config import GuardConfig
+from runner.output_guard.json_view import view
+from runner.output_guard.storing import Keeper, Store
+from runner.store.protocol import Record, Scope
+
+__all__ = ["Clamped", "clamp"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clamped:
+    """An observation within its limit.
+
+    Attributes:
+        value: The observation, or what stands for it.
+        stored: What was stored.
+        events: At most one, `observation_clamped`, for user interfaces.
+        warnings: For the log.
+    """
+
+    value: Any
+    stored: tuple[Record, ...] = ()
+    events: tuple[dict[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+async def clamp(
+    observation: Any,
+    *,
+    config: GuardConfig,
+    store: Store | None,
+    scope: Scope,
+    tool: str = "observation",
+    server: str | None = None,
+) -> Clamped:
+    """Return `observation` if its text is within `max_observation_chars`, else a reference that is.
+
+    Args:
+        observation: Any value.
+        config: The guard's settings.
+        store: Where it is kept; None: it is shortened.
+        scope: Whose it is.
+        tool: Name of the tool.
+        server: Name of its server.
+    """
+    settings = config.for_call(tool, server)
+    limit, own = settings.max_observation_chars, settings.own_retention
+    keeper = Keeper(store=store, scope=scope, tool=tool, server=server, retention=own)
+    try:
+        seen = view(observation, max_elements=config.max_elements)
+    except ValueError:
+        value, event = await clamped_by(keeper, observation, limit, unruly=True)
+    else:
+        value, event = await clamped_by(keeper, seen.value, limit)
+    return Clamped(
+        value=value,
+        stored=tuple(keeper.stored),
+        events=(event,) if event else (),
+        warnings=tuple(keeper.warnings),
+    )
