@@ -13,7 +13,7 @@ from disks import fill, read_only, small_disk
 from pydantic import SecretStr
 from suite import ALICE
 
-from runner.errors import CallError
+from runner.errors import CallError, Code
 from runner.store.checking import Check
 from runner.store.local.store import LocalStore
 from runner.store.memory import MemoryStore
@@ -126,7 +126,7 @@ async def test_one_look_serves_all_who_ask_and_its_answer_is_kept_for_a_while() 
 
 async def test_what_a_look_raises_is_raised() -> None:
     def look() -> None:
-        raise CallError
+        raise CallError(Code.E_STORE, "the bucket is gone")
 
-    with pytest.raises(TypeError):
+    with pytest.raises(CallError, match="the bucket is gone"):
         await Check().ask(look)

@@ -3,27 +3,21 @@
 What a file does wrong is tried with a toolset in this process; the exit status is the command's.
 """
 
-import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
-from support import SAMPLES, Ran, call, open_toolset, settings_in
+from support import SAMPLES, Ran, call, open_toolset
 
-from runner.files.my_files import open_library
 from runner.homes.homes import Homes
-from runner.system.worker_environment import framework_environment
-from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 from sandbox.errors import LoadError, SandboxError
-from sandbox.host.supervisor import ForkserverSupervisor
-from sandbox.probe.machine import Tier
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -83,30 +77,10 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-@pytest.fixture(scope="module")
-async def forkserver() -> AsyncIterator[ForkserverSupervisor]:
-    """One for all bad files: it imports the framework, which takes longer than refusing a file."""
-    it = await ForkserverSupervisor.start(
-        "runner.worker.program", environment=framework_environment(os.environ, ())
-    )
-    yield it
-    await it.close()
-
-
-async def refusal(forkserver: ForkserverSupervisor, folder: Path, text: str, **settings: Any) -> str:
+async def refusal(folder: Path, text: str, **settings: Any) -> str:
     """Return what is said of a file that cannot be loaded."""
-    effective = settings_in(folder, **settings)
-    toolset = Toolset(
-        settings=effective,
-        targets=(str(written(folder, text)),),
-        homes=Homes(effective.homes, effective.state_dir),
-        library=open_library(effective),
-        forkserver=forkserver,
-        environment=framework_environment(os.environ, ()),
-        tier=Tier.PROCESS,
-    )
     with pytest.raises(SandboxError) as caught:
-        async with toolset.user_pool(User("anybody"), toolset.key(User("anybody"), access=HomeAccess.NONE)):
+        async with open_toolset(written(folder, text), folder, isolation="process", **settings):
             pytest.fail("the file was loaded")
     return str(caught.value)
 
@@ -202,10 +176,8 @@ async def test_a_good_file_is_loaded(folder: Path, user: str) -> None:
         ),
     ],
 )
-async def test_a_bad_file_is_refused_with_its_own_line(
-    forkserver: ForkserverSupervisor, folder: Path, text: str, sentence: str
-) -> None:
-    said = await refusal(forkserver, folder, text)
+async def test_a_bad_file_is_refused_with_its_own_line(folder: Path, text: str, sentence: str) -> None:
+    said = await refusal(folder, text)
 
     assert said == sentence
 
@@ -245,13 +217,11 @@ async def test_a_bad_file_is_refused_the_same_where_a_user_is_expected(folder: P
             pytest.fail("the file was loaded")
 
 
-async def test_a_fault_in_a_module_beside_the_file_is_told_with_that_modules_line(
-    forkserver: ForkserverSupervisor, folder: Path
-) -> None:
+async def test_a_fault_in_a_module_beside_the_file_is_told_with_that_modules_line(folder: Path) -> None:
     (folder / "files").mkdir()
     (folder / "files" / "beside.py").write_text("def start():\n    raise ValueError('deep')\n\n\nstart()\n")
 
-    said = await refusal(forkserver, folder, GOOD + "import beside\n")
+    said = await refusal(folder, GOOD + "import beside\n")
 
     assert said == "beside.py, line 2: `raise ValueError('deep')` raised ValueError: deep"
 
@@ -259,32 +229,28 @@ async def test_a_fault_in_a_module_beside_the_file_is_told_with_that_modules_lin
 @pytest.mark.parametrize(
     "act", ["open({!r}, 'w')", "__import__('os').mkdir({!r})", "__import__('pathlib').Path({!r}).touch()"]
 )
-async def test_a_file_cannot_write_while_it_is_imported(
-    forkserver: ForkserverSupervisor, folder: Path, act: str
-) -> None:
+async def test_a_file_cannot_write_while_it_is_imported(folder: Path, act: str) -> None:
     target = folder / "outside"
     line = act.format(str(target))
 
-    said = await refusal(forkserver, folder, f"{GOOD}{line}\n")
+    said = await refusal(folder, f"{GOOD}{line}\n")
 
     assert said == f"tool.py, line 12: `{line}` tried to use {str(target)!r} {NOT_AT_IMPORT}"
     assert not target.exists()
 
 
-async def test_a_file_cannot_write_into_a_home_while_it_is_imported(
-    forkserver: ForkserverSupervisor, folder: Path, user: str
-) -> None:
+async def test_a_file_cannot_write_into_a_home_while_it_is_imported(folder: Path, user: str) -> None:
     with Homes(Path("/tmp"), folder / "state").lease(user) as home:
         line = f"open('{home.path}/early.txt', 'w')"
 
-        said = await refusal(forkserver, folder, f"{GOOD}{line}\n")
+        said = await refusal(folder, f"{GOOD}{line}\n")
 
         assert said == f"tool.py, line 12: `{line}` tried to use '{home.path}/early.txt' {NOT_AT_IMPORT}"
         assert sorted(path.name for path in home.path.iterdir()) == ["input_files"]
 
 
-async def test_an_import_that_hangs_is_ended(forkserver: ForkserverSupervisor, folder: Path) -> None:
-    said = await refusal(forkserver, folder, GOOD + "import time\ntime.sleep(3600)\n", load_timeout_s=0.5)
+async def test_an_import_that_hangs_is_ended(folder: Path) -> None:
+    said = await refusal(folder, GOOD + "import time\ntime.sleep(3600)\n", load_timeout_s=0.5)
 
     assert said == "it was still being imported after 0.5 seconds"
 
