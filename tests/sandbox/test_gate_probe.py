@@ -61,7 +61,7 @@ def test_where_another_supervisor_listens_the_report_says_so():
         report = gate_probe.try_gate()
         return f"{report.enforced}: {report.detail}"
 
-    assert (
-        in_child(act)
-        == "False: the kernel takes no filter that asks: seccomp SECCOMP_FILTER_FLAG_NEW_LISTENER: Device or resource busy"
-    )
+    said = in_child(act)
+
+    assert said.startswith("False: the kernel takes no filter that asks: ")
+    assert said.endswith(": Device or resource busy")

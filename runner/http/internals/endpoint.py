@@ -23,6 +23,7 @@ __all__ = [
     "HostOriginGuardMiddleware",
     "StreamableHTTPSessionManager",
     "change_middleware",
+    "endpoint_of",
     "stand_in_front",
 ]
 
@@ -60,7 +61,7 @@ def stand_in_front(
     @asynccontextmanager
     async def lifespan(started: Starlette) -> AsyncIterator[Any]:
         async with start(started) as state:
-            manager, limit = _endpoint_of(app)
+            manager, limit = endpoint_of(app)
             limit.max_body_size = max_bytes
             limit.app = front(manager, limit.app)
             yield state
@@ -68,7 +69,7 @@ def stand_in_front(
     app.router.lifespan_context = lifespan
 
 
-def _endpoint_of(app: Starlette) -> tuple[StreamableHTTPSessionManager, RequestBodyLimitMiddleware]:
+def endpoint_of(app: Starlette) -> tuple[StreamableHTTPSessionManager, RequestBodyLimitMiddleware]:
     """Return the session manager of an application that has started, and the limit in front of it.
 
     Raises:
