@@ -27,7 +27,7 @@ from runner.files.my_files import Deferral
 from runner.formats.base64 import decode, encode_file
 from runner.store.noop import does_not_fit, is_lost
 from runner.store.protocol import Record
-from runner.system.threads import finished, in_thread
+from runner.system.threads import in_thread, run_in_thread
 
 __all__ = ["REASONS", "ArtifactFile", "Keep", "Processed", "failed", "process_artifacts", "without_lost"]
 
@@ -323,7 +323,7 @@ async def _reading(entry: Mapping[str, Any], rules: _Rules) -> AsyncIterator[Col
 async def _encoded(source: Collected) -> str:
     if source.size <= _SHORT_BYTES:
         return encode_file(source.fd, source.size)
-    return await finished(encode_file, source.fd, source.size)
+    return await run_in_thread(encode_file, source.fd, source.size)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from runner.formats.filenames import safe_name, unique_name
 from runner.formats.mime import guess
 from runner.homes.changes import ChangedFile
 from runner.store.protocol import Origin, Record
-from runner.system.threads import finished, in_thread
+from runner.system.threads import in_thread, run_in_thread
 
 __all__ = ["Generated", "keep_generated", "not_returned"]
 
@@ -236,12 +236,14 @@ async def _keep(change: ChangedFile, name: str, rules: Generated) -> Record | st
 
 
 def _opened(change: ChangedFile, rules: Generated) -> Any:
-    manager: AbstractContextManager[Collected] = collect(change.file, rules.home, max_bytes=rules.max_bytes)
-    return in_thread(manager)
+    collecting: AbstractContextManager[Collected] = collect(
+        change.file, rules.home, max_bytes=rules.max_bytes
+    )
+    return in_thread(collecting)
 
 
 async def _is_equal(there: Record, source: Collected) -> bool:
-    return there.size == source.size and there.sha256 == await finished(_digest, source.fd)
+    return there.size == source.size and there.sha256 == await run_in_thread(_digest, source.fd)
 
 
 def _digest(fd: int) -> str:

@@ -16,7 +16,7 @@ from runner.files.my_files import MyFiles
 from runner.formats.json_pieces import json_pieces
 from runner.settings.model import Settings
 from runner.steps.listener import LOG_LEVELS
-from runner.steps.shell_view import human
+from runner.steps.shell_view import as_text
 from runner.store.protocol import Origin
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
@@ -171,7 +171,7 @@ def _print(completed: Completed, options: CallOptions) -> None:
         sys.stdout.writelines(json_pieces(processed.value))
         sys.stdout.write("\n")
     else:
-        sys.stdout.write(human(processed) + "\n")
+        sys.stdout.write(as_text(processed) + "\n")
     sys.stdout.flush()
 
 

@@ -44,7 +44,7 @@ from runner.store.protocol import (
 from runner.store.removals import log_removals
 from runner.store.retention import Budgets, Quota, RetentionRules
 from runner.store.sources import opened
-from runner.system.threads import finished, in_thread
+from runner.system.threads import in_thread, run_in_thread
 
 __all__ = ["Deferral", "FileChange", "Library", "MyFiles", "open_library", "store_rules"]
 
@@ -86,11 +86,11 @@ class FileChange:
 
 
 def _unheard(_: FileChange) -> None:
-    """Tell nobody of a change."""
+    """Tell no listener of a changed file."""
 
 
 def _uncounted(_: int) -> None:
-    """Count nothing."""
+    """Count no file for any metric."""
 
 
 def store_rules(settings: Settings) -> RetentionRules:
@@ -169,13 +169,13 @@ class Library:
 
     async def end_idle_sessions(self, idle_s: float) -> int:
         """End the sessions that have been idle for so many seconds; return how many it was."""
-        known = await finished(_known, self.sessions, idle_s)
+        known = await run_in_thread(_known, self.sessions, idle_s)
         ended = [await self.of(session.user, session.name).end_session(idle_s) for session in known]
         return sum(names is not None for names in ended)
 
     async def end_sessions_named(self, name: str) -> None:
         """End the sessions of that name, of whoever they are, that nobody uses."""
-        for session in await finished(_known, self.sessions):
+        for session in await run_in_thread(_known, self.sessions):
             if session.name == name:
                 await self.of(session.user, name).end_session()
 
@@ -244,7 +244,7 @@ class MyFiles:
             mime=mime,
             origin=origin,
             source={**(about or {}), **_proposed(deferral)},
-            facts=await finished(_facts, source, mime or guess(safe), safe),
+            facts=await run_in_thread(_facts, source, mime or guess(safe), safe),
             reason=deferral.reason if deferral else None,
             expires_at=deferral.expires_at if deferral else None,
         )
@@ -329,7 +329,7 @@ class MyFiles:
             not been idle for so long, or there is no such session.
         """
         session = Session(user=self.user, name=self.session)
-        claim = await finished(self.library.sessions.claim, session, idle_s=idle_s)
+        claim = await run_in_thread(self.library.sessions.claim, session, idle_s=idle_s)
         if claim is None:
             return None
         try:

@@ -71,11 +71,11 @@ class Unkept:
         return contextlib.nullcontext()
 
     def claim(self, session: Session, *, idle_s: float = 0) -> None:
-        """Refuse: no session ends here."""
+        """Return None, as for a session in use: none is ended by a worker node, but by its hosts."""
         del session, idle_s
 
     def known(self, *, idle_s: float = 0) -> Iterator[Session]:
-        """Yield none."""
+        """Yield no session: those of the hosts are not known here."""
         del idle_s
         return iter(())
 

@@ -95,14 +95,14 @@ class Upkeep:
         self._spoken.discard(session)
         if not self.ends:
             return
-        with _stay_for_now():
+        with _logging_what_stays():
             await self.library.end_sessions_named(session)
 
     async def end_idle(self) -> None:
         """End the sessions that have been idle for so long, whichever server they were of."""
         if not self.ends:
             return
-        with _stay_for_now():
+        with _logging_what_stays():
             await self.library.end_idle_sessions(self.idle_s)
 
     async def end_all(self) -> None:
@@ -114,8 +114,8 @@ class Upkeep:
 
 
 @contextlib.contextmanager
-def _stay_for_now() -> Iterator[None]:
-    """Go on where the store is out of reach: what ended is noted, and its files go at another time."""
+def _logging_what_stays() -> Iterator[None]:
+    """Log where the store is out of reach, and raise nothing: the ends are noted, the files go later."""
     try:
         yield
     except CallError as error:

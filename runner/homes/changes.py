@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from runner.homes.outputs import is_output
-from runner.system.threads import finished
+from runner.system.threads import run_in_thread
 
 __all__ = ["ChangedFile", "Changes"]
 
@@ -87,7 +87,7 @@ class Changes:
         if not self._takes_over(_FEW_LOOKS):
             # Whoever ends meanwhile must not find itself alone.
             self._hold()
-            await finished(self._takes_over, _MOST_LOOKS)
+            await run_in_thread(self._takes_over, _MOST_LOOKS)
         self._began_alone = self._since_ns == now_ns and not self._is_locked(0, 0)
         self._hold()
 

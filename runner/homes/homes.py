@@ -220,7 +220,7 @@ class Homes:
             return False
 
     def _keep(self, held: int, segment: str, until: float) -> None:
-        """Note until when a home is to be kept. Held against nothing: a lost note empties a home early."""
+        """Note until when a home is to be kept; where it cannot be noted, the home is emptied early."""
         try:
             self._notes.write(held, HomeNote(segment=segment, kept_until=until))
         except (OSError, HomeError) as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from runner.homes.changes import ChangedFile, Changes
 from runner.homes.emptying import remove
 from runner.system.openat import CONFINED, openat2
-from runner.system.threads import finished
+from runner.system.threads import run_in_thread
 from sandbox.host.call_watch import overfull
 from sandbox.host.home_usage import HomeUsage, measure
 from sandbox.outcome import Reached
@@ -60,7 +60,7 @@ class Leftovers:
         entries = walk(home_fd)
         # A home with much in it would hold up every other call.
         all_known = found._remember(entries, known, min(_FEW_ENTRIES, _MAX_ENTRIES)) or (
-            await finished(found._remember, entries, known, _MAX_ENTRIES)
+            await run_in_thread(found._remember, entries, known, _MAX_ENTRIES)
         )
         return replace(found, known=frozenset(known) if all_known else None)
 
@@ -94,7 +94,7 @@ class Leftovers:
         usage = measure(home_fd, most_entries=min(_FEW_ENTRIES, room.home_entries), seen=seen)
         if _FEW_ENTRIES < usage.entries <= room.home_entries:
             # A home with much in it would hold up every other call.
-            usage = await finished(measure, home_fd, most_entries=room.home_entries, seen=seen)
+            usage = await run_in_thread(measure, home_fd, most_entries=room.home_entries, seen=seen)
         return overfull(usage, room)
 
     def _is_over(self, limits: Limits) -> bool:

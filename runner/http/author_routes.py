@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Match, NoMatchFound, Route
 from starlette.types import Receive, Scope, Send
 
 from runner.http.context import Site
-from runner.http.identify import who
+from runner.http.identify import identify
 from runner.http.responses import Refusal
 from runner.http.wrong_keys import spare_tokens
 from runner.users.identity import User
@@ -80,7 +80,7 @@ class AuthorRoutes(BaseRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         request = Request(scope, receive)
-        user = await who(self._site, request)
+        user = await identify(self._site, request)
         # From here on a refusal is the file's own, of something that is no token of ours.
         spare_tokens(request)
         asked = {

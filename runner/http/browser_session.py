@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from runner.http.context import Site
-from runner.http.identify import BROWSER, check_page, cookie_name, who, with_session
+from runner.http.identify import BROWSER, check_page, cookie_name, identify, with_session
 from runner.http.logins import Login
 from runner.http.origins import over_https
 from runner.http.responses import SAFE_HEADERS, Refusal
@@ -47,7 +47,7 @@ def routes(site: Site, under_way: UnderWay) -> list[Route]:
     async def begin(request: Request) -> JSONResponse:
         # A page of another site is not to make one, whatever it sends along.
         check_page(site, request)
-        user = await who(site, request)
+        user = await identify(site, request)
         begun = await begin_session(site, user)
         expires_at = datetime.fromtimestamp(int(begun.end), UTC).isoformat()
         answer = JSONResponse(

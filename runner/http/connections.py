@@ -156,7 +156,7 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(*refusal)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of what it held."""
+        """Count the connection no more: its client has gone."""
         self._all.go(self, self._address)
         self._unset_timer()
         if self._stall is not None:
@@ -195,18 +195,18 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """The request is here."""
+        """The head and body of a request have come whole."""
         self._body_is_due = False
         self._unset_timer()
         super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """The client takes nothing at the moment."""
+        """The client takes no bytes at the moment; it is cut off if that lasts for `stalled_s`."""
         super().pause_writing()
         self._stall = self.loop.call_later(self._all.stalled_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """The client takes bytes again: it is not cut off for having stalled."""
         super().resume_writing()
         if self._stall is not None:
             self._stall.cancel()

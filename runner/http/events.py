@@ -18,7 +18,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from runner.http.context import Site
-from runner.http.identify import who
+from runner.http.identify import identify
 from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.users.events import LISTENERS_PER_USER, MISSED, Subscription
 from runner.users.identity import User
@@ -33,7 +33,7 @@ def routes(site: Site) -> list[Route]:
     """Return the route of the event stream."""
 
     async def events(request: Request) -> StreamingResponse:
-        user = await who(site, request)
+        user = await identify(site, request)
         if site.events.listeners(user=user.segment) >= LISTENERS_PER_USER:
             raise Refusal(429, f"{LISTENERS_PER_USER} streams of yours are open; close one first")
         frames = _frames(site, user, request.query_params.get("session"))

@@ -26,7 +26,7 @@ from runner.files.my_files import MyFiles
 from runner.files.paging import MOST, CursorError, page
 from runner.http.context import Site
 from runner.http.file_response import OpenedResponse, file_response, media_type
-from runner.http.identify import who, with_session
+from runner.http.identify import identify, with_session
 from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.http.upload import read_json, receive
 from runner.store.protocol import Content, Origin, Record
@@ -61,7 +61,7 @@ class _FilesApi:
     _uploads: Counter[str] = field(default_factory=Counter)
 
     async def all(self, request: Request) -> JSONResponse:
-        files = self._of(await who(self.site, request))
+        files = self._of(await identify(self.site, request))
         limit, cursor = _limit(request), request.query_params.get("cursor")
         async with files.in_use(to_read=True):
             found = await files.all()
@@ -75,7 +75,7 @@ class _FilesApi:
         return JSONResponse({"files": shown, "next": part.next}, headers=SAFE_HEADERS)
 
     async def put(self, request: Request) -> JSONResponse:
-        user = await who(self.site, request)
+        user = await identify(self.site, request)
         with self._one_more(user):
             async with receive(request, self.site.settings) as upload:
                 file = await self._of(user).put(
@@ -86,18 +86,18 @@ class _FilesApi:
         return JSONResponse(_shown(file), status_code=201, headers=headers)
 
     async def as_json(self, request: Request) -> OpenedResponse:
-        files, file = await self._file(request, await who(self.site, request))
+        files, file = await self._file(request, await identify(self.site, request))
         return OpenedResponse(file=file, opened=files.open(file), shaped=partial(_json, file))
 
     async def remove(self, request: Request) -> Response:
-        files, file = await self._file(request, await who(self.site, request))
+        files, file = await self._file(request, await identify(self.site, request))
         if not await files.remove_found(file):
             # Found by its id, and no file: what was taken out of a result ends by itself.
             raise Refusal(404, _NO_SUCH_FILE)
         return Response(status_code=204, headers=SAFE_HEADERS)
 
     async def link(self, request: Request) -> JSONResponse:
-        files, file = await self._file(request, await who(self.site, request))
+        files, file = await self._file(request, await identify(self.site, request))
         once, ttl_s = _ordered(await read_json(request, _ORDER_BYTES))
         links = DownloadLinks(
             tokens=self.site.tokens,

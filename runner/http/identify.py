@@ -37,11 +37,11 @@ __all__ = [
     "browser_session",
     "check_page",
     "cookie_name",
+    "identify",
     "login_of",
     "named",
     "of_cookie",
     "of_page",
-    "who",
     "with_session",
 ]
 
@@ -61,7 +61,7 @@ _WRONG_TOKEN = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
 _OF_THIS_SERVER = ("same-origin", "none")
 
 
-async def who(site: Site, request: Request) -> User:
+async def identify(site: Site, request: Request) -> User:
     """Return who a request comes from.
 
     Raises:
@@ -88,9 +88,9 @@ async def with_session(site: Site, request: Request) -> User:
     """Return who a request comes from, in a session.
 
     Raises:
-        Refusal: As from `who`; 401 where there is no session.
+        Refusal: As from `identify`; 401 where there is no session.
     """
-    user = await who(site, request)
+    user = await identify(site, request)
     if user.session is None:
         raise Refusal(
             401,

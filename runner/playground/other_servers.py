@@ -179,7 +179,7 @@ class Beside:
             Route("/play/servers", self._add, methods=["POST"]),
             Route("/play/servers/{id}", self._remove, methods=["DELETE"]),
             Route("/play/servers/{id}/again", self._again, methods=["POST"]),
-            Route("/play/servers/{id}/mcp", _Door(self)),
+            Route("/play/servers/{id}/mcp", _ConnectedServerApp(self)),
         ]
 
     def ends_with(self, under_way: UnderWay) -> None:
@@ -319,7 +319,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class _Door:
+class _ConnectedServerApp:
     """The way of a page to MCP of one of its servers, as `/play/mcp` is to that of this one."""
 
     beside: Beside

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from runner.http.browser_session import begin_session
 from runner.http.context import Site
-from runner.http.identify import of_cookie, of_page, who
+from runner.http.identify import identify, of_cookie, of_page
 from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.http.wrong_keys import note_wrong
 from runner.playground import dashboards
@@ -104,7 +104,7 @@ class _Routes:
                 note_wrong(request, "start key", "the Playground")
             # The page says what to do where it finds no session; a second tab goes on with the first's.
             return RedirectResponse("/", status_code=303, headers=SAFE_HEADERS)
-        begun = await begin_session(self.site, known or await who(self.site, request))
+        begun = await begin_session(self.site, known or await identify(self.site, request))
         answer = RedirectResponse("/", status_code=303, headers=SAFE_HEADERS)
         begun.set_on(answer, request)
         return answer

@@ -52,7 +52,7 @@ class DirectLines:
             raise anyio.EndOfStream from None
 
     async def aclose(self) -> None:
-        """Take no more."""
+        """Take no further line."""
         await self._incoming.aclose()
 
     async def __aenter__(self) -> Self:

@@ -60,10 +60,10 @@ class Beyond(Protocol):
     """Resources that are not ours and announce changes. Methods raise what the client gets."""
 
     async def subscribe(self, ctx: _Context, uri: str) -> None:
-        """From now on publish an event `resource_updated` when this resource changes."""
+        """Begin to publish an event `resource_updated` whenever this resource changes."""
 
     async def unsubscribe(self, ctx: _Context, uri: str) -> None:
-        """Publish none any more."""
+        """End what `subscribe` began for this resource."""
 
 
 class Tasks(Protocol):
@@ -274,7 +274,7 @@ class _WithTasks:
         self._telling = asyncio.create_task(self._tell())
 
     def end(self) -> None:
-        """Tell no more."""
+        """Send the client no further notification of its tasks."""
         if self._telling is not None:
             self._telling.cancel()
 

@@ -195,7 +195,7 @@ class _Proxy:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message) from error
 
     async def unsubscribe(self, ctx: _Context, uri: str) -> None:
-        """Let it tell no more."""
+        """Ask the server that has this resource to send no further notice of its changes."""
         server, inner = self._server_of(uri)
         await self._upstreams.upstream(ctx, self.user_of(ctx), server).unsubscribe(inner)
 

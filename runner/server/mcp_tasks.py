@@ -118,7 +118,7 @@ class _Task:
         raise ClientRefusal(-32601, f"nobody waits for this call who could answer {method}")
 
     def becomes(self, status: str, *, message: str | None = None, **outcome: Any) -> None:
-        """Note how it is now."""
+        """Note the status of the task, as its client is told it, and how its call ended."""
         self.status, self.outcome = status, outcome
         self.size = len(json.dumps(outcome)) if outcome else 0
         if message is not None:

@@ -18,7 +18,7 @@ from runner.steps.execution import Request
 from runner.steps.listener import CallListener, widened
 from runner.steps.timing import wants_report
 from runner.steps.told_denials import plain_denial
-from runner.system.threads import finished
+from runner.system.threads import run_in_thread
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess, UserPool
@@ -142,7 +142,7 @@ async def _run_and_discard(
         alone = changes is not None and changes.is_alone and not user_pool.pool.has_jobs
         if ended and alone and leftovers is not None and user_pool.home is not None:
             others = toolset.handed_over.seen(user_pool.home.segment)
-            await finished(leftovers.beside(others).discard, user_pool.home.fd)
+            await run_in_thread(leftovers.beside(others).discard, user_pool.home.fd)
     if not outcome.begun:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
     return outcome

@@ -87,10 +87,14 @@ class Nobody:
     """A client that hears nothing and answers nothing. A `Client`."""
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Drop it."""
+        """Drop the notification."""
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Refuse."""
+        """Answer as a client that has no such method.
+
+        Raises:
+            ClientRefusal: Always.
+        """
         raise ClientRefusal(-32601, f"nobody is there to answer {method}")
 
 

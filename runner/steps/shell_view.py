@@ -12,10 +12,10 @@ from runner.contract.loose_json import mapping_of
 from runner.formats.human_numbers import human_size
 from runner.steps.model_view import compact_json
 
-__all__ = ["human"]
+__all__ = ["as_text"]
 
 
-def human(processed: Processed) -> str:
+def as_text(processed: Processed) -> str:
     """Return the result as a person reads it in a shell; ends without a line break."""
     value = processed.value
     if processed.is_error:

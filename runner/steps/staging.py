@@ -32,7 +32,7 @@ from runner.store.protocol import Content, Record
 from runner.system import locks
 from runner.system.openat import CONFINED, open_folder, openat2, reopen_folder
 from runner.system.state_files import make_folder, open_lock
-from runner.system.threads import finished, in_thread
+from runner.system.threads import in_thread, run_in_thread
 from sandbox.syscalls import rename_noreplace
 
 __all__ = ["stage"]
@@ -84,7 +84,7 @@ async def _staged(
                 place += 1
                 continue
             mine.callback(os.close, locked)
-            mine.push_async_callback(finished, _take_away, lease.fd, folders, name)
+            mine.push_async_callback(run_in_thread, _take_away, lease.fd, folders, name)
             stack.push_async_exit(mine.pop_all())
             return folders
     raise OSError(errno.EBUSY, f"{_MAX_PLACES} calls use a file of this name at once")

@@ -13,7 +13,7 @@ from runner.store.damage import Digest, Verified, damaged
 from runner.store.protocol import Record
 from runner.store.sources import write_all
 from runner.system.openat import ficlone
-from runner.system.threads import finished
+from runner.system.threads import run_in_thread
 
 __all__ = ["BytesContent", "FileContent", "chunks", "span"]
 
@@ -73,9 +73,9 @@ class FileContent:
         while position < self.end:
             if held:
                 yield held
-            held = await finished(self._read, position)
+            held = await run_in_thread(self._read, position)
             if self._is_whole:
-                await finished(digest.update, held)
+                await run_in_thread(digest.update, held)
             position += len(held)
         if self._is_whole:
             digest.check()
@@ -89,7 +89,7 @@ class FileContent:
             CallError: `E_STORE`: they are not the ones that were put, or cannot be read; it is empty then.
             OSError: They cannot be written.
         """
-        await finished(self._copy, fd)
+        await run_in_thread(self._copy, fd)
 
     @property
     def _is_whole(self) -> bool:
@@ -166,4 +166,4 @@ class BytesContent:
 
     async def copy_to(self, fd: int) -> None:
         """Write the bytes to an open file."""
-        await finished(write_all, fd, self.content)
+        await run_in_thread(write_all, fd, self.content)

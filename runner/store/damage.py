@@ -50,11 +50,11 @@ class Digest:
         self._digest = hashlib.sha256()
 
     def update(self, chunk: bytes) -> None:
-        """Add bytes."""
+        """Add bytes that were read, in their order."""
         self._digest.update(chunk)
 
     def check(self) -> None:
-        """Say that these were all.
+        """Compare with the recorded digest, after the last bytes.
 
         Raises:
             CallError: `E_STORE`: they are not the ones that were put.

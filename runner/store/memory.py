@@ -28,7 +28,7 @@ from runner.store.protocol import Content, Put, Reason, Record, Removal, Scope
 from runner.store.removals import log_removals
 from runner.store.retention import RetentionRules
 from runner.store.sources import opened
-from runner.system.threads import finished
+from runner.system.threads import run_in_thread
 
 __all__ = ["MemoryStore", "Shelf"]
 
@@ -43,7 +43,7 @@ class Shelf(Protocol):
         """Return bytes, if they are still there."""
 
     async def delete(self, at: Bytes) -> None:
-        """Let go of bytes."""
+        """Drop bytes that no artifact names any more."""
 
 
 class _Dictionary:
@@ -106,7 +106,7 @@ class MemoryStore:
 
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
         """Keep a regular file."""
-        return await self.put_bytes(await finished(_read, source), about, scope=scope)
+        return await self.put_bytes(await run_in_thread(_read, source), about, scope=scope)
 
     @asynccontextmanager
     async def open(

@@ -19,7 +19,7 @@ from runner.store.content import chunks
 from runner.store.local.store import utc_now
 from runner.store.protocol import Content, Origin, Put, Record, Removal, Scope
 from runner.store.sources import opened
-from runner.system.threads import finished
+from runner.system.threads import run_in_thread
 
 __all__ = ["NoStore", "does_not_fit", "is_lost", "not_kept"]
 
@@ -70,7 +70,7 @@ class NoStore:
 
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
         """Return what the file would have been known by; it stays where it is, and nowhere else."""
-        digest, size = await finished(_measured, source)
+        digest, size = await run_in_thread(_measured, source)
         return self._record(digest, size, about, scope)
 
     def open(
@@ -80,25 +80,25 @@ class NoStore:
         raise CallError(Code.E_FILE_NOT_FOUND, f"{record.shown!r} was not stored: there is no store")
 
     async def stat(self, id_: str, *, scope: Scope) -> Record | None:
-        """Return None."""
+        """Return None: nothing is kept."""
 
     async def find(self, name: str, *, scope: Scope) -> Record | None:
-        """Return None."""
+        """Return None: nothing is kept."""
 
     async def list(self, *, scope: Scope) -> Sequence[Record]:
-        """Return nothing."""
+        """Return no record: nothing is kept."""
         return ()
 
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
-        """Say that there was none."""
+        """Return that there was no such artifact: nothing is kept."""
         return False
 
     async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
-        """Say that there was none."""
+        """Return that there was no such artifact: nothing is kept."""
         return False
 
     async def sweep(self) -> Sequence[Removal]:
-        """Return nothing."""
+        """Return no record: nothing is kept."""
         return ()
 
     async def fault(self) -> str | None:

@@ -59,7 +59,7 @@ class QuietServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Leave the signals to the command, which handles them itself."""
         yield
 
 

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import ParamSpec, TypeVar
 
-__all__ = ["finished", "in_thread"]
+__all__ = ["in_thread", "run_in_thread"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-async def finished(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def run_in_thread(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run `act` in a thread and return its result; a cancellation takes effect when it has ended."""
     running = asyncio.ensure_future(asyncio.to_thread(act, *args, **kwargs))
     try:
@@ -26,23 +26,23 @@ async def finished(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 @asynccontextmanager
-async def in_thread(manager: AbstractContextManager[R]) -> AsyncIterator[R]:
-    """Enter a context manager in one thread and leave it in another. What was entered is always left."""
-    entering = asyncio.ensure_future(asyncio.to_thread(manager.__enter__))
+async def in_thread(block: AbstractContextManager[R]) -> AsyncIterator[R]:
+    """Begin a `with` block in one thread and end it in another; what has begun is always ended."""
+    entering = asyncio.ensure_future(asyncio.to_thread(block.__enter__))
     try:
         value = await asyncio.shield(entering)
     except asyncio.CancelledError:
         await _ended(entering)
         if entering.exception() is None:
-            await finished(manager.__exit__, None, None, None)
+            await run_in_thread(block.__exit__, None, None, None)
         raise
     try:
         yield value
     except BaseException as error:
-        if not await finished(manager.__exit__, type(error), error, error.__traceback__):
+        if not await run_in_thread(block.__exit__, type(error), error, error.__traceback__):
             raise
     else:
-        await finished(manager.__exit__, None, None, None)
+        await run_in_thread(block.__exit__, None, None, None)
 
 
 async def _ended(running: "asyncio.Future[R]") -> None:

@@ -55,7 +55,7 @@ class Uids:
     lender: int | None = None
 
     def of(self, segment: str) -> int:
-        """Return the id of a user, by the segment of the user's home; the same for ever.
+        """Return the id of a user, by the segment of the user's home; it never changes.
 
         Raises:
             CallError: All ids are given, or the record of them cannot be used.

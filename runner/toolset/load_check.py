@@ -47,7 +47,7 @@ class LoadCheck:
             await asyncio.wait({self._checking})
 
     async def close(self) -> None:
-        """Check no more."""
+        """End the check that is under way, and wait until it has ended."""
         if self._checking is not None:
             self._checking.cancel()
             await asyncio.wait({self._checking})

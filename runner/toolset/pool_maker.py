@@ -21,7 +21,7 @@ from runner.http.loopback import Loopback
 from runner.settings.model import Settings
 from runner.settings.rights import with_rights
 from runner.system.now_and_then import NowAndThen
-from runner.system.threads import finished
+from runner.system.threads import run_in_thread
 from runner.toolset.policies import PolicyBuilder
 from runner.toolset.user_pool import HomeAccess, PoolKey, UserPool, Workers
 from runner.users.identity import User
@@ -91,14 +91,14 @@ class PoolMaker:
         home = None
         try:
             with await self._room():
-                owner = await finished(stack.enter_context, self.policies.uid(key.segment))
+                owner = await run_in_thread(stack.enter_context, self.policies.uid(key.segment))
                 if user is not None:
                     lease = self.policies.homes.lease(user.name, keep_s=self.keep_s)
-                    home = await finished(stack.enter_context, lease)
+                    home = await run_in_thread(stack.enter_context, lease)
                 begin = partial(self._begin, user, key, home, owner, loopback)
                 workers = await begin()
         except BaseException:
-            await finished(stack.close)
+            await run_in_thread(stack.close)
             raise
         links = None if loopback is None else replace(self.links(), base=loopback.url)
         return UserPool(
@@ -142,7 +142,7 @@ class PoolMaker:
         stack = contextlib.ExitStack()
         access = key.access
         try:
-            scratch = await finished(stack.enter_context, self.policies.scratch(owner))
+            scratch = await run_in_thread(stack.enter_context, self.policies.scratch(owner))
             # In a thread: what may be read is found by looking through the tool file's folder.
             policy = await asyncio.to_thread(self.policies.policy, user, access, home, scratch)
             policy = replace(with_rights(policy, key.rights or self.settings.rights(), os.environ), uid=owner)
@@ -161,7 +161,7 @@ class PoolMaker:
                 forks=self.settings.worker_start == "fork",
             )
         except BaseException:
-            await finished(stack.close)
+            await run_in_thread(stack.close)
             raise
         return Workers(pool=pool, scratch=scratch, stack=stack)
 

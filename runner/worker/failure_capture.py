@@ -87,7 +87,7 @@ class FailureCapture(CallWatcher):
         return result
 
     def _note(self, error: Exception, tool: str | None) -> None:
-        """Remember an error."""
+        """Keep an error, to say later what the author's code raised."""
         self.raised = _describe(error, self._folder)
         if tool is not None and self.raised["kind"] == "not found":
             self.raised["tool"] = tool

@@ -63,7 +63,7 @@ class Rehearsal:
 
     @staticmethod
     async def _think(number: int, text: str = "") -> dict[str, object]:
-        """Answer at once."""
+        """Answer a question of a tool at once, without a model."""
         return {"number": number, "text": text}
 
 

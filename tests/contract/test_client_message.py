@@ -23,7 +23,7 @@ from runner.errors import CallError, Code
 from runner.formats.human_numbers import human_size
 from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, inline_limit, is_open_schema, render
 from runner.steps.model_view import model_view
-from runner.steps.shell_view import human
+from runner.steps.shell_view import as_text
 from sandbox.deadlines import Deadlines
 
 OPEN = {"type": "object", "additionalProperties": True}
@@ -662,7 +662,7 @@ def test_any_result_becomes_a_message_that_can_be_sent(wire: dict[str, Any]) -> 
         message = render(result, wire=wire, output_schema=schema, delivery=delivery)
 
         json.dumps(message, ensure_ascii=False, allow_nan=False).encode()
-        human(result).encode()
+        as_text(result).encode()
 
 
 # people
@@ -673,7 +673,7 @@ def test_a_person_reads_results_then_files_then_what_is_missing(home: FakeHome, 
     wire["structuredContent"]["artifacts"].append({"name": "p", "path": "/etc/passwd", "mime": "text/plain"})
     wire["content"] = [text("One file is missing.")]
 
-    said = human(taken(wire, home, shelf))
+    said = as_text(taken(wire, home, shelf))
 
     assert said == (
         '{\n  "rows": 1\n}\n'
@@ -684,7 +684,7 @@ def test_a_person_reads_results_then_files_then_what_is_missing(home: FakeHome, 
 
 
 def test_a_person_reads_an_error_in_three_parts(home: FakeHome) -> None:
-    said = human(failed(outside_home("/etc/passwd", home.path)))
+    said = as_text(failed(outside_home("/etc/passwd", home.path)))
 
     assert said == (
         "Error: File operation outside allowed directory [E_INVALID_PATH]\n"
@@ -695,7 +695,7 @@ def test_a_person_reads_an_error_in_three_parts(home: FakeHome) -> None:
 
 
 def test_a_person_reads_an_error_without_details() -> None:
-    assert human(failed(CallError(Code.E_CANCELLED, "stopped"))) == "Error: stopped [E_CANCELLED]"
+    assert as_text(failed(CallError(Code.E_CANCELLED, "stopped"))) == "Error: stopped [E_CANCELLED]"
 
 
 @pytest.mark.parametrize(

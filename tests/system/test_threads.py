@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from runner.system.threads import finished, in_thread
+from runner.system.threads import in_thread, run_in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ async def test_who_is_cancelled_waits_until_the_thread_has_finished() -> None:
 
     async def caller() -> None:
         try:
-            await finished(work)
+            await run_in_thread(work)
         finally:
             events.append("closed")
 
@@ -47,9 +47,9 @@ async def test_who_is_cancelled_waits_until_the_thread_has_finished() -> None:
 
 
 async def test_a_result_and_an_error_come_back() -> None:
-    assert await finished(int, "7") == 7
+    assert await run_in_thread(int, "7") == 7
     with pytest.raises(ValueError, match="invalid literal"):
-        await finished(int, "x")
+        await run_in_thread(int, "x")
 
 
 async def test_what_was_entered_by_a_caller_that_is_cancelled_is_left() -> None:

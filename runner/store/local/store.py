@@ -44,7 +44,7 @@ from runner.store.removals import log_removals
 from runner.store.retention import RetentionRules, check_quota, has_ended
 from runner.store.sources import opened
 from runner.store.verifying import StoreVerdict
-from runner.system.threads import finished, in_thread
+from runner.system.threads import in_thread, run_in_thread
 
 __all__ = ["LocalStore", "MissingBytes", "utc_now"]
 
@@ -101,7 +101,7 @@ class LocalStore:
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
         """Keep bytes."""
         with self._meter.counting():
-            return await finished(_tried, self._put, content, len(content), about, scope)
+            return await run_in_thread(_tried, self._put, content, len(content), about, scope)
 
     async def put_text(self, text: str, about: Put, *, scope: Scope) -> Record:
         """Keep text as UTF-8."""
@@ -110,7 +110,7 @@ class LocalStore:
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
         """Keep a regular file."""
         with self._meter.counting():
-            return await finished(_tried, self._put_file, source, about, scope)
+            return await run_in_thread(_tried, self._put_file, source, about, scope)
 
     @asynccontextmanager
     async def open(
@@ -123,27 +123,27 @@ class LocalStore:
 
     async def stat(self, id_: str, *, scope: Scope) -> Record | None:
         """Return the artifact of that id."""
-        return await finished(self._read, LocalStore._stat, id_, scope)
+        return await run_in_thread(self._read, LocalStore._stat, id_, scope)
 
     async def find(self, name: str, *, scope: Scope) -> Record | None:
         """Return the file of exactly that name."""
-        return await finished(self._read, LocalStore._find, name, scope)
+        return await run_in_thread(self._read, LocalStore._find, name, scope)
 
     async def list(self, *, scope: Scope) -> Sequence[Record]:
         """Return all artifacts that the scope may have, by name."""
-        return await finished(self._read, LocalStore._list, scope)
+        return await run_in_thread(self._read, LocalStore._list, scope)
 
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
         """Delete an artifact: that name of it, or all of it."""
-        return await finished(self._surely, self._delete, id_, scope, name)
+        return await run_in_thread(self._surely, self._delete, id_, scope, name)
 
     async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
         """Renew the lifetime of an observation, or let any artifact end at `expires_at`."""
-        return await finished(self._surely, self._touch, id_, scope, expires_at)
+        return await run_in_thread(self._surely, self._touch, id_, scope, expires_at)
 
     async def sweep(self) -> Sequence[Removal]:
         """Remove what has expired and what interrupted operations left behind."""
-        return await finished(self._surely, self._sweep)
+        return await run_in_thread(self._surely, self._sweep)
 
     async def measure(self) -> StoreFacts:
         """Return how much is kept, and how often a file was not taken."""
@@ -156,11 +156,11 @@ class LocalStore:
 
     async def users(self) -> Sequence[str]:
         """Return the areas of users who have anything here, as the segments of their names."""
-        return await finished(self._read, LocalStore._users)
+        return await run_in_thread(self._read, LocalStore._users)
 
     async def all_of(self, user: str) -> Sequence[Record]:
         """Return all that a user has here, of every session, observations too."""
-        return await finished(self._read, LocalStore._all_of, user)
+        return await run_in_thread(self._read, LocalStore._all_of, user)
 
     def _users(self) -> Sequence[str]:
         with _as_call_errors(), self._index.read() as rows:
@@ -185,7 +185,7 @@ class LocalStore:
         Raises:
             CallError: `E_STORE`: it cannot be read or made.
         """
-        await finished(self._surely, self._check_index)
+        await run_in_thread(self._surely, self._check_index)
 
     async def fault(self) -> str | None:
         """Say whether files can be put and read now, by looking into the index and writing a little."""
@@ -207,7 +207,7 @@ class LocalStore:
 
     async def verify(self) -> StoreVerdict:
         """Read every content and hold it against its digest."""
-        return await finished(self._read, LocalStore._verify)
+        return await run_in_thread(self._read, LocalStore._verify)
 
     def _verify(self) -> StoreVerdict:
         verdict = StoreVerdict()

@@ -65,7 +65,7 @@ class Waiting:
         raise failed(operation, "timeout")
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no further request; those that have begun end by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _in_turn(self, operation: str, user: str, work: Callable[[], R], end: float) -> R:
