@@ -11,7 +11,7 @@ import pytest
 from command_template import CommandTemplate
 from forkserver_template import Templates
 from hypothesis import settings
-from needs import NEEDS, SLOW, needs_of_fixtures, needs_of_module
+from needs import NEEDS, SLOW, TESTS, needs_of_fixtures, needs_of_module
 from other_processes import Start
 from somebody import somebody
 from spread_cases import chosen
@@ -41,9 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a test with what it needs, before tests are chosen by markers."""
     names = frozenset(getattr(item, "fixturenames", ()))
-    for marker in needs_of_module(item.path) | needs_of_fixtures(item.path.parent, names):
+    folders = item.path.relative_to(TESTS).parents[:-1]
+    of_fixtures = (needs_of_fixtures(TESTS / folder, names) for folder in folders)
+    for marker in needs_of_module(item.path).union(*of_fixtures):
         item.add_marker(marker)
-    if item.path.parent.name in SLOW:
+    if folders and folders[-1].name in SLOW:
         item.add_marker("slow")
 
 

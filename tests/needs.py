@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-__all__ = ["NEEDS", "SLOW", "needs_of_fixtures", "needs_of_module"]
+__all__ = ["NEEDS", "SLOW", "TESTS", "needs_of_fixtures", "needs_of_module"]
 
 TESTS = Path(__file__).parent
 
@@ -104,4 +104,6 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
 def _found(module: str) -> Path | None:
     last = module.rpartition(".")[2]
     # Names of modules are unique across the tests.
-    return next(iter(TESTS.glob(f"{last}.py")), None) or next(iter(TESTS.glob(f"*/{last}.py")), None)
+    # A room is at most two folders deep; below `npm` there are thousands that are nobody's tests.
+    found = (TESTS.glob(f"{folder}{last}.py") for folder in ("", "*/", "*/*/"))
+    return next((path for paths in found for path in paths), None)

@@ -311,7 +311,7 @@ def test_what_two_folders_of_tests_share_lies_where_both_find_it():
         for path in tests
         if path.name.startswith("test_")
         for name in imported(path.relative_to(ROOT)) & places.keys()
-        if not places[name] & {*everywhere, path.parent} and find_spec(name) is None
+        if not places[name] & {*everywhere, *path.parents} and find_spec(name) is None
     ]
 
     assert len(tests) > 100

@@ -1,22 +1,5 @@
-"""Fixtures for results: a home with a descriptor, and a shelf that stands for the store."""
+"""Fixtures of `result_fixtures`."""
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
+from result_fixtures import home, shelf
 
-import pytest
-from result_fakes import FakeHome, Shelf
-
-
-@pytest.fixture
-def shelf() -> Shelf:
-    return Shelf()
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[FakeHome]:
-    path = tmp_path / "alice"
-    path.mkdir(mode=0o700)
-    fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
-    yield FakeHome(path, fd)
-    os.close(fd)
+__all__ = ["home", "shelf"]

@@ -16,7 +16,7 @@ from sandbox.host.usage import memory_of, oom_kills, processes_of, read_process
 
 pytestmark = pytest.mark.kernel
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MIB = 1024 * 1024
 NOBODY = 65534
 

@@ -26,7 +26,7 @@ from sandbox.probe.machine import TRIAL_UID
 
 pytestmark = pytest.mark.kernel
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ACTS = ROOT / "tests" / "programs" / "socket_acts.py"
 OFF = ("seccomp",)
 CONTROL = pytest.mark.parametrize("without", [(), OFF], ids=["confined", "without seccomp"])

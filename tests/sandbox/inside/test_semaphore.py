@@ -142,7 +142,7 @@ print(os.listdir(home / ".shm"), set(os.listdir("/dev/shm")) - before)
 
 
 def run(home: Path) -> "subprocess.CompletedProcess[str]":
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", _PROGRAM, home],
         env={"PYTHONPATH": root, "PATH": os.environ["PATH"], "HOME": str(home)},

@@ -1,0 +1,5 @@
+"""Fixtures of `result_fixtures`."""
+
+from result_fixtures import home, shelf
+
+__all__ = ["home", "shelf"]
