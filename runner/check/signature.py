@@ -5,14 +5,23 @@ from collections.abc import Iterator
 
 from runner.check.offers import Offer
 from runner.check.rules import Finding
+from runner.check.source import SourceFile
 
 __all__ = ["signatures"]
 
-_NO_TEXT = frozenset({"int", "float", "bool", "bytes", "list", "dict", "set", "frozenset", "tuple"})
+# What a user's name is not: of some of them a few texts are taken, which are no names.
+_NO_TEXT = frozenset(
+    {
+        *("int", "float", "complex", "bool", "list", "dict", "set", "frozenset", "tuple", "Literal"),
+        *("UUID", "date", "datetime", "time", "timedelta", "Decimal", "Enum", "BaseModel"),
+    }
+)
 
 
-def signatures(offers: list[Offer]) -> Iterator[Finding]:
-    """Yield tools without a description, and arguments without a type."""
+def signatures(source: SourceFile, offers: list[Offer]) -> Iterator[Finding]:
+    """Yield tools without a description, and arguments without a type, or of one that no name fits."""
+    classes = {each.name for each in source.tree.body if isinstance(each, ast.ClassDef)}
+    no_text = _NO_TEXT | {each for each in classes if not _is_plain_text(source, each)}
     for offer in offers:
         if offer.kind != "tool":
             continue
@@ -23,7 +32,7 @@ def signatures(offers: list[Offer]) -> Iterator[Finding]:
             if (
                 parameter.arg == offer.identity
                 and parameter.annotation is not None
-                and not _takes_text(parameter.annotation)
+                and not _takes_text(parameter.annotation, no_text)
             ):
                 who = f"`{offer.identity}` of the tool {offer.name!r}"
                 message = f"{who} takes no text, so every call would be refused"
@@ -32,21 +41,27 @@ def signatures(offers: list[Offer]) -> Iterator[Finding]:
                 yield _unannotated(offer, parameter)
 
 
-def _takes_text(annotation: ast.expr) -> bool:
-    """Say whether a type may let a text in; of what has a name of its own nobody knows here."""
+def _is_plain_text(source: SourceFile, name: str) -> bool:
+    """Say whether a class of the file is a `str` and nothing else, so that it is made of any text."""
+    [made] = [each for each in source.tree.body if isinstance(each, ast.ClassDef) and each.name == name][-1:]
+    return [base.id for base in made.bases if isinstance(base, ast.Name)] == ["str"]
+
+
+def _takes_text(annotation: ast.expr, no_text: frozenset[str]) -> bool:
+    """Say whether a type may let any text in; of what is imported under another name nobody knows here."""
     match annotation:
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return _takes_text(left) or _takes_text(right)
-        case ast.Subscript(
-            value=ast.Name(id="Optional" | "Union" | "Annotated"), slice=ast.Tuple(elts=parts)
-        ):
-            return any(map(_takes_text, parts))
+            return _takes_text(left, no_text) or _takes_text(right, no_text)
+        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[part, *_])):
+            return _takes_text(part, no_text)
+        case ast.Subscript(value=ast.Name(id="Optional" | "Union"), slice=ast.Tuple(elts=parts)):
+            return any(_takes_text(part, no_text) for part in parts)
         case ast.Subscript(value=ast.Name(id="Optional"), slice=part):
-            return _takes_text(part)
+            return _takes_text(part, no_text)
         case ast.Subscript(value=value):
-            return _takes_text(value)
-        case ast.Name(id=name):
-            return name not in _NO_TEXT
+            return _takes_text(value, no_text)
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name not in no_text
         case ast.Constant(value=value):
             return value is not None
         case _:

@@ -69,7 +69,7 @@ def check_text(text: str, folder: Path, *, identity: str) -> TextReport:
         home.inputs_without_home(),
         home.fixed_paths(folder),
         ContractRules(source, disk.bindings).keys(offers),
-        signatures(offers),
+        signatures(source, offers),
         ProgressRules(source, disk, disk.bindings).silent_loops(reached),
         prints(source, running),
         waits_at_import(source),

@@ -6,13 +6,21 @@ Source: `docs/lending.md`.
 import os.path
 from pathlib import Path
 
-__all__ = ["flag_for", "never_lent", "of_the_system", "shared", "within"]
+__all__ = ["KEYS", "flag_for", "never_lent", "of_the_system", "shared", "within"]
 
 # Nothing beneath these is a folder of somebody's files.
 _NEVER = ("/proc", "/sys", "/dev", "/run", "/var/run")
 _EXCEPT = "/run/media"
 # Nor are these as a whole: what lies in them is several people's.
 _SHARED = ("/", "/home", "/root", "/tmp", "/var", "/var/tmp", "/mnt", "/media")  # noqa: S108
+KEYS = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".git-credentials", ".pypirc", ".npmrc",
+    ".config/gcloud", ".config/gh", ".local/share/keyrings", ".mozilla",
+)  # fmt: skip
+"""Keys and credentials, in the home folder of whoever it is."""
+
+# What this program keeps for itself, where nobody says otherwise.
+_STATE = (".local/state/toolcell", "var/lib/toolcell")
 # Parts of a path directly below the root.
 _TOP = 2
 _SYSTEM = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr")
@@ -40,11 +48,17 @@ def flag_for(path: str, wants: str, *, homes: Path) -> str | None:
         or len(lent.parts) <= _TOP
         or of_the_system(lent)
         or within(lent, homes)
+        or _is_private(lent)
     ):
         return None
     if wants == "read":
         return f"--allow-read={lent}"
     return f"--allow-write={lent}" if wants else f"--allow-read={lent} or --allow-write={lent}"
+
+
+def _is_private(path: Path) -> bool:
+    """Say whether a path holds keys, or the runner's own state: to lend them is refused."""
+    return any(f"/{private}/" in f"{path}/" for private in (*KEYS, *_STATE))
 
 
 def never_lent(path: Path) -> bool:

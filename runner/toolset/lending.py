@@ -18,7 +18,7 @@ from pathlib import Path
 
 from runner.errors import UsageError
 from runner.homes.homes import Homes
-from runner.settings.lendable import never_lent, of_the_system, shared, within
+from runner.settings.lendable import KEYS, never_lent, of_the_system, shared, within
 from runner.settings.model import Settings, ToolSettings
 from runner.settings.rights import Lent
 from sandbox.readable import sibling_modules, system_secrets
@@ -27,12 +27,6 @@ __all__ = ["lend"]
 
 _UMASK = re.compile(r"^Umask:\s*([0-7]+)$", re.MULTILINE)
 _DEFAULT_UMASK = 0o077
-
-# Keys and credentials, in the home folder of whoever it is.
-_KEYS = (
-    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".git-credentials", ".pypirc", ".npmrc",
-    ".config/gcloud", ".config/gh", ".local/share/keyrings", ".mozilla",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +186,7 @@ def _key_places() -> Iterator[Path]:
     yield from map(_real, system_secrets())
     people = {Path(entry.pw_dir) for entry in pwd.getpwall() if entry.pw_dir.startswith(("/home/", "/root"))}
     for home in {Path(os.path.expanduser("~")), *people}:
-        for key in _KEYS:
+        for key in KEYS:
             if (home / key).exists():
                 yield _real(home / key)
 

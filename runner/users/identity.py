@@ -178,6 +178,8 @@ def unused_auth(settings: Settings, of_file: Mapping[str, Any] | None) -> str | 
     said = f"the file lets in who has a token that its {kind} accepts, and here no token is asked for"
     if _jwt_of(of_file) is not None:
         return f'{said}; to check the same tokens here, set auth.kind = "file" (RUNNER_AUTH__KIND=file)'
+    if kind == "StaticTokenVerifier":
+        return f'{said}; to take the same tokens here, set auth.kind = "static" and auth.tokens_file'
     return (
         f'{said}: logins run in front of calls, where no file does; check its tokens with auth.kind = "jwt"'
     )

@@ -72,8 +72,14 @@ class FailureCapture(CallWatcher):
         except MCPError:
             # An error of the protocol, which the tool wants its client to get as it is.
             raise
-        except (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+        except GeneratorExit:
             raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancels this call: the tool raised it, or awaited what it had cancelled itself.
+            raise self._left(error, tool) from None
         except Exception as error:
             self._note(error, tool)
             raise

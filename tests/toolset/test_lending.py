@@ -190,6 +190,11 @@ def test_root_works_as_the_owner_and_with_several_owners_not_at_all(folder: Path
         ("/x", "read", None),
         ("relative/x", "write", None),
         ("/run/media/al/disk/x", "read", "--allow-read=/run/media/al/disk"),
+        ("/root/.ssh/id", "read", None),
+        ("/home/al/.config/gh/hosts.yml", "read", None),
+        ("/home/al/.config/other/x", "read", "--allow-read=/home/al/.config/other"),
+        ("/root/.local/state/toolcell/tokens.json", "read", None),
+        ("/var/lib/toolcell/x", "write", None),
     ],
 )
 def test_an_option_is_named_where_it_would_open_something(path: str, wants: str, flag: str | None) -> None:

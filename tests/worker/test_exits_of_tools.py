@@ -11,6 +11,7 @@ from runner.toolset.toolset import Toolset
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 FILE = '''
+import asyncio
 import sys
 from fastmcp import FastMCP
 
@@ -41,6 +42,19 @@ def stops() -> str:
 
 
 @mcp.tool
+def interrupts() -> str:
+    raise KeyboardInterrupt
+
+
+@mcp.tool
+async def awaits_what_it_cancelled() -> str:
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.cancel()
+    await task
+    return "never"
+
+
+@mcp.tool
 def answers() -> str:
     return "yes"
 '''
@@ -60,6 +74,16 @@ async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Too
         ("exits", "the tool called exit(3), which ends a program", ["in exits", "in deeper: sys.exit(code)"]),
         ("exits_with_words", "the tool called exit('no more')", ["in exits_with_words", "in deeper"]),
         ("stops", "the tool raised Stop, which is no Exception: here", ["in stops: raise Stop"]),
+        (
+            "interrupts",
+            "the tool raised KeyboardInterrupt, which is no Exception",
+            ["in interrupts: raise KeyboardInterrupt"],
+        ),
+        (
+            "awaits_what_it_cancelled",
+            "the tool raised CancelledError, which is no Exception",
+            ["in awaits_what_it_cancelled: await task"],
+        ),
     ],
 )
 async def test_it_is_told_in_a_sentence_with_the_lines_of_its_author(
