@@ -152,6 +152,10 @@ class FleetEngine:
         """Return how many requests of this host are under way in the fleet, or wait for that."""
         return len(self._calls)
 
+    def waiting(self) -> int:
+        """Return how many of them have no node: they wait for a place, or are between two."""
+        return self.running - len(self.placed)
+
     @property
     def placed(self) -> Mapping[str, str]:
         """Return the nodes of the requests that have one, by the request."""

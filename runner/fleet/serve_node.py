@@ -4,11 +4,13 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from runner.errors import UsageError
 from runner.fleet.connection import REDIS_FAILURES, FleetConnection, leave_if_cancelled
 from runner.fleet.node import Node
 from runner.fleet.release import release_of
+from runner.observation.metrics import Gauges, Metrics
 from runner.observation.metrics_server import metrics_served
 from runner.settings.model import Settings
 from runner.system.stop_signals import StopSignals
@@ -56,15 +58,40 @@ async def serve_node(settings: Settings, targets: Sequence[str]) -> int:
         LoadError: A tool file is at fault.
     """
     signals = StopSignals.heard()
-    async with FleetConnection.open(settings) as connection:
+    now = _Now()
+    async with (
+        FleetConnection.open(settings) as connection,
+        # Through all its lives: a node that waits for Redis is well, and whoever watches it has to see that.
+        metrics_served(settings.metrics_address, Metrics(), now.gauges, hosts=settings.allowed_hosts),
+    ):
         while not signals.stopped.is_set():
-            await _live(settings, targets, connection, signals)
+            await _live(settings, targets, connection, signals, now)
             await _reachable(connection, signals.stopped)
     return signals.exit_status
 
 
+@dataclass(slots=True)
+class _Now:
+    """What there is on this node at one moment.
+
+    Attributes:
+        toolset: What executes calls; None while it takes none.
+    """
+
+    toolset: Toolset | None = None
+
+    async def gauges(self) -> Gauges:
+        """Return it, as of a node. Calls are counted by the hosts of their clients."""
+        found = Gauges(faults=("fleet",)) if self.toolset is None else await self.toolset.gauges()
+        return replace(found, component="node")
+
+
 async def _live(
-    settings: Settings, targets: Sequence[str], connection: FleetConnection, signals: StopSignals
+    settings: Settings,
+    targets: Sequence[str],
+    connection: FleetConnection,
+    signals: StopSignals,
+    now: _Now,
 ) -> None:
     """Live one life of a node: until it is told to stop, or cut off."""
     release = release_of(targets, named=settings.fleet_release)
@@ -72,18 +99,17 @@ async def _live(
     settings = settings.model_copy(update={"store_unavailable": "fail"})
     async with (
         Toolset.open(settings, targets, of_fleet=True) as toolset,
-        metrics_served(
-            settings.metrics_address, toolset.observers.metrics, toolset.gauges, hosts=settings.allowed_hosts
-        ),
         Node.open(toolset, connection, release) as node,
     ):
         print(f"worker node {node.name} of {connection.address.shown}", file=sys.stderr, flush=True)  # noqa: T201
+        now.toolset = toolset
         ends = [asyncio.create_task(event.wait()) for event in (signals.stopped, node.fenced)]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for task in ends:
             task.cancel()
         if not node.fenced.is_set():
             await node.drain(settings.drain_s, signals.again)
+        now.toolset = None
 
 
 async def _reachable(connection: FleetConnection, stopped: asyncio.Event) -> None:

@@ -9,6 +9,7 @@ Source: prometheus.io, "Metric and label naming"; `docs/observation.md`, "Metric
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -48,6 +49,7 @@ class Gauges:
         audit_pending: Records that wait for the audit log's disk.
         store: What there is of the store, and what it did not take.
         events_lost: Events that could not be told to other hosts of a fleet, since the server began.
+        component: `node` for a worker node, whose calls the hosts of its fleet count, too; else empty.
     """
 
     running: int = 0
@@ -60,6 +62,7 @@ class Gauges:
     audit_pending: int = 0
     store: StoreFacts = field(default_factory=StoreFacts)
     events_lost: int = 0
+    component: str = ""
 
 
 class _Child(Protocol):
@@ -176,8 +179,10 @@ class _Collected:
     def collect(self) -> Iterable[Metric]:
         """Yield the gauges."""
         now = self._of_now()
-        yield _gauge("toolcell_calls_running", "Calls that run.", now.running)
-        yield _gauge("toolcell_calls_waiting", "Calls that wait for a place.", now.waiting)
+        # Of a node with a label: who adds up a fleet leaves them out, since its hosts count the same calls.
+        where = {"component": now.component} if now.component else {}
+        yield _gauge("toolcell_calls_running", "Calls that run.", now.running, where)
+        yield _gauge("toolcell_calls_waiting", "Calls that wait for a place.", now.waiting, where)
         yield _gauge("toolcell_workers_kept", "Workers kept for their users' next calls.", now.workers)
         yield _gauge(
             "toolcell_user_pools", "Pools of workers, a few for each user heard of lately.", now.user_pools
@@ -227,5 +232,9 @@ def _written(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, about, value=value)
+def _gauge(
+    name: str, about: str, value: float, labels: Mapping[str, str] = MappingProxyType({})
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, about, labels=tuple(labels))
+    family.add_metric(tuple(labels.values()), value)
+    return family

@@ -99,6 +99,9 @@ class Fleet(RemoteExecutor, Protocol):
     async def end_session(self, session: str) -> None:
         """End what goes on in a session, wherever that is."""
 
+    def waiting(self) -> int:
+        """Return how many calls of this host wait for a place on another machine."""
+
 
 class ServedApplication(Protocol):
     """What an application works with, as far as what stands beside it over HTTP needs it."""
@@ -199,6 +202,7 @@ async def _with_engine(
     async with opened as toolset, engine(toolset) as fleet:
         fleets.append(fleet)
         toolset.further_faults, toolset.session_ended = fleet.faults, fleet.end_session
+        toolset.waiting_elsewhere = fleet.waiting
         yield toolset
 
 

@@ -77,6 +77,7 @@ class Toolset(CallServices):
         keep_s: How long homes are kept after this toolset, in seconds.
         secrets: What calls of some tools find in their environment.
         further_faults: Says why calls cannot be taken where they are executed elsewhere.
+        waiting_elsewhere: Says how many of the calls that this host has let in wait for a place there.
         session_ended: Hears there of a session that has ended.
     """
 
@@ -89,6 +90,7 @@ class Toolset(CallServices):
     secrets: Secrets = field(default_factory=Secrets)
     handed_over: HandedOver = field(default_factory=HandedOver)
     further_faults: Callable[[], Awaitable[Mapping[str, str]]] | None = None
+    waiting_elsewhere: Callable[[], int] | None = None
     session_ended: Callable[[str], Awaitable[None]] | None = None
     catalog: Catalog = field(init=False)
     load_check: LoadCheck = field(init=False)
@@ -444,10 +446,11 @@ class Toolset(CallServices):
     async def gauges(self) -> Gauges:
         """Return what there is now, for whoever watches the server."""
         running, waiting = self.admission.counts
+        elsewhere = 0 if self.waiting_elsewhere is None else self.waiting_elsewhere()
         pools = [pool for pool in self._made_pools() if pool.pool.alive]
         return Gauges(
-            running=running,
-            waiting=waiting,
+            running=running - elsewhere,
+            waiting=waiting + elsewhere,
             workers=sum(pool.pool.zygote.at_hand for pool in pools),
             user_pools=len(pools),
             retired=dict(self.forkserver.retired),

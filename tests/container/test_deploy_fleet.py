@@ -117,6 +117,11 @@ def test_nodes_are_scaled_by_metrics_that_hosts_have(monkeypatch: pytest.MonkeyP
 
     assert scaled["scaleTargetRef"]["name"] == of("Deployment", "toolcell-node")["metadata"]["name"]
     assert "replicas" not in of("Deployment", "toolcell-node")["spec"]
+    of_nodes = Metrics().exposition(Gauges(component="node")).decode()
+
     assert named == ["toolcell_calls_running", "toolcell_calls_waiting"]
     assert all(f"\n{name} " in exposed for name in named)
+    # Each call is counted once: nodes tell of the calls that hosts tell of.
+    assert all(f'\n{name}{{component="node"}} ' in of_nodes for name in named)
+    assert trigger["metadata"]["query"].count('component!="node"') == len(named)
     assert 0 < int(trigger["metadata"]["threshold"]) <= node.max_calls

@@ -1,0 +1,86 @@
+"""What hosts and worker nodes tell of themselves: each call is counted where it is, and once in the fleet."""
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+import pytest
+from fleet_world import ADD, INITIALIZE, World, host_process, mcp, until
+from ports import free_port
+from prometheus_client.parser import text_string_to_metric_families
+
+pytestmark = pytest.mark.anyio
+
+WAITING = 5
+TOKEN = "token-of-ann-which-is-long-enough"
+
+
+async def _told(port: int) -> dict[tuple[str, str], float]:
+    """Return the metrics at a port, by their name and their first label."""
+    async with httpx2.AsyncClient() as client:
+        answer = await client.get(f"http://127.0.0.1:{port}/metrics", timeout=30)
+    assert answer.status_code == 200
+    return {
+        (sample.name, next(iter(sample.labels.values()), "")): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+async def _tells(port: int, name: str, label: str, value: float) -> None:
+    """Wait until a metric has a value."""
+    async with asyncio.timeout(90):
+        while (await _told(port)).get((name, label)) != value:
+            await asyncio.sleep(0.05)
+
+
+def _call(world: World, marker: str) -> Mapping[str, Any]:
+    arguments = {"runs": str(world.folder / "runs"), "marker": marker, "seconds": 3.0}
+    return {**ADD, "params": {"name": "once", "arguments": arguments}}
+
+
+async def test_a_node_serves_its_own_metrics_also_while_it_is_cut_off(world: World) -> None:
+    port = free_port()
+    node = world.node("one", metrics_address=f"127.0.0.1:{port}")
+
+    idle = await _told(port)
+    async with world.host() as host:
+        arguments = {"runs": str(world.folder / "runs"), "marker": "m", "seconds": 300.0}
+        calling = asyncio.create_task(host.call("once", arguments))
+        await until(lambda: world.runs("m"))
+        busy = await _told(port)
+        calling.cancel()
+    world.redis.process.send_signal(signal.SIGSTOP)
+    await _tells(port, "toolcell_ready", "", 0)
+    cut_off = await _told(port)
+    world.redis.process.send_signal(signal.SIGCONT)
+    await until(lambda: node.said.count("worker node ") == 2)
+    await _tells(port, "toolcell_ready", "", 1)
+
+    assert (idle["toolcell_calls_running", "node"], idle["toolcell_ready", ""]) == (0, 1)
+    assert busy["toolcell_calls_running", "node"] == 1
+    assert cut_off["toolcell_fault", "fleet"] == 1
+    assert cut_off["process_resident_memory_bytes", ""] > 0
+
+
+async def test_a_host_tells_calls_that_wait_in_the_fleet_from_those_that_run(world: World) -> None:
+    port = free_port()
+    world.node("one", max_calls=1)
+    more = {"metrics_address": f"127.0.0.1:{port}", "max_calls_per_user": 1 + WAITING}
+
+    with host_process(world, "host", {TOKEN: "ann"}, **more) as host:
+        opened = await asyncio.to_thread(mcp, host.base, INITIALIZE, None, TOKEN)
+        session = opened.headers["mcp-session-id"]
+        calls = [
+            asyncio.create_task(asyncio.to_thread(mcp, host.base, _call(world, "w"), session, TOKEN))
+            for _ in range(1 + WAITING)
+        ]
+        await _tells(port, "toolcell_calls_waiting", "", WAITING)
+        meanwhile = await _told(port)
+        # It would let them end first, and nobody waits for them.
+        host.process.kill()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    assert meanwhile["toolcell_calls_running", ""] == 1
