@@ -21,7 +21,8 @@ from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
 from runner.files.my_files import MyFiles
-from runner.steps.execution import Completed, Request
+from runner.fleet.own_result import InValue, is_content, restored, shortened
+from runner.steps.execution import Completed, Request, interim_of, question_of
 from runner.store.protocol import Record
 from runner.toolset.catalog import ToolSpec
 from runner.worker.wire import WireError
@@ -67,6 +68,18 @@ class _Denied(_Part):
     layer: str
 
 
+class _Generated(_Part):
+    """A file that was found in the home and is not in the result: see `runner.artifacts.generated`."""
+
+    name: str
+    file: str
+    size: int = Field(ge=0)
+    mime: str
+    kept: bool
+    uri: str | None = None
+    reason: str | None = None
+
+
 class _Fared(_Part):
     """How its worker fared, for the report, the audit log and the metrics."""
 
@@ -85,7 +98,8 @@ class Ended(_Part):
 
     Attributes:
         value: The contract value without its files.
-        wire: The tool's own result, as its worker wrote it.
+        wire: The tool's own result, as its worker wrote it, without bytes of files and what `in_value` names.
+        in_value: What of it is in the value.
         files: Artifacts that are in the store.
         deferred: The deferred ones.
         errors: Files that were left out.
@@ -101,12 +115,13 @@ class Ended(_Part):
 
     value: dict[str, Any] | None = None
     wire: dict[str, Any] = Field(default_factory=dict)
+    in_value: InValue = Field(default_factory=InValue)
     files: list[_File] = Field(default_factory=list, max_length=_MOST_FILES)
     deferred: list[_File] = Field(default_factory=list, max_length=_MOST_FILES)
     errors: list[_Refused] = Field(default_factory=list, max_length=_MOST_FILES)
     texts: list[str] = Field(default_factory=list)
     is_own: bool = False
-    generated: list[dict[str, Any]] = Field(default_factory=list, max_length=_MOST_FILES)
+    generated: list[_Generated] = Field(default_factory=list, max_length=_MOST_FILES)
     interim: dict[str, Any] | None = None
     failure: _Failure | None = None
     wire_error: dict[str, Any] | None = None
@@ -125,12 +140,14 @@ class Ended(_Part):
 def ended(completed: Completed, request: Request) -> dict[str, Any]:
     """Return what a node says of a call that has ended."""
     processed = completed.processed
-    said: dict[str, Any] = {"wire": dict(completed.wire), "fared": noted(request)}
     if completed.interim is not None:
-        return {**said, "interim": dict(completed.interim)}
+        return {"interim": dict(completed.interim), "fared": noted(request)}
+    wire, in_value = shortened(completed.wire, processed)
     entries = {key: processed.value.get(key, ()) for key in FILE_LISTS}
     return {
-        **said,
+        "wire": wire,
+        "in_value": in_value.model_dump(),
+        "fared": noted(request),
         "value": {key: item for key, item in processed.value.items() if key not in FILE_LISTS},
         "files": _files(entries["artifacts"], processed.files),
         "deferred": _files(entries["deferred_artifacts"], processed.deferred),
@@ -212,7 +229,10 @@ async def completed_of(
     if said.wire_error is not None:
         raise WireError(said.wire_error)
     if said.interim is not None:
-        return Completed(processed=Processed(value={}), wire=said.interim, spec=spec, interim=said.interim)
+        question = question_of(said.interim)
+        if question is None:
+            raise invalid_result("the worker node", "what it names a question is none")
+        return interim_of(question, spec)
     if said.value is None:
         raise said.error()
     normalised = normalise(
@@ -221,6 +241,14 @@ async def completed_of(
     value = {key: item for key, item in normalised.value.items() if key not in FILE_LISTS}
     travel = _Travel(files, left=request.inline_max_bytes)
     artifacts = [await travel.taken(one) for one in said.files]
+    wire = await restored(
+        said.wire,
+        said.in_value,
+        value,
+        [file for _, file in artifacts],
+        read=travel.read,
+        inlined=travel.inlined,
+    )
     deferred = [await travel.taken(one, may_be_inline=False) for one in said.deferred]
     for name, pairs in zip(FILE_LISTS, (artifacts, deferred), strict=True):
         if pairs:
@@ -233,18 +261,25 @@ async def completed_of(
         texts=tuple(said.texts),
         failure=None if said.failure is None else _error(said.failure),
         is_own=said.is_own,
-        generated=tuple(said.generated),
+        generated=tuple(entry.model_dump(exclude_none=True) for entry in said.generated),
     )
-    return Completed(processed=processed, wire=said.wire, spec=spec)
+    return Completed(processed=processed, wire=wire, spec=spec)
 
 
 @dataclass(slots=True)
 class _Travel:
-    """Decides how each file goes to the client, and takes it from the store."""
+    """Decides how each file goes to the client, and takes it from the store.
+
+    Attributes:
+        files: My Files of the user.
+        left: How many bytes may yet go inside the message.
+        inlined: The files that do, as base64, by their URI.
+    """
 
     files: MyFiles
     left: int
-    _seen: set[str] = field(default_factory=set)
+    inlined: dict[str, str] = field(default_factory=dict)
+    _records: dict[str, Record] = field(default_factory=dict)
 
     async def taken(self, said: _File, *, may_be_inline: bool = True) -> tuple[dict[str, Any], ArtifactFile]:
         record = await self.files.by_id(said.id)
@@ -254,10 +289,15 @@ class _Travel:
                 "A worker node names a file that the store does not have for this user",
                 details={"file": said.id, "suggestion": "Let hosts and worker nodes use the same store"},
             )
-        carried = s3_ref(record)
+        self._records[record.id] = record
+        carried, origin, uri = s3_ref(record), said.origin, f"artifact://{record.id}"
         if may_be_inline and self.left > NEVER_INLINE and record.size <= self.left:
             carried = {"b64": await self._bytes(record)}
             self.left -= record.size
+            self.inlined[uri] = carried["b64"]
+            if origin is None and said.block is None:
+                # The tool gave it by its bytes, and its own result has them again.
+                origin = carried["b64"]
         extras = {key: item for key, item in said.entry.items() if key not in _OURS}
         entry = {"name": record.shown, **carried, "mime": record.mime, "size": record.size, **extras}
         return entry, ArtifactFile(
@@ -266,9 +306,14 @@ class _Travel:
             mime=record.mime,
             size=record.size,
             sha256=record.sha256,
-            origin=said.origin,
+            origin=origin,
             block=said.block,
         )
+
+    async def read(self, file: ArtifactFile) -> str:
+        """Return a file that was taken, as base64."""
+        inlined = self.inlined.get(file.uri)
+        return await self._bytes(self._records[file.id]) if inlined is None else inlined
 
     async def _bytes(self, record: Record) -> str:
         async with self.files.open(record) as content:
@@ -279,7 +324,8 @@ def _files(entries: Sequence[Mapping[str, Any]], files: Sequence[ArtifactFile]) 
     return [
         {
             "id": file.id,
-            "origin": file.origin,
+            # Bytes are in the store, and are no name.
+            "origin": None if is_content(file.origin) else file.origin,
             "block": file.block,
             "entry": {key: item for key, item in entry.items() if key not in _OURS},
         }

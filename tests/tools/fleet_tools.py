@@ -1,12 +1,14 @@
 """Tools for a fleet: what they keep in memory, how long they take, how often they have run."""
 
 import asyncio
+import base64
 import os
 import socket
 import time
 from pathlib import Path
 
 from fastmcp import Context, FastMCP
+from fastmcp.utilities.types import Image
 
 mcp = FastMCP("fleet tools")
 _calls = 0
@@ -54,6 +56,31 @@ def leave(username: str, text: str) -> str:
     """Write a file and do not return it."""
     (Path.home() / "left.txt").write_text(text)
     return "left"
+
+
+@mcp.tool
+def picture(kib: int) -> Image:
+    """Return an image of so many KiB."""
+    return Image(data=bytes(range(256)) * 4 * kib, format="png")
+
+
+@mcp.tool
+def content(kib: int) -> dict:
+    """Return a file by its bytes."""
+    data = base64.b64encode(bytes(range(256)) * 4 * kib).decode()
+    return {"results": "made", "artifacts": [{"name": "made.bin", "b64": data}]}
+
+
+@mcp.tool
+def text(kib: int) -> str:
+    """Return a text of so many KiB."""
+    return "x" * 1024 * kib
+
+
+@mcp.tool
+def rows(count: int) -> dict:
+    """Return data."""
+    return {"rows": [{"n": number, "name": f"zeile {number} ä"} for number in range(count)]}
 
 
 @mcp.tool

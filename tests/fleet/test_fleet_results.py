@@ -1,0 +1,82 @@
+"""How results come back: as on one machine, their bytes by the store alone, and nothing of them twice."""
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+from fleet_world import ADD, INITIALIZE, World, host_process, mcp
+
+TOKEN = "token-of-ann-which-is-long-enough"
+OTHERWISE_BYTES = 100_000
+# Each a tool, its arguments, and how many bytes Redis may be sent for it.
+CASES: list[tuple[str, dict[str, int], int]] = [
+    ("picture", {"kib": 20}, OTHERWISE_BYTES),
+    ("picture", {"kib": 2000}, OTHERWISE_BYTES),
+    ("content", {"kib": 2000}, OTHERWISE_BYTES),
+    ("rows", {"count": 5}, OTHERWISE_BYTES),
+    # Once, and not as often as a client gets it: as a text and as structured content.
+    ("text", {"kib": 300}, 300 * 1024 + OTHERWISE_BYTES),
+    ("rows", {"count": 6000}, 6000 * 45 + OTHERWISE_BYTES),
+]
+
+
+def _said(answer: str) -> dict[str, Any]:
+    """Return the result in an answer, which is a message or a stream of them."""
+    lines = [line.removeprefix("data: ") for line in answer.splitlines()]
+    messages = [json.loads(line) for line in lines if line.startswith("{")]
+    (result,) = (message["result"] for message in messages if "result" in message)
+    return dict(result)
+
+
+def _carried(world: World) -> int:
+    """Return how many bytes Redis has been sent."""
+    return int(world.redis.client().info("stats")["total_net_input_bytes"])
+
+
+def test_results_are_as_on_one_machine_and_bytes_go_by_the_store(world: World) -> None:
+    world.node("one")
+    local = {"engine": "local", "store": (world.folder / "store").as_uri()}
+
+    with (
+        host_process(world, "host", {TOKEN: "ann"}) as host,
+        host_process(world, "alone", {TOKEN: "ann"}, **local) as other,
+    ):
+        sessions = [mcp(one.base, INITIALIZE, None, TOKEN).headers["mcp-session-id"] for one in (host, other)]
+        mcp(host.base, ADD, sessions[0], TOKEN)
+        results, carried = [], []
+        for tool, arguments, _ in CASES:
+            asked = {**ADD, "params": {"name": tool, "arguments": arguments}}
+            before = _carried(world)
+            of_fleet = _said(mcp(host.base, asked, sessions[0], TOKEN).text)
+            carried.append(_carried(world) - before)
+            results.append((of_fleet, _said(mcp(other.base, asked, sessions[1], TOKEN).text)))
+
+    assert not [one for one, _ in results if one["isError"]]
+    for of_fleet, alone in results:
+        assert _without_names(of_fleet) == _without_names(alone)
+    assert [size for size, (*_, most) in zip(carried, CASES, strict=True) if size > most] == []
+
+
+def test_a_small_image_reaches_the_client_itself(world: World) -> None:
+    world.node("one")
+    asked = {**ADD, "params": {"name": "picture", "arguments": {"kib": 20}}}
+
+    with host_process(world, "host", {TOKEN: "ann"}) as host:
+        session = mcp(host.base, INITIALIZE, None, TOKEN).headers["mcp-session-id"]
+        result = _said(mcp(host.base, asked, session, TOKEN).text)
+
+    (image,) = (block for block in result["content"] if block["type"] == "image")
+    assert base64.b64decode(image["data"]) == bytes(range(256)) * 4 * 20
+
+
+def _without_names(value: Any) -> Any:
+    """Return a result without what differs from call to call: ids, addresses, names, its worker's past."""
+    if isinstance(value, dict):
+        apart = ("uri", "name", "toolcell/download", "title", "worker")
+        return {key: _without_names(item) for key, item in value.items() if key not in apart}
+    if isinstance(value, list):
+        return [_without_names(item) for item in value]
+    # Long ones are as good by their digest, and a difference can be read.
+    is_long = isinstance(value, str) and len(value) > 500
+    return hashlib.sha256(value.encode()).hexdigest() if is_long else value
