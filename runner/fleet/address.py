@@ -1,21 +1,20 @@
 """Where the Redis of a fleet is, and whether calls may be entrusted to the way there.
 
 Whoever can write to it decides what worker nodes do, and whoever can read it reads arguments and results of
-all users. So beyond this machine it must be reached over TLS and with a password, unless the operator says
-that the network itself is safe.
+all users. So beyond this machine it must be reached over TLS, with its certificate checked, and with a
+password, unless the operator says that the network itself is safe.
 
 Source: the schemes `redis` and `rediss`, registered with IANA; redis-py, `Redis.from_url`.
 """
 
 import ipaddress
-import socket
 from dataclasses import dataclass, field
 from typing import Self
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from runner.errors import UsageError
 
-__all__ = ["RedisAddress", "addresses_of"]
+__all__ = ["RedisAddress"]
 
 _PORT = 6379
 _SCHEMES = ("redis", "rediss", "unix")
@@ -55,8 +54,8 @@ class RedisAddress:
         if lacking and not insecure:
             raise UsageError(
                 f"redis_url: Redis at {shown(parts)} is on another machine and would be reached without "
-                f"{' and '.join(lacking)}; write rediss://:PASSWORD@HOST:PORT, or, where nobody else is on "
-                "that network, add --redis-insecure"
+                f"{' and '.join(lacking)}; write rediss://:PASSWORD@HOST:PORT (?ssl_ca_certs=FILE for a CA "
+                "of your own), or, where nobody else is on that network, add --redis-insecure"
             )
         return cls(url)
 
@@ -64,12 +63,6 @@ class RedisAddress:
     def shown(self) -> str:
         """Return it without its password."""
         return shown(urlsplit(self.url))
-
-    @property
-    def place(self) -> tuple[str, int] | None:
-        """Return its host and port; None for a socket in the file system."""
-        parts = urlsplit(self.url)
-        return None if parts.scheme == "unix" else (parts.hostname or "localhost", parts.port or _PORT)
 
 
 def shown(parts: SplitResult) -> str:
@@ -79,23 +72,24 @@ def shown(parts: SplitResult) -> str:
     return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORT}"
 
 
-def addresses_of(place: tuple[str, int]) -> tuple[str, ...]:
-    """Return the numeric addresses of a host and port as a policy has them; none where it is unknown now."""
-    host, port = place
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:
-        return ()
-    numeric = dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)
-    return tuple(f"[{one}]:{port}" if ":" in one else f"{one}:{port}" for one in numeric)
-
-
 def _lacking(parts: SplitResult) -> list[str]:
     """Return what the way to Redis lacks, if it leads to another machine."""
     if parts.scheme == "unix" or _is_here(parts.hostname or "localhost"):
         return []
-    found = [] if parts.scheme == "rediss" else ["TLS"]
+    if parts.scheme != "rediss":
+        found = ["TLS"]
+    else:
+        found = (
+            [] if _is_verified(parts) else ["a check of its certificate (ssl_cert_reqs, ssl_check_hostname)"]
+        )
     return found if parts.password else [*found, "a password"]
+
+
+def _is_verified(parts: SplitResult) -> bool:
+    """Say whether the client checks who answers, as it does unless its address says otherwise."""
+    asked = parse_qs(parts.query, keep_blank_values=True)
+    needed, names = asked.get("ssl_cert_reqs", ["required"]), asked.get("ssl_check_hostname", ["true"])
+    return set(needed) == {"required"} and {name.lower() for name in names} <= {"true", "1", "yes"}
 
 
 def _is_here(host: str) -> bool:

@@ -15,7 +15,8 @@ SECRET = "x" * 40
 @pytest.mark.parametrize(
     "url",
     ["redis://127.0.0.1:6379/0", "redis://localhost", "redis://[::1]:6379/0", "unix:///run/redis.sock",
-     "rediss://:secret@redis.example.com:6379/0"],
+     "rediss://:secret@redis.example.com:6379/0",
+     "rediss://:secret@redis.example.com?ssl_cert_reqs=required&ssl_check_hostname=True&ssl_ca_certs=ca.pem"],
 )  # fmt: skip
 def test_a_redis_here_or_behind_a_lock_is_taken(url: str) -> None:
     assert RedisAddress.checked(url, insecure=False).url == url
@@ -27,13 +28,18 @@ def test_a_redis_here_or_behind_a_lock_is_taken(url: str) -> None:
         ("redis://redis.example.com:6379/0", "TLS and a password"),
         ("redis://:secret@10.0.0.5:6379/0", "TLS"),
         ("rediss://redis.example.com", "a password"),
+        ("rediss://:secret@redis.example.com?ssl_cert_reqs=none", "a check of its certificate"),
+        ("rediss://:secret@redis.example.com?ssl_cert_reqs=required&ssl_cert_reqs=none", "a check of its"),
+        ("rediss://:secret@redis.example.com?ssl_cert_reqs=optional", "a check of its certificate"),
+        ("rediss://:secret@redis.example.com?ssl_check_hostname=false", "a check of its certificate"),
+        ("rediss://redis.example.com?ssl_cert_reqs=none", "a check of its certificate .* and a password"),
         ("redis://127.0.0.1.example.com", "TLS and a password"),
     ],
 )
 def test_a_redis_elsewhere_is_refused_without_them_unless_the_operator_says_so(
     url: str, lacking: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"without {lacking};.*--redis-insecure") as refused:
+    with pytest.raises(UsageError, match=f"without {lacking}.*--redis-insecure") as refused:
         RedisAddress.checked(url, insecure=False)
 
     assert "secret" not in str(refused.value)
