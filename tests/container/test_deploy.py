@@ -40,11 +40,11 @@ def label(path: Path, one: dict[str, Any]) -> str:
 
 
 def pods() -> list[tuple[Path, dict[str, Any]]]:
-    """Every pod that is described whole; an overlay's patch of one is not."""
+    """Every pod of a server that is described whole; an overlay's patch of one is not."""
     return [
         (path, one["spec"][POD_KINDS[one["kind"]]] | {"kind": one["kind"]})
         for path, one in manifests()
-        if one["kind"] in POD_KINDS and path.name != "user.yaml"
+        if one["kind"] in POD_KINDS and path.name != "user.yaml" and path.parent.name != "fleet"
     ]
 
 
@@ -110,7 +110,7 @@ def test_a_manifest_is_valid_by_the_schema_of_its_kind(path, manifest):
     if path.name == "user.yaml":
         # A patch: it is nothing but the variable, in the container of the base.
         (base,) = [
-            one for file, one in manifests() if one["kind"] == "StatefulSet" and file.name != "user.yaml"
+            one for file, one in manifests() if one["kind"] == "StatefulSet" and file.parent.name == "base"
         ]
         (patched,) = manifest["spec"]["template"]["spec"]["containers"]
         base["spec"]["template"]["spec"]["containers"][0]["env"] = patched["env"]

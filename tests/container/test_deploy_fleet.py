@@ -15,6 +15,7 @@ from runner.settings.sources import load
 
 FLEET = Path(__file__).parents[2] / "deploy" / "kubernetes" / "overlays" / "fleet"
 ROLES = ("host", "node")
+KINDS = {"host": "Deployment", "node": "StatefulSet"}
 # What another object of the cluster gives in their place.
 SECRETS = {"RUNNER_REDIS_URL": "rediss://:secret@redis.redis.svc:6379/0"}
 
@@ -31,7 +32,7 @@ def of(kind: str, name: str) -> dict[str, Any]:
 
 
 def pod(role: str) -> dict[str, Any]:
-    return of("Deployment", f"toolcell-{role}")["spec"]["template"]["spec"]
+    return of(KINDS[role], f"toolcell-{role}")["spec"]["template"]["spec"]
 
 
 def settings(role: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
@@ -115,8 +116,9 @@ def test_nodes_are_scaled_by_metrics_that_hosts_have(monkeypatch: pytest.MonkeyP
     exposed = Metrics().exposition(Gauges()).decode()
     node = settings("node", monkeypatch)
 
-    assert scaled["scaleTargetRef"]["name"] == of("Deployment", "toolcell-node")["metadata"]["name"]
-    assert "replicas" not in of("Deployment", "toolcell-node")["spec"]
+    nodes = of("StatefulSet", "toolcell-node")
+    assert scaled["scaleTargetRef"] == {"kind": nodes["kind"], "name": nodes["metadata"]["name"]}
+    assert "replicas" not in nodes["spec"]
     of_nodes = Metrics().exposition(Gauges(component="node")).decode()
 
     assert named == ["toolcell_calls_running", "toolcell_calls_waiting"]
@@ -125,3 +127,17 @@ def test_nodes_are_scaled_by_metrics_that_hosts_have(monkeypatch: pytest.MonkeyP
     assert all(f'\n{name}{{component="node"}} ' in of_nodes for name in named)
     assert trigger["metadata"]["query"].count('component!="node"') == len(named)
     assert 0 < int(trigger["metadata"]["threshold"]) <= node.max_calls
+
+
+def test_what_a_node_could_not_store_outlives_its_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = of("StatefulSet", "toolcell-node")["spec"]
+    (container,) = pod("node")["containers"]
+    claims = [claim["metadata"]["name"] for claim in nodes["volumeClaimTemplates"]]
+    mounted = [Path(mount["mountPath"]) for mount in container["volumeMounts"] if mount["name"] in claims]
+
+    state = settings("node", monkeypatch).state_dir
+
+    assert any(state.is_relative_to(path) for path in mounted)
+    assert set(nodes["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
+    # Which the controller wants there: a service without an address.
+    assert of("Service", nodes["serviceName"])["spec"]["clusterIP"] == "None"
