@@ -322,6 +322,14 @@ async def until(holds: Callable[[], object], *, within_s: float = PATIENCE_S) ->
         await asyncio.sleep(0.02)
 
 
+def wrong_by(offset: str) -> list[str]:
+    """Return what a command begins with whose clock is to be wrong."""
+    assert shutil.which("faketime"), "faketime is missing: apt-get install faketime, as scripts/setup does"
+    # As `faketime` does it, without a process between. The loader knows what $LIB is.
+    library = "LD_PRELOAD=/usr/$LIB/faketime/libfaketime.so.1"
+    return ["env", library, f"FAKETIME={offset}", "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1"]
+
+
 def below(pid: int) -> set[int]:
     """Return all processes below one."""
     found = set[int]()

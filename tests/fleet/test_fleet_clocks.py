@@ -4,24 +4,15 @@ The clock by which time is measured (CLOCK_MONOTONIC) stays right, as on a machi
 """
 
 import asyncio
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from fleet_world import World, code_of, until
+from fleet_world import World, code_of, until, wrong_by
 
 pytestmark = pytest.mark.anyio
-
-
-def wrong_by(offset: str) -> list[str]:
-    """Return what a command begins with whose clock is to be wrong."""
-    assert shutil.which("faketime"), "faketime is missing: apt-get install faketime, as scripts/setup does"
-    # As `faketime` does it, without a process between. The loader knows what $LIB is.
-    library = "LD_PRELOAD=/usr/$LIB/faketime/libfaketime.so.1"
-    return ["env", library, f"FAKETIME={offset}", "FAKETIME_DONT_FAKE_MONOTONIC=1", "DONT_FAKE_MONOTONIC=1"]
 
 
 def _clock_of(pid: int, offset: str) -> float:

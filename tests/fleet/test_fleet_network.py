@@ -1,5 +1,6 @@
 """Two hosts and three worker nodes in network namespaces, under load, while one thing after the other breaks.
 
+One of the nodes has a clock that is wrong by hours, all the time. In the end a release follows another.
 No acknowledged call is lost silently, none runs twice unless its tool allows it, no process is left, and
 every file that a call has named is whole. These tests run as root.
 """
@@ -17,7 +18,7 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from fleet_network import Network, Relay, network
-from fleet_world import TOOLS, NodeProcess, RedisServer, World, alive, until
+from fleet_world import TOOLS, NodeProcess, RedisServer, World, alive, until, wrong_by
 
 from runner.files.my_files import open_library
 from runner.settings.model import Settings
@@ -39,6 +40,7 @@ class Load:
     files: dict[tuple[str, str], str] = field(default_factory=dict)
     once: dict[str, bool] = field(default_factory=dict)
     again: dict[str, bool] = field(default_factory=dict)
+    orphans: set[int] = field(default_factory=set)
 
     async def of_user(self, client: Client, user: str, number: int) -> None:
         turn = 0
@@ -77,12 +79,12 @@ def net() -> "Network":
 
 
 @asynccontextmanager
-async def _host(world: World, prefix: list[str], user: str) -> AsyncIterator[Client]:
+async def _host(world: World, prefix: list[str], user: str, **more: object) -> AsyncIterator[Client]:
     command = [*prefix, sys.executable, "-m", "runner", "serve", "--transport", "stdio", "--user", user]
     transport = StdioTransport(
         command=command[0],
         args=[*command[1:], str(TOOLS)],
-        env=world.environment(f"host-{user}"),
+        env=world.environment(f"host-{user}", **more),
         log_file=world.folder / f"host-{user}.log",
     )
     async with Client(transport, timeout=120) as client:
@@ -109,8 +111,8 @@ async def test_a_fleet_outlives_what_breaks(
     places = [net.machine() for _ in range(5)]
     try:
         nodes = [
-            await asyncio.to_thread(world.node, f"node{number}", prefix=place)
-            for number, place in enumerate(places[:3])
+            await asyncio.to_thread(world.node, f"node{number}", prefix=[*place, *clock])
+            for number, (place, clock) in enumerate(zip(places[:3], ([], [], wrong_by("-2h")), strict=True))
         ]
         async with _host(world, places[3], "ann") as ann, _host(world, places[4], "bob") as bob:
             load = await _under_load(world, net, relay, nodes, places, (ann, bob))
@@ -122,7 +124,8 @@ async def test_a_fleet_outlives_what_breaks(
         await _stopped(world)
         server.kill()
         relay.close()
-    await until(lambda: not any(alive(pids) for pids in left))
+    assert load.orphans
+    await until(lambda: not any(alive(pids) for pids in (load.orphans, *left)))
     await _is_as_promised(world, load)
 
 
@@ -175,6 +178,8 @@ async def _under_load(
     release = key.decode().rpartition(":")[2]
     await goes_on()
     at, calling_long = await victim(0, "long-killed")
+    # While it is there: afterwards nobody says whose they were.
+    load.orphans = nodes[at].children()
     nodes[at].kill()
     await asyncio.gather(goes_on(), calling_long)
     at, calling_long = await victim(1, "long-cut")
@@ -188,17 +193,30 @@ async def _under_load(
     world.redis.start()
     await until(world.redis.answers)
     await goes_on()
+    redis, refused = world.redis.client(), load.ended["E_BUSY"]
+    redis.config_set("maxmemory", redis.info("memory")["used_memory"] - 1)
+    await until(lambda: load.ended["E_BUSY"] > refused)
+    redis.config_set("maxmemory", 0)
+    await goes_on()
     relay.cut()
     await asyncio.sleep(60)
     relay.mend()
     await goes_on()
-    # As in an upgrade: another node comes, and the one that has the calls is told to go.
+    # Another node comes, and the one that has the calls is told to go.
     await asyncio.to_thread(world.node, "node3", prefix=places[0])
     name = world.redis.client().get(f"toolcell:user:{release}:ann").decode()
     leaving = next(node for node in world.nodes if node.process.poll() is None and node.name == name)
     leaving.process.terminate()
     await until(lambda: leaving.process.poll() is not None)
     await goes_on()
+    # As in an upgrade: node and host of the next release beside the old ones, which go on.
+    await asyncio.to_thread(world.node, "next", prefix=places[1], fleet_release="next")
+    async with _host(world, places[3], "eve", fleet_release="next") as eve:
+        said = await eve.call_tool("add", {"a": 1, "b": 2})
+        await goes_on()
+    served = world.redis.client().get("toolcell:user:next:eve").decode()
+    assert said.data == 3
+    assert served == world.nodes[-1].name
     load.running = False
     await asyncio.gather(*calling)
     return load
