@@ -29,7 +29,7 @@ from runner.fleet.far_call import Again, FarCall, Gone, Limit
 from runner.fleet.listening import NOTICE
 from runner.fleet.lua import COUNT, REVOKE
 from runner.fleet.messages import WIRE_VERSION, HostMessage, NodeMessage, read
-from runner.fleet.placing import LEASE_S, Placing
+from runner.fleet.placing import LEASE_S, NOTE_S, Placing
 from runner.fleet.redis_names import RedisKeys
 from runner.fleet.release import release_of
 from runner.fleet.results import Ended, completed_of, read_ended
@@ -425,7 +425,7 @@ class FleetEngine:
         ends = seconds * 1000 + micros // 1000 + lease_ms
         async with self.connection.redis.pipeline(transaction=False) as all_of_them:
             for call in calls:
-                all_of_them.pexpire(keys.call(call.id), lease_ms)
+                all_of_them.pexpire(keys.call(call.id), int(NOTE_S * 1000))
                 sets = [(limit.key, limit.member(call.id)) for limit in call.limits]
                 for key, member in (*sets, (keys.load(str(call.node)), call.id)):
                     all_of_them.zadd(key, {member: ends}, xx=True)
@@ -449,7 +449,7 @@ class FleetEngine:
             "host": self.host,
         }
         await self.connection.redis.hset(key, mapping=noted)
-        await self.connection.redis.pexpire(key, int(LEASE_S * 1000))
+        await self.connection.redis.pexpire(key, int(NOTE_S * 1000))
 
     async def _let_go(self, call: FarCall, *, is_over: bool) -> None:
         """Forget a call; where it is not over, end it first."""

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+import math
 import secrets
 import socket
 import time
@@ -49,7 +50,10 @@ _BEAT_S = 1.0
 _SAY_AGAIN_S = 0.2
 _MOST_WAITING = 2000
 _MOST_NOTE_BYTES = 1024 * 1024
-_SILENT_BEATS = 6
+# A host renews its calls every 2 s, and notes again what Redis has lost of them: where it has had time for
+# that, it is gone. Where Redis lost this node's own name, too, hosts have had an outage, and take longer.
+_SILENT_BEATS, _SILENT_BEATS_IF_LOST = 3, 6
+_LOST_S = 10.0
 _LAST_WORDS_S = 5.0
 _LEAVE_S = 1.0
 
@@ -79,6 +83,7 @@ class Node:
     _state: FarState = field(init=False)
     _is_draining: bool = False
     _heard_at: float = 0.0
+    _lost_at: float = -math.inf
 
     def __post_init__(self) -> None:
         self._state = FarState(
@@ -303,6 +308,7 @@ class Node:
             is_known, *replies = await all_of_them.execute()
             states = replies[len(replies) - len(calls) :]
         if not is_known:
+            self._lost_at = time.monotonic()
             await self._register()
         for call, state in zip(calls, states, strict=True):
             self._judge(call, state)
@@ -315,7 +321,8 @@ class Node:
         if call.task is None or call.task.done():
             return
         is_revoked = state[0] is not None and (not is_mine or state[0] == b"revoked")
-        if is_revoked or call.silent > _SILENT_BEATS:
+        was_lost = time.monotonic() - self._lost_at < _LOST_S
+        if is_revoked or call.silent > (_SILENT_BEATS_IF_LOST if was_lost else _SILENT_BEATS):
             log.info("a call is not wanted any more", extra={"call": call.record.call})
             call.task.cancel()
 

@@ -23,12 +23,16 @@ from runner.fleet.errors import no_node, no_room, redis_lost
 from runner.fleet.far_call import FarCall
 from runner.fleet.lua import PLACE, RELEASE, TURNS
 
-__all__ = ["LEASE_S", "Placing"]
+__all__ = ["LEASE_S", "NOTE_S", "Placing"]
 
 log = logging.getLogger(__name__)
 
-LEASE_S = 10.0
+LEASE_S = 15.0
 """How long a place stays taken whose host says nothing any more, in seconds."""
+
+NOTE_S = 8.0
+"""How long a call is noted whose host says nothing any more, in seconds. Its node ends it a few beats later,
+so that no process of it is left when its place is given to another one."""
 
 _NODES_S = 10.0
 _PLACE_S = 30.0
@@ -179,7 +183,8 @@ class Placing:
         ]  # fmt: skip
         arguments: list[str | int] = [
             keys.prefix, call.id, call.epoch, self.host, int(LEASE_S * 1000), int(self.stay_s * 1000), user,
-            call.avoided, *(part for limit in call.limits for part in (limit.most, limit.takes or 0)),
+            call.avoided, int(NOTE_S * 1000),
+            *(part for limit in call.limits for part in (limit.most, limit.takes or 0)),
         ]  # fmt: skip
         try:
             return await PLACE.run(self.connection.redis, names, *arguments)

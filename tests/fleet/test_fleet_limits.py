@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet_world import TOOLS, World, code_of, until
+from fleet_world import ADD, INITIALIZE, TOOLS, World, alive, code_of, host_process, mcp, until
 from support import Listening
 
 from runner.fleet.messages import NodeMessage
 from runner.settings.named_limits import LimitSettings
 
 pytestmark = pytest.mark.anyio
+
+TOKEN = "token-of-ann-which-is-long-enough"
 
 
 def _waiting(world: World, marker: str, seconds: float) -> dict[str, Any]:
@@ -42,6 +44,31 @@ async def test_a_limit_of_calls_at_once_holds_over_hosts_and_nodes(world: World)
     assert while_two_ran == 2
     assert [one.processed.value["results"] for one in ended] == ["done"] * 4
     assert world.runs("n") == 4
+
+
+async def test_a_limit_of_calls_at_once_holds_after_a_host_has_died(world: World) -> None:
+    world.more |= {"max_calls_per_user": 1}
+    world.node("one")
+    asked = {**ADD, "params": {"name": "once", "arguments": _waiting(world, "h", 300.0)}}
+
+    with host_process(world, "host1", {TOKEN: "ann"}) as dying:
+        opened = await asyncio.to_thread(mcp, dying.base, INITIALIZE, None, TOKEN)
+        session = opened.headers["mcp-session-id"]
+        orphan = asyncio.create_task(asyncio.to_thread(mcp, dying.base, asked, session, TOKEN))
+        await until(lambda: world.runs("h"))
+        running = {int((world.folder / "runs" / "h").read_text())}
+        was_alive = alive(running)
+        dying.process.kill()
+        async with world.host("host2") as host:
+            calling = asyncio.create_task(host.call("once", _waiting(world, "n", 0.1)))
+            await until(lambda: world.runs("n"))
+            beside = alive(running)
+            ended = await calling
+        await asyncio.gather(orphan, return_exceptions=True)
+
+    assert was_alive == running
+    assert not beside
+    assert ended.processed.value["results"] == "done"
 
 
 async def test_rates_are_those_of_the_fleet(world: World) -> None:
@@ -187,10 +214,17 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
         ({"value": {"results": 1}, "more": 1}, "E_INVALID_RESULT"),
         ({"failure": {"code": "E_NONE", "message": "m"}}, "E_INVALID_RESULT"),
         ({}, "E_INVALID_RESULT"),
+        ({"interim": {"foo": 1}}, "E_INVALID_RESULT"),
+        ({"value": {"results": 1}, "wire": {"structuredContent": [1, 2]}}, "E_INVALID_RESULT"),
+        ({"value": {"results": 1}, "wire": {"resultType": "input_required"}}, "E_INVALID_RESULT"),
+        ({"value": {"results": 1}, "generated": [{"name": "n"}]}, "E_INVALID_RESULT"),
+        # That it is what it says that is refused, and not who says it.
+        ({"value": {"results": 1}, "wire": {"structuredContent": {"result": 1}}}, None),
+        ({"interim": {"resultType": "input_required", "inputRequests": {}, "foo": 1}}, None),
     ],
 )
 async def test_a_node_is_believed_no_more_than_a_worker(
-    world: World, said: dict[str, Any], code: str
+    world: World, said: dict[str, Any], code: str | None
 ) -> None:
     world.node("one")
 
@@ -206,6 +240,9 @@ async def test_a_node_is_believed_no_more_than_a_worker(
         ended = await calling
 
     assert code_of(ended) == code
+    if code is None:
+        expected = {k: v for k, v in said.get("interim", {}).items() if k != "foo"}
+        assert (ended.interim or {}) == expected
 
 
 async def test_a_node_cannot_hand_over_a_file_of_another_user(world: World) -> None:

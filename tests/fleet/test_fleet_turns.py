@@ -39,8 +39,9 @@ class Places:
             keys.call(call), keys.user("r", user), keys.nodes("r"), *keys.turns(), keys.running("all"),
         ]  # fmt: skip
         said, what, *_ = PLACE.run_now(
-            self.redis, names, keys.prefix, call, 0, "host", _LEASE_MS, _LEASE_MS, user, "", 64, 0
-        )
+            self.redis, names,
+            keys.prefix, call, 0, "host", _LEASE_MS, _LEASE_MS, user, "", _LEASE_MS, 64, 0,
+        )  # fmt: skip
         return what.decode() if said == b"placed" else ""
 
     def give_back(self, call: str, node: str) -> None:

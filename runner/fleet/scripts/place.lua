@@ -3,13 +3,13 @@
 -- KEYS 1 the call, 2 the node of its user, 3 the nodes of its release, 4 users that wait, 5 when each last
 --      asked, 6 turns, then one sorted set of calls for each limit
 -- ARGV 1 prefix, 2 call, 3 epoch, 4 host, 5 lease in ms, 6 how long a user stays with a node in ms, 7 user,
---      8 a node that did not take it and is passed over where there is another, then for each limit how much it allows
---      and how much of it the call takes, or 0 where it allows so many calls
+--      8 a node that did not take it and is passed over where there is another, 9 for how long the call is noted in
+--      ms, then for each limit how much it allows and how much of it the call takes, or 0 where it allows so many calls
 -- Returns {'placed', node, whether its user had a place there before}, {'full', which limit, from 1, or 0: the nodes} or {'none'}: no node is there.
 local prefix, call, epoch, host = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local lease_ms, stay_ms, user = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-local avoided = ARGV[8]
-local FIRST_LIMIT, FIRST_MOST = 7, 9
+local avoided, note_ms = ARGV[8], tonumber(ARGV[9])
+local FIRST_LIMIT, FIRST_MOST = 7, 10
 local WAITS_MS = 2000
 
 -- The clock of Redis alone counts: those of hosts and nodes may differ.
@@ -17,8 +17,8 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
 -- Users take turns where all want more than there is: see runner/toolset/fair_queue.py.
-local virtual = tonumber(redis.call('HGET', KEYS[6], '') or '0')
-local turn = math.max(tonumber(redis.call('HGET', KEYS[6], user) or '0'), virtual)
+local turns = redis.call('HMGET', KEYS[6], '', user)
+local turn = math.max(tonumber(turns[2] or '0'), tonumber(turns[1] or '0'))
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now)) do
   redis.call('ZREM', KEYS[5], gone)
   redis.call('ZREM', KEYS[4], gone)
@@ -60,8 +60,9 @@ end
 
 for index = FIRST_LIMIT, #KEYS do
   local most, takes = of_limit(index)
-  redis.call('ZREMRANGEBYSCORE', KEYS[index], '-inf', now)
-  if with_it(KEYS[index], takes) > most then
+  -- Places whose lease has ended are looked for where they would keep this call from one.
+  if with_it(KEYS[index], takes) > most and
+      (redis.call('ZREMRANGEBYSCORE', KEYS[index], '-inf', now) == 0 or with_it(KEYS[index], takes) > most) then
     local which = index - FIRST_LIMIT + 1
     -- The first one is of all users together: they take turns. At another one nobody else has to wait.
     if which == 1 then return wait(which) end
@@ -128,10 +129,11 @@ redis.call('ZADD', prefix .. 'load:' .. chosen, now + lease_ms, call)
 redis.call('PEXPIRE', prefix .. 'load:' .. chosen, lease_ms)
 redis.call('SET', KEYS[2], chosen, 'PX', stay_ms)
 redis.call('HSET', KEYS[1], 'state', 'placed', 'node', chosen, 'epoch', epoch, 'host', host)
-redis.call('PEXPIRE', KEYS[1], lease_ms)
-redis.call('ZREM', KEYS[4], user)
-redis.call('ZREM', KEYS[5], user)
-redis.call('HDEL', waits_at, user)
+redis.call('PEXPIRE', KEYS[1], note_ms)
+if redis.call('ZREM', KEYS[4], user) == 1 then
+  redis.call('ZREM', KEYS[5], user)
+  redis.call('HDEL', waits_at, user)
+end
 redis.call('HSET', KEYS[6], '', tostring(turn), user, tostring(turn + 1))
 redis.call('PEXPIRE', KEYS[6], 60000)
 return {'placed', chosen, stays}
