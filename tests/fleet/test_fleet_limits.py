@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet_world import ADD, INITIALIZE, TOOLS, World, alive, code_of, host_process, mcp, until
+from fleet_world import TOOLS, World, alive, code_of, until
 from support import Listening
 
 from runner.fleet.messages import NodeMessage
 from runner.settings.named_limits import LimitSettings
 
 pytestmark = pytest.mark.anyio
-
-TOKEN = "token-of-ann-which-is-long-enough"
 
 
 def _waiting(world: World, marker: str, seconds: float) -> dict[str, Any]:
@@ -48,23 +46,22 @@ async def test_a_limit_of_calls_at_once_holds_over_hosts_and_nodes(world: World)
 
 async def test_a_limit_of_calls_at_once_holds_after_a_host_has_died(world: World) -> None:
     world.more |= {"max_calls_per_user": 1}
-    world.node("one")
-    asked = {**ADD, "params": {"name": "once", "arguments": _waiting(world, "h", 300.0)}}
+    # The limit is the fleet's: the node itself would take more.
+    world.node("one", max_calls_per_user=16)
 
-    with host_process(world, "host1", {TOKEN: "ann"}) as dying:
-        opened = await asyncio.to_thread(mcp, dying.base, INITIALIZE, None, TOKEN)
-        session = opened.headers["mcp-session-id"]
-        orphan = asyncio.create_task(asyncio.to_thread(mcp, dying.base, asked, session, TOKEN))
+    async with world.host("host1") as dying, world.host("host2") as host:
+        orphan = asyncio.create_task(dying.call("once", _waiting(world, "h", 300.0)))
         await until(lambda: world.runs("h"))
         running = {int((world.folder / "runs" / "h").read_text())}
         was_alive = alive(running)
-        dying.process.kill()
-        async with world.host("host2") as host:
-            calling = asyncio.create_task(host.call("once", _waiting(world, "n", 0.1)))
-            await until(lambda: world.runs("n"))
-            beside = alive(running)
-            ended = await calling
-        await asyncio.gather(orphan, return_exceptions=True)
+        calling = asyncio.create_task(host.call("once", _waiting(world, "n", 0.1)))
+        # As if its process were gone: nothing renews what it holds.
+        for task in dying.engine.lasting:
+            task.cancel()
+        await until(lambda: world.runs("n"))
+        beside = alive(running)
+        ended = await calling
+        orphan.cancel()
 
     assert was_alive == running
     assert not beside
