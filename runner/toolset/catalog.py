@@ -115,8 +115,14 @@ class ToolSpec:
 
     @cached_property
     def wraps_result(self) -> bool:
-        """Whether FastMCP wraps its bare result as `{"result": value}`."""
-        return bool(self.output_schema and self.output_schema.get("x-fastmcp-wrap-result"))
+        """Whether its bare result is wrapped as `{"result": value}`, as FastMCP says and the SDK does."""
+        schema = self.output_schema or {}
+        fields = schema.get("properties")
+        return bool(schema.get("x-fastmcp-wrap-result")) or (
+            isinstance(fields, Mapping)
+            and fields.keys() == {"result"}
+            and schema.get("required") == ["result"]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,8 @@ _FILES: dict[str, tuple[_Path, ...]] = {
 }
 # Each with the position of the address. The kernel denies the socket; here is where it was to lead.
 _ADDRESSES = {"socket.connect": 1, "socket.bind": 1, "socket.sendto": 1, "socket.sendmsg": 1}
+# So libraries find out whether there is IPv6: their user wants to bind nothing, and misses nothing.
+_PROBE_OF_IPV6 = ("::1", 0)
 _NAMES = ("socket.getaddrinfo", "socket.gethostbyname")
 _PROGRAMS = ("subprocess.Popen", "os.exec", "os.posix_spawn")
 _LISTINGS = ("os.listdir", "os.scandir")
@@ -137,7 +139,9 @@ def _addressed(judge: Judge, name: str, position: int) -> Callable[[Event], None
         if name == "socket.connect" and judge.has_destinations:
             return
         # `sendmsg` on a connected socket names no address.
-        if event[position] is not None and not judge.may_reach(event[position]):
+        if event[position] is None or (name == "socket.bind" and event[position] == _PROBE_OF_IPV6):
+            return
+        if not judge.may_reach(event[position]):
             judge.report(name, _address(event[position]))
 
     return rule

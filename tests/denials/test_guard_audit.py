@@ -113,6 +113,12 @@ def test_an_address_is_reported_and_left_to_the_kernel(world: World) -> None:
             sender.sendto(b"", ("127.0.0.1", 9))
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
+        with socket.socket(socket.AF_INET6) as probe:
+            try:
+                # As urllib3 asks at its import whether there is IPv6.
+                probe.bind(("::1", 0))
+            except OSError:
+                pass
         with socket.socket(socket.AF_UNIX) as local:
             try:
                 local.connect(str(home / "nobody.sock"))

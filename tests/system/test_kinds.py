@@ -148,6 +148,16 @@ def test_check_and_install_take_what_call_takes(kind: str, run: Callable[..., Ra
     assert run("call", entry["args"][1], "add", "a:=1", "b:=2").out == "3\n"
 
 
+def test_what_the_sdk_wraps_is_no_fault_of_its_author(run: Callable[..., Ran], folder: Path) -> None:
+    written(folder, {"tool.py": HIGH})
+
+    ran = run("call", "tool.py", "add", "a=1", "b=2", "--log-level", "info")
+
+    assert ran.out == "3\n"
+    assert "tool=add" in ran.err
+    assert "mended" not in ran.err
+
+
 def test_a_link_to_a_file_finds_modules_on_both_of_its_sides(run: Callable[..., Ran], folder: Path) -> None:
     here, there = folder / "here", folder / "there"
     written(there, {"tool.py": "import beside_link, beside_file\n" + FASTMCP, "beside_file.py": ""})
