@@ -576,7 +576,8 @@ class Zygote:
             return
         if isinstance(worker, Worker):
             self._parking.add(worker)
-        else:
+        # Which is no fault where everything is being ended.
+        elif not self._closed:
             log.warning("a worker could not get ready", extra={"zygote": self.pid, "fault": str(worker)})
 
 
