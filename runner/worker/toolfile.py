@@ -25,6 +25,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
 from runner.errors import UsageError
+from runner.settings.lendable import flag_for, within
 from runner.settings.missed_network import missed_network
 from runner.settings.targets import EntryPoint, entry_of, module_line, proxy_line
 from runner.widgets.registration import MountedPages
@@ -41,6 +42,8 @@ AnyServer = FastMCP | MCPServer[Any] | Server[Any]
 """What a tool file may hold: a server of FastMCP, or one of the MCP SDK, of either level."""
 
 _KINDS = (FastMCP, MCPServer, Server)
+# Of homes elsewhere a worker is not told; they are refused where they are to be lent.
+_USUAL_HOMES = Path("/tmp")  # noqa: S108
 _FIRST_NAMES = ("mcp", "server", "app")
 """What `fastmcp run` looks for, in this order, where no name is given."""
 # Where the first version of the SDK is installed, in what is proposed for files that need it.
@@ -284,7 +287,8 @@ def _explain(entry: EntryPoint, error: BaseException) -> LoadError:
     if isinstance(error, PermissionError) and error.filename is not None:
         return LoadError(
             f"{where} tried to use {str(error.filename)!r} while the file was being imported; "
-            "a tool file may write nothing and read no user's files at import: move it into a tool",
+            "a tool file may write nothing and read no user's files at import: move it into a tool"
+            f"{_lending(error, path.parent)}",
             line,
         )
     if isinstance(error, ModuleNotFoundError):
@@ -294,16 +298,25 @@ def _explain(entry: EntryPoint, error: BaseException) -> LoadError:
             f"{where} left the interpreter (SystemExit {error.code!r}) at import{_or_by_itself(entry)}",
             line,
         )
-    return LoadError(f"{where} raised {type(error).__name__}: {error}{_allowing(error)}", line)
+    return LoadError(f"{where} raised {type(error).__name__}: {error}{_allowing(error, path.parent)}", line)
 
 
-def _allowing(error: BaseException) -> str:
-    """Return which option would give a file what it missed at import, if one would."""
+def _allowing(error: BaseException, folder: Path) -> str:
+    """Return which option would give a file, in its folder, what it missed at import, if one would."""
     if isinstance(error, KeyError) and _is_of_environ(error):
         return f"; tools see few variables of the environment, and this one with --allow-env={error.args[0]}"
     if missed_network(str(error)):
         return "; without --allow-net a tool file has no network"
-    return ""
+    return _lending(error, folder) if isinstance(error, FileNotFoundError) else ""
+
+
+def _lending(error: OSError, folder: Path) -> str:
+    """Return which option would lend what a file wanted to read: unlent it may seem not to be there."""
+    named = error.filename
+    if not isinstance(named, str) or within(Path(named), folder):
+        return ""
+    flag = flag_for(named, "read", homes=_USUAL_HOMES)
+    return "" if flag is None else f". For the operator: {flag} lends it to be read, where it is there"
 
 
 def _is_of_environ(error: KeyError) -> bool:

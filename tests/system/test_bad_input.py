@@ -239,6 +239,17 @@ async def test_a_file_cannot_write_while_it_is_imported(folder: Path, act: str) 
     assert not target.exists()
 
 
+@pytest.mark.parametrize("isolation", ["process", "namespace"])
+async def test_a_file_that_reads_what_is_not_lent_is_told_of_the_option(folder: Path, isolation: str) -> None:
+    text = f"{GOOD}open('/srv/elsewhere/notes.txt').read()\n"
+
+    with pytest.raises(
+        SandboxError, match="--allow-read=/srv/elsewhere lends it to be read, where it is there"
+    ):
+        async with open_toolset(written(folder, text), folder, isolation=isolation):
+            pytest.fail("the file was loaded")
+
+
 async def test_a_file_cannot_write_into_a_home_while_it_is_imported(folder: Path, user: str) -> None:
     with Homes(Path("/tmp"), folder / "state").lease(user) as home:
         line = f"open('{home.path}/early.txt', 'w')"
