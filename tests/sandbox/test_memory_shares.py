@@ -1,5 +1,6 @@
 """Memory of processes by owner: what is shared counts once, and looking takes a bounded time."""
 
+import mmap
 import os
 import signal
 from collections.abc import Iterator
@@ -44,12 +45,20 @@ def family(sizes: list[int]) -> Iterator[list[int]]:
 
 
 def _serve(size: int, told: int) -> None:
-    own = [b"x" * size]
+    own = [_taken(size)]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     os.write(told, b"r")
     while True:
         signal.sigwait({signal.SIGUSR1})
-        own.append(b"x" * size)
+        own.append(_taken(size))
+
+
+def _taken(size: int) -> mmap.mmap:
+    """Take memory that is new: what is allocated may be what this process has had and given up before."""
+    taken = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for start in range(0, size, mmap.PAGESIZE):
+        taken[start] = 1
+    return taken
 
 
 def anonymous(pid: int) -> int:
