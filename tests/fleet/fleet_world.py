@@ -250,9 +250,11 @@ def host_process(
         yield HostProcess(address.removesuffix("/mcp"), process, folder, known)
     finally:
         process.terminate()
+        # Calls that run are given the rest of their ladder.
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(20)
+            process.wait(60)
         process.kill()
+        process.wait()
 
 
 def headers(token: str, session: str | None = None) -> dict[str, str]:
