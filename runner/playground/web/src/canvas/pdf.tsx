@@ -42,9 +42,11 @@ async function open(item: Item, signal: AbortSignal): Promise<PDFDocumentProxy> 
 function Page({ document, number, name }: { document: PDFDocumentProxy; number: number; name: string }): JSX.Element {
   const canvas = useRef<HTMLCanvasElement>(null);
   const text = useSignal("");
+  const problem = useSignal<string | null>(null);
   useEffect(() => {
     let left = false;
-    void (async () => {
+    problem.value = null;
+    const draw = async (): Promise<void> => {
       const page = await document.getPage(number);
       const element = canvas.current;
       if (left || element === null) return;
@@ -55,8 +57,11 @@ function Page({ document, number, name }: { document: PDFDocumentProxy; number: 
       await page.render({ canvas: element, viewport }).promise;
       const content = await page.getTextContent();
       if (!left) text.value = content.items.map((each) => ("str" in each ? each.str : "")).join(" ");
-    })();
+    };
+    // What is under way when one leaves is ended, which is no fault; nor are these errors to JavaScript.
+    draw().catch((error: { message: string }) => { if (!left) problem.value = error.message; });
     return () => { left = true; };
   }, [document, number]);
+  if (problem.value !== null) return <Trouble problem={problem.value} />;
   return <canvas ref={canvas} class="picture" role="img" aria-label={T.viewers.pageText(name, number, text.value.slice(0, 2000))} />;
 }

@@ -1,1 +1,0 @@
-export{t as CodeView}from"./code-CgLFisN1.js";

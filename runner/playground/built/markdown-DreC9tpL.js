@@ -1,1 +1,0 @@
-export{r as MarkdownView}from"./markdown-_LuX9emd.js";

@@ -1,0 +1,1 @@
+export{r as MarkdownView}from"./markdown-D02bW6Yv.js";

@@ -1,0 +1,1 @@
+export{n as TableView}from"./table-Cry6vV_y.js";
