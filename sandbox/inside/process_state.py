@@ -37,12 +37,16 @@ _RENEWED = (resource.RLIMIT_CPU, resource.RLIMIT_DATA)
 
 
 class KernelLimits:
-    """The limits of the kernel under which a call begins: what it narrows, the next one is not to meet."""
+    """The limits of the kernel under which calls begin: what one narrows, the next one is not to meet."""
 
     __slots__ = ("_hard", "_pairs")
 
     def __init__(self) -> None:
         self._pairs = [resource.getrlimit(which) for which in _LIMITS]
+        self.begin()
+
+    def begin(self) -> None:
+        """Note what is given anew to each call; the others are as they were put back."""
         self._hard = [resource.getrlimit(which)[1] for which in _RENEWED]
 
     def restore(self) -> bool:

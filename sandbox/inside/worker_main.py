@@ -70,16 +70,20 @@ def _serve(birth: Birth, channel: Channel) -> None:
     is not wanted any more waits to be killed like one that is.
     """
     found, limits, goes_on = ProcessState.now(), birth.layers.limits, False
+    bounds: KernelLimits | None = None
     while (frame := _next(birth, channel, goes_on=goes_on)) is not None:
         if frame[0] is FrameKind.LIMITS:
-            limits = _limits(frame[1])
+            limits, bounds = _limits(frame[1]), None
             birth.layers.take_limits(limits)
         elif frame[0] is FrameKind.RENEW:
             birth.layers.renew_limits(limits, **_used(frame[1]))
         elif frame[0] is FrameKind.CALL:
             number, call, lasts = _numbered(frame[1])
             goes_on |= lasts
-            bounds = KernelLimits()
+            if bounds is None:
+                bounds = KernelLimits()
+            else:
+                bounds.begin()
             if birth.recorder is not None:
                 birth.recorder.turn_to(channel.denied)
             value = birth.program.serve(call, channel)
