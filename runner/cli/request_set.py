@@ -13,7 +13,9 @@ from fnmatch import translate
 from typing import Any, Literal, get_args
 
 import jsonschema
+from referencing import Registry
 
+from runner.contract.loose_json import list_of, mapping_of
 from runner.errors import UsageError
 
 __all__ = ["Kind", "SavedRequest", "faults_of", "read_requests"]
@@ -69,7 +71,7 @@ def read_requests(text: str) -> list[SavedRequest]:
 
 
 def _request(item: object, at: int) -> SavedRequest:
-    said = item if isinstance(item, Mapping) else {}
+    said = mapping_of(item)
     kind: Any = said.get("kind")
     target = said.get("target")
     arguments, expected = said.get("args", {}), said.get("expect", {})
@@ -146,10 +148,8 @@ def _name_pattern(wanted: str) -> str:
 
 
 def _contract_of(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    meta = result.get("_meta")
-    kept = meta.get("toolcell/result") if isinstance(meta, Mapping) else None
-    value = result.get("structuredContent") if kept is None else kept
-    return value if isinstance(value, Mapping) else {}
+    kept = mapping_of(result.get("_meta")).get("toolcell/result")
+    return mapping_of(result.get("structuredContent") if kept is None else kept)
 
 
 def _file_names(contract: Mapping[str, Any]) -> Iterator[str]:
@@ -166,11 +166,12 @@ def _schema_faults(schema: Mapping[str, Any], result: Mapping[str, Any] | None) 
         value = structured if structured is not None else _contract_of(result) or result
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
-        errors = list(jsonschema.Draft202012Validator(schema).iter_errors(value))
+        # Nothing is fetched or read for it: sets are passed around.
+        errors = list(jsonschema.Draft202012Validator(schema, registry=Registry()).iter_errors(value))
     except Exception as error:  # noqa: BLE001 - whatever a reference in it leads to, or a pattern of it is
         return [f"the schema cannot be used: {str(error).splitlines()[0]}"]
     return [f"{error.json_path}: {error.message}" for error in errors[:_TOLD_FAULTS]]
 
 
 def _mappings(value: object) -> Sequence[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+    return [each for each in list_of(value) if isinstance(each, Mapping)]

@@ -1,6 +1,6 @@
 """`runner test`: a set of requests that the Playground saved, made against a tool file in its sandbox.
 
-Source: the issue "The page that tool authors reach for", line 4; `docs/cli.md`, "test".
+Source: `docs/cli.md`, "test"; `docs/playground.md`, "Work that is kept".
 """
 
 import json
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from runner.cli.request_set import faults_of, read_requests
 
 pytestmark = pytest.mark.kernel
 
@@ -186,3 +188,16 @@ def test_what_is_no_set_of_requests_is_refused_in_a_sentence(tools: Path, text: 
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# The library says that it is about to read elsewhere, which is not what keeps it from it.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_schema_of_a_set_reads_no_file_and_fetches_no_address(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "schema.json"
+    elsewhere.write_text("{}")
+    wanted = {"kind": "tool", "target": "x", "expect": {"schema": {"$ref": elsewhere.as_uri()}}}
+    [request] = read_requests(json.dumps({"format": "toolcell-requests", "requests": [wanted]}))
+
+    [fault] = faults_of(request, {"structuredContent": {"a": 1}})
+
+    assert fault.startswith("the schema cannot be used: ")
