@@ -20,8 +20,8 @@ _NO_TEXT = frozenset(
 
 def signatures(source: SourceFile, offers: list[Offer]) -> Iterator[Finding]:
     """Yield tools without a description, and arguments without a type, or of one that no name fits."""
-    classes = {each.name for each in source.tree.body if isinstance(each, ast.ClassDef)}
-    no_text = _NO_TEXT | {each for each in classes if not _is_plain_text(source, each)}
+    classes = [each for each in source.tree.body if isinstance(each, ast.ClassDef)]
+    no_text = _NO_TEXT | {each.name for each in classes if not _is_plain_text(each)}
     for offer in offers:
         if offer.kind != "tool":
             continue
@@ -41,9 +41,8 @@ def signatures(source: SourceFile, offers: list[Offer]) -> Iterator[Finding]:
                 yield _unannotated(offer, parameter)
 
 
-def _is_plain_text(source: SourceFile, name: str) -> bool:
+def _is_plain_text(made: ast.ClassDef) -> bool:
     """Say whether a class of the file is a `str` and nothing else, so that it is made of any text."""
-    [made] = [each for each in source.tree.body if isinstance(each, ast.ClassDef) and each.name == name][-1:]
     return [base.id for base in made.bases if isinstance(base, ast.Name)] == ["str"]
 
 

@@ -231,9 +231,9 @@ def _lists_files(items: object, kind: type | UnionType) -> bool:
 
 
 def _is_file(item: object, kind: type | UnionType) -> bool:
-    return isinstance(item, kind) and not (
-        kind is dict and isinstance(item, dict) and _PLACES.isdisjoint(item)
-    )
+    if kind is dict:
+        return isinstance(item, dict) and not _PLACES.isdisjoint(item)
+    return isinstance(item, kind)
 
 
 def _as_results(payload: Any, warnings: list[str]) -> dict[str, Any]:

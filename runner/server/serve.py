@@ -56,11 +56,8 @@ from runner.system.listening import QuietServer, listen_on
 from runner.system.running_servers import RunningServer
 from runner.system.socket_activation import inherited_listener
 from runner.system.stop_signals import StopSignals
-from runner.toolset.admission import Admission
 from runner.toolset.call_services import CallCounts
 from runner.toolset.drain import Drain
-from runner.toolset.rates import Rates
-from runner.toolset.throttle import Throttle
 from runner.toolset.toolset import Toolset
 from runner.users.events import Events
 from runner.users.gateway_tls import GatewayTls
@@ -112,9 +109,6 @@ class ServedApplication(Protocol):
     library: Library
     events: Events
     observers: Observers
-    admission: Admission
-    throttle: Throttle
-    rates: Rates
     problems: dict[str, str]
 
     @property
