@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,7 @@ def open_library(settings: Settings, store: ArtifactStore | None = None) -> "Lib
         sessions=Sessions(settings.state_dir / "sessions"),
         persist=settings.persist_files_across_sessions,
         temporary_s=rules.observations.ttl_s,
+        quota=rules.files,
     )
 
 
@@ -127,6 +128,7 @@ class Library:
         sessions: The sessions whose files end with them.
         persist: Whether files stay when a session ends.
         temporary_s: How long a temporary file is kept, in seconds; 0 for as long as any other.
+        quota: What the store goes by, of the files of each user.
         clock: Says the present time.
         changed: Hears of each file once it is kept, or removed.
     """
@@ -135,8 +137,14 @@ class Library:
     sessions: KnownSessions
     persist: bool = True
     temporary_s: float = Budgets().ttl_s
+    quota: Quota = field(default_factory=Quota)
     clock: Callable[[], datetime] = utc_now
     changed: Callable[[FileChange], None] = _unheard
+
+    def rebound(self, settings: Settings) -> None:
+        """Go by the limits of other settings from the next file on."""
+        self.quota.max_user_bytes = settings.max_user_bytes
+        self.quota.max_age_s = settings.max_file_age_s
 
     def of(
         self,

@@ -8,11 +8,18 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+from runner.files.download_links import DownloadLinks
+from runner.files.my_files import Library
 from runner.http.context import Site
+from runner.settings.model import Settings
+from runner.settings.own_paths import OwnPaths
+from runner.store.protocol import ArtifactStore
+from runner.users.capability_tokens import Tokens
 
 __all__ = ["Readiness"]
 
@@ -59,40 +66,94 @@ class _Part:
         return self._said
 
 
+class Checked(Protocol):
+    """What calls work with, as far as it is looked at."""
+
+    settings: Settings
+    library: Library
+    links: DownloadLinks
+
+    @property
+    def named_files(self) -> Sequence[Path]:
+        """Return the files that are served."""
+
+    async def faults(self) -> Mapping[str, str]:
+        """Say why calls cannot be taken now: a sentence for each part that is at fault, by its name."""
+
+
 class Readiness:
     """Says what keeps a server from taking calls.
 
     Args:
-        site: The server.
+        settings: The effective settings.
+        tools: Says what of that which executes calls is at fault.
+        store: Where My Files are.
+        tokens: What makes links.
+        own_paths: Paths of ours, which nobody is told.
+        stopping: Says why no further call is taken, if that is so.
         identity: Says why nobody's token can be checked, if that is so.
     """
 
-    def __init__(self, site: Site, *, identity: Callable[[], Awaitable[str | None]] | None = None) -> None:
-        settings = site.settings
-
-        async def store() -> Mapping[str, str]:
-            said = await site.library.store.fault()
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        tools: Ask,
+        store: ArtifactStore,
+        tokens: Tokens,
+        own_paths: OwnPaths,
+        stopping: Callable[[], str | None] = lambda: None,
+        identity: Callable[[], Awaitable[str | None]] | None = None,
+    ) -> None:
+        async def kept() -> Mapping[str, str]:
+            said = await store.fault()
             return {} if said is None else {"store": said}
 
         async def disk() -> Mapping[str, str]:
             return await asyncio.to_thread(_disk_faults, settings.state_dir, settings.homes)
 
         async def keys() -> Mapping[str, str]:
-            fault = await asyncio.to_thread(site.tokens.fault)
+            fault = await asyncio.to_thread(tokens.fault)
             return {} if fault is None else {"keys": fault}
 
         async def issuer() -> Mapping[str, str]:
             fault = None if identity is None else await identity()
             return {} if fault is None else {"identity": fault}
 
-        self._stopping = site.stopping
-        self._own_paths = site.own_paths
+        self._stopping = stopping
+        self._own_paths = own_paths
         self._parts = (
-            _Part("tools", site.faults),
-            _Part("store", store),
+            _Part("tools", tools),
+            _Part("store", kept),
             _Part("state", disk),
             _Part("keys", keys),
             _Part("identity", issuer),
+        )
+
+    @classmethod
+    def of_site(
+        cls, site: Site, *, identity: Callable[[], Awaitable[str | None]] | None = None
+    ) -> "Readiness":
+        """Return what says it of a server over HTTP."""
+        return cls(
+            site.settings,
+            tools=site.faults,
+            store=site.library.store,
+            tokens=site.tokens,
+            own_paths=site.own_paths,
+            stopping=site.stopping,
+            identity=identity,
+        )
+
+    @classmethod
+    def of_services(cls, services: Checked) -> "Readiness":
+        """Return what says it of a server that nobody logs in to: over stdio, or a worker node."""
+        return cls(
+            services.settings,
+            tools=services.faults,
+            store=services.library.store,
+            tokens=services.links.tokens,
+            own_paths=OwnPaths.of(services.settings, services.named_files),
         )
 
     async def faults(self) -> Mapping[str, str]:

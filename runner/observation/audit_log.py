@@ -132,6 +132,7 @@ class AuditLog:
     _fd: int = -1
     _known: Head | None = None
     _known_line: bytes = b""
+    _named: tuple[int, str] = (0, "")
     # Of the file that is open; of an earlier one nothing is left to do.
     _unsynced: "deque[_Line]" = field(default_factory=deque)
     _pending: "deque[Mapping[str, Any]]" = field(default_factory=deque)
@@ -357,8 +358,11 @@ class AuditLog:
         """Return the size of a file, if it is the one that is open; it may have been moved away."""
         if self._fd < 0:
             return None
+        if self._named[0] != number:
+            # Kept: with each record, a path costs as much as its line.
+            self._named = number, str(self._path(number))
         try:
-            found = os.stat(self._path(number), follow_symlinks=False)
+            found = os.stat(self._named[1], follow_symlinks=False)
         except OSError:
             return None
         return found.st_size if os.path.samestat(found, os.fstat(self._fd)) else None

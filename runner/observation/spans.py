@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
@@ -23,6 +24,7 @@ __all__ = ["Spans"]
 
 _NS = 1_000_000_000
 _FIELDS = ("traceparent", "tracestate")
+_NO_CONTEXT = Context()
 
 
 class Spans:
@@ -57,7 +59,7 @@ class Spans:
         carrier = {key: meta[key] for key in _FIELDS if isinstance(meta.get(key), str)}
         span = self._tracer.start_span(
             f"tools/call {params.get('name')}",
-            context=self._propagator.extract(carrier),
+            context=self._propagator.extract(carrier, Context()) if carrier else _NO_CONTEXT,
             kind=trace.SpanKind.SERVER,
             start_time=int(began * _NS),
         )

@@ -1,6 +1,6 @@
 """Whether a server has a Playground, and where: decided from the settings, before anything listens.
 
-Source: the issue's rule that there is none beyond this machine without a login; decision 15.
+Source: decision 15: beyond this machine there is none without a login.
 """
 
 from collections.abc import Callable, Mapping

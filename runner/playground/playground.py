@@ -84,11 +84,12 @@ async def open_playground(
     chat = ModelRelay(site, endpoint) if endpoint is not None else None
     beside = Beside(site, connect, about.problems) if connect is not None else None
     key = StartKey() if settings.auth.kind == "none" else None
-    facts, bundle = {**_facts(site, about), "chat": chat and chat.facts()}, Bundle()
+    bundle = Bundle()
     async with _frames(settings, bundle, port) as frames_port:
         try:
             yield Playground(
-                facts=lambda: facts,
+                # Anew for each page: limits and times may have been read anew.
+                facts=lambda: {**_facts(site, about), "chat": chat and chat.facts()},
                 bundle=bundle,
                 frames_port=frames_port,
                 key=key,

@@ -1,6 +1,6 @@
 """Calls of tools through the proxy, and tasks that servers make of them: watched over, and guarded.
 
-Source: issue "Nothing floods the model"; requirements S4-11, S4-65, S4-67, S4-82 and S4-95; architecture,
+Source: `docs/output-guard.md`; requirements S4-11, S4-65, S4-67, S4-82 and S4-95; architecture,
 "One call, in order", of which they have steps 1, 2 and 10.
 """
 

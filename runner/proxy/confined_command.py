@@ -4,7 +4,7 @@ It may read what a tool file may read, with the folders of the files that its co
 its home, which goes when the connection ends; it runs in the strongest tier in which it can read itself. What
 has to fetch itself from the network first is refused where the network is closed.
 
-Source: issue "Nothing floods the model", line 6; architecture, decisions "Network", "Reads" and "Programs".
+Source: `docs/output-guard.md`; architecture, decisions "Network", "Reads" and "Programs".
 """
 
 import asyncio

@@ -77,7 +77,7 @@ async def _connected(
     target = target_of(wanted.name, wanted.entry)
     [way] = ways_to(settings, [target])
     if target.url:
-        way = replace(way, transport=lambda _user: _checked(settings, target))
+        way = replace(way, transport=lambda _user, now: _checked(now, target))
     async with Upstreams.open(settings, [way], user, counts=counts) as upstreams:
         passes = Passes()
         app = make_proxy(upstreams, transport="http")

@@ -4,7 +4,7 @@ Requests and results are relayed as they are, list by list and key by key, but f
 tool's result, which passes `runner.output_guard.guard`; links in it are read where policy allows. Every
 client has connections of its own, so that sessions, messages and questions of one never reach another.
 
-Source: issue "Nothing floods the model"; requirements S4-5, S4-11, S4-65, S4-67, S4-80 to S4-82, S4-95 and
+Source: `docs/output-guard.md`; requirements S4-5, S4-11, S4-65, S4-67, S4-80 to S4-82, S4-95 and
 S4-98; architecture, "One call, in order", of which it has steps 1, 2 and 10.
 """
 

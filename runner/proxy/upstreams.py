@@ -42,7 +42,6 @@ from runner.proxy.namespacing import Names
 from runner.proxy.remote import Announced
 from runner.proxy.upstream import ServerSaid, ServerUnreachable, Upstream
 from runner.settings.isolation import in_force
-from runner.settings.live import with_live
 from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
 from runner.steps.execution import file_delivery_of
@@ -89,7 +88,7 @@ class UpstreamSpec:
 
     Attributes:
         name: Its name.
-        transport: Makes a way to it for a user.
+        transport: Makes a way to it for a user, by the settings in force now.
         in_home: Makes a way to it in the home of a user, if it is a command.
         contract: Whether its tools are treated like our own.
         is_near: Whether it runs on this machine.
@@ -99,8 +98,8 @@ class UpstreamSpec:
     """
 
     name: str
-    transport: Callable[[User], ClientTransport]
-    in_home: Callable[[User, Reach], ClientTransport] | None = None
+    transport: Callable[[User, Settings], ClientTransport]
+    in_home: Callable[[User, Settings, Reach], ClientTransport] | None = None
     contract: Wish = "auto"
     is_near: bool = False
     tier: Tier | None = None
@@ -221,13 +220,11 @@ class Upstreams(CallServices):
             await upstreams._meet(first or User("nobody"))
             yield upstreams
 
-    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
-        """Return what takes over settings that are in force from now on."""
+    def prepare(self, settings: Settings) -> Callable[[], Awaitable[Sequence[str]]]:
+        """Return what takes over settings: from now on, and for servers with their next connection."""
 
-        def take() -> list[str]:
-            self.settings = with_live(self.settings, settings)
-            self.rates.limits = self.settings.call_limits
-            self.admission.rebound(self.settings)
+        async def take() -> list[str]:
+            self.rebound(settings)
             return []
 
         return take
@@ -434,8 +431,8 @@ class Upstreams(CallServices):
 
     def _way_to(self, way: UpstreamSpec, user: User) -> ClientTransport:
         if way.in_home is None or not self._is_in(self._homed, user, way.name):
-            return way.transport(user)
-        return way.in_home(user, partial(self._reach, user, way.name))
+            return way.transport(user, self.settings)
+        return way.in_home(user, self.settings, partial(self._reach, user, way.name))
 
     async def _reach(self, user: User, server: str) -> Sequence[tuple[str, int]]:
         """Return the address at which a command fetches files, if a tool of it is given links."""

@@ -1,6 +1,7 @@
 """How each server that a target names is reached: over HTTP, or as a command that is started confined."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -8,11 +9,12 @@ from urllib.parse import urlsplit
 from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
 
 from runner.protocol.internals.proxy import mend_messages_over_http
-from runner.proxy.answer_bound import AnswerBound
+from runner.proxy.answer_bound import AnswerBound, most_message_bytes
 from runner.proxy.confined_command import ConfinedTransport, check_command, hint_for, lent_to, tier_of
 from runner.proxy.server_log import LogBudget
 from runner.proxy.targets import Target
 from runner.proxy.upstreams import Reach, UpstreamSpec
+from runner.settings.live import with_live
 from runner.settings.model import Settings
 from runner.users.identity import User, is_loopback
 
@@ -42,11 +44,12 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
     # Each client has a process of its own, and all of them write to one log.
     budget = LogBudget()
 
-    def start(user: User) -> ClientTransport:
-        return ConfinedTransport(target, program, lent, user, tier, log_budget=budget)
+    def start(user: User, now: Settings) -> ClientTransport:
+        return ConfinedTransport(target, program, with_live(lent, now), user, tier, log_budget=budget)
 
-    def start_in_home(user: User, reach: Reach) -> ClientTransport:
-        return ConfinedTransport(target, program, lent, user, tier, reach=reach, log_budget=budget)
+    def start_in_home(user: User, now: Settings, reach: Reach) -> ClientTransport:
+        in_force = with_live(lent, now)
+        return ConfinedTransport(target, program, in_force, user, tier, reach=reach, log_budget=budget)
 
     return UpstreamSpec(
         name=target.name,
@@ -75,8 +78,9 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _over_http(target: Target, bound: AnswerBound, _user: User) -> ClientTransport:
+def _over_http(target: Target, bound: AnswerBound, _user: User, now: Settings) -> ClientTransport:
     mend_messages_over_http()
+    bound = replace(bound, most_bytes=most_message_bytes(now))
     # The address of the older transport ends like this by custom, which FastMCP follows too.
     kind = SSETransport if target.url.rstrip("/").endswith("/sse") else StreamableHttpTransport
     return kind(target.url, headers=dict(target.headers), httpx_client_factory=bound.client)

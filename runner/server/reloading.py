@@ -9,7 +9,7 @@ Source: `docs/calls.md`, "Reading the configuration anew".
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
 from runner.errors import RunnerError
@@ -17,12 +17,14 @@ from runner.settings.live import changes, with_live
 from runner.settings.model import Settings
 from runner.system.running_servers import RunningServer
 
-__all__ = ["Prepare", "Reloaded", "Reloads"]
+__all__ = ["Prepare", "Reloaded", "Reloads", "Take"]
 
 log = logging.getLogger(__name__)
 
-Prepare = Callable[[Settings], Callable[[], Sequence[str]]]
-"""Reads what settings name and returns what takes it over, which says what has changed."""
+Take = Callable[[], Awaitable[Sequence[str]]]
+"""Takes over what was read, and says what has changed beside settings."""
+Prepare = Callable[[Settings], Take]
+"""Reads, in a thread, what settings name, and returns what takes it over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,7 @@ class Reloads:
                 "the configuration cannot be read anew; all stays as it was", extra={"problem": str(error)}
             )
             return Reloaded(error=str(error))
-        said = [sentence for take in takes for sentence in take()]
+        said = [sentence for take in takes for sentence in await take()]
         changed = (*changes(self.settings, live).values(), *said)
         restart = tuple(changes(live, then).values())
         self.settings = live
@@ -80,7 +82,7 @@ class Reloads:
         print(f"configuration read anew: {len(changed)} changes", file=sys.stderr, flush=True)  # noqa: T201
         return Reloaded(changed=changed, restart=restart)
 
-    def _read(self) -> tuple[Settings, Settings, list[Callable[[], Sequence[str]]]]:
+    def _read(self) -> tuple[Settings, Settings, list[Take]]:
         then = self.reread()
         live = with_live(self.settings, then)
         return then, live, [prepare(live) for prepare in self.prepare]

@@ -1,12 +1,11 @@
 """Tokens of a list, read anew while a server runs: who was taken out is refused from the next request on."""
 
-from collections.abc import Callable
-
 from fastmcp.server.auth import AuthProvider
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 
 from runner.http.context import Site
 from runner.http.internals.authentication import replace_tokens
+from runner.server.reloading import Take
 from runner.settings.model import Settings
 from runner.users.identity import auth_provider
 from runner.users.tokens_file import token_prints
@@ -14,7 +13,7 @@ from runner.users.tokens_file import token_prints
 __all__ = ["prepare_tokens"]
 
 
-def prepare_tokens(auth: AuthProvider | None, site: Site, settings: Settings) -> Callable[[], list[str]]:
+def prepare_tokens(auth: AuthProvider | None, site: Site, settings: Settings) -> Take:
     """Read the list of tokens; return what takes it over.
 
     Args:
@@ -26,13 +25,13 @@ def prepare_tokens(auth: AuthProvider | None, site: Site, settings: Settings) ->
         UsageError: The list cannot be used.
     """
     if not isinstance(auth, StaticTokenVerifier):
-        return list
+        return _nothing
     fresh, known = auth_provider(settings), token_prints(settings)
     if not isinstance(fresh, StaticTokenVerifier):
-        return list
+        return _nothing
     tokens = fresh.tokens
 
-    def take() -> list[str]:
+    async def take() -> list[str]:
         new, gone = len(tokens.keys() - auth.tokens.keys()), len(auth.tokens.keys() - tokens.keys())
         others = sum(auth.tokens[token] != tokens[token] for token in tokens.keys() & auth.tokens.keys())
         replace_tokens(auth, tokens)
@@ -40,3 +39,7 @@ def prepare_tokens(auth: AuthProvider | None, site: Site, settings: Settings) ->
         return [f"tokens: {new} new, {gone} gone, {others} of another user"] if new or gone or others else []
 
     return take
+
+
+async def _nothing() -> list[str]:
+    return []

@@ -47,7 +47,7 @@ from runner.protocol.sender import Transport
 from runner.protocol.stdio import serve_stdio
 from runner.protocol.unanswered import Unanswered
 from runner.server.host import DownloadUrl, Host, make_host
-from runner.server.reloading import Reloads
+from runner.server.reloading import Reloads, Take
 from runner.server.renewed_tokens import prepare_tokens
 from runner.server.web import make_web
 from runner.settings.model import Settings
@@ -103,6 +103,7 @@ class Fleet(RemoteExecutor, Protocol):
 class ServedApplication(Protocol):
     """What an application works with, as far as what stands beside it over HTTP needs it."""
 
+    settings: Settings
     counts: CallCounts
     links: DownloadLinks
     drain: Drain
@@ -133,7 +134,7 @@ class ServedApplication(Protocol):
     async def end_session(self, session: str) -> None:
         """End a session, of whoever spoke in it."""
 
-    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
+    def prepare(self, settings: Settings) -> Take:
         """Read what settings name that are in force from now on; return what takes both over."""
 
     def make_room(self) -> bool:
@@ -273,7 +274,7 @@ class _Scraped:
 
     Attributes:
         served: What is served.
-        faults: What keeps calls from working; over HTTP the same that `/readyz` tells.
+        faults: What keeps calls from working; over HTTP, what `/readyz` tells.
     """
 
     served: ServedApplication
@@ -285,7 +286,7 @@ class _Scraped:
 
 @asynccontextmanager
 async def _metrics(settings: Settings, served: ServedApplication) -> AsyncIterator[_Scraped]:
-    scraped = _Scraped(served, served.faults)
+    scraped = _Scraped(served, Readiness.of_services(served).faults)
     metrics, hosts = served.observers.metrics, settings.allowed_hosts
     async with metrics_served(settings.metrics_address, metrics, scraped.gauges, hosts=hosts):
         yield scraped
@@ -355,7 +356,7 @@ async def _serve_http(
 
     app = make(served, download_url)
     site = site_of(served, settings)
-    ready = Readiness(site, identity=partial(tokens_fault, app.auth))
+    ready = Readiness.of_site(site, identity=partial(tokens_fault, app.auth))
     scraped.faults = ready.faults
     reloads.prepare += [site.prepare, partial(prepare_tokens, app.auth, site)]
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())

@@ -69,7 +69,7 @@ def make_web(
         Middleware(RequestsPerUser, site=site),
         Middleware(EndsWithToken, clock=site.clock),
     ]
-    ready = ready or Readiness(site, identity=partial(tokens_fault, mcp.auth))
+    ready = ready or Readiness.of_site(site, identity=partial(tokens_fault, mcp.auth))
     web = mcp.http_app(path=MCP_PATH, middleware=behind_tokens, **protection(site.settings))
     web.router.routes.extend(
         [

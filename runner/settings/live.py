@@ -1,7 +1,8 @@
 """Which settings a running server takes over when it reads its configuration anew, and which need a restart.
 
-What the host alone decides by can change between two calls. What processes were made with, such as limits of
-the kernel, rights and folders, stays as it is until the server is started anew.
+What the host decides by can change between two calls, and so can the resource limits of calls: where one of
+them changes, users' processes are made anew. Rights and folders stay as they are until the server is started
+anew.
 
 Source: `docs/calls.md`, "Reading the configuration anew".
 """
@@ -10,12 +11,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runner.settings.model import Settings, ToolSettings
+from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
 from runner.settings.sources import config_report
 
-__all__ = ["changes", "with_live"]
+__all__ = ["changes", "same_limits", "with_live"]
 
 _LIVE = (
+    *(facts.setting for facts in LIMITS.values()),
     "max_calls",
     "max_calls_per_user",
     "max_queue",
@@ -24,8 +27,15 @@ _LIVE = (
     "total_timeout_s",
     "call_limits",
     "max_requests_per_user",
+    "max_user_bytes",
+    "max_file_age_s",
 )
-_LIVE_OF_TOOL = ("idle_timeout_s", "total_timeout_s", "calls_per_minute")
+_LIVE_OF_TOOL = (
+    *(facts.setting for facts in LIMITS.values() if facts.own),
+    "idle_timeout_s",
+    "total_timeout_s",
+    "calls_per_minute",
+)
 
 
 def with_live(now: Settings, then: Settings) -> Settings:
@@ -37,6 +47,12 @@ def with_live(now: Settings, then: Settings) -> Settings:
     """
     update = {name: getattr(then, name) for name in _LIVE}
     return now.model_copy(update={**update, "tools": _tools(now, then), "secrets": _secrets(now, then)})
+
+
+def same_limits(one: Settings, other: Settings) -> bool:
+    """Say whether the resource limits of every tool are equal in two settings, and of what has no tool."""
+    tools = {None, *one.tools, *other.tools}
+    return all(one.limits(tool) == other.limits(tool) for tool in tools)
 
 
 def changes(now: Settings, then: Settings) -> dict[str, str]:

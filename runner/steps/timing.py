@@ -1,6 +1,6 @@
 """How long each step of a call took, for whoever asks for a report of it.
 
-Source: the issue "The Playground", line 2.
+Source: `docs/playground.md`.
 """
 
 import time

@@ -64,9 +64,9 @@ class Budgets:
     cleanup: Cleanup = Cleanup.LRU
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Quota:
-    """How much is kept of files.
+    """How much is kept of files. What changes here while a store goes by it holds from the next file on.
 
     Attributes:
         max_file_bytes: Largest one.

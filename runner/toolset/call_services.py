@@ -18,6 +18,7 @@ from runner.files.my_files import Library, MyFiles
 from runner.files.upkeep import Upkeep
 from runner.homes.call_locks import CallLocks
 from runner.observation.observers import Observers
+from runner.settings.live import with_live
 from runner.settings.model import Settings
 from runner.settings.named_limits import Counted
 from runner.toolset.admission import Admission
@@ -111,6 +112,13 @@ class CallServices(ABC):
         self.call_locks = CallLocks(settings.state_dir)
         self.admission, self.throttle, self.rates = counts.admission, counts.throttle, counts.rates
         self.drain, self.observers = counts.drain, counts.observers
+
+    def rebound(self, settings: Settings) -> None:
+        """Go by other settings from the next call on, as far as they can be taken over."""
+        self.settings = with_live(self.settings, settings)
+        self.rates.limits = self.settings.call_limits
+        self.admission.rebound(self.settings)
+        self.library.rebound(self.settings)
 
     @property
     def claims(self) -> Path:

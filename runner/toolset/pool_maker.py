@@ -75,6 +75,10 @@ class PoolMaker:
     _promised: int = field(init=False, default=0)
     _given_up: NowAndThen = field(init=False, default_factory=NowAndThen)
 
+    def rebound(self, settings: Settings) -> None:
+        """Make pools by other settings from now on."""
+        self.settings, self.policies = settings, replace(self.policies, settings=settings)
+
     async def make(self, user: User | None, key: PoolKey, loopback: Loopback | None) -> UserPool:
         """Return a new user pool with its workers.
 

@@ -26,7 +26,7 @@ from runner.observation.metrics import Gauges
 from runner.observation.observers import Observers
 from runner.settings.effective import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
-from runner.settings.live import with_live
+from runner.settings.live import same_limits
 from runner.settings.model import Settings
 from runner.settings.resource_limits import warn_of_memory
 from runner.settings.rights import program_files
@@ -299,7 +299,7 @@ class Toolset(CallServices):
                 raise
         return user_pool
 
-    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
+    def prepare(self, settings: Settings) -> Callable[[], Awaitable[Sequence[str]]]:
         """Read the secrets of settings that are in force from now on; return what takes both over.
 
         Raises:
@@ -307,16 +307,29 @@ class Toolset(CallServices):
         """
         secrets = Secrets.read(settings.secrets)
 
-        def take() -> list[str]:
+        async def take() -> list[str]:
             changed = [f"secret {name}" for name in self.secrets.changed(secrets)]
-            self.settings, self.secrets = with_live(self.settings, settings), secrets
+            before, self.secrets = self.settings, secrets
+            self.rebound(settings)
             self._effective = self._effective_of(self.settings)
-            self.rates.limits = self.settings.call_limits
-            self.admission.rebound(self.settings)
+            self._pool_maker.rebound(self.settings)
             self._warn_of_secrets()
-            return changed
+            if same_limits(before, self.settings):
+                return changed
+            warn_of_memory(self.settings, self.memory_guard.memory)
+            return [*changed, *await self._renewed()]
 
         return take
+
+    async def _renewed(self) -> list[str]:
+        """Have all processes made anew, with the limits that hold now; say so if they cannot be."""
+        try:
+            await self.reload()
+        except (SandboxError, RunnerError) as error:
+            # Lower ones hold all the same, since they go with each call; and all for users who come anew.
+            log.warning("processes keep the limits that they were made with", extra={"problem": str(error)})
+            return [f"no process can be made anew, so limits are only lowered for those there are: {error}"]
+        return []
 
     async def reload(self) -> None:
         """Load the tool files anew. Calls under way end in what they began with.

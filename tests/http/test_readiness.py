@@ -48,7 +48,7 @@ def make_read_only(disk: Path) -> None:
 
 
 async def faults(served: Served) -> Mapping[str, str]:
-    return await Readiness(served.site).faults()
+    return await Readiness.of_site(served.site).faults()
 
 
 async def test_a_server_with_a_store_and_folders_that_work_is_ready(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_a_check_that_hangs_is_answered_soon_and_asked_by_one_task(tmp_pat
         await go.wait()
         return {}
 
-    readiness = Readiness(replace(Served.at(tmp_path).site, faults=hangs))
+    readiness = Readiness.of_site(replace(Served.at(tmp_path).site, faults=hangs))
     first, second = await asyncio.gather(readiness.faults(), readiness.faults())
 
     # Before the check was let go on: nobody has waited for it.
@@ -119,7 +119,7 @@ async def test_checks_are_not_repeated_within_a_second(tmp_path: Path) -> None:
         asked.append(1)
         return {}
 
-    readiness = Readiness(replace(Served.at(tmp_path).site, faults=counts))
+    readiness = Readiness.of_site(replace(Served.at(tmp_path).site, faults=counts))
 
     for _ in range(50):
         await readiness.faults()
@@ -137,15 +137,15 @@ async def test_keys_of_an_issuer_that_cannot_be_fetched_are_named_and_those_that
     provider = providers.of(settings_in(tmp_path / "other", auth=auth), lambda _: "ann")
     asked = partial(tokens_fault, provider)
 
-    said = await Readiness(served.site, identity=asked).faults()
+    said = await Readiness.of_site(served.site, identity=asked).faults()
     assert "auth.jwks_uri" in said["identity"]
     (tmp_path / "jwks").write_text('{"keys": []}')
     handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
     with ThreadingHTTPServer(("127.0.0.1", port), handler) as issuer:
         thread = threading.Thread(target=issuer.serve_forever)
         thread.start()
-        assert await Readiness(served.site, identity=asked).faults() == {}
+        assert await Readiness.of_site(served.site, identity=asked).faults() == {}
         issuer.shutdown()
         thread.join()
     # They were fetched, and count for a while.
-    assert await Readiness(served.site, identity=asked).faults() == {}
+    assert await Readiness.of_site(served.site, identity=asked).faults() == {}

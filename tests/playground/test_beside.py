@@ -1,6 +1,6 @@
 """Who may have a server connect to others, from a page, and to what: over HTTP, as a page asks it.
 
-Source: the issue "The page that tool authors reach for", line 3; decision 43.
+Source: `docs/playground.md`; decision 43.
 """
 
 import http.server

@@ -1,6 +1,6 @@
 """The built page is what its sources make, and small enough to be there at once.
 
-Source: the issue "The Playground", part 7.
+Source: `docs/playground.md`.
 """
 
 import os

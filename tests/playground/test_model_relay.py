@@ -1,6 +1,6 @@
 """A turn of a chat over HTTP, as a page asks for it: to the operator's endpoint only, and without its key.
 
-Source: the issue "A model in the loop"; decision 47.
+Source: `docs/playground.md`; decision 47.
 """
 
 import json

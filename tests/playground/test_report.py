@@ -1,4 +1,4 @@
-"""The report of a call, for whoever asks. Source: the issue "The Playground", line 2."""
+"""The report of a call, for whoever asks. Source: `docs/playground.md`."""
 
 import pytest
 from playground_support import Shown, answer, ask

@@ -1,6 +1,6 @@
 """What readers make of the page: axe finds nothing in any view and state, and all contrasts are decided.
 
-Source: the issue "The page that tool authors reach for", line 8.
+Source: `docs/playground.md`.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """What axe says of calls that run, ask and fail, and of files in their viewers: nothing.
 
-Source: the issue "The page that tool authors reach for", line 8.
+Source: `docs/playground.md`.
 """
 
 from collections.abc import Callable, Iterator

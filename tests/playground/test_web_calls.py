@@ -1,6 +1,6 @@
 """Calls in a browser: the list, the form, raw JSON, a call while it runs, what it gives.
 
-Source: the issue "The Playground", parts 1, 2 and 5.
+Source: `docs/playground.md`.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 The model is a script behind a real endpoint (`model_support.py`).
 
-Source: the issue "A model in the loop"; decision 47.
+Source: `docs/playground.md`; decision 47.
 """
 
 import json

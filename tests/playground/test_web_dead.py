@@ -1,6 +1,6 @@
 """A server behind `runner proxy` that cannot be reached: named where its tools are missed, with why.
 
-Source: the issue "The page that tool authors reach for", line 3.
+Source: `docs/playground.md`.
 """
 
 import json

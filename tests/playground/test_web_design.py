@@ -1,6 +1,6 @@
 """What people see at three widths: nothing leaves its place, and every stop says how to go on.
 
-Source: the issue "The page that tool authors reach for", line 7.
+Source: `docs/playground.md`.
 """
 
 import re

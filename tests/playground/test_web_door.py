@@ -1,6 +1,6 @@
 """Logging in with a token, in a browser.
 
-Source: decision 15; the issue "The Playground", part 6.
+Source: decision 15; `docs/playground.md`.
 """
 
 import json

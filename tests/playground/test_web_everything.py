@@ -1,6 +1,6 @@
 """All of MCP in the page, tried with the official everything-server, in both eras of the protocol.
 
-Source: the issue "The page that tool authors reach for", line 1.
+Source: `docs/playground.md`.
 """
 
 from collections.abc import Callable, Iterator

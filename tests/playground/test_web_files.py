@@ -1,6 +1,6 @@
 """What tools made, My Files, resources and past calls, in a browser.
 
-Source: the issue "The Playground", parts 3 and 4.
+Source: `docs/playground.md`.
 """
 
 import io

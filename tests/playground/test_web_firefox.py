@@ -1,6 +1,6 @@
 """The page in Firefox: into it, through its views, a call by keys, files in their viewers, a widget.
 
-Source: the issue "The page that tool authors reach for", "Shown by".
+Source: `docs/playground.md`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Workbooks, archives, notebooks and documents in a browser: honest ones are shown, hostile ones do nothing.
 
-Source: the issue "The Playground", "Files".
+Source: `docs/playground.md`.
 """
 
 import base64

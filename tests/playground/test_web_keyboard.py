@@ -1,6 +1,6 @@
 """Without a mouse: from the load to a result, through the lists, and to everything by the palette.
 
-Source: the issue "The page that tool authors reach for", line 8.
+Source: `docs/playground.md`.
 """
 
 import re
@@ -53,22 +53,28 @@ def palette(seen: Seen, words: str) -> None:
     expect(seen.page.get_by_role("dialog")).to_have_count(0)
 
 
-# What has the focus: what it is, whether its ring is seen, and whether it lies free on the screen.
+# What has the focus: what it is, whether its ring is seen, and whether it lies free on the screen. The
+# browser scrolls it into sight with one of its next frames, which are few where the machine is busy.
 FOCUSED = """async () => {
-  // The browser scrolls it into sight with its next frame.
-  await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
-  const element = document.activeElement;
-  if (element === document.body) return null;
-  const ring = element.closest('.drop-zone') ?? element;
-  const style = getComputedStyle(ring);
-  const box = ring.getBoundingClientRect();
-  const seen = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1;
-  const across = (Math.max(box.left, 0) + Math.min(box.right, innerWidth)) / 2;
-  const down = (Math.max(box.top, 0) + Math.min(box.bottom, innerHeight)) / 2;
-  const above = document.elementFromPoint(across, down);
-  const label = ring.closest('label');
-  const free = above !== null && (ring.contains(above) || (label !== null && label.contains(above)));
-  return [element.outerHTML.slice(0, 120), seen, free]; }"""
+  const look = element => {
+    const ring = element.closest('.drop-zone') ?? element;
+    const style = getComputedStyle(ring);
+    const box = ring.getBoundingClientRect();
+    const seen = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1;
+    const across = (Math.max(box.left, 0) + Math.min(box.right, innerWidth)) / 2;
+    const down = (Math.max(box.top, 0) + Math.min(box.bottom, innerHeight)) / 2;
+    const above = document.elementFromPoint(across, down);
+    const label = ring.closest('label');
+    const free = above !== null && (ring.contains(above) || (label !== null && label.contains(above)));
+    return [element.outerHTML.slice(0, 120), seen, free];
+  };
+  for (let frame = 0; ; frame++) {
+    await new Promise(done => requestAnimationFrame(done));
+    const element = document.activeElement;
+    if (element === document.body) return null;
+    const found = look(element);
+    if (frame === 60 || (frame > 0 && found[1] && found[2])) return found;
+  }}"""
 
 
 @pytest.mark.parametrize("width", [1280, 390])

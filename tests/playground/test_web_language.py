@@ -1,6 +1,6 @@
 """The page in German: chosen by the browser or by hand, whole at every width, and clean for readers.
 
-Source: the issue "The page that tool authors reach for", line 9.
+Source: `docs/playground.md`.
 """
 
 from collections.abc import Callable, Iterator

@@ -2,7 +2,7 @@
 
 A real OpenID provider, a real resource server, and a page of `runner dev` in Chromium.
 
-Source: the issue "The page that tool authors reach for", line 3.
+Source: `docs/playground.md`.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Work that is kept: requests by name, as a set with expectations, shared, taken along; history with pins.
 
-Source: the issue "The page that tool authors reach for", line 4.
+Source: `docs/playground.md`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Servers that a page connects to: several side by side, each named, each with its state and why.
 
-Source: the issue "The page that tool authors reach for", line 3.
+Source: `docs/playground.md`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Dashboards, widgets, every view without a fault of accessibility, narrow screens, in a browser.
 
-Source: the issue "The Playground", parts 3 and 5.
+Source: `docs/playground.md`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The spans of a call in the page, where the operator has tracing on.
 
-Source: the issue "The page that tool authors reach for", line 2; `docs/observation.md`.
+Source: `docs/playground.md`; `docs/observation.md`.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The sample widgets in the Playground's host.
 
-Source: the issue "The Playground", part 3.
+Source: `docs/playground.md`.
 """
 
 import json

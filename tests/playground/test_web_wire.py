@@ -1,6 +1,6 @@
 """What happens on the wire: the log of messages, found, paired, saved, changed and sent again.
 
-Source: the issue "The page that tool authors reach for", line 2.
+Source: `docs/playground.md`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The official everything-server behind the proxy: all that it offers works, in each era and over each way.
 
-Source: issue "Nothing floods the model", "Shown by".
+Source: `docs/output-guard.md`.
 """
 
 import asyncio

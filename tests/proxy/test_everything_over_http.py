@@ -1,6 +1,6 @@
 """The everything-server behind `runner proxy` as a process of its own, asked over HTTP in each era.
 
-Source: issue "Nothing floods the model", "Shown by".
+Source: `docs/output-guard.md`.
 """
 
 import asyncio

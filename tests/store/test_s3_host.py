@@ -168,7 +168,7 @@ def test_a_fault_among_the_keys_is_told_without_them(tmp_path: Path, monkeypatch
 def test_an_address_of_a_store_that_makes_no_sense_is_refused(url: str) -> None:
     assert load({"store": "s3://bucket/a-b/c.d/"}).store == "s3://bucket/a-b/c.d/"
 
-    with pytest.raises(UsageError, match="s3://bucket"):
+    with pytest.raises(UsageError, match=r"flag --store: .* will not do for store"):
         load({"store": url})
 
 

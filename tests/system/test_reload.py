@@ -1,6 +1,7 @@
 """`runner reload` and SIGHUP: what changes while calls run, and that a broken file changes nothing."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import httpx2
 import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
+from fastmcp.exceptions import ToolError
 from support import Ran, becomes, server_url
 
 from runner.system.running_servers import RunningServer, running_in
@@ -40,6 +42,38 @@ async def takes(seconds: float, ctx: Context) -> str:
 @mcp.tool
 def key_length() -> int:
     return len(os.environ["API_KEY"])
+
+
+@mcp.tool
+def takes_memory(mib: int) -> int:
+    return len(bytes([1]) * (mib << 20)) >> 20
+
+
+@mcp.tool
+async def writes(size: int, seconds: float, username: str) -> dict:
+    with open("made.bin", "wb") as file:
+        file.write(os.urandom(size))
+    await asyncio.sleep(seconds)
+    return {"results": "written", "artifacts": [{"name": "made.bin", "path": "made.bin"}]}
+"""
+BEHIND = """
+import os, resource
+from fastmcp import FastMCP
+
+mcp = FastMCP("behind")
+
+
+@mcp.tool
+def most_memory() -> int:
+    return resource.getrlimit(resource.RLIMIT_DATA)[0]
+
+
+@mcp.tool
+def end() -> None:
+    os._exit(1)
+
+
+mcp.run()
 """
 CONFIG = """
 max_calls_per_user = {most}
@@ -69,10 +103,18 @@ def configure(folder: Path, *, most: int = 1, port: int = 0, users: Sequence[str
 @contextmanager
 def serving(folder: Path, environment: dict[str, str]) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     (folder / "reloaded.py").write_text(TOOL)
-    command = [sys.executable, "-m", "runner", "serve", "--transport", "http", "reloaded.py"]
     # The user of the tests is one of their own; here tokens say who calls.
     told = {name: value for name, value in environment.items() if name not in ("RUNNER_USER", "RUNNER_PORT")}
-    with subprocess.Popen(command, env=told, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+    with started(folder, told, ["serve", "--transport", "http", "reloaded.py"]) as found:
+        yield found
+
+
+@contextmanager
+def started(
+    folder: Path, environment: dict[str, str], words: Sequence[str]
+) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    command = [sys.executable, "-m", "runner", *words]
+    with subprocess.Popen(command, env=environment, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield server_url(process), process
         finally:
@@ -159,6 +201,112 @@ async def test_a_bound_of_requests_holds_from_the_next_request_on_and_what_is_op
     assert one["restart"] == []
     assert before == lowered == 429
     assert raised != 429
+
+
+def limit(folder: Path, **limits: int) -> None:
+    configure(folder, key="first-value")
+    config = folder / "runner.toml"
+    said = "".join(f"{name} = {value}\n" for name, value in limits.items())
+    write(config, said + config.read_text().replace("max_calls_per_user = 1\n", "max_calls_per_user = 5\n"))
+
+
+async def code_of(client: "Client[Any]", tool: str, **arguments: Any) -> str | None:
+    """Return the code of the error with which a call ends, or None for an answer."""
+    result = await client.call_tool(tool, arguments, raise_on_error=False)
+    value = result.meta.get("toolcell/result") or result.structured_content
+    code: str | None = value["meta_data"].get("error_code") if "meta_data" in value else None
+    assert result.is_error == (code is not None)
+    return code
+
+
+async def test_what_calls_may_use_is_raised_and_lowered_while_one_runs(
+    run: Run, environment: dict[str, str], folder: Path
+) -> None:
+    low = {"memory_mb": 200, "max_home_bytes": 1_000_000, "max_user_bytes": 1_000_000}
+    high = {"memory_mb": 400, "max_home_bytes": 9_000_000, "max_user_bytes": 9_000_000}
+    begun = asyncio.Event()
+
+    async def progress(*_: object) -> None:
+        begun.set()
+
+    async def seen(ann: "Client[Any]", *, size: int = 2_000_000, lasts_s: float = 30) -> list[str | None]:
+        return [
+            await code_of(ann, "takes_memory", mib=250),
+            # Long enough for a look at the home, which ends it.
+            await code_of(ann, "writes", size=size, seconds=lasts_s),
+        ]
+
+    limit(folder, **low)
+    with serving(folder, environment) as (url, _process):
+        async with client(url, ANN, progress_handler=progress) as ann:
+            before = await seen(ann)
+            under_way = asyncio.create_task(ann.call_tool("takes", {"seconds": 5}))
+            await begun.wait()
+            limit(folder, **high)
+            told = await asyncio.to_thread(run, "reload", "--json")
+            raised = await seen(ann, lasts_s=0)
+            done = (await under_way).data
+            limit(folder, **{**high, "max_user_bytes": 1_000_000})
+            await asyncio.to_thread(run, "reload")
+            kept_less = await ann.call_tool("writes", {"size": 2_000_001, "seconds": 0}, raise_on_error=False)
+            limit(folder, **low)
+            await asyncio.to_thread(run, "reload")
+            # A home that is above its limit may stay as full as it is.
+            lowered = await seen(ann, size=4_000_000)
+
+    (one,) = told.json
+    assert set(one["changed"]) == {
+        "memory_mb = 400, was 200",
+        "max_home_bytes = 9000000, was 1000000",
+        "max_user_bytes = 9000000, was 1000000",
+    }
+    assert (one["error"], one["restart"]) == (None, [])
+    assert before == lowered == ["E_MEMORY", "E_QUOTA"]
+    assert raised == [None, None]
+    assert done == "done"
+    assert "quota_exceeded" in json.dumps([kept_less.structured_content, kept_less.meta])
+
+
+async def test_where_the_file_is_broken_meanwhile_limits_are_only_lowered(
+    run: Run, environment: dict[str, str], folder: Path
+) -> None:
+    limit(folder, memory_mb=300)
+    with serving(folder, environment) as (url, _process):
+        async with client(url, ANN) as ann:
+            assert await code_of(ann, "takes_memory", mib=200) is None
+            tool = folder / "reloaded.py"
+            tool.write_text("broken =\n")
+            limit(folder, memory_mb=100)
+            told = await asyncio.to_thread(run, "reload", "--json")
+            over = await code_of(ann, "takes_memory", mib=200)
+            within = await code_of(ann, "takes_memory", mib=20)
+
+    (one,) = told.json
+    assert one["changed"][0] == "memory_mb = 100, was 300"
+    assert "no process can be made anew, so limits are only lowered" in one["changed"][1]
+    assert "reloaded.py" in one["changed"][1]
+    assert (over, within) == ("E_MEMORY", None)
+
+
+async def test_a_server_behind_the_proxy_has_new_limits_when_it_is_started_next(
+    run: Run, environment: dict[str, str], folder: Path
+) -> None:
+    (folder / "behind.py").write_text(BEHIND)
+    write(folder / "runner.toml", "memory_mb = 200\nport = 0\n")
+    words = ["proxy", "--transport", "http", "--", sys.executable, "behind.py"]
+    told_of = {name: value for name, value in environment.items() if name != "RUNNER_PORT"}
+    with started(folder, told_of, words) as (url, process):
+        async with Client(url) as caller:
+            before = (await caller.call_tool("most_memory")).data
+            write(folder / "runner.toml", "memory_mb = 300\nport = 0\n")
+            told = await asyncio.to_thread(run, "reload", "--json", "--pid", str(process.pid))
+            with contextlib.suppress(ToolError):
+                await caller.call_tool("end")
+            after = (await caller.call_tool("most_memory")).data
+
+    (one,) = told.json
+    assert one["changed"] == ["memory_mb = 300, was 200"]
+    assert before // (1 << 20) < 300 < after // (1 << 20)
 
 
 async def test_a_broken_file_changes_nothing_and_is_said_in_a_sentence(

@@ -133,3 +133,25 @@ def test_workers_beside_one_that_stops_are_looked_at_no_more_often_for_it(
         assert clock.stopped[number] - worker.idle_since >= 0.004 - 1e-9
 
     assert len(clock.looked[1]) - looked < 2.0 / 0.004 * 1.1
+
+
+def test_one_that_does_not_stop_in_time_goes_and_one_that_does_stays(clock: Clock) -> None:
+    retired: list[tuple[int, str, float]] = []
+    parked = Parking(
+        reuse=Reuse(),
+        raises_limits=True,
+        has_strays=lambda _: False,
+        retire=lambda worker, reason: retired.append((worker.pid, reason, clock.now)),
+        has_room=lambda: True,
+    )
+    began, late, slow = clock.now, answered(1, clock), answered(2, clock)
+    clock.stops_after_s |= {1: 3600.0, 2: 8.0}
+
+    parked.park(late)
+    parked.park(slow)
+    clock.run(20.0)
+
+    ((number, reason, when),) = retired
+    assert (number, reason) == (1, "not stopped")
+    assert when - began == pytest.approx(10.0, abs=0.1)
+    assert slow.has_stopped
