@@ -4,10 +4,11 @@ The base is a server without any, beside which the others are asked in the same 
 that takes them and keeps nothing; once all of them, and once of a tenth of the calls. Processor time is the
 host's own, that of sending included.
 
-usage: scripts/bench --observation [--calls N] [--rounds N]
+usage: scripts/bench --observation [--turns N]
 """
 
 import argparse
+import itertools
 import statistics
 import sys
 import tempfile
@@ -15,12 +16,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from benchmarks.blocks import Block, Load, run_block
+from benchmarks.blocks import Load, run_block
 from benchmarks.calm import Calm
 from benchmarks.figures import TIMES, Target, table
 from benchmarks.processes import processor_s
@@ -29,13 +30,18 @@ from benchmarks.servers import USER, Server, serving
 __all__ = ["main"]
 
 _LIMIT = 1.03
-_STOCKED = Load(name="stocked", think_s=0.012)
+_LOADS = (Load(name="stocked", think_s=0.012), Load(name="saturated, 1 client"))
 _TOOLS = {"echo_async": {"text": "hello"}, "echo_home": {"text": "hello", "username": USER}}
 _HEADINGS = (
-    *("tool", "with", "calls", "median ms", "times as long", "(rounds)"),
+    *("tool", "load", "with", "calls", "median ms", "times as long", "(parts)"),
     *("host's processor ms a call", "times as much"),
 )
-_WARM_UP = 20
+# Calls that a server is asked before the next one's turn.
+_CALLS_OF_TURN = 5
+_WARM_UP = 4
+# Without pauses, so many times the turns take as long.
+_MORE_AT_ONCE = 5
+_PARTS = 5
 _SENDING_S = 1.0
 _SENT_SOON = {"OTEL_BSP_SCHEDULE_DELAY": "500"}
 
@@ -44,7 +50,7 @@ def main() -> None:
     """Measure, and print the report."""
     options = _options()
     calm = Calm(options.patience)
-    rows: list[tuple[str, ...]] = []
+    rows: list[list[str]] = []
     targets: list[Target] = []
     with tempfile.TemporaryDirectory(prefix="toolcell-bench-") as name, ExitStack() as stack:
         collector = stack.enter_context(_collecting())
@@ -55,15 +61,16 @@ def main() -> None:
             servers[kind] = stack.enter_context(
                 serving("runner", "http", own, settings={**settings, **_SENT_SOON})
             )
-        for tool, arguments in _TOOLS.items():
-            ask = partial(_round, servers, tool, arguments, options.calls)
-            _round(servers, tool, arguments, _WARM_UP)
-            rounds = [calm.measure(ask) for _ in range(options.rounds)]
+        for load, (tool, arguments) in itertools.product(_LOADS, _TOOLS.items()):
+            turns = options.turns if load.think_s else options.turns * _MORE_AT_ONCE
+            ask = partial(_asked_in_turns, servers, tool, arguments, load, turns)
+            _asked_in_turns(servers, tool, arguments, load, _WARM_UP)
+            asked = [calm.measure(ask) for _ in range(_PARTS)]
             for kind in servers:
-                ratio, row = _figures(tool, kind, rounds)
+                ratio, row = _row(tool, load, kind, asked)
                 rows.append(row)
                 if kind.startswith("all"):
-                    what = f"{tool} with {kind}, to without"
+                    what = f"{tool}, {load.name}, with {kind}, to without"
                     targets.append(Target(what=what, limit=_LIMIT, measured=ratio, unit=TIMES))
     _say(table(_HEADINGS, rows))
     _say(f"{calm}")
@@ -112,57 +119,60 @@ def _collecting() -> Iterator[str]:
         server.shutdown()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Asked:
-    """A block, and the processor time that the host took for it, in seconds."""
+    """What one server was asked under one load.
 
-    block: Block
-    processor_s: float
+    Attributes:
+        latencies_s: Of its calls, by turn, in seconds.
+        processor_s: What the host took for them, in seconds.
+    """
+
+    latencies_s: list[list[float]] = field(default_factory=list)
+    processor_s: float = 0.0
+
+    def median_ms(self) -> float:
+        """Return how long a call took, in milliseconds."""
+        return 1000 * statistics.median(itertools.chain.from_iterable(self.latencies_s))
 
 
-_Rounds = Sequence[Mapping[str, _Asked]]
-
-
-def _round(servers: dict[str, Server], tool: str, arguments: dict[str, str], calls: int) -> dict[str, _Asked]:
-    return {kind: _asked(server, tool, arguments, calls) for kind, server in servers.items()}
-
-
-def _asked(server: Server, tool: str, arguments: dict[str, str], calls: int) -> _Asked:
-    begun = processor_s(server.process.pid)
-    block = run_block(server, tool, arguments, calls=calls, load=_STOCKED)
+def _asked_in_turns(
+    servers: Mapping[str, Server], tool: str, arguments: Mapping[str, str], load: Load, turns: int
+) -> Mapping[str, _Asked]:
+    """Ask each server a few calls, and all of them again; a machine's speed changes from second to second."""
+    asked = {kind: _Asked() for kind in servers}
+    begun = {kind: processor_s(server.process.pid) for kind, server in servers.items()}
+    for _ in range(turns):
+        for kind, server in servers.items():
+            block = run_block(server, tool, arguments, calls=_CALLS_OF_TURN, load=load)
+            asked[kind].latencies_s.append(block.latencies_s)
     # What waits to be sent is part of the price.
     time.sleep(_SENDING_S)
-    return _Asked(block, processor_s(server.process.pid) - begun)
+    for kind, server in servers.items():
+        asked[kind].processor_s = processor_s(server.process.pid) - begun[kind]
+    return asked
 
 
-def _figures(tool: str, kind: str, rounds: _Rounds) -> tuple[float, tuple[str, ...]]:
-    mine = [1000 * took for one in rounds for took in one[kind].block.latencies_s]
-    base = [1000 * took for one in rounds for took in one["nothing"].block.latencies_s]
-    ratio = statistics.median(mine) / statistics.median(base)
-    by_round = [
-        statistics.median(one[kind].block.latencies_s) / statistics.median(one["nothing"].block.latencies_s)
-        for one in rounds
+def _row(tool: str, load: Load, kind: str, asked: Sequence[Mapping[str, _Asked]]) -> tuple[float, list[str]]:
+    """Return how many times as long a call takes as without anything, and the row that says it."""
+    mine, base = ([part[which] for part in asked] for which in (kind, "nothing"))
+    ratio = _median_ms(mine) / _median_ms(base)
+    parts = [one.median_ms() / other.median_ms() for one, other in zip(mine, base, strict=True)]
+    calls = sum(len(turn) for part in mine for turn in part.latencies_s)
+    work, base_work = (1000 * sum(part.processor_s for part in which) / calls for which in (mine, base))
+    return ratio, [
+        *(tool, load.name, kind, str(calls), f"{_median_ms(mine):.2f}", f"{ratio:.3f}"),
+        *(f"{min(parts):.3f} to {max(parts):.3f}", f"{work:.2f}", f"{work / base_work:.3f}"),
     ]
-    calls = len(mine) // len(rounds)
-    work = 1000 * statistics.median(one[kind].processor_s for one in rounds) / calls
-    base_work = 1000 * statistics.median(one["nothing"].processor_s for one in rounds) / calls
-    row = (
-        tool,
-        kind,
-        str(len(mine)),
-        f"{statistics.median(mine):.2f}",
-        f"{ratio:.3f}",
-        f"{min(by_round):.3f} to {max(by_round):.3f}",
-        f"{work:.2f}",
-        f"{work / base_work:.3f}",
-    )
-    return ratio, row
+
+
+def _median_ms(parts: Sequence[_Asked]) -> float:
+    return 1000 * statistics.median(took for part in parts for turn in part.latencies_s for took in turn)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench --observation", description=__doc__)
-    parser.add_argument("--calls", type=int, default=60, help="calls of a block (60)")
-    parser.add_argument("--rounds", type=int, default=7, help="blocks of each (7)")
+    parser.add_argument("--turns", type=int, default=20, help="turns of each in a part of five (20)")
     parser.add_argument("--patience", type=float, default=120.0, help="seconds to wait for calm in all (120)")
     return parser.parse_args()
 

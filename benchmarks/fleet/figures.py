@@ -53,7 +53,7 @@ FIGURES: Mapping[str, Figure] = {
     "first_s": Figure(98, "ms", 30, 250, "measured", _HERE, "the call with which a user comes: processor"),
     "redis_s": Figure(0.3, "ms", 0.2, 1.5, "scaled", f"{_HERE}, {_TIME}", "a call in Redis: processor"),
     "redis_commands": Figure(
-        80, "", 80, 84, "measured", _HERE, "commands of Redis a call, those in scripts too"
+        65, "", 65, 84, "measured", _HERE, "commands of Redis a call, those in scripts too"
     ),
     "place_s": Figure(
         40, "us", 20, 100, "assumed", "twelve commands in a script", "to ask for a place: Redis"
@@ -64,7 +64,7 @@ FIGURES: Mapping[str, Figure] = {
         0.5, "ms", 0.1, 2, "assumed", "one network of a data centre", "to Redis and back: network"
     ),
     "user_bytes": Figure(
-        27.5,
+        22.9,
         "MiB",
         15.1,
         31.0,

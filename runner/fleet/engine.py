@@ -426,17 +426,21 @@ class FleetEngine:
         async with self.connection.redis.pipeline(transaction=False) as all_of_them:
             for call in calls:
                 all_of_them.pexpire(keys.call(call.id), int(NOTE_S * 1000))
-                sets = [(limit.key, limit.member(call.id)) for limit in call.limits]
-                for key, member in (*sets, (keys.load(str(call.node)), call.id)):
+                for key, member in self._places(call):
                     all_of_them.zadd(key, {member: ends}, xx=True)
                     all_of_them.pexpire(key, lease_ms)
             replies = await all_of_them.execute(raise_on_error=False)
         width = [1 + 2 * (len(call.limits) + 1) for call in calls]
         for call, at in zip(calls, [sum(width[:index]) for index in range(len(width))], strict=True):
             if replies[at] == 0 and call.node is not None:
-                await self._noted_again(call)
+                await self._noted_again(call, ends)
 
-    async def _noted_again(self, call: FarCall) -> None:
+    def _places(self, call: FarCall) -> list[tuple[str, str]]:
+        """Return the sets in which a call that has a node counts, with what stands for it there."""
+        sets = [(limit.key, limit.member(call.id)) for limit in call.limits]
+        return [*sets, (self.connection.keys.load(str(call.node)), call.id)]
+
+    async def _noted_again(self, call: FarCall, ends: int) -> None:
         """Deal with a call of which Redis knows nothing any more, as after a restart without its data."""
         if not call.has_begun:
             await self._take_back(call, "Redis has lost the call")
@@ -448,8 +452,14 @@ class FleetEngine:
             "epoch": call.epoch,
             "host": self.host,
         }
-        await self.connection.redis.hset(key, mapping=noted)
-        await self.connection.redis.pexpire(key, int(NOTE_S * 1000))
+        async with self.connection.redis.pipeline() as whole:
+            whole.hset(key, mapping=noted)
+            whole.pexpire(key, int(NOTE_S * 1000))
+            # It takes its places, too: limits are of what runs, whatever Redis has kept.
+            for name, member in self._places(call):
+                whole.zadd(name, {member: ends})
+                whole.pexpire(name, int(LEASE_S * 1000))
+            await whole.execute()
 
     async def _let_go(self, call: FarCall, *, is_over: bool) -> None:
         """Forget a call; where it is not over, end it first."""

@@ -54,6 +54,7 @@ _MOST_NOTE_BYTES = 1024 * 1024
 # that, it is gone. Where Redis lost this node's own name, too, hosts have had an outage, and take longer.
 _SILENT_BEATS, _SILENT_BEATS_IF_LOST = 3, 6
 _LOST_S = 10.0
+_DOCKET_WAITS_S = 0.5
 _LAST_WORDS_S = 5.0
 _LEAVE_S = 1.0
 
@@ -188,6 +189,8 @@ class Node:
         self._calls[said.call] = call
         call.task = asyncio.create_task(call.run())
         call.task.add_done_callback(lambda task: self._over(said.call, task))
+        # The docket notes that it is done with it in ten commands, for which a short call need not wait.
+        await asyncio.wait({call.task}, timeout=_DOCKET_WAITS_S)
 
     def _over(self, call: str, task: "asyncio.Task[None]") -> None:
         self._calls.pop(call, None)

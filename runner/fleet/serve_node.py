@@ -10,6 +10,7 @@ from runner.errors import UsageError
 from runner.fleet.connection import REDIS_FAILURES, FleetConnection, leave_if_cancelled
 from runner.fleet.node import Node
 from runner.fleet.release import release_of
+from runner.http.readiness import Readiness
 from runner.observation.metrics import Gauges, Metrics
 from runner.observation.metrics_server import metrics_served
 from runner.settings.model import Settings
@@ -76,14 +77,24 @@ class _Now:
 
     Attributes:
         toolset: What executes calls; None while it takes none.
+        readiness: Says what keeps it from that.
     """
 
     toolset: Toolset | None = None
+    readiness: Readiness | None = None
+
+    def takes(self, toolset: Toolset | None) -> None:
+        """Note what executes calls from now on, if anything does."""
+        self.toolset = toolset
+        self.readiness = None if toolset is None else Readiness.of_services(toolset)
 
     async def gauges(self) -> Gauges:
         """Return it, as of a node. Calls are counted by the hosts of their clients."""
-        found = Gauges(faults=("fleet",)) if self.toolset is None else await self.toolset.gauges()
-        return replace(found, component="node")
+        toolset, readiness = self.toolset, self.readiness
+        if toolset is None or readiness is None:
+            return Gauges(faults=("fleet",), component="node")
+        found, faults = await toolset.gauges(), await readiness.faults()
+        return replace(found, faults=tuple(faults), component="node")
 
 
 async def _live(
@@ -102,14 +113,14 @@ async def _live(
         Node.open(toolset, connection, release) as node,
     ):
         print(f"worker node {node.name} of {connection.address.shown}", file=sys.stderr, flush=True)  # noqa: T201
-        now.toolset = toolset
+        now.takes(toolset)
         ends = [asyncio.create_task(event.wait()) for event in (signals.stopped, node.fenced)]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for task in ends:
             task.cancel()
         if not node.fenced.is_set():
             await node.drain(settings.drain_s, signals.again)
-        now.toolset = None
+        now.takes(None)
 
 
 async def _reachable(connection: FleetConnection, stopped: asyncio.Event) -> None:

@@ -68,6 +68,29 @@ async def test_a_limit_of_calls_at_once_holds_after_a_host_has_died(world: World
     assert ended.processed.value["results"] == "done"
 
 
+async def test_a_call_counts_again_for_limits_when_redis_has_lost_everything(world: World) -> None:
+    world.more |= {"max_calls_per_user": 1}
+    world.node("one", max_calls_per_user=16)
+    counts = "toolcell:running:user:"
+
+    async with world.host("host1") as busy, world.host("host2") as host:
+        redis = world.redis.client()
+        long = asyncio.create_task(busy.call("once", _waiting(world, "l", 12.0)))
+        await until(lambda: busy.engine.begun)
+        redis.flushall()
+        await until(lambda: any(redis.zcard(key) for key in redis.scan_iter(f"{counts}*")))
+        calling = asyncio.create_task(host.call("once", _waiting(world, "n", 0.1)))
+        # Each asks at least twice a second.
+        await until(host.engine.waiting)
+        await asyncio.sleep(3)
+        beside = (world.runs("n"), long.done())
+        await long
+        ended = await calling
+
+    assert beside == (0, False)
+    assert ended.processed.value["results"] == "done"
+
+
 async def test_rates_are_those_of_the_fleet(world: World) -> None:
     limits = {
         "adding": LimitSettings(tools=("add",), calls_per_minute=3),

@@ -1,6 +1,7 @@
 """What hosts and worker nodes tell of themselves: each call is counted where it is, and once in the fleet."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Mapping
 from typing import Any
@@ -84,3 +85,21 @@ async def test_a_host_tells_calls_that_wait_in_the_fleet_from_those_that_run(wor
         await asyncio.gather(*calls, return_exceptions=True)
 
     assert meanwhile["toolcell_calls_running", ""] == 1
+
+
+async def test_a_node_whose_state_cannot_be_kept_is_not_ready(world: World) -> None:
+    port = free_port()
+    node = world.node("one", metrics_address=f"127.0.0.1:{port}")
+    await _tells(port, "toolcell_ready", "", 1)
+    state = node.folder / "state"
+
+    os.rename(state, node.folder / "elsewhere")
+    # With nothing in its place, the next call would make it anew.
+    state.write_text("a file")
+    await _tells(port, "toolcell_ready", "", 0)
+    faults = {label for name, label in await _told(port) if name == "toolcell_fault"}
+    state.unlink()
+    os.rename(node.folder / "elsewhere", state)
+    await _tells(port, "toolcell_ready", "", 1)
+
+    assert "state" in faults
