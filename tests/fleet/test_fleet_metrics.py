@@ -45,6 +45,8 @@ def _call(world: World, marker: str) -> Mapping[str, Any]:
 async def test_a_node_serves_its_own_metrics_also_while_it_is_cut_off(world: World) -> None:
     port = free_port()
     node = world.node("one", metrics_address=f"127.0.0.1:{port}")
+    # Its store is looked at for the first time.
+    await _tells(port, "toolcell_ready", "", 1)
 
     idle = await _told(port)
     async with world.host() as host:
