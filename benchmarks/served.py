@@ -150,8 +150,8 @@ def _targets(series: list[Series]) -> Iterator[Target]:
         elif one.load == _ONE:
             what = f"{one.name}: median, to plain FastMCP"
             yield Target(what=what, limit=_SATURATED_LIMIT, measured=one.ratio(), unit=TIMES)
-        elif one.transport == "http":
-            # Over stdio there is one client, however much it asks at once.
+        else:
+            # Over stdio one client asks as much at once.
             if one.load == _CROWD:
                 late = one.ratio(share=0.99)
                 yield Target(what=f"{one.name}: p99, to plain", limit=_P99_LIMIT, measured=late, unit=TIMES)

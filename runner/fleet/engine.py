@@ -100,6 +100,7 @@ class FleetEngine:
     _ending: "set[asyncio.Task[None]]" = field(default_factory=set)
     _missed: dict[str, float] = field(default_factory=dict)
     _fault: str | None = None
+    _noting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         self.placing = Placing(
@@ -432,7 +433,7 @@ class FleetEngine:
             replies = await all_of_them.execute(raise_on_error=False)
         width = [1 + 2 * (len(call.limits) + 1) for call in calls]
         for call, at in zip(calls, [sum(width[:index]) for index in range(len(width))], strict=True):
-            if replies[at] == 0 and call.node is not None:
+            if replies[at] == 0:
                 await self._noted_again(call, ends)
 
     def _places(self, call: FarCall) -> list[tuple[str, str]]:
@@ -442,10 +443,17 @@ class FleetEngine:
 
     async def _noted_again(self, call: FarCall, ends: int) -> None:
         """Deal with a call of which Redis knows nothing any more, as after a restart without its data."""
-        if not call.has_begun:
-            await self._take_back(call, "Redis has lost the call")
-            return
-        key = self.connection.keys.call(call.id)
+        async with self._noting:
+            # Most often it has ended meanwhile.
+            if self._calls.get(call.id) is not call or call.node is None:
+                return
+            if call.has_begun:
+                await self._note(call, ends)
+            else:
+                await self._take_back(call, "Redis has lost the call")
+
+    async def _note(self, call: FarCall, ends: int) -> None:
+        key, places = self.connection.keys.call(call.id), self._places(call)
         noted: dict[Any, Any] = {
             "state": "begun",
             "node": str(call.node),
@@ -456,13 +464,17 @@ class FleetEngine:
             whole.hset(key, mapping=noted)
             whole.pexpire(key, int(NOTE_S * 1000))
             # It takes its places, too: limits are of what runs, whatever Redis has kept.
-            for name, member in self._places(call):
+            for name, member in places:
                 whole.zadd(name, {member: ends})
                 whole.pexpire(name, int(LEASE_S * 1000))
             await whole.execute()
 
     async def _let_go(self, call: FarCall, *, is_over: bool) -> None:
         """Forget a call; where it is not over, end it first."""
+        if self._noting.locked():
+            # What is being noted of it again has to be there before it is removed.
+            async with self._noting:
+                pass
         if not is_over:
             with contextlib.suppress(*REDIS_FAILURES):
                 await self._revoke(call)

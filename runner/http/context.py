@@ -63,10 +63,10 @@ class Site:
         object.__setattr__(self, "known_tokens", token_prints(self.settings))
         object.__setattr__(self, "own_paths", OwnPaths.of(self.settings, self.named_files))
 
-    def prepare(self, settings: Settings) -> Callable[[], Awaitable[Sequence[str]]]:
+    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
         """Return what takes over settings that are in force from now on."""
 
-        async def take() -> Sequence[str]:
+        def take() -> Sequence[str]:
             object.__setattr__(self, "settings", with_live(self.settings, settings))
             # What has changed in settings is said of all of them together.
             return ()

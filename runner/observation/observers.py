@@ -70,15 +70,11 @@ class Observers:
         """Tell all of a call."""
         if self.audit is not None:
             self.audit.call_ended(record)
-        if self.metrics is not None or span is not None:
-            # Once the answer is on its way: nobody waits for a number or a span.
-            asyncio.get_running_loop().call_soon(self._count, record, span)
-
-    def _count(self, record: CallRecord, span: "Span | None") -> None:
+        # Once the answer is on its way: nobody waits for a number or a span.
         if self.metrics is not None:
-            self.metrics.call_ended(record)
+            asyncio.get_running_loop().call_soon(self.metrics.call_ended, record)
         if self.spans is not None and span is not None:
-            self.spans.end(span, record)
+            asyncio.get_running_loop().call_soon(self.spans.end, span, record)
 
     def logins_refused(self, count: int, said: Mapping[str, Any]) -> None:
         """Tell of tokens and keys that were refused.

@@ -220,10 +220,10 @@ class Upstreams(CallServices):
             await upstreams._meet(first or User("nobody"))
             yield upstreams
 
-    def prepare(self, settings: Settings) -> Callable[[], Awaitable[Sequence[str]]]:
+    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
         """Return what takes over settings: from now on, and for servers with their next connection."""
 
-        async def take() -> list[str]:
+        def take() -> list[str]:
             self.rebound(settings)
             return []
 

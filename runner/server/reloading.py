@@ -9,7 +9,7 @@ Source: `docs/calls.md`, "Reading the configuration anew".
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
 from runner.errors import RunnerError
@@ -21,7 +21,7 @@ __all__ = ["Prepare", "Reloaded", "Reloads", "Take"]
 
 log = logging.getLogger(__name__)
 
-Take = Callable[[], Awaitable[Sequence[str]]]
+Take = Callable[[], Sequence[str]]
 """Takes over what was read, and says what has changed beside settings."""
 Prepare = Callable[[Settings], Take]
 """Reads, in a thread, what settings name, and returns what takes it over."""
@@ -62,7 +62,12 @@ class Reloads:
         while True:
             await self.asked.wait()
             self.asked.clear()
-            reloaded = await self.reload()
+            try:
+                reloaded = await self.reload()
+            except Exception as error:
+                # The next one may work, and whoever waits for this one is to hear of it.
+                log.exception("the configuration was read anew in part, or not at all")
+                reloaded = Reloaded(error=f"{type(error).__name__}: {error}; see the log")
             server.reloaded(asdict(reloaded))
 
     async def reload(self) -> Reloaded:
@@ -74,7 +79,7 @@ class Reloads:
                 "the configuration cannot be read anew; all stays as it was", extra={"problem": str(error)}
             )
             return Reloaded(error=str(error))
-        said = [sentence for take in takes for sentence in await take()]
+        said = [sentence for take in takes for sentence in take()]
         changed = (*changes(self.settings, live).values(), *said)
         restart = tuple(changes(live, then).values())
         self.settings = live

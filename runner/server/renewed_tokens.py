@@ -25,13 +25,13 @@ def prepare_tokens(auth: AuthProvider | None, site: Site, settings: Settings) ->
         UsageError: The list cannot be used.
     """
     if not isinstance(auth, StaticTokenVerifier):
-        return _nothing
+        return list
     fresh, known = auth_provider(settings), token_prints(settings)
     if not isinstance(fresh, StaticTokenVerifier):
-        return _nothing
+        return list
     tokens = fresh.tokens
 
-    async def take() -> list[str]:
+    def take() -> list[str]:
         new, gone = len(tokens.keys() - auth.tokens.keys()), len(auth.tokens.keys() - tokens.keys())
         others = sum(auth.tokens[token] != tokens[token] for token in tokens.keys() & auth.tokens.keys())
         replace_tokens(auth, tokens)
@@ -39,7 +39,3 @@ def prepare_tokens(auth: AuthProvider | None, site: Site, settings: Settings) ->
         return [f"tokens: {new} new, {gone} gone, {others} of another user"] if new or gone or others else []
 
     return take
-
-
-async def _nothing() -> list[str]:
-    return []

@@ -10,7 +10,7 @@ Source: `docs/calls.md`, "Reading the configuration anew".
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runner.settings.model import Settings, ToolSettings
+from runner.settings.model import Settings, ToolSettings, is_pattern
 from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
 from runner.settings.sources import config_report
@@ -60,10 +60,21 @@ def changes(now: Settings, then: Settings) -> dict[str, str]:
     before, after = dict(_leaves(now.model_dump())), dict(_leaves(then.model_dump()))
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     was, is_now = config_report(now), config_report(then)
-    return {name: f"{name} = {_value(is_now, name)}, was {_value(was, name)}" for name in names}
+    found = {name: f"{name} = {_value(is_now, name)}, was {_value(was, name)}" for name in names}
+    if _patterns(now) != _patterns(then):
+        listed = [", ".join(_patterns(settings)) or "none" for settings in (then, now)]
+        found["tools"] = f"patterns of tools in their order: {listed[0]}; were {listed[1]}"
+    return found
+
+
+def _patterns(settings: Settings) -> list[str]:
+    return [name for name in settings.tools if is_pattern(name)]
 
 
 def _tools(now: Settings, then: Settings) -> dict[str, ToolSettings]:
+    if _patterns(now) != _patterns(then):
+        # Which of them a tool goes by decides about its rights, too.
+        return dict(now.tools)
     nothing = ToolSettings()
     return {
         tool: now.tools.get(tool, nothing).model_copy(

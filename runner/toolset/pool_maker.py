@@ -74,10 +74,12 @@ class PoolMaker:
     # What is promised to pools that are being made.
     _promised: int = field(init=False, default=0)
     _given_up: NowAndThen = field(init=False, default_factory=NowAndThen)
+    _edition: int = field(init=False, default=0)
 
     def rebound(self, settings: Settings) -> None:
-        """Make pools by other settings from now on."""
+        """Make workers by other settings from now on; those that there are outdated."""
         self.settings, self.policies = settings, replace(self.policies, settings=settings)
+        self._edition += 1
 
     async def make(self, user: User | None, key: PoolKey, loopback: Loopback | None) -> UserPool:
         """Return a new user pool with its workers.
@@ -108,6 +110,7 @@ class PoolMaker:
         return UserPool(
             workers=workers,
             begin=partial(self._begin_anew, begin),
+            edition=lambda: self._edition,
             home=home,
             user=user,
             links=links,
@@ -143,7 +146,7 @@ class PoolMaker:
         loopback: Loopback | None,
     ) -> Workers:
         """Start the workers of a user pool."""
-        stack = contextlib.ExitStack()
+        stack, edition = contextlib.ExitStack(), self._edition
         access = key.access
         try:
             scratch = await run_in_thread(stack.enter_context, self.policies.scratch(owner))
@@ -167,7 +170,7 @@ class PoolMaker:
         except BaseException:
             await run_in_thread(stack.close)
             raise
-        return Workers(pool=pool, scratch=scratch, stack=stack)
+        return Workers(pool=pool, scratch=scratch, stack=stack, edition=edition)
 
     async def _room(self) -> contextlib.AbstractContextManager[None]:
         """Return the promise of descriptors for one more pool, once there are as many.

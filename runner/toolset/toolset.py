@@ -43,7 +43,7 @@ from runner.toolset.lending import lend
 from runner.toolset.load_check import LoadCheck
 from runner.toolset.policies import PolicyBuilder
 from runner.toolset.pool_maker import PoolMaker
-from runner.toolset.user_pool import NOBODY, HomeAccess, PoolKey, UserPool
+from runner.toolset.user_pool import NO_WORKERS, NOBODY, HomeAccess, PoolKey, UserPool
 from runner.users.identity import User
 from sandbox.errors import SandboxError
 from sandbox.host.launch import Launched
@@ -259,6 +259,9 @@ class Toolset(CallServices):
 
     def set_apart(self, user: User, user_pool: UserPool) -> None:
         """Note that what the file's server offers this user is no longer what it was when it was loaded."""
+        if user_pool.retiring is not None:
+            # There is another by now, of the files as they are.
+            return
         if self._apart.get(user.segment) != user_pool.key:
             log.info(
                 "what a file offers has changed",
@@ -288,8 +291,14 @@ class Toolset(CallServices):
             with told_of_no_room(user.name), self._doubting():
                 user_pool = await self._user_pool(user, key)
         user_pool.key = key
+        if user_pool.is_outdated:
+            if user_pool.is_idle:
+                user_pool.renew()
+            else:
+                user_pool = await self._renewed_beside(user, key, user_pool)
+                user_pool.key = key
         user_pool.calls += 1
-        if not user_pool.pool.alive:
+        if not user_pool.is_ready:
             # Counted before: whoever waits for workers must not lose the user pool meanwhile.
             try:
                 with self._doubting():
@@ -299,7 +308,26 @@ class Toolset(CallServices):
                 raise
         return user_pool
 
-    def prepare(self, settings: Settings) -> Callable[[], Awaitable[Sequence[str]]]:
+    async def _renewed_beside(self, user: User, key: PoolKey, old: UserPool) -> UserPool:
+        """Return a user pool made by the settings in force now; calls under way end in the old one."""
+
+        async def made() -> UserPool:
+            try:
+                fresh = await self._make(None if key.access is HomeAccess.NONE else user, key)
+            except NO_WORKERS as error:
+                old.keep(error)
+                return old
+            except BaseException:
+                await old.close()
+                raise
+            self._in_background(old.retire())
+            return fresh
+
+        # For all who come now; whoever goes away does not take it from the others.
+        self._user_pools[key] = task = asyncio.create_task(made())
+        return await asyncio.shield(task)
+
+    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
         """Read the secrets of settings that are in force from now on; return what takes both over.
 
         Raises:
@@ -307,29 +335,21 @@ class Toolset(CallServices):
         """
         secrets = Secrets.read(settings.secrets)
 
-        async def take() -> list[str]:
+        def take() -> list[str]:
             changed = [f"secret {name}" for name in self.secrets.changed(secrets)]
             before, self.secrets = self.settings, secrets
             self.rebound(settings)
             self._effective = self._effective_of(self.settings)
-            self._pool_maker.rebound(self.settings)
+            if not same_limits(before, self.settings):
+                # Each user's processes are made anew with the next call.
+                self._pool_maker.rebound(self.settings)
+                warn_of_memory(self.settings, self.memory_guard.memory)
+                if self.waiting_elsewhere is not None:
+                    changed.append("worker nodes take limits of calls from their own configuration, at start")
             self._warn_of_secrets()
-            if same_limits(before, self.settings):
-                return changed
-            warn_of_memory(self.settings, self.memory_guard.memory)
-            return [*changed, *await self._renewed()]
+            return changed
 
         return take
-
-    async def _renewed(self) -> list[str]:
-        """Have all processes made anew, with the limits that hold now; say so if they cannot be."""
-        try:
-            await self.reload()
-        except (SandboxError, RunnerError) as error:
-            # Lower ones hold all the same, since they go with each call; and all for users who come anew.
-            log.warning("processes keep the limits that they were made with", extra={"problem": str(error)})
-            return [f"no process can be made anew, so limits are only lowered for those there are: {error}"]
-        return []
 
     async def reload(self) -> None:
         """Load the tool files anew. Calls under way end in what they began with.
@@ -360,8 +380,12 @@ class Toolset(CallServices):
         user_pool = old.result()
         if user_pool.user is not None:
             # Held before it is let go, or it would be emptied in between.
-            with contextlib.suppress(Exception):
+            try:
                 await self._user_pool(user_pool.user, key)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the home stays as it is
+                log.warning("a user keeps processes of the files before", extra={"problem": str(error)})
+                self._user_pools[key] = old
+                return
         await user_pool.retire()
 
     def _warn_of_secrets(self) -> None:

@@ -3,20 +3,31 @@
 import asyncio
 import contextlib
 import enum
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from runner.errors import RunnerError
 from runner.files.download_links import DownloadLinks
 from runner.homes.homes import HomeLease
 from runner.settings.rights import Rights
 from runner.toolset.catalog import ToolSpec
 from runner.users.identity import User
+from sandbox.errors import SandboxError
 from sandbox.host.pool import Pool
 
-__all__ = ["NOBODY", "HomeAccess", "PoolKey", "UserPool", "Workers"]
+__all__ = ["NOBODY", "NO_WORKERS", "HomeAccess", "PoolKey", "UserPool", "Workers"]
+
+log = logging.getLogger(__name__)
+
+NO_WORKERS = (SandboxError, RunnerError, OSError)
+"""What is raised where no workers can be had."""
+
+# After which a call tries again to have what an earlier one could not.
+_AGAIN_S = 30.0
 
 
 class HomeAccess(enum.Enum):
@@ -71,11 +82,13 @@ class Workers:
         pool: The workers.
         scratch: The zygote's warm-up folder.
         stack: Removes that folder.
+        edition: Number of the settings that they were made by.
     """
 
     pool: Pool
     scratch: Path
     stack: contextlib.ExitStack
+    edition: int = 0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -87,6 +100,7 @@ class UserPool:
     Attributes:
         workers: The workers.
         begin: Starts others.
+        edition: Returns the number of the settings by which others would be made.
         home: The lease of the home, or None where the pool is bound to nobody.
         user: Whose home it is, or None.
         links: Makes the links that its workers can fetch, or None where they can fetch none.
@@ -97,6 +111,7 @@ class UserPool:
     workers: Workers
     begin: Callable[[], Awaitable[Workers]]
     home: HomeLease | None
+    edition: Callable[[], int] = lambda: 0
     user: User | None = None
     links: DownloadLinks | None = None
     key: PoolKey = NOBODY
@@ -107,11 +122,17 @@ class UserPool:
     _beginning: "asyncio.Task[None] | None" = None
     _removals: "set[asyncio.Task[None]]" = field(default_factory=set)
     _closed: bool = False
+    _not_before: float = 0.0
 
     @property
     def pool(self) -> Pool:
         """Return the workers."""
         return self.workers.pool
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether calls can have its workers as they are now."""
+        return self.pool.alive and (self._beginning is None or self._beginning.done())
 
     @property
     def is_idle(self) -> bool:
@@ -131,6 +152,41 @@ class UserPool:
         elif not self.calls:
             self.retiring.set()
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether its next call should have workers made by other settings, and it is time to make them.
+
+        What goes on between calls is not ended for that.
+        """
+        return (
+            self.workers.edition != self.edition()
+            and self.is_ready
+            and not self.pool.has_jobs
+            and time.monotonic() >= self._not_before
+        )
+
+    def renew(self) -> None:
+        """Begin to make other workers. No call may be under way; those that come wait for them."""
+        self._beginning = asyncio.create_task(self._begin_other())
+
+    def keep(self, error: Exception) -> None:
+        """Stay with the workers that there are for a while, since no others can be had."""
+        # What was lowered goes with each call. What was raised waits until it can be.
+        self._not_before = time.monotonic() + _AGAIN_S
+        log.warning("workers keep the limits that they were made with", extra={"problem": str(error)})
+
+    async def _begin_other(self) -> None:
+        """Put other workers in the place of those that there are; where none can be had, these stay."""
+        try:
+            other = await self.begin()
+        except NO_WORKERS as error:
+            self.keep(error)
+            return
+        self.rest()
+        self.workers = other
+        if self._closed:
+            self.rest()
+
     async def ready(self) -> None:
         """Have workers, also where the last ones have ended.
 
@@ -138,7 +194,7 @@ class UserPool:
             SandboxError: No zygote could be had; the message says why.
             RunnerError: There are no descriptors for one.
         """
-        if self.pool.alive:
+        if self.is_ready:
             return
         if self._beginning is None or self._beginning.done():
             self._beginning = asyncio.create_task(self._begin_anew())
@@ -165,9 +221,11 @@ class UserPool:
     async def retire(self) -> None:
         """Close as soon as no call uses it any more."""
         self.retiring = asyncio.Event()
-        if self.calls:
-            await self.retiring.wait()
-        await self.close()
+        try:
+            if self.calls:
+                await self.retiring.wait()
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """End the workers, let go of the home, and remove the scratch folder."""

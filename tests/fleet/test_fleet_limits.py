@@ -75,7 +75,7 @@ async def test_a_call_counts_again_for_limits_when_redis_has_lost_everything(wor
 
     async with world.host("host1") as busy, world.host("host2") as host:
         redis = world.redis.client()
-        long = asyncio.create_task(busy.call("once", _waiting(world, "l", 12.0)))
+        long = asyncio.create_task(busy.call("once", _waiting(world, "l", 300.0)))
         await until(lambda: busy.engine.begun)
         redis.flushall()
         await until(lambda: any(redis.zcard(key) for key in redis.scan_iter(f"{counts}*")))
@@ -84,11 +84,37 @@ async def test_a_call_counts_again_for_limits_when_redis_has_lost_everything(wor
         await until(host.engine.waiting)
         await asyncio.sleep(3)
         beside = (world.runs("n"), long.done())
-        await long
+        long.cancel()
         ended = await calling
 
     assert beside == (0, False)
     assert ended.processed.value["results"] == "done"
+
+
+async def test_a_call_that_ends_while_its_host_renews_its_places_leaves_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.node("one")
+
+    async with world.host() as host:
+        redis, engine = world.redis.client(), host.engine
+        calling = asyncio.create_task(host.call("once", _waiting(world, "e", 4.0)))
+        await until(lambda: engine.begun)
+        at_work = [redis.zcard(key) for key in redis.scan_iter("toolcell:running:*")]
+        time_now = engine.connection.redis.time
+
+        async def late() -> Any:
+            """Tell the time once the call has ended and its places are given back."""
+            await calling
+            await until(lambda: not engine._ending)
+            return await time_now()
+
+        monkeypatch.setattr(engine.connection.redis, "time", late)
+        await engine._renew()
+        left = [redis.zcard(key) for key in redis.scan_iter("toolcell:running:*")]
+
+    assert sum(at_work) >= 2
+    assert sum(left) == 0
 
 
 async def test_rates_are_those_of_the_fleet(world: World) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,12 +41,20 @@ async def takes(seconds: float, ctx: Context) -> str:
 
 
 @mcp.tool
+async def takes_until(name: str, username: str, ctx: Context) -> str:
+    while not os.path.exists(name):
+        await ctx.report_progress(1)
+        await asyncio.sleep(0.1)
+    return "done"
+
+
+@mcp.tool
 def key_length() -> int:
     return len(os.environ["API_KEY"])
 
 
 @mcp.tool
-def takes_memory(mib: int) -> int:
+def takes_memory(mib: int, username: str) -> int:
     return len(bytes([1]) * (mib << 20)) >> 20
 
 
@@ -240,12 +249,15 @@ async def test_what_calls_may_use_is_raised_and_lowered_while_one_runs(
     with serving(folder, environment) as (url, _process):
         async with client(url, ANN, progress_handler=progress) as ann:
             before = await seen(ann)
-            under_way = asyncio.create_task(ann.call_tool("takes", {"seconds": 5}))
+            under_way = asyncio.create_task(ann.call_tool("takes_until", {"name": "go-on"}))
             await begun.wait()
             limit(folder, **high)
             told = await asyncio.to_thread(run, "reload", "--json")
-            raised = await seen(ann, lasts_s=0)
+            beside = await code_of(ann, "takes_memory", mib=250)
+            still_running = not under_way.done()
+            Path("/tmp/user-a-of-reload/go-on").touch()
             done = (await under_way).data
+            raised = await seen(ann, lasts_s=0)
             limit(folder, **{**high, "max_user_bytes": 1_000_000})
             await asyncio.to_thread(run, "reload")
             kept_less = await ann.call_tool("writes", {"size": 2_000_001, "seconds": 0}, raise_on_error=False)
@@ -263,6 +275,7 @@ async def test_what_calls_may_use_is_raised_and_lowered_while_one_runs(
     assert (one["error"], one["restart"]) == (None, [])
     assert before == lowered == ["E_MEMORY", "E_QUOTA"]
     assert raised == [None, None]
+    assert (beside, still_running) == (None, True)
     assert done == "done"
     assert "quota_exceeded" in json.dumps([kept_less.structured_content, kept_less.meta])
 
@@ -281,11 +294,18 @@ async def test_where_the_file_is_broken_meanwhile_limits_are_only_lowered(
             over = await code_of(ann, "takes_memory", mib=200)
             within = await code_of(ann, "takes_memory", mib=20)
 
+            tool.write_text(TOOL)
+            limit(folder, memory_mb=500)
+            await asyncio.to_thread(run, "reload", "--json")
+            # What could not be loaded is tried again before long.
+            deadline = time.monotonic() + 120
+            while (raised := await code_of(ann, "takes_memory", mib=350)) and time.monotonic() < deadline:
+                await asyncio.sleep(1)
+
     (one,) = told.json
-    assert one["changed"][0] == "memory_mb = 100, was 300"
-    assert "no process can be made anew, so limits are only lowered" in one["changed"][1]
-    assert "reloaded.py" in one["changed"][1]
+    assert one["changed"] == ["memory_mb = 100, was 300"]
     assert (over, within) == ("E_MEMORY", None)
+    assert raised is None
 
 
 async def test_a_server_behind_the_proxy_has_new_limits_when_it_is_started_next(

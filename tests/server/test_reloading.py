@@ -1,0 +1,42 @@
+"""Reading the configuration anew, by itself: what goes wrong ends that one time, and not all later ones."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from support import becomes, settings_in
+
+from runner.errors import UsageError
+from runner.server.reloading import Reloads, Take
+from runner.settings.model import Settings
+from runner.system.running_servers import RunningServer, running_in
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), UsageError("a token is wrong")])
+async def test_a_reload_that_fails_is_told_and_the_next_one_works(tmp_path: Path, fault: Exception) -> None:
+    settings, faults = settings_in(tmp_path), [fault]
+
+    def prepare(_: Settings) -> Take:
+        def take() -> Sequence[str]:
+            if faults:
+                raise faults.pop()
+            return ["something else"]
+
+        return take
+
+    reloads = Reloads(settings=settings, reread=lambda: settings, prepare=[prepare])
+    with RunningServer.open(tmp_path, what="it") as server:
+        task = asyncio.create_task(reloads.run(server))
+        outcomes = []
+        for number in (1, 2):
+            reloads.asked.set()
+            assert await becomes(lambda number=number: running_in(tmp_path)[0].reloads == number)
+            outcomes.append(running_in(tmp_path)[0].outcome)
+        task.cancel()
+
+    assert str(fault) in outcomes[0]["error"]
+    assert outcomes[1]["error"] is None
+    assert outcomes[1]["changed"] == ["something else"]
