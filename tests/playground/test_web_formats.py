@@ -359,6 +359,38 @@ def test_a_sound_has_a_picture_of_how_loud_it_is_and_a_click_goes_there(seen: Se
     assert faults(seen) == []
 
 
+def compressed_tone() -> bytes:
+    """Return two seconds of a sound whose samples no table says how loud they are: silence, then a square."""
+    silence, square = b"\xff" * 8000, (b"\x00" * 10 + b"\x80" * 10) * 400
+    form = struct.pack("<HHIIHHH", 7, 1, 8000, 8000, 1, 8, 0)
+    chunks = b"".join(
+        name + struct.pack("<I", len(held)) + held
+        for name, held in ((b"fmt ", form), (b"fact", struct.pack("<I", 16_000)), (b"data", silence + square))
+    )
+    return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
+
+
+def test_the_picture_of_a_compressed_sound_grows_while_it_is_played(seen: Seen) -> None:
+    figure = shown(seen, "squeezed.wav", compressed_tone())
+    picture = figure.locator("canvas.wave")
+    expect(picture).to_be_visible()
+    high = (
+        "x => { const c = document.querySelector('canvas.wave'), pen = c.getContext('2d');"
+        " return [...pen.getImageData(x, 0, 1, 80).data].filter((v, i) => i % 4 === 3 && v > 0).length; }"
+    )
+    seen.page.wait_for_function("() => document.querySelector('figure audio').duration === 2")
+    before = [seen.page.evaluate(high, column) for column in (150, 450)]
+
+    picture.click(position={"x": 0, "y": 10})
+    seen.page.evaluate("() => document.querySelector('figure audio').play()")
+    seen.page.wait_for_function("() => document.querySelector('figure audio').ended")
+
+    assert max(before) <= 2
+    assert seen.page.evaluate(high, 150) <= 2
+    assert seen.page.evaluate(high, 450) > 30
+    assert faults(seen) == []
+
+
 def test_a_sound_that_lies_about_its_length_is_drawn_as_far_as_it_goes(seen: Seen) -> None:
     lying = bytearray(tone(2))
     at = lying.index(b"data") + 4

@@ -1,7 +1,11 @@
-/** A picture of a sound: where it is loud, and where it is played. A click goes there; the player below does so by key. */
+/**
+ * A picture of a sound: where it is loud, and where it is played. A click goes there; the player below does so by key.
+ * Of a sound that is not read beforehand it grows while the sound is played.
+ */
 import type { JSX, RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { useLoaded } from "./content";
+import { hear } from "./heard";
 import type { Item } from "./items";
 import { peaks } from "./wave";
 import { T } from "../texts/language";
@@ -10,11 +14,15 @@ const COLUMNS = 600;
 const HEIGHT = 80;
 
 export function WaveView({ item, player }: { item: Item; player: RefObject<HTMLAudioElement | null> }): JSX.Element | null {
-  const loaded = useLoaded(item, (signal) => peaks(item, COLUMNS, signal));
+  const loaded = useLoaded(item, async (signal) => {
+    const read = await peaks(item, COLUMNS, signal);
+    return { parts: read ?? new Array<number>(COLUMNS).fill(0), isHeard: read === null };
+  });
   const canvas = useRef<HTMLCanvasElement>(null);
   useEffect(() => {
-    const [element, audio, found] = [canvas.current, player.current, loaded.value];
-    if (element === null || audio === null || found === null) return;
+    const [element, audio] = [canvas.current, player.current];
+    if (element === null || audio === null || loaded.value === null) return;
+    const { parts: found, isHeard } = loaded.value;
     const draw = (): void => {
       const pen = element.getContext("2d");
       if (pen === null) return;
@@ -29,9 +37,11 @@ export function WaveView({ item, player }: { item: Item; player: RefObject<HTMLA
       });
     };
     draw();
+    const deaf = isHeard ? hear(audio, found, draw) : null;
     audio.addEventListener("timeupdate", draw);
     audio.addEventListener("seeked", draw);
     return () => {
+      deaf?.();
       audio.removeEventListener("timeupdate", draw);
       audio.removeEventListener("seeked", draw);
     };

@@ -1,1 +1,0 @@
-export{t as CodeView}from"./code-C6D-BBsp.js";

@@ -1,0 +1,1 @@
+export{t as CodeView}from"./code-DRnyyJ9Y.js";

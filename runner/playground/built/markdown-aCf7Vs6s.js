@@ -1,0 +1,1 @@
+export{r as MarkdownView}from"./markdown-Btq3Qs5M.js";

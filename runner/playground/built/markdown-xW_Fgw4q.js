@@ -1,1 +1,0 @@
-export{r as MarkdownView}from"./markdown-D02bW6Yv.js";

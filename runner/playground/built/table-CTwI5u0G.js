@@ -1,1 +1,0 @@
-export{n as TableView}from"./table-Cry6vV_y.js";

@@ -1,0 +1,1 @@
+export{n as TableView}from"./table-BTrb2pOE.js";
