@@ -80,6 +80,12 @@ FOCUSED = """async () => {
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_stop_of_every_view_shows_that_it_has_the_focus(seen: Seen, width: int) -> None:
     seen.page.set_viewport_size({"width": width, "height": 700})
+    seen.go("files")
+    # So that there is a list, whose parts are reached.
+    with seen.page.expect_file_chooser() as chooser:
+        seen.page.get_by_text("choose some").click()
+    chooser.value.set_files({"name": "tide.txt", "mimeType": "text/plain", "buffer": b"turns"})
+    expect(seen.page.get_by_role("link", name="tide.txt")).to_be_visible()
     for view in PAGE_VIEWS:
         seen.go(view)
         main = seen.page.get_by_role("main")

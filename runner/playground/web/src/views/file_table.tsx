@@ -40,15 +40,22 @@ export function FileTable({ shown, chosen, choose, order, sort, forget }: {
   const [from, to] = long ? [rows.from, rows.to] : [0, shown.length];
   const all = shown.length > 0 && shown.every((file) => chosen.has(idOf(file)));
   const style = long ? { height: `${height}px` } : {};
-  return (
+  const everything = (label: { "aria-label"?: string }): JSX.Element => (
+    <input type="checkbox" checked={all} onChange={(event) => choose(shown, event.currentTarget.checked)} {...label} />
+  );
+  // Where rows are blocks, nobody sees their head: what is pressed there stands above them, and order has a field.
+  return <>
+    {narrow.value && shown.length > 0 && <label class="row small">{everything({})}{T.files.chooseAll}</label>}
     <div class={long ? "card scroll long" : "card scroll"} ref={rows.box} onScroll={rows.scrolled} {...(long ? { tabIndex: 0, role: "region", "aria-label": T.common.files } : {})}>
       <table class="grid stacked" role="table" aria-rowcount={shown.length + 1}>
         <caption class="unseen">{T.files.title}</caption>
         <thead role="rowgroup"><tr role="row">
-          <th role="columnheader" scope="col"><input type="checkbox" aria-label={T.files.chooseAll} checked={all} onChange={(event) => choose(shown, event.currentTarget.checked)} /></th>
+          <th role="columnheader" scope="col">{narrow.value ? T.files.chooseAll : everything({ "aria-label": T.files.chooseAll })}</th>
           {COLUMNS.map(([column, kind]) => (
             <th key={column} role="columnheader" scope="col" class={kind} aria-sort={order.column === column ? (order.down ? "descending" : "ascending") : "none"}>
-              <button class="sort" onClick={() => sort(column)}>{T.files.columns[column]}<span aria-hidden="true">{order.column === column ? (order.down ? " ↓" : " ↑") : ""}</span></button>
+              {narrow.value
+                ? T.files.columns[column]
+                : <button class="sort" onClick={() => sort(column)}>{T.files.columns[column]}<span aria-hidden="true">{order.column === column ? (order.down ? " ↓" : " ↑") : ""}</span></button>}
             </th>
           ))}
           <th role="columnheader" scope="col"><span class="unseen">{T.files.actions}</span></th>
@@ -62,7 +69,7 @@ export function FileTable({ shown, chosen, choose, order, sort, forget }: {
         </tbody>
       </table>
     </div>
-  );
+  </>;
 }
 
 function Row({ file, at, style, chosen, choose, forget }: {
