@@ -124,16 +124,12 @@ class _Asked:
     """What one server was asked under one load.
 
     Attributes:
-        latencies_s: Of its calls, by turn, in seconds.
+        latencies_s: Of its calls, in seconds.
         processor_s: What the host took for them, in seconds.
     """
 
-    latencies_s: list[list[float]] = field(default_factory=list)
+    latencies_s: list[float] = field(default_factory=list)
     processor_s: float = 0.0
-
-    def median_ms(self) -> float:
-        """Return how long a call took, in milliseconds."""
-        return 1000 * statistics.median(itertools.chain.from_iterable(self.latencies_s))
 
 
 def _asked_in_turns(
@@ -145,7 +141,7 @@ def _asked_in_turns(
     for _ in range(turns):
         for kind, server in servers.items():
             block = run_block(server, tool, arguments, calls=_CALLS_OF_TURN, load=load)
-            asked[kind].latencies_s.append(block.latencies_s)
+            asked[kind].latencies_s += block.latencies_s
     # What waits to be sent is part of the price.
     time.sleep(_SENDING_S)
     for kind, server in servers.items():
@@ -157,8 +153,8 @@ def _row(tool: str, load: Load, kind: str, asked: Sequence[Mapping[str, _Asked]]
     """Return how many times as long a call takes as without anything, and the row that says it."""
     mine, base = ([part[which] for part in asked] for which in (kind, "nothing"))
     ratio = _median_ms(mine) / _median_ms(base)
-    parts = [one.median_ms() / other.median_ms() for one, other in zip(mine, base, strict=True)]
-    calls = sum(len(turn) for part in mine for turn in part.latencies_s)
+    parts = [_median_ms([one]) / _median_ms([other]) for one, other in zip(mine, base, strict=True)]
+    calls = sum(len(part.latencies_s) for part in mine)
     work, base_work = (1000 * sum(part.processor_s for part in which) / calls for which in (mine, base))
     return ratio, [
         *(tool, load.name, kind, str(calls), f"{_median_ms(mine):.2f}", f"{ratio:.3f}"),
@@ -167,7 +163,7 @@ def _row(tool: str, load: Load, kind: str, asked: Sequence[Mapping[str, _Asked]]
 
 
 def _median_ms(parts: Sequence[_Asked]) -> float:
-    return 1000 * statistics.median(took for part in parts for turn in part.latencies_s for took in turn)
+    return 1000 * statistics.median(took for part in parts for took in part.latencies_s)
 
 
 def _options() -> argparse.Namespace:

@@ -234,6 +234,7 @@ async def serve_application(
     async with opened as served, _reloading(reloads, served), _metrics(settings, served) as scraped:
         if listener is None:
             app = make(served, None)
+            scraped.faults = Readiness.of_services(served).faults
             unanswered = Unanswered()
             await _until(
                 signals.stopped, asyncio.create_task(serve_stdio(app, unanswered, direct=_direct(app)))
@@ -286,7 +287,7 @@ class _Scraped:
 
 @asynccontextmanager
 async def _metrics(settings: Settings, served: ServedApplication) -> AsyncIterator[_Scraped]:
-    scraped = _Scraped(served, Readiness.of_services(served).faults)
+    scraped = _Scraped(served, served.faults)
     metrics, hosts = served.observers.metrics, settings.allowed_hosts
     async with metrics_served(settings.metrics_address, metrics, scraped.gauges, hosts=hosts):
         yield scraped

@@ -290,13 +290,12 @@ class Toolset(CallServices):
         else:
             with told_of_no_room(user.name), self._doubting():
                 user_pool = await self._user_pool(user, key)
-        user_pool.key = key
         if user_pool.is_outdated:
             if user_pool.is_idle:
                 user_pool.renew()
             else:
                 user_pool = await self._renewed_beside(user, key, user_pool)
-                user_pool.key = key
+        user_pool.key = key
         user_pool.calls += 1
         if not user_pool.is_ready:
             # Counted before: whoever waits for workers must not lose the user pool meanwhile.
@@ -313,7 +312,7 @@ class Toolset(CallServices):
 
         async def made() -> UserPool:
             try:
-                fresh = await self._make(None if key.access is HomeAccess.NONE else user, key)
+                fresh = await self._make(user, key)
             except NO_WORKERS as error:
                 old.keep(error)
                 return old
@@ -324,8 +323,7 @@ class Toolset(CallServices):
             return fresh
 
         # For all who come now; whoever goes away does not take it from the others.
-        self._user_pools[key] = task = asyncio.create_task(made())
-        return await asyncio.shield(task)
+        return await asyncio.shield(self._start(key, made()))
 
     def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
         """Read the secrets of settings that are in force from now on; return what takes both over.
@@ -396,10 +394,11 @@ class Toolset(CallServices):
 
     async def _load(self, user: User | None) -> None:
         """Start the pool bound to nobody, whose import may write nothing, and the first user's beside it."""
-        nobody = self._start(NOBODY, None)
+        nobody = self._start(NOBODY, self._make(None, NOBODY))
         if user is not None:
             # Beside it, not after it: a file that takes seconds to import is imported once, in wall time.
-            self._start(PoolKey(user.segment, HomeAccess.WRITE), user)
+            key = PoolKey(user.segment, HomeAccess.WRITE)
+            self._start(key, self._make(user, key))
         user_pool = await asyncio.shield(nobody)
         await user_pool.pool.ready()
         try:
@@ -429,7 +428,7 @@ class Toolset(CallServices):
             del self._user_pools[key]
             task = None
         if task is None:
-            task = self._start(key, None if key.access is HomeAccess.NONE else user)
+            task = self._start(key, self._make(user, key))
         # Shielded: a caller that goes away must not take the user pool from the others who wait for it.
         return await asyncio.shield(task)
 
@@ -500,15 +499,16 @@ class Toolset(CallServices):
             events_lost=self.events.lost,
         )
 
-    def _start(self, key: PoolKey, user: User | None) -> "asyncio.Task[UserPool]":
-        task = asyncio.create_task(self._make(user, key))
-        self._user_pools[key] = task
+    def _start(self, key: PoolKey, made: Coroutine[None, None, UserPool]) -> "asyncio.Task[UserPool]":
+        """Have a user pool made for all who ask for one of this key."""
+        task = self._user_pools[key] = asyncio.create_task(made)
         # Whoever waits for the user pool hears the failure; if nobody does, nobody needs to.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
     async def _make(self, user: User | None, key: PoolKey) -> UserPool:
-        return await self._pool_maker.make(user, key, await self._loopback.get() if key.links else None)
+        owner = None if key.access is HomeAccess.NONE else user
+        return await self._pool_maker.make(owner, key, await self._loopback.get() if key.links else None)
 
     def _made_pools(self) -> Iterator[UserPool]:
         """Yield the user pools that there are."""
