@@ -77,6 +77,7 @@ class ArtifactFile:
         size: Measured length in bytes.
         sha256: Hex digest of its bytes.
         origin: The path or base64 by which the tool gave it, where it did.
+        is_content: Whether that is base64.
         block: Index of the content block that it was, or None.
         is_kept: Whether the store has it; else it travels inside the message, or not at all.
     """
@@ -87,6 +88,7 @@ class ArtifactFile:
     size: int
     sha256: str
     origin: str | None = field(default=None, repr=False)
+    is_content: bool = False
     block: int | None = None
     is_kept: bool = True
 
@@ -304,6 +306,7 @@ def _file(entry: Mapping[str, Any], stored: Record, *, origin: str | None, block
         size=stored.size,
         sha256=stored.sha256,
         origin=origin,
+        is_content="b64" in entry,
         block=block,
         is_kept=not is_lost(stored),
     )

@@ -22,10 +22,8 @@ from runner.steps.client_message import MESSAGE_MAX_BYTES
 from runner.steps.execution import question_of
 from runner.steps.file_references import FileReferences
 
-__all__ = ["InValue", "is_content", "restored", "shortened"]
+__all__ = ["InValue", "restored", "shortened"]
 
-# Longer than any path: by such a string a tool gave the bytes of a file, not where it lies.
-_PATH_MAX_CHARS = 4096
 _Named = Literal["results", "value"]
 
 
@@ -45,11 +43,6 @@ class InValue(BaseModel):
     texts: dict[str, _Named] = Field(default_factory=dict)
 
 
-def is_content(origin: str | None) -> bool:
-    """Say whether a tool gave a file by its bytes, and so many that they go by the store alone."""
-    return origin is not None and len(origin) > _PATH_MAX_CHARS
-
-
 def shortened(wire: Mapping[str, Any], processed: Processed) -> tuple[dict[str, Any], InValue]:
     """Return a tool's own result as a node sends it, and what was left out since the value says it.
 
@@ -59,7 +52,7 @@ def shortened(wire: Mapping[str, Any], processed: Processed) -> tuple[dict[str, 
     """
     named = _named(processed.value)
     named_files = (*processed.files, *processed.deferred)
-    references = FileReferences.of((file.origin, file.uri) for file in named_files if is_content(file.origin))
+    references = FileReferences.of((file.origin, file.uri) for file in named_files if file.is_content)
     sent, said = dict(wire), InValue()
     if "structuredContent" in wire:
         structured, wrapped = wire["structuredContent"], None

@@ -21,7 +21,7 @@ from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
 from runner.files.my_files import MyFiles
-from runner.fleet.own_result import InValue, is_content, restored, shortened
+from runner.fleet.own_result import InValue, restored, shortened
 from runner.steps.execution import Completed, Request, interim_of, question_of
 from runner.store.protocol import Record
 from runner.toolset.catalog import ToolSpec
@@ -325,7 +325,7 @@ def _files(entries: Sequence[Mapping[str, Any]], files: Sequence[ArtifactFile]) 
         {
             "id": file.id,
             # Bytes are in the store, and are no name.
-            "origin": None if is_content(file.origin) else file.origin,
+            "origin": None if file.is_content else file.origin,
             "block": file.block,
             "entry": {key: item for key, item in entry.items() if key not in _OURS},
         }

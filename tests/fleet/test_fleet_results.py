@@ -3,17 +3,21 @@
 import base64
 import hashlib
 import json
+import secrets
+from collections.abc import Iterator
 from typing import Any
 
 from fleet_world import ADD, INITIALIZE, World, host_process, mcp
+from redis.client import Monitor
 
 TOKEN = "token-of-ann-which-is-long-enough"
 OTHERWISE_BYTES = 100_000
 # Each a tool, its arguments, and how many bytes Redis may be sent for it.
-CASES: list[tuple[str, dict[str, int], int]] = [
+CASES: list[tuple[str, dict[str, Any], int]] = [
     ("picture", {"kib": 20}, OTHERWISE_BYTES),
     ("picture", {"kib": 2000}, OTHERWISE_BYTES),
     ("content", {"kib": 2000}, OTHERWISE_BYTES),
+    ("words", {"text": "a few words"}, OTHERWISE_BYTES),
     ("rows", {"count": 5}, OTHERWISE_BYTES),
     # Once, and not as often as a client gets it: as a text and as structured content.
     ("text", {"kib": 300}, 300 * 1024 + OTHERWISE_BYTES),
@@ -68,6 +72,33 @@ def test_a_small_image_reaches_the_client_itself(world: World) -> None:
 
     (image,) = (block for block in result["content"] if block["type"] == "image")
     assert base64.b64decode(image["data"]) == bytes(range(256)) * 4 * 20
+
+
+def test_not_even_a_short_file_passes_through_redis(world: World) -> None:
+    world.node("one")
+    words = f"only the store has these words, {secrets.token_hex(8)}"
+    given = base64.b64encode(words.encode()).decode()
+    asked = {**ADD, "params": {"name": "words", "arguments": {"text": words}}}
+
+    with host_process(world, "host", {TOKEN: "ann"}) as host:
+        session = mcp(host.base, INITIALIZE, None, TOKEN).headers["mcp-session-id"]
+        with world.redis.client().monitor() as monitor:
+            result = _said(mcp(host.base, asked, session, TOKEN).text)
+            world.redis.client().echo("the call has ended")
+            heard = "".join(_commands_until(monitor, "the call has ended"))
+
+    assert not result["isError"] and "words.txt" in json.dumps(result)
+    # Its arguments do, so commands are heard as they are.
+    assert words in heard
+    assert given not in heard
+
+
+def _commands_until(monitor: Monitor, last: str) -> Iterator[str]:
+    """Return the commands that Redis hears, up to the one that says `last`."""
+    for said in monitor.listen():
+        yield str(said["command"])
+        if last in said["command"]:
+            return
 
 
 def _without_names(value: Any) -> Any:

@@ -65,6 +65,13 @@ def picture(kib: int) -> Image:
 
 
 @mcp.tool
+def words(text: str) -> dict:
+    """Return a small file by its bytes."""
+    data = base64.b64encode(text.encode()).decode()
+    return {"results": "made", "artifacts": [{"name": "words.txt", "b64": data}]}
+
+
+@mcp.tool
 def content(kib: int) -> dict:
     """Return a file by its bytes."""
     data = base64.b64encode(bytes(range(256)) * 4 * kib).decode()
