@@ -5,7 +5,7 @@ import json
 import select
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.servers import Server
@@ -81,14 +81,30 @@ class _Run:
             self.send(connection)
 
 
-def run_block(server: Server, tool: str, arguments: Mapping[str, str], *, calls: int, load: Load) -> Block:
+def run_block(
+    server: Server,
+    tool: str,
+    arguments: Mapping[str, str],
+    *,
+    calls: int,
+    load: Load,
+    over: Sequence[Connection] = (),
+) -> Block:
     """Make `calls` calls under `load` and time each.
+
+    Args:
+        server: Who is asked.
+        tool: The tool that is called.
+        arguments: Its arguments.
+        calls: How many calls.
+        load: How hard it is asked.
+        over: Connections that are used, and stay open; without any, new ones are made.
 
     Raises:
         RuntimeError: A call failed, or no answer came.
         ConnectionError: The server closed a connection before its answer.
     """
-    connections = server.connect(load.in_flight)
+    connections = over or server.connect(load.in_flight)
     by_fd = {connection.fileno(): connection for connection in connections}
     run = _Run(tool, arguments, calls, load.think_s)
     started = time.perf_counter()
@@ -108,6 +124,6 @@ def run_block(server: Server, tool: str, arguments: Mapping[str, str], *, calls:
                 if not run.under_way[fd]:
                     poll.unregister(fd)
     finally:
-        for connection in connections:
+        for connection in connections if not over else ():
             connection.close()
     return Block(latencies_s=run.latencies, elapsed_s=time.perf_counter() - started)

@@ -1,6 +1,7 @@
 """What an operator's view costs: a warm call with audit log, metrics, spans, and all three, in turns.
 
-The base is a server without any, beside which the others are asked in the same run. Spans go to a collector
+The base is two servers without any, beside which the others are asked in the same run: two that are equal
+differ, too, by what is said of the second one. Spans go to a collector
 that takes them and keeps nothing; once all of them, and once of a tenth of the calls. Processor time is the
 host's own, that of sending included.
 
@@ -30,6 +31,7 @@ from benchmarks.servers import USER, Server, serving
 __all__ = ["main"]
 
 _LIMIT = 1.03
+_BASE, _CONTROL = "nothing", "nothing, once more"
 _LOADS = (Load(name="stocked", think_s=0.012), Load(name="saturated, 1 client"))
 _TOOLS = {"echo_async": {"text": "hello"}, "echo_home": {"text": "hello", "username": USER}}
 _HEADINGS = (
@@ -84,7 +86,8 @@ def _kinds(folder: Path, collector: str) -> Mapping[str, dict[str, str]]:
     spans = {"RUNNER_SPANS": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": collector}
     tenth = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.1"}
     return {
-        "nothing": {},
+        _BASE: {},
+        _CONTROL: {},
         "audit log": {"RUNNER_AUDIT_DIR": str(folder / "audit")},
         "metrics": metrics,
         "spans": spans,
@@ -151,11 +154,15 @@ def _asked_in_turns(
 
 def _row(tool: str, load: Load, kind: str, asked: Sequence[Mapping[str, _Asked]]) -> tuple[float, list[str]]:
     """Return how many times as long a call takes as without anything, and the row that says it."""
-    mine, base = ([part[which] for part in asked] for which in (kind, "nothing"))
-    ratio = _median_ms(mine) / _median_ms(base)
-    parts = [_median_ms([one]) / _median_ms([other]) for one, other in zip(mine, base, strict=True)]
+    mine, base, control = ([part[which] for part in asked] for which in (kind, _BASE, _CONTROL))
+    ratio = 2 * _median_ms(mine) / (_median_ms(base) + _median_ms(control))
+    parts = [
+        2 * _median_ms([one]) / (_median_ms([other]) + _median_ms([again]))
+        for one, other, again in zip(mine, base, control, strict=True)
+    ]
     calls = sum(len(part.latencies_s) for part in mine)
-    work, base_work = (1000 * sum(part.processor_s for part in which) / calls for which in (mine, base))
+    work, *works = (1000 * sum(part.processor_s for part in which) / calls for which in (mine, base, control))
+    base_work = sum(works) / len(works)
     return ratio, [
         *(tool, load.name, kind, str(calls), f"{_median_ms(mine):.2f}", f"{ratio:.3f}"),
         *(f"{min(parts):.3f} to {max(parts):.3f}", f"{work:.2f}", f"{work / base_work:.3f}"),

@@ -47,8 +47,8 @@ from runner.steps.execution import (
     conclude,
     file_delivery_of,
     listener_of,
+    observed,
     perform,
-    traced,
 )
 from runner.steps.inputs import check_json
 from runner.steps.leased_run import run_in_lease
@@ -102,7 +102,7 @@ async def execute(toolset: Toolset, request: Request, remote: RemoteExecutor | N
         WireError: The tool's server answered with a JSON-RPC error, which goes to the client as it is.
     """
     with CallScope(request.id):
-        request = traced(toolset, request)
+        request = observed(toolset, request)
         spec = toolset.catalog.tools.get(request.tool)
         listener = _listener(toolset, request, request.tool)
         act = partial(_allowed, toolset, request, spec, listener, remote)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.observation.audit_log import FILES, GENESIS, read_head
+from runner.observation.audit_log import FILES, GENESIS, HOST_ENDED, read_head
+from runner.observation.call_notices import left_notices
 
 __all__ = ["AuditVerdict", "verify"]
 
@@ -83,6 +84,13 @@ class _Chain:
             self._notes.append("head.json is missing, so records missing at the end would not be noticed")
         elif (head.seq, head.hash) != (self._last, self._hash) and head.seq >= self._last:
             self._fault(f"the log ends with record {self._last}, and record {head.seq} was the last written")
+        with left_notices(folder) as left:
+            calls = sum(len(host.calls) for host in left)
+        if calls:
+            self._notes.append(
+                f"{calls} calls of a host that has ended are not recorded yet; the next one records them, "
+                f"with the outcome `{HOST_ENDED}`"
+            )
         if expected is not None and expected not in self._hashes:
             self._fault(f"no record has the expected hash {expected}")
         return AuditVerdict(

@@ -6,9 +6,11 @@ files `audit-000001.jsonl`, `audit-000002.jsonl`, … of one folder; `head.json`
 written last, so that lines missing at the end are noticed too. Several processes may write: one lock orders
 them.
 
-A record is written before its call is answered, and is on disk within a second. What is cut short by an end
-of the machine stays as it is, and the next file says so. A disk that has taken a line may fail to keep it,
-and the kernel says so once and forgets: so a line stays in memory until it is on disk, and is written again.
+A record is written once its call has been answered, and is on disk within a second. Before the answer there
+is a notice of the call (`runner.observation.call_notices`), by which it is recorded even if its host is
+killed. What is cut short by an end of the machine stays as it is, and the next file says so. A disk that has
+taken a line may fail to keep it, and the kernel says so once and forgets: so a line stays in memory until it
+is on disk, and is written again.
 
 Source: RFC 6962, 2.1 (a log that only grows), simplified to a chain; flock(2); fsync(2), "NOTES";
 `docs/observation.md`.
@@ -18,6 +20,7 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
+import itertools
 import json
 import logging
 import os
@@ -25,13 +28,14 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from runner.errors import CallError, Code, UsageError
+from runner.observation.call_notices import CallNotices, left_notices
 from runner.observation.call_record import CallRecord, FileFacts
 from runner.system import locks
 from runner.system.state_files import (
@@ -39,11 +43,22 @@ from runner.system.state_files import (
     open_lock,
     open_regular,
     read_whole,
+    set_apart,
     sync_folder,
     write_whole,
 )
 
-__all__ = ["FILES", "GENESIS", "MOST_PENDING", "AuditLog", "Head", "chained", "read_head"]
+__all__ = [
+    "FILES",
+    "GENESIS",
+    "HOST_ENDED",
+    "MOST_PENDING",
+    "AuditLog",
+    "Head",
+    "NotedCall",
+    "chained",
+    "read_head",
+]
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +70,11 @@ FILES = re.compile(r"audit-(\d{6,})\.jsonl")
 
 MOST_PENDING = 1000
 """So many records wait for a disk that takes them; then calls are refused."""
+
+# So many records are written at once, at most.
+_AT_ONCE = 100
+HOST_ENDED = "unknown"
+"""How a call ended whose host has ended, been killed perhaps, before it recorded the call."""
 
 _KEY_BYTES = 32
 _HEAD_CHARS = 256
@@ -112,6 +132,40 @@ class _Line:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
+class NotedCall:
+    """A call that has begun, of which there is to be a notice before it is answered.
+
+    Attributes:
+        log: Where it is recorded.
+        said: What the notice says of it: `call`, its id, `user`, `method`, `tool`.
+        arguments: What the client sent for the tool; for a digest only.
+        began: When it began, in seconds since the epoch.
+        digest: Of the arguments, once it was made.
+    """
+
+    log: "AuditLog"
+    said: Mapping[str, str]
+    arguments: object = field(repr=False)
+    began: float
+    digest: str | None = None
+    _line: int | None = None
+
+    def write(self) -> bool:
+        """Write the notice, if that has not been done; say whether there is one now."""
+        if self.digest is None:
+            self.digest = self.log.digest(self.arguments)
+            facts = {**self.said, "began": _written(self.began), "arguments": self.digest}
+            self._line = self.log.note(facts)
+        return self._line is not None
+
+    def take_back(self) -> None:
+        """Take the notice back, since the log has the record."""
+        if self._line is not None:
+            self.log.take_back(self._line)
+            self._line = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class AuditLog:
     """The end of an audit log, to which records are added. Make one with `open`.
 
@@ -135,9 +189,13 @@ class AuditLog:
     _named: tuple[int, str] = (0, "")
     # Of the file that is open; of an earlier one nothing is left to do.
     _unsynced: "deque[_Line]" = field(default_factory=deque)
-    _pending: "deque[Mapping[str, Any]]" = field(default_factory=deque)
+    _pending: "deque[tuple[Mapping[str, Any], NotedCall | None]]" = field(default_factory=deque)
+    _notices: CallNotices = field(init=False)
     _fault: str | None = None
     _sync_fault: str | None = None
+
+    def __post_init__(self) -> None:
+        self._notices = CallNotices(self.folder)
 
     @classmethod
     def open(cls, folder: Path, *, max_bytes: int, max_files: int | None = None) -> "AuditLog":
@@ -160,6 +218,7 @@ class AuditLog:
             made._head_fd = open_regular(folder / "head.json", os.O_RDWR | os.O_CREAT)
         except (OSError, ValueError) as error:
             raise UsageError(f"audit_dir {folder} cannot be used: {error}; name another folder") from error
+        made.record_left()
         return made
 
     @property
@@ -193,9 +252,49 @@ class AuditLog:
                 "the operator has to make room in audit_dir",
             )
 
-    def call_ended(self, record: CallRecord) -> None:
-        """Add the record of a call."""
+    def note(self, said: Mapping[str, str]) -> int | None:
+        """Write a notice of a call; return its number, or None if there is no room for it."""
+        if not self._notices.is_open:
+            try:
+                with locks.locked(self._lock):
+                    self._notices.open()
+            except (OSError, Damaged):
+                return None
+        return self._notices.write(said)
+
+    def take_back(self, number: int) -> None:
+        """Take back the notice of a call that is recorded."""
+        self._notices.take_back(number)
+
+    def record_left(self) -> None:
+        """Record the calls of hosts that have ended, been killed perhaps, before they recorded them."""
+        try:
+            with left_notices(self.folder, self._lock) as found:
+                for left in found:
+                    for said in left.calls:
+                        self.add({"kind": "call", "outcome": HOST_ENDED, **said})
+                    if self._pending:
+                        # What is not in the log yet stays there, and may be recorded twice.
+                        return
+                    if left.unread:
+                        set_apart(left.path, f"{left.unread} of its lines are no notice of a call")
+                    else:
+                        left.path.unlink()
+        except OSError as error:
+            facts = {"folder": str(self.folder), "problem": error.strerror}
+            log.warning("calls of a host that has ended cannot be recorded now", extra=facts)
+
+    def calls_ended(self, calls: Iterable[tuple[CallRecord, NotedCall | None]]) -> None:
+        """Add the records of calls, each with the notice of it, which is taken back once the log has it."""
+        for record, noted in calls:
+            self._pending.append((self._said_of(record, noted), noted))
+        self.flush()
+
+    def _said_of(self, record: CallRecord, noted: NotedCall | None) -> Mapping[str, Any]:
+        """Return what is recorded of a call."""
+        digest = None if noted is None else noted.digest
         said: dict[str, Any] = {
+            "time": _written(self.clock()),
             "kind": "call",
             "call": record.id,
             "user": record.user,
@@ -203,7 +302,7 @@ class AuditLog:
             "tool": record.tool,
             "outcome": record.outcome,
             "elapsed_ms": round(record.elapsed_s * 1000, 1),
-            "arguments": self.digest(record.arguments),
+            "arguments": digest or self.digest(record.arguments),
             "inputs": [_told(file) for file in record.inputs],
             "outputs": [_told(file) for file in record.outputs],
             "policy": {"tier": record.tier, "worker": record.worker},
@@ -211,21 +310,21 @@ class AuditLog:
         }
         if record.generated:
             said["generated"] = [{"id": file.id, **_told(file)} for file in record.generated]
-        self.add(said)
+        return said
 
     def add(self, said: Mapping[str, Any]) -> None:
         """Add a record; while the disk takes none, it waits."""
-        stamp = datetime.fromtimestamp(self.clock(), UTC).isoformat(timespec="milliseconds")
-        self._pending.append({"time": stamp.replace("+00:00", "Z"), **said})
+        self._pending.append(({"time": _written(self.clock()), **said}, None))
         self.flush()
 
     def flush(self) -> None:
         """Write what waits, as far as the disk takes it."""
+        if not self._pending:
+            return
         try:
             with locks.locked(self._lock):
                 while self._pending:
-                    self._write(self._pending[0])
-                    self._pending.popleft()
+                    self._write_next()
         except OSError as error:
             if self._fault is None:
                 log.error(  # noqa: TRY400 - what it means is said; where we met it tells nobody anything
@@ -296,26 +395,46 @@ class AuditLog:
         except OSError as error:
             facts = {"count": len(self._unsynced), "problem": error.strerror}
             log.error("records of the audit log may not be on its disk", extra=facts)  # noqa: TRY400 - as above
+        self._notices.close()
         for fd in (self._fd, self._head_fd, self._lock):
             if fd >= 0:
                 os.close(fd)
         self._fd = self._head_fd = self._lock = -1
 
-    def _write(self, said: Mapping[str, Any]) -> None:
-        head = self._end()
-        if self._fd < 0 or head.size >= self.max_bytes:
-            head = self._next_file(head)
-        line, digest = chained(said, head)
-        done = 0
+    def _write_next(self) -> None:
+        """Write the first of what waits, and take back their notices."""
+        first = [said for said, _ in itertools.islice(self._pending, _AT_ONCE)]
+        for _ in range(self._write(first)):
+            _, noted = self._pending.popleft()
+            if noted is not None:
+                noted.take_back()
+
+    def _write(self, records: Sequence[Mapping[str, Any]]) -> int:
+        """Write records into the file that is open, and say how many it took: fewer if it is full by then."""
+        begun = self._end()
+        if self._fd < 0 or begun.size >= self.max_bytes:
+            begun = self._next_file(begun)
+        head, lines = begun, []
+        for said in records:
+            text, digest = chained(said, head)
+            lines.append(_Line(head.seq + 1, head.size, text))
+            head = Head(file=head.file, size=head.size + len(text), seq=head.seq + 1, hash=digest)
+            if head.size >= self.max_bytes:
+                break
+        content, done = b"".join(line.text for line in lines), 0
         try:
-            while done < len(line):
-                done += os.write(self._fd, line[done:])
+            while done < len(content):
+                done += os.write(self._fd, content[done:])
         except OSError:
             # Ours alone, under the lock: a half line would be read as a damaged one.
-            os.ftruncate(self._fd, head.size)
+            os.ftruncate(self._fd, begun.size)
+            if len(lines) > 1:
+                # There may be room for fewer.
+                return self._write(records[:1])
             raise
-        self._unsynced.append(_Line(head.seq + 1, head.size, line))
-        self._note(Head(file=head.file, size=head.size + len(line), seq=head.seq + 1, hash=digest))
+        self._unsynced.extend(lines)
+        self._note(head)
+        return len(lines)
 
     def _note(self, head: Head) -> None:
         self._known, self._known_line = head, head.line()
@@ -454,6 +573,12 @@ def _keep(fd: int, again: Sequence[_Line]) -> None:
         os.fdatasync(fd)
     finally:
         os.close(fd)
+
+
+def _written(seconds: float) -> str:
+    """Return a time as lines have it."""
+    stamp = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return stamp.replace("+00:00", "Z")
 
 
 def _told(file: FileFacts) -> dict[str, Any]:

@@ -1,40 +1,69 @@
-"""Who hears of each call that has ended: the audit log, metrics, spans; those that the settings ask for."""
+"""Who hears of each call that has ended: the log, and audit log, metrics and spans where settings ask."""
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 from runner.errors import UsageError
-from runner.observation.audit_log import AuditLog
-from runner.observation.call_record import CallRecord
+from runner.observation.audit_log import AuditLog, NotedCall
+from runner.observation.call_log import CallLine
+from runner.observation.call_record import MOST_NAME_CHARS, CallRecord
 from runner.observation.metrics import Metrics
+from runner.observation.sender_process import SenderProcess
 from runner.settings.model import Settings
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
-
-    from runner.observation.spans import Spans
+    from runner.observation.spans import CallSpan, Spans
 
 __all__ = ["Observers", "audit_log_of"]
 
+_EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 _SYNC_S = 1.0
+# Later than any answer is on its way, and long enough for a busy host to tell of many calls at once, which
+# takes half the time for each.
+_TELL_S = 0.1
+# So often it is looked for what another host of the same log has left, in rounds of the above.
+_LEFT_EVERY = 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A call that has ended, and of which nobody has been told.
+
+    Attributes:
+        line: The line of the log that it has.
+        record: Makes what is noted of it.
+        span: Its span, where spans are made.
+        noted: The notice of it, where the audit log does not have its record yet.
+    """
+
+    line: CallLine
+    record: Callable[[], CallRecord]
+    span: "CallSpan | None"
+    noted: NotedCall | None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Observers:
-    """Those who hear of calls. Make them with `of`; without any, nothing is done.
+    """Those who hear of calls. Make them with `of`; without any, there is only the log.
 
     Attributes:
         audit: The audit log.
         metrics: What Prometheus asks for.
         spans: What goes to an OpenTelemetry collector.
+        sender: The process that sends it.
     """
 
     audit: AuditLog | None = None
     metrics: Metrics | None = None
     spans: "Spans | None" = None
+    sender: SenderProcess | None = None
+    _ended: "list[_Ended]" = field(default_factory=list)
+    _telling: asyncio.TimerHandle | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -43,10 +72,13 @@ class Observers:
         Raises:
             UsageError: The folder of the audit log cannot be used, or what spans need is not installed.
         """
+        audit = audit_log_of(settings)
+        spans, sender = _spans() if settings.spans == "otlp" else (None, None)
         return cls(
-            audit=audit_log_of(settings),
+            audit=audit,
             metrics=Metrics() if settings.metrics_address is not None else None,
-            spans=_spans() if settings.spans == "otlp" else None,
+            spans=spans,
+            sender=sender,
         )
 
     def __bool__(self) -> bool:
@@ -62,19 +94,75 @@ class Observers:
         if self.audit is not None:
             self.audit.check()
 
-    def began(self, params: Mapping[str, Any], *, began: float) -> "tuple[Span | None, Mapping[str, Any]]":
+    def began(
+        self, params: Mapping[str, Any], *, began: float
+    ) -> "tuple[CallSpan | None, Mapping[str, Any]]":
         """Return the span of a call that begins, if spans are made, and its params, which then tell of it."""
         return (None, params) if self.spans is None else self.spans.begin(params, began=began)
 
-    def call_ended(self, record: CallRecord, span: "Span | None" = None) -> None:
-        """Tell all of a call."""
+    def noted(
+        self, id_: str, *, user: str, method: str, tool: str, arguments: object, began: float
+    ) -> NotedCall | None:
+        """Have a notice of a call written soon, which costs nobody a moment while its worker runs.
+
+        Args:
+            id_: The call's.
+            user: Who calls.
+            method: The MCP method.
+            tool: The tool, as its client names it.
+            arguments: What the client sent for the tool; for a digest only.
+            began: When it began, in seconds since the epoch.
+        """
+        if self.audit is None:
+            return None
+        said = {"call": id_, "user": user, "method": method, "tool": tool[:MOST_NAME_CHARS]}
+        noted = NotedCall(log=self.audit, said=said, arguments=arguments, began=began)
+        asyncio.get_running_loop().call_soon(noted.write)
+        return noted
+
+    def call_ended(
+        self,
+        line: CallLine,
+        record: Callable[[], CallRecord],
+        span: "CallSpan | None" = None,
+        noted: NotedCall | None = None,
+    ) -> None:
+        """Tell all of a call, once its answer is on its way: nobody waits for a line, a record or a span.
+
+        Of a call without a notice the record is written before.
+
+        Args:
+            line: The line of the log that it has.
+            record: Makes what is noted of it.
+            span: Its span, where spans are made.
+            noted: The notice of it, where there is an audit log.
+        """
+        if self.audit is not None and not (noted is not None and noted.write()):
+            self.audit.calls_ended([(record(), None)])
+            noted = None
+        self._ended.append(_Ended(line, record, span, noted))
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(_TELL_S, self.tell)
+
+    def tell(self) -> None:
+        """Tell all of the calls that have ended, before somebody asks or nobody can any more."""
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+        ended, self._ended = self._ended, []
+        for one in ended:
+            one.line.write()
+        if not self:
+            return
+        records = [one.record() for one in ended]
         if self.audit is not None:
-            self.audit.call_ended(record)
-        # Once the answer is on its way: nobody waits for a number or a span.
-        if self.metrics is not None:
-            asyncio.get_running_loop().call_soon(self.metrics.call_ended, record)
-        if self.spans is not None and span is not None:
-            asyncio.get_running_loop().call_soon(self.spans.end, span, record)
+            noted = ((one.noted, record) for one, record in zip(ended, records, strict=True))
+            self.audit.calls_ended((record, notice) for notice, record in noted if notice is not None)
+        for one, record in zip(ended, records, strict=True):
+            if self.metrics is not None:
+                self.metrics.call_ended(record)
+            if self.spans is not None and one.span is not None:
+                self.spans.end(one.span, record)
 
     def logins_refused(self, count: int, said: Mapping[str, Any]) -> None:
         """Tell of tokens and keys that were refused.
@@ -95,18 +183,22 @@ class Observers:
 
     async def run(self) -> None:
         """See to it, until cancelled, that what was recorded is on disk within a second."""
-        while self.audit is not None:
+        if self.audit is None:
+            return
+        for number in itertools.count(1):
             await asyncio.sleep(_SYNC_S)
             if self.audit.pending:
                 self.audit.flush()
             await self.audit.synced()
+            if number % _LEFT_EVERY == 0:
+                self.audit.record_left()
 
     def close(self) -> None:
         """Keep what was recorded, and let go of what it takes."""
         if self.audit is not None:
             self.audit.close()
-        if self.spans is not None:
-            self.spans.close()
+        if self.sender is not None:
+            self.sender.close()
 
 
 def audit_log_of(settings: Settings) -> AuditLog | None:
@@ -122,17 +214,22 @@ def audit_log_of(settings: Settings) -> AuditLog | None:
     )
 
 
-def _spans() -> "Spans":
+def _spans() -> "tuple[Spans, SenderProcess]":
     try:
         # Only here: who wants no spans needs none of it.
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
-            OTLPSpanExporter,
-        )
-
         from runner.observation.spans import Spans  # noqa: PLC0415
+
+        exporter = find_spec(_EXPORTER)
     except ImportError as error:
-        raise UsageError(
-            f'spans = "otlp" needs the OpenTelemetry SDK, which is not installed ({error}); '
-            "pip install 'toolcell[otel]'"
-        ) from error
-    return Spans(OTLPSpanExporter(), version=version("toolcell"))
+        raise _not_installed(str(error)) from error
+    if exporter is None:
+        raise _not_installed(_EXPORTER)
+    sender = SenderProcess(version("toolcell"))
+    return Spans(sender.send, version=version("toolcell")), sender
+
+
+def _not_installed(what: str) -> UsageError:
+    return UsageError(
+        f'spans = "otlp" needs the OpenTelemetry SDK, which is not installed ({what}); '
+        "pip install 'toolcell[otel]'"
+    )

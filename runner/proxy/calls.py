@@ -41,7 +41,7 @@ from runner.proxy.upstream import Upstream
 from runner.proxy.upstreams import Upstreams
 from runner.steps.authorization import authorize_scopes, authorize_widget
 from runner.steps.client_message import Delivery, render
-from runner.steps.execution import Completed, Request, observe_guarded, question_of, traced
+from runner.steps.execution import Completed, Request, observe_guarded, observed, question_of
 from runner.steps.inputs import check_json
 from runner.steps.listener import Client
 from runner.steps.timing import REPORT, wants_report
@@ -74,7 +74,7 @@ class Calls:
 
     async def call(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         """Return the result of a `tools/call`, by the contract or guarded."""
-        request = traced(self.upstreams, self._request(ctx, params, user))
+        request = observed(self.upstreams, self._request(ctx, params, user))
         with CallScope(request.id):
             offered = user.name in self.upstreams.guard.keepers
             try:

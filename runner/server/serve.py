@@ -282,6 +282,7 @@ class _Scraped:
     faults: Callable[[], Awaitable[Mapping[str, str]]]
 
     async def gauges(self) -> Gauges:
+        self.served.observers.tell()
         return replace(await self.served.gauges(), faults=tuple(await self.faults()))
 
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner.artifacts.accept import Keep, Processed, failed, process_artifacts
+from runner.artifacts.accept import ArtifactFile, Keep, Processed, failed, process_artifacts
 from runner.artifacts.named_file import OpenHome
 from runner.contract.display import decide
 from runner.contract.error_messages import file_not_found
@@ -29,7 +29,7 @@ from runner.files.download_links import without_tokens
 from runner.files.my_files import Deferral, MyFiles
 from runner.homes.changes import ChangedFile
 from runner.homes.homes import HomeLease
-from runner.observation.call_log import log_call
+from runner.observation.call_log import CallLine
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord, FileFacts, operation
 from runner.observation.observers import Observers
 from runner.settings.model import Settings
@@ -63,10 +63,10 @@ __all__ = [
     "interim_of",
     "listener_of",
     "observe_guarded",
+    "observed",
     "perform",
     "question_of",
     "settle",
-    "traced",
 ]
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,6 @@ class Request:
         id: Ours, on every log record of the call.
         begins: Is awaited just before code of the tool runs; what it raises keeps it from running.
         steps: How long each step took.
-        span: Its span for OpenTelemetry, where spans are made.
         counted: The limits by name that it counts for, once they have been looked up.
         tool: Name of the tool that is called, as its client knows it.
     """
@@ -122,7 +121,6 @@ class Request:
     id: str = field(default_factory=lambda: os.urandom(6).hex())
     begins: Callable[[], Awaitable[None]] = _may_begin
     steps: Steps = field(default_factory=Steps)
-    span: Any = None
     counted: Sequence[Counted] = ()
     tool: str = field(init=False)
 
@@ -385,14 +383,30 @@ async def conclude(
     return completed
 
 
-def traced(service: Service, request: Request) -> Request:
-    """Return a request that tells the tool's server of its span, where spans are made."""
-    if service.observers.spans is None:
+def observed(service: Service, request: Request) -> Request:
+    """Return a request of which the audit log has a notice, and that tells the tool's server of its span.
+
+    Each only where the settings ask for it.
+    """
+    if not service.observers:
         return request
-    span, params = service.observers.began(request.params, began=time.time())
-    # The steps are the same for both: who reports of them has the request as it came.
-    request.steps.trace = params["_meta"].get("traceparent")
-    return replace(request, span=span, params=params)
+    began = time.time()
+    span, params = service.observers.began(request.params, began=began)
+    if span is not None:
+        # The steps are the same for both: who reports of them has the request as it came.
+        request.steps.trace = params["_meta"].get("traceparent")
+    request.steps.span, request.steps.noted = (
+        span,
+        service.observers.noted(
+            request.id,
+            user=request.user.name,
+            method=request.method,
+            tool=request.tool,
+            arguments=params.get("arguments"),
+            began=began,
+        ),
+    )
+    return request if span is None else replace(request, params=params)
 
 
 def observe_guarded(service: Service, request: Request, outcome: str) -> None:
@@ -532,36 +546,58 @@ def _announce(
 def _observe(
     service: Service, request: Request, completed: Completed | None, *, is_known: bool, outcome: str
 ) -> None:
-    """Tell the log and whoever else is to hear of each call; before its answer, so that none is without."""
+    """Tell the log and whoever else is to hear of each call; none is answered before there is word of it."""
     steps, processed = request.steps, completed.processed if completed is not None else None
     files = 0 if processed is None else len(processed.files)
-    log_call(
-        request.user.name,
-        request.tool,
-        outcome,
-        elapsed_ms=steps.elapsed_ms,
+    took, now = steps.elapsed_s(), time.time()
+    line = CallLine(
+        call=request.id,
+        user=request.user.name,
+        tool=request.tool,
+        outcome=outcome,
+        ended=now,
+        elapsed_ms=round(took * 1000, 1),
         files=files,
         generated=len(steps.generated),
     )
-    if not service.observers:
-        return
-    ours, took = steps.outcome, steps.elapsed_s()
-    record = CallRecord(
+    record = partial(
+        _record,
+        service,
+        request,
+        files=() if processed is None else (*processed.files, *processed.deferred),
+        is_known=is_known,
+        outcome=outcome,
+        took=took,
+        now=now,
+    )
+    service.observers.call_ended(line, record, steps.span, steps.noted)
+
+
+def _record(
+    service: Service,
+    request: Request,
+    *,
+    files: Sequence[ArtifactFile],
+    is_known: bool,
+    outcome: str,
+    took: float,
+    now: float,
+) -> CallRecord:
+    """Return what is noted of a call that has ended."""
+    steps, ours = request.steps, request.steps.outcome
+    return CallRecord(
         id=request.id,
         user=request.user.name,
         tool=request.tool if is_known else request.tool[:MOST_NAME_CHARS],
         is_known=is_known,
         method=request.method,
         outcome=outcome,
-        began=time.time() - took,
+        began=now - took,
         elapsed_s=took,
         steps=steps.since_begin(),
         arguments=request.params.get("arguments"),
         inputs=[FileFacts(sha256=file.sha256, size=file.size) for file in steps.inputs],
-        outputs=[
-            FileFacts(sha256=file.sha256, size=file.size)
-            for file in ((*processed.files, *processed.deferred) if processed is not None else ())
-        ],
+        outputs=[FileFacts(sha256=file.sha256, size=file.size) for file in files],
         generated=[FileFacts(id=file.id, sha256=file.sha256, size=file.size) for file in steps.generated],
         tier=service.tier.value if ours is not None else None,
         worker=None if ours is None else "fresh" if steps.is_fresh else "kept",
@@ -569,4 +605,3 @@ def _observe(
             (operation(denial.operation), denial.layer) for denial in (() if ours is None else ours.denials)
         ],
     )
-    service.observers.call_ended(record, request.span)

@@ -6,10 +6,15 @@ Source: `docs/playground.md`.
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from runner.observation.audit_log import NotedCall
 from runner.store.protocol import Record
 from sandbox.outcome import Outcome
+
+if TYPE_CHECKING:
+    # The SDK of OpenTelemetry comes with it.
+    from runner.observation.spans import CallSpan
 
 __all__ = ["REPORT", "Steps", "wants_report"]
 
@@ -28,6 +33,8 @@ class Steps:
         inputs: The user's files that the tool was given.
         generated: What was kept of files that the tool wrote and did not return.
         trace: The call's span, as a `traceparent`, where spans are made.
+        span: The call's span for OpenTelemetry, where spans are made.
+        noted: The notice of it, where there is an audit log.
     """
 
     outcome: Outcome | None = None
@@ -36,6 +43,8 @@ class Steps:
     inputs: Sequence[Record] = ()
     generated: list[Record] = field(default_factory=list)
     trace: str | None = None
+    span: "CallSpan | None" = None
+    noted: NotedCall | None = None
     _began: float = field(default_factory=time.perf_counter)
     _done: list[tuple[str, float]] = field(default_factory=list)
 

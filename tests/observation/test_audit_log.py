@@ -11,33 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from audit_records import SECRET, lines, record
 from disks import fill, mounted, small_disk, thin_image
 
 from runner.errors import CallError, Code, UsageError
 from runner.observation.audit_chain import AuditVerdict, verify
 from runner.observation.audit_log import MOST_PENDING, AuditLog
-from runner.observation.call_record import OTHER, CallRecord, FileFacts, operation
+from runner.observation.call_record import OTHER, operation
 from runner.observation.observers import Observers
 from sandbox.denials import patches
 
 ROOT = Path(__file__).parents[2]
-SECRET = "correct horse battery staple"
-
-
-def record(**more: object) -> CallRecord:
-    facts: dict[str, object] = {
-        "id": "c1",
-        "user": "alice",
-        "tool": "report",
-        "is_known": True,
-        "outcome": "ok",
-        "began": 0.0,
-        "elapsed_s": 0.5,
-        "arguments": {"text": SECRET},
-        "inputs": [FileFacts(sha256="ab" * 32, size=7)],
-        "denials": [("open", "landlock")],
-    }
-    return CallRecord(**{**facts, **more})  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -52,14 +36,8 @@ def log(folder: Path) -> Iterator[AuditLog]:
     opened.close()
 
 
-def lines(folder: Path) -> list[dict[str, object]]:
-    return [
-        json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()
-    ]
-
-
 def test_a_call_leaves_a_line_with_who_what_and_how_it_ended(log: AuditLog, folder: Path) -> None:
-    log.call_ended(record())
+    log.calls_ended([(record(), None)])
 
     (line,) = lines(folder)
     assert line["user"] == "alice"
@@ -71,7 +49,7 @@ def test_a_call_leaves_a_line_with_who_what_and_how_it_ended(log: AuditLog, fold
 
 
 def test_no_line_holds_what_a_call_was_given(log: AuditLog, folder: Path) -> None:
-    log.call_ended(record())
+    log.calls_ended([(record(), None)])
 
     assert "horse" not in (folder / "audit-000001.jsonl").read_text()
     assert log.digest({"text": SECRET}) != log.digest({"text": SECRET + "."})
@@ -88,7 +66,7 @@ def test_a_digest_is_of_no_use_without_the_key(folder: Path, tmp_path: Path) -> 
 
 def test_lines_follow_each_other_and_the_log_is_whole(log: AuditLog, folder: Path) -> None:
     for number in range(20):
-        log.call_ended(record(id=f"c{number}"))
+        log.calls_ended([(record(id=f"c{number}"), None)])
 
     verdict = verify(folder)
     assert verdict.is_whole
@@ -112,7 +90,7 @@ def test_lines_follow_each_other_and_the_log_is_whole(log: AuditLog, folder: Pat
 )
 def test_what_was_tampered_with_is_named(log: AuditLog, folder: Path, change: object, told: str) -> None:
     for number in range(5):
-        log.call_ended(record(id=f"c{number}"))
+        log.calls_ended([(record(id=f"c{number}"), None)])
     assert verify(folder).is_whole
     path = folder / "audit-000001.jsonl"
     path.write_text(change(path.read_text()))  # type: ignore[operator]
@@ -127,7 +105,7 @@ def test_a_log_written_anew_as_a_whole_lacks_the_hash_that_was_kept_elsewhere(
 ) -> None:
     def written(place: Path) -> AuditVerdict:
         log = AuditLog.open(place, max_bytes=1 << 20)
-        log.call_ended(record())
+        log.calls_ended([(record(), None)])
         log.close()
         return verify(place)
 
@@ -141,7 +119,7 @@ def test_a_log_written_anew_as_a_whole_lacks_the_hash_that_was_kept_elsewhere(
 def test_a_full_file_is_followed_by_the_next_and_the_chain_goes_on(folder: Path) -> None:
     log = AuditLog.open(folder, max_bytes=1000)
     for number in range(12):
-        log.call_ended(record(id=f"c{number}"))
+        log.calls_ended([(record(id=f"c{number}"), None)])
     log.close()
 
     assert len(list(folder.glob("*.jsonl"))) > 2
@@ -154,7 +132,7 @@ def test_the_oldest_files_go_where_the_operator_says_how_many_stay(folder: Path)
     (folder / "audit-notes.txt").write_text("not ours")
     log = AuditLog.open(folder, max_bytes=1000, max_files=2)
     for number in range(12):
-        log.call_ended(record(id=f"c{number}"))
+        log.calls_ended([(record(id=f"c{number}"), None)])
     log.close()
 
     verdict = verify(folder)
@@ -167,7 +145,7 @@ def test_the_oldest_files_go_where_the_operator_says_how_many_stay(folder: Path)
 def test_a_missing_file_in_between_is_a_fault(folder: Path) -> None:
     log = AuditLog.open(folder, max_bytes=1000)
     for number in range(12):
-        log.call_ended(record(id=f"c{number}"))
+        log.calls_ended([(record(id=f"c{number}"), None)])
     log.close()
     (folder / "audit-000002.jsonl").unlink()
 
@@ -177,7 +155,7 @@ def test_a_missing_file_in_between_is_a_fault(folder: Path) -> None:
 def test_files_that_were_swapped_or_doubled_are_faults(folder: Path) -> None:
     log = AuditLog.open(folder, max_bytes=1000)
     for number in range(12):
-        log.call_ended(record(id=f"c{number}"))
+        log.calls_ended([(record(id=f"c{number}"), None)])
     log.close()
     files = sorted(folder.glob("*.jsonl"))
     texts = [path.read_bytes() for path in files]
@@ -211,7 +189,7 @@ def test_files_that_were_swapped_or_doubled_are_faults(folder: Path) -> None:
 def test_a_forged_line_with_a_hash_that_fits_is_a_fault_and_no_traceback(
     log: AuditLog, folder: Path, body: bytes
 ) -> None:
-    log.call_ended(record())
+    log.calls_ended([(record(), None)])
     end = f',"hash":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
     (folder / "audit-000002.jsonl").write_bytes(body + end)
 
@@ -240,7 +218,7 @@ def test_every_operation_that_the_guard_names_is_known() -> None:
 def test_two_logs_of_one_folder_write_one_chain(folder: Path) -> None:
     logs = [AuditLog.open(folder, max_bytes=2000) for _ in range(2)]
     for number in range(30):
-        logs[number % 2].call_ended(record(id=f"c{number}"))
+        logs[number % 2].calls_ended([(record(id=f"c{number}"), None)])
     for log in logs:
         log.close()
 
@@ -294,10 +272,10 @@ def lines_that_are_whole(folder: Path) -> list[bytes]:
 
 
 def test_half_a_line_stays_and_the_next_file_goes_on(log: AuditLog, folder: Path) -> None:
-    log.call_ended(record())
+    log.calls_ended([(record(), None)])
     with (folder / "audit-000001.jsonl").open("ab") as file:
         file.write(b'{"seq":2,"tim')
-    log.call_ended(record(id="c2"))
+    log.calls_ended([(record(id="c2"), None)])
 
     verdict = verify(folder)
     assert verdict.is_whole
@@ -307,12 +285,12 @@ def test_half_a_line_stays_and_the_next_file_goes_on(log: AuditLog, folder: Path
 
 
 def test_without_its_head_the_log_goes_on_where_it_ended(log: AuditLog, folder: Path) -> None:
-    log.call_ended(record())
+    log.calls_ended([(record(), None)])
     log.close()
     (folder / "head.json").unlink()
     assert "head.json is missing" in verify(folder).notes[0]
     again = AuditLog.open(folder, max_bytes=1 << 20)
-    again.call_ended(record(id="c2"))
+    again.calls_ended([(record(id="c2"), None)])
     again.close()
 
     assert verify(folder).is_whole
@@ -323,10 +301,10 @@ def test_files_that_were_moved_away_are_followed_by_a_new_one_of_the_same_chain(
     folder: Path, tmp_path: Path
 ) -> None:
     log = AuditLog.open(folder, max_bytes=1 << 20)
-    log.call_ended(record())
+    log.calls_ended([(record(), None)])
     (tmp_path / "archive").mkdir()
     (folder / "audit-000001.jsonl").rename(tmp_path / "archive" / "audit-000001.jsonl")
-    log.call_ended(record(id="c2"))
+    log.calls_ended([(record(id="c2"), None)])
     log.close()
 
     assert verify(folder).first == 2
@@ -338,10 +316,10 @@ def test_files_that_were_moved_away_are_followed_by_a_new_one_of_the_same_chain(
 def test_while_the_disk_is_full_records_wait_and_are_written_when_there_is_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mib=1) as disk:
         log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
-        log.call_ended(record(id="before"))
+        log.calls_ended([(record(id="before"), None)])
         filler = fill(disk)
         for number in range(MOST_PENDING + 20):
-            log.call_ended(record(id=f"w{number}"))
+            log.calls_ended([(record(id=f"w{number}"), None)])
         assert log.fault is not None
         with pytest.raises(CallError) as refused:
             log.check()
@@ -367,13 +345,13 @@ def test_lines_that_a_disk_has_not_kept_are_told_of_and_written_again_until_it_d
             filler = fill(below)
             # More than one block, and no more than a file has without another block for their numbers.
             for number in range(40):
-                log.call_ended(record(id=f"c{number}"))
+                log.calls_ended([(record(id=f"c{number}"), None)])
             written = (log.fault, log.pending, len(lines(disk / "audit")))
             asyncio.run(log.synced())
             failed = (log.fault, log.pending)
             faults = Observers(audit=log).faults()
             filler.unlink()
-            log.call_ended(record(id="after"))
+            log.calls_ended([(record(id="after"), None)])
             asyncio.run(log.synced())
             again = (log.fault, log.pending)
             log.close()
@@ -405,10 +383,10 @@ def test_no_call_is_taken_once_too_much_waits_for_a_disk_that_keeps_nothing(
         log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
         fill(below)
         for number in range(MOST_PENDING - 1):
-            log.call_ended(record(id=f"c{number}"))
+            log.calls_ended([(record(id=f"c{number}"), None)])
         asyncio.run(log.synced())
         log.check()
-        log.call_ended(record(id="the last"))
+        log.calls_ended([(record(id="the last"), None)])
         with pytest.raises(CallError) as refused:
             log.check()
         log.close()
@@ -425,7 +403,7 @@ def test_a_record_is_written_once_where_the_disk_has_room_for_its_line_and_for_n
     with small_disk(tmp_path / "disk", mib=1) as disk:
         log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
         filler = fill(disk)
-        log.call_ended(record(id="waits"))
+        log.calls_ended([(record(id="waits"), None)])
         control = (log.pending, log.fault)
         # One page, which the line takes.
         os.truncate(filler, filler.stat().st_size // 4096 * 4096 - 4096)
@@ -433,7 +411,7 @@ def test_a_record_is_written_once_where_the_disk_has_room_for_its_line_and_for_n
         log.flush()
         without_note = (disk / "audit" / "head.json").read_bytes()
         filler.unlink()
-        log.call_ended(record(id="after"))
+        log.calls_ended([(record(id="after"), None)])
         log.close()
 
         assert control == (1, "No space left on device")
@@ -456,8 +434,8 @@ def test_a_record_is_written_once_where_the_disk_has_room_for_its_line_and_for_n
 def test_a_name_or_tool_of_any_text_is_one_line_of_the_log_and_only_data_in_it(
     log: AuditLog, folder: Path, name: str
 ) -> None:
-    log.call_ended(record(user=name, tool=name))
-    log.call_ended(record())
+    log.calls_ended([(record(user=name, tool=name), None)])
+    log.calls_ended([(record(), None)])
 
     first, second = lines(folder)
     assert (first["user"], first["tool"]) == (name, name)
@@ -470,12 +448,12 @@ def test_a_name_or_tool_of_any_text_is_one_line_of_the_log_and_only_data_in_it(
 
 def test_a_file_that_is_cut_while_the_log_is_written_is_found_out(log: AuditLog, folder: Path) -> None:
     for number in range(3):
-        log.call_ended(record(id=f"c{number}"))
+        log.calls_ended([(record(id=f"c{number}"), None)])
     assert verify(folder).is_whole
     path = folder / "audit-000001.jsonl"
 
     os.truncate(path, path.stat().st_size // 2)
-    log.call_ended(record(id="after"))
+    log.calls_ended([(record(id="after"), None)])
 
     assert json.loads((folder / "audit-000002.jsonl").read_text())["call"] == "after"
     assert any("does not follow" in fault for fault in verify(folder).faults)
@@ -498,7 +476,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(folder: Path, tmp_path: P
     target.write_text("theirs\n")
     os.symlink(target, folder / "audit-000001.jsonl")
     log = AuditLog.open(folder, max_bytes=1 << 20)
-    log.call_ended(record())
+    log.calls_ended([(record(), None)])
     log.close()
 
     assert target.read_text() == "theirs\n"
@@ -507,3 +485,33 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(folder: Path, tmp_path: P
 def test_there_is_nothing_to_verify_where_there_is_no_log(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no audit log"):
         verify(tmp_path)
+
+
+def test_many_records_at_once_fill_file_after_file_of_one_chain(folder: Path) -> None:
+    log = AuditLog.open(folder, max_bytes=2000)
+    log.calls_ended([(record(id=f"c{number}"), None) for number in range(150)])
+    log.close()
+
+    sizes = [path.stat().st_size for path in sorted(folder.glob("*.jsonl"))]
+    assert len(sizes) > 10
+    # A file is full with the line that reaches its size.
+    assert max(sizes) < 3000
+    assert [line["call"] for line in lines(folder)] == [f"c{number}" for number in range(150)]
+    assert verify(folder).is_whole
+
+
+def test_of_many_records_at_once_a_disk_takes_those_that_it_has_room_for(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", mib=1) as disk:
+        log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
+        filler = fill(disk)
+        os.truncate(filler, filler.stat().st_size - 16384)
+        log.calls_ended([(record(id=f"c{number}"), None) for number in range(90)])
+        taken, waiting = len(lines(disk / "audit")), log.pending
+        filler.unlink()
+        log.flush()
+        log.close()
+
+        assert 0 < taken < 90
+        assert taken + waiting == 90
+        assert [line["call"] for line in lines(disk / "audit")] == [f"c{number}" for number in range(90)]
+        assert verify(disk / "audit").is_whole

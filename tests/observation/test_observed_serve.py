@@ -1,25 +1,27 @@
 """What an operator sees of a real server: its audit log, metrics and spans, and no value in any of them."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from audit_records import lines
 from fastmcp import Client
 from mcp.shared.exceptions import MCPError
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from otlp_collector import Collector, collecting
 from prometheus_client.parser import text_string_to_metric_families
 from somebody import somebody
 from support import ROOT, becomes, settings_in, stop
@@ -41,40 +43,10 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@dataclass
-class Collector:
-    """Takes spans over OTLP, as collectors do."""
-
-    spans: list[Any] = field(default_factory=list)
-    url: str = ""
-
-
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    found = Collector()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked = ExportTraceServiceRequest()
-            asked.ParseFromString(self.rfile.read(int(self.headers["content-length"])))
-            for resource in asked.resource_spans:
-                for scope in resource.scope_spans:
-                    found.spans.extend(scope.spans)
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield found
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with collecting() as found:
+        yield found
 
 
 @dataclass(frozen=True)
@@ -84,6 +56,11 @@ class Watched:
     audit: Path
     config: Path
     said: list[str]
+    pid: int
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the lines of the audit log."""
+        return lines(self.audit)
 
     def scraped(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         with urllib.request.urlopen(self.metrics) as answer:
@@ -132,7 +109,7 @@ def watched(
     )
     said: list[str] = []
     try:
-        yield Watched(*_addresses(process, said), folder / "audit", config, said)
+        yield Watched(*_addresses(process, said), folder / "audit", config, said, process.pid)
     finally:
         stop(process)
         if process.stderr is not None:
@@ -245,13 +222,49 @@ async def test_a_tool_can_neither_read_nor_change_the_audit_log(tmp_path: Path) 
         async with Client(server.mcp) as client:
             await client.call_tool("read", {"path": str(beside)})
             (file,) = server.audit.glob("*.jsonl")
+            (notices,) = server.audit.glob("*.notices")
+            under_way = await client.call_tool("read", {"path": str(notices)})
             denied = await client.call_tool("read", {"path": str(file)})
             key = await client.call_tool("read", {"path": str(server.audit / "key")})
             control = await client.call_tool("read", {"path": str(tool)})
 
     assert denied.data in ("PermissionError", "FileNotFoundError")
+    assert under_way.data in ("PermissionError", "FileNotFoundError")
     assert key.data in ("PermissionError", "FileNotFoundError")
     assert "FastMCP" in control.data
+
+
+async def test_calls_of_a_host_that_is_killed_are_recorded_by_the_next(tmp_path: Path) -> None:
+    with somebody() as user:
+        with watched(tmp_path, user, "serve", str(TOOLS)) as server:
+            async with contextlib.AsyncExitStack() as stack:
+                # It cannot end its session either.
+                stack.enter_context(contextlib.suppress(httpx2.TransportError))
+                client = await stack.enter_async_context(Client(server.mcp))
+                await client.call_tool("greet", {"name": SECRET})
+                waiting = asyncio.create_task(client.call_tool("waits", {}))
+                assert await becomes(lambda: b'"waits"' in _notices(server.audit))
+                os.kill(server.pid, signal.SIGKILL)
+                await asyncio.wait({waiting})
+                assert waiting.exception() is not None
+        with watched(tmp_path, user, "serve", str(TOOLS)) as server:
+            async with Client(server.mcp) as client:
+                await client.call_tool("greet", {"name": SECRET})
+        records = [
+            json.loads(line)
+            for path in server.audit.glob("*.jsonl")
+            for line in path.read_text().splitlines()
+        ]
+
+    told = [(record["tool"], record["outcome"]) for record in records if record["tool"] != "greet"]
+    assert told == [("waits", "unknown")]
+    assert len({record["call"] for record in records if record["tool"] == "greet"}) == 2
+    assert not list(server.audit.glob("*.notices"))
+    assert verify(server.audit).is_whole
+
+
+def _notices(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.glob("*.notices"))
 
 
 async def test_metrics_are_not_for_pages_of_other_names(tmp_path: Path) -> None:
@@ -270,9 +283,7 @@ async def test_calls_behind_the_proxy_are_recorded_too(tmp_path: Path) -> None:
             await client.call_tool("copied", {"filename": "none.txt"}, raise_on_error=False)
         metrics = server.scraped()
 
-    records = [
-        json.loads(line) for path in server.audit.glob("*.jsonl") for line in path.read_text().splitlines()
-    ]
+    records = server.records()
     assert [(r["user"], r["tool"]) for r in records] == [(user, "greet"), (user, "copied")]
     assert records[0]["outcome"] == "ok"
     assert metrics["toolcell_calls_total", (("outcome", "ok"), ("tool", "greet"))] == 1
@@ -292,9 +303,7 @@ async def test_a_call_that_a_server_answers_with_an_error_of_json_rpc_is_recorde
                 with pytest.raises(MCPError, match="nosuch"):
                     await client.call_tool("nosuch", {})
 
-    records = [
-        json.loads(line) for path in server.audit.glob("*.jsonl") for line in path.read_text().splitlines()
-    ]
+    records = server.records()
     assert [(r["user"], r["tool"], r["outcome"]) for r in records] == [(user, "nosuch", "error")] * 2
 
 

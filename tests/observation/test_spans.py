@@ -1,11 +1,13 @@
 """Spans of calls as a collector gets them: steps stand below their call, unless that is not sampled."""
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from runner.observation.call_record import CallRecord
+from runner.observation.span_sender import SpanMaker
 from runner.observation.spans import Spans
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -33,36 +35,53 @@ def record(outcome: str = "ok") -> CallRecord:
     )
 
 
-def sent(flags: str) -> tuple[list[Any], str]:
-    """Return what a collector gets of one call of a client's trace, and what the tool's server is told."""
-    exporter = InMemorySpanExporter()
-    spans = Spans(exporter, version="1")
-    meta = {"traceparent": f"00-{TRACE}-{PARENT}-{flags}"}
-    span, params = spans.begin({"name": "shout", "_meta": meta}, began=BEGAN)
-    spans.end(span, record())
-    spans.close()
-    return list(exporter.get_finished_spans()), params["_meta"]["traceparent"]
+def sent(meta: Mapping[str, str] | None, outcome: str = "ok") -> tuple[list[Any], str]:
+    """Return what a collector gets of one call, and what the tool's server is told."""
+    told: list[Mapping[str, Any]] = []
+    spans = Spans(told.append, version="1")
+    span, params = spans.begin({"name": "shout", "_meta": meta or {}}, began=BEGAN)
+    spans.end(span, record(outcome))
+    # As it goes to the process that sends it.
+    facts = json.loads(json.dumps(told))
+    return [one for of_call in facts for one in SpanMaker("1").spans_of(of_call)], params["_meta"][
+        "traceparent"
+    ]
 
 
 def test_each_step_of_a_call_has_a_span_below_the_calls_own() -> None:
-    found, told = sent("01")
+    found, told = sent({"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=of-client"})
 
     call = next(span for span in found if span.name == "tools/call shout")
     steps = [span for span in found if span is not call]
     assert told == f"00-{TRACE}-{call.context.span_id:016x}-01"
     assert f"{call.parent.span_id:016x}" == PARENT
+    assert call.parent.is_remote
     assert {f"{span.context.trace_id:032x}" for span in found} == {TRACE}
+    assert {span.context.trace_state.get("vendor") for span in found} == {"of-client"}
     assert {span.parent.span_id for span in steps} == {call.context.span_id}
     assert len({span.context.span_id for span in found}) == 3
     assert [
         (span.name, (span.start_time - BEGAN * NS) / NS, (span.end_time - BEGAN * NS) / NS) for span in steps
     ] == [("stage", 0.0, 0.25), ("run", 0.25, 0.5)]
+    assert (call.end_time - call.start_time) / NS == 0.75
+    assert call.kind.name == "SERVER"
+    assert call.status.status_code.name == "UNSET"
+    assert call.attributes["enduser.id"] == "ann"
     assert {span.resource.attributes["service.name"] for span in found} == {"toolcell"}
     assert {span.instrumentation_scope.name for span in found} == {"toolcell"}
 
 
+def test_a_call_without_a_trace_begins_one_and_its_error_is_said() -> None:
+    found, told = sent(None, "E_TIMEOUT")
+
+    call = next(span for span in found if span.name == "tools/call shout")
+    assert call.parent is None
+    assert told.split("-")[1] == f"{call.context.trace_id:032x}"
+    assert (call.status.status_code.name, call.status.description) == ("ERROR", "E_TIMEOUT")
+
+
 def test_a_trace_that_its_client_does_not_sample_goes_on_and_sends_nothing() -> None:
-    found, told = sent("00")
+    found, told = sent({"traceparent": f"00-{TRACE}-{PARENT}-00"})
 
     assert found == []
     assert told.startswith(f"00-{TRACE}-")
@@ -75,11 +94,7 @@ def test_an_operator_chooses_how_many_calls_are_sampled(
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", share)
-    exporter = InMemorySpanExporter()
-    spans = Spans(exporter, version="1")
 
-    span, _ = spans.begin({"name": "shout"}, began=BEGAN)
-    spans.end(span, record("E_TIMEOUT"))
-    spans.close()
+    found, _ = sent(None, "E_TIMEOUT")
 
-    assert len(exporter.get_finished_spans()) == count
+    assert len(found) == count

@@ -1,5 +1,6 @@
 """Tools of a server that is watched."""
 
+import asyncio
 from pathlib import Path
 
 from fastmcp import Context, FastMCP
@@ -25,6 +26,13 @@ def copied(filename: str, username: str) -> dict[str, object]:
 def leaves(username: str) -> str:
     """Write a file and do not return it."""
     Path(f"/tmp/{username}/left.txt").write_text("left")
+    return "done"
+
+
+@mcp.tool
+async def waits() -> str:
+    """Wait for longer than any test."""
+    await asyncio.sleep(20)
     return "done"
 
 

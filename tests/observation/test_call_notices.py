@@ -1,0 +1,231 @@
+"""Calls under way when their host ends: whoever opens the audit log next records them, and no other."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from audit_records import SECRET, lines, record
+from disks import fill, small_disk
+from support import becomes
+
+from runner.observation.audit_chain import verify
+from runner.observation.audit_log import HOST_ENDED, AuditLog, NotedCall
+from runner.observation.call_log import CallLine
+from runner.observation.observers import Observers
+
+MIB = 1 << 20
+LINE = CallLine(call="c1", user="alice", tool="report", outcome="ok", ended=0.0, elapsed_ms=1.0)
+# Notes a call and answers it, and has not recorded it when it is killed; another one it has.
+_HOST = """
+import sys, time
+from pathlib import Path
+from audit_records import SECRET, record
+from runner.observation.audit_log import AuditLog, NotedCall
+log = AuditLog.open(Path(sys.argv[1]), max_bytes=1 << 20)
+for call in ("recorded", "answered"):
+    said = {"call": call, "user": "alice", "method": "tools/call", "tool": "report"}
+    noted = NotedCall(log=log, said=said, arguments={"text": SECRET}, began=time.time())
+    assert noted.write()
+    if call == "recorded":
+        log.calls_ended([(record(id=call), noted)])
+print("answered", flush=True)
+time.sleep(60)
+"""
+
+
+def opened(folder: Path) -> AuditLog:
+    return AuditLog.open(folder, max_bytes=MIB)
+
+
+def noted(log: AuditLog, call: str = "c1", tool: str = "report") -> NotedCall:
+    said = {"call": call, "user": "alice", "method": "tools/call", "tool": tool}
+    return NotedCall(log=log, said=said, arguments={"text": SECRET}, began=0.0)
+
+
+def notices(folder: Path) -> list[Path]:
+    return list(folder.glob("*.notices"))
+
+
+def outcomes(folder: Path) -> list[tuple[object, object]]:
+    return [(line["call"], line["outcome"]) for line in lines(folder)]
+
+
+def host(folder: Path) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOST, str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent,
+        env={"PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[2]}"},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "answered\n"
+    return process
+
+
+def test_a_call_that_a_killed_host_has_answered_is_recorded_by_the_next(tmp_path: Path) -> None:
+    process = host(tmp_path)
+    opened(tmp_path).close()
+    while_it_runs = outcomes(tmp_path), verify(tmp_path).notes
+    process.kill()
+    process.communicate()
+    told = verify(tmp_path)
+
+    log = opened(tmp_path)
+    digest = log.digest({"text": SECRET})
+    log.close()
+
+    assert while_it_runs == ([("recorded", "ok")], ())
+    assert told.is_whole
+    assert any("1 calls of a host that has ended are not recorded yet" in note for note in told.notes)
+    assert outcomes(tmp_path) == [("recorded", "ok"), ("answered", HOST_ENDED)]
+    left = lines(tmp_path)[1]
+    assert (left["user"], left["tool"], left["arguments"]) == ("alice", "report", digest)
+    assert not notices(tmp_path)
+    assert verify(tmp_path).is_whole
+
+
+def test_no_notice_holds_what_a_call_was_given(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    assert noted(log).write()
+    (file,) = notices(tmp_path)
+    content = file.read_text()
+    log.close()
+
+    assert "alice" in content
+    assert SECRET not in content
+
+
+def test_a_notice_is_taken_back_with_its_record_and_its_place_is_used_again(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for number in range(50):
+        one = noted(log, f"c{number}")
+        assert one.write()
+        log.calls_ended([(record(id=f"c{number}"), one)])
+    (file,) = notices(tmp_path)
+    size = file.stat().st_size
+    log.close()
+    opened(tmp_path).close()
+
+    assert size == 1024
+    assert not notices(tmp_path)
+    assert outcomes(tmp_path) == [(f"c{number}", "ok") for number in range(50)]
+
+
+def test_a_host_that_ends_by_itself_leaves_what_it_has_not_recorded(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    assert noted(log).write()
+    log.close()
+    assert not outcomes(tmp_path)
+
+    opened(tmp_path).close()
+
+    assert outcomes(tmp_path) == [("c1", HOST_ENDED)]
+
+
+async def _answered(log: AuditLog, one: NotedCall) -> tuple[list[object], list[object]]:
+    """Return the calls in the log when a call has ended and may be answered, and those soon after."""
+    observers = Observers(audit=log)
+    observers.call_ended(LINE, record, noted=one)
+    before = [line["call"] for line in lines(log.folder)]
+    assert await becomes(lambda: len(lines(log.folder)) == 1)
+    return before, [line["call"] for line in lines(log.folder)]
+
+
+def test_a_record_is_written_after_the_answer_where_there_is_a_notice(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    assert asyncio.run(_answered(log, noted(log))) == ([], ["c1"])
+    log.close()
+
+
+def test_a_record_is_written_before_the_answer_where_there_is_no_room_for_a_notice(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    # As JSON each of its letters takes twelve.
+    one = noted(log, tool="\U0001f600" * 128)
+    assert not one.write()
+
+    assert asyncio.run(_answered(log, one)) == (["c1"], ["c1"])
+    log.close()
+
+
+def test_on_a_full_disk_no_call_is_answered_without_a_word_of_it(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", mib=1) as disk:
+        log = AuditLog.open(disk / "audit", max_bytes=MIB)
+        filler = fill(disk)
+        one = noted(log)
+        observers = Observers(audit=log)
+
+        async def end() -> None:
+            observers.call_ended(LINE, record, noted=one)
+            # In memory, as all that a full disk does not take.
+            assert log.pending == 1
+
+        asyncio.run(end())
+        filler.unlink()
+        log.flush()
+        log.close()
+
+        assert [line["call"] for line in lines(disk / "audit")] == ["c1"]
+
+
+def test_what_ends_with_the_host_is_recorded_before_it_goes(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    observers = Observers(audit=log)
+    one = noted(log)
+
+    async def end() -> None:
+        observers.call_ended(LINE, record, noted=one)
+        observers.tell()
+        observers.close()
+
+    asyncio.run(end())
+
+    assert outcomes(tmp_path) == [("c1", "ok")]
+    assert not notices(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("garbage", "calls"),
+    [
+        (b"x" * 1023 + b"\n", 1),
+        (b'{"call": ["a", "list"]}'.ljust(1023) + b"\n", 1),
+        # Cut short by a full disk: it never was one.
+        (b'{"call": "c2"', 0),
+    ],
+)
+def test_lines_that_are_no_notice_are_kept_for_the_operator(
+    garbage: bytes, calls: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = opened(tmp_path)
+    assert noted(log).write()
+    log.close()
+    (file,) = notices(tmp_path)
+    with file.open("ab") as end:
+        end.write(garbage)
+
+    with caplog.at_level(logging.ERROR):
+        opened(tmp_path).close()
+
+    assert outcomes(tmp_path) == [("c1", HOST_ENDED)]
+    assert len(list(tmp_path.glob("*.notices*"))) == calls
+    assert ("set apart" in caplog.text) == bool(calls)
+
+
+def test_what_only_has_the_name_of_notices_stays_as_it_is(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x" * 1023 + "\n")
+    folder = tmp_path / "audit"
+    opened(folder).close()
+    link = folder / f"under-way-{'0' * 16}.notices"
+    link.symlink_to(secret)
+    (folder / f"under-way-{'1' * 16}.notices").mkdir()
+
+    opened(folder).close()
+
+    assert link.is_symlink()
+    assert secret.exists()
+    assert (folder / f"under-way-{'1' * 16}.notices").is_dir()
+    assert not list(folder.glob("*.jsonl"))
