@@ -111,7 +111,13 @@ class PolicyBuilder:
             environment = call_environment(user=name, home=home.path)
         else:
             environment = homeless_environment(user=name, empty=scratch / "empty")
-        return {"files": list(self.targets), "call_environment": environment, "lasting": self.lasting}
+        return {
+            "files": list(self.targets),
+            "call_environment": environment,
+            "lasting": self.lasting,
+            # Where workers stay, only a user's first call would gain by it, and each spare one be larger.
+            "rehearses": self.lasting and self.settings.reuse.calls == 1,
+        }
 
     def _readable(self) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
         read: list[Path] = []

@@ -60,6 +60,7 @@ class ToolProgram:
         self._lifespan_state: Any = None
         self._environment: dict[str, str] = {}
         self._is_lasting = False
+        self._rehearses = False
         self._warmups = Warmups()
         self._life: asyncio.Task[None] | None = None
         self._context = contextvars.copy_context()
@@ -81,6 +82,7 @@ class ToolProgram:
         files = [str(file) for file in _list(config["files"])]
         self._environment = {str(k): str(v) for k, v in dict(config["call_environment"]).items()}  # type: ignore[call-overload]
         self._is_lasting = bool(config["lasting"])
+        self._rehearses = bool(config["rehearses"])
         server = self._server = served_by(load_tool_files(files))
         self._failures = FailureCapture(entry_of(files[0]).beside[-1].parent)
         mend_returned_texts()
@@ -142,6 +144,8 @@ class ToolProgram:
         # The first to use a thread decides to which task the threads of sync tools belong: to this one, so
         # that the next call finds the thread of the call before, and what a library keeps for each thread.
         await anyio.to_thread.run_sync(_nothing)
+        if warm and self._rehearses:
+            await REHEARSAL.walk()
         if warm:
             self._warmups.repeat()
         self._context = contextvars.copy_context()

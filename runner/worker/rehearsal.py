@@ -1,7 +1,7 @@
 """A rehearsal of a call, on a server of our own, so that the call itself finds everything in place.
 
 In a forkserver it imports what is imported late and builds what is built late, once for all zygotes and their
-workers.
+workers; in a parked worker of one call it makes the pages its own that the call will write to.
 """
 
 import json
@@ -36,16 +36,22 @@ class Rehearsal:
     def __init__(self) -> None:
         self._server: FastMCP = FastMCP("rehearsal")
         self._server.tool(self._think, name="think")
+        self._server.tool(self._work, name="work")
+        self._direct: DirectToolCalls | None = None
 
     async def prepare(self) -> None:
         """Make the server like one that serves a call, and call it as from stdio and as from HTTP."""
         await single_call_server(self._server, RemoteState(_refuse))
         await warm_type_adapters(self._server)
-        direct = DirectToolCalls(self._server, FailureCapture(Path()))
+        direct = self._direct = DirectToolCalls(self._server, FailureCapture(Path()))
         # A sync tool would leave its thread behind, and what is to be forked must have one only.
         for facts in (_STDIO, _HTTP):
             await self._call("think", facts, direct)
             await self._call("think", facts, None)
+
+    async def walk(self) -> None:
+        """Call a tool on the longest way of all, from HTTP and into a thread: in a worker."""
+        await self._call("work", _HTTP, self._direct)
 
     async def _call(self, tool: str, facts: RequestFacts, direct: DirectToolCalls | None) -> None:
         params = {"name": tool, "arguments": {"number": 1}, "_meta": _MODERN_META}
@@ -65,6 +71,12 @@ class Rehearsal:
     async def _think(number: int, text: str = "") -> dict[str, object]:
         """Answer a question of a tool at once, without a model."""
         return {"number": number, "text": text}
+
+
+    @staticmethod
+    def _work(number: int, text: str = "") -> str:
+        """Answer from a thread."""
+        return f"{number}{text}"
 
 
 async def _drop(_method: str, _params: Mapping[str, Any] | None) -> None:

@@ -130,8 +130,8 @@ class Program(Protocol):
         """Make ready in a worker that has no call yet.
 
         Args:
-            warm: Use libraries once more beforehand. It makes the call faster and the worker dearer, so it
-                is asked for when there is time.
+            warm: Do beforehand what makes the call faster and the worker dearer, such as using libraries once
+                more: there is time for it.
 
         Raises:
             LoadError: The author's file is at fault.

@@ -87,7 +87,8 @@ def test_not_even_a_short_file_passes_through_redis(world: World) -> None:
             world.redis.client().echo("the call has ended")
             heard = "".join(_commands_until(monitor, "the call has ended"))
 
-    assert not result["isError"] and "words.txt" in json.dumps(result)
+    assert not result["isError"]
+    assert "words.txt" in json.dumps(result)
     # Its arguments do, so commands are heard as they are.
     assert words in heard
     assert given not in heard

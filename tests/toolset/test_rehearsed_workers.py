@@ -1,0 +1,43 @@
+"""A worker of one call that waits has walked the way of a call; one that stays with its user has not."""
+
+import asyncio
+from pathlib import Path
+from typing import Literal
+
+import psutil
+import pytest
+from support import becomes, call, open_toolset
+
+pytestmark = pytest.mark.kernel
+
+TOOLS = Path(__file__).parents[1] / "tools" / "lasting.py"
+MIB = 1 << 20
+
+
+async def _spare_mib(folder: Path, reuse: Literal["user", "call"]) -> float:
+    """Return the memory that a worker has alone which waits for its first call: of several, the least."""
+    async with open_toolset(TOOLS, folder, "ann", worker_reuse=reuse, idle_workers=2) as toolset:
+
+        def spare() -> list[int]:
+            pools = [user_pool.pool for user_pool in toolset._made_pools()]
+            return [one.pid for pool in pools for one in pool.zygote._parking._idle if not one.calls]
+
+        completed = await call(toolset, "ann", "lasts", seconds=0.01)
+        assert not completed.processed.is_error, completed.processed.value
+        assert await becomes(lambda: len(spare()) > 0)
+        return min(psutil.Process(pid).memory_full_info().uss / MIB for pid in spare())
+
+
+async def _both(folder: Path) -> tuple[float, float]:
+    return await _spare_mib(folder / "call", "call"), await _spare_mib(folder / "user", "user")
+
+
+def test_only_a_worker_of_one_call_makes_beforehand_what_its_call_will_write_to_its_own(
+    tmp_path: Path,
+) -> None:
+    for name in ("call", "user"):
+        (tmp_path / name).mkdir()
+
+    of_one_call, stays = asyncio.run(_both(tmp_path))
+
+    assert of_one_call > stays + 1, (of_one_call, stays)
