@@ -307,6 +307,7 @@ class _Travel:
             size=record.size,
             sha256=record.sha256,
             origin=origin,
+            is_content=origin is not said.origin,
             block=said.block,
         )
 

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import CallError, Code, UsageError
-from runner.observation.call_notices import CallNotices, left_notices
+from runner.observation.call_notices import CallNotices, LeftCall, LeftNotices, left_notices
 from runner.observation.call_record import CallRecord, FileFacts
 from runner.system import locks
 from runner.system.state_files import (
@@ -153,7 +153,7 @@ class NotedCall:
     def write(self) -> bool:
         """Write the notice, if that has not been done; say whether there is one now."""
         if self.digest is None:
-            self.digest = self.log.digest(self.arguments)
+            self.digest, self.arguments = self.log.digest(self.arguments), None
             facts = {**self.said, "began": _written(self.began), "arguments": self.digest}
             self._line = self.log.note(facts)
         return self._line is not None
@@ -189,7 +189,7 @@ class AuditLog:
     _named: tuple[int, str] = (0, "")
     # Of the file that is open; of an earlier one nothing is left to do.
     _unsynced: "deque[_Line]" = field(default_factory=deque)
-    _pending: "deque[tuple[Mapping[str, Any], NotedCall | None]]" = field(default_factory=deque)
+    _pending: "deque[tuple[Mapping[str, Any], NotedCall | LeftCall | None]]" = field(default_factory=deque)
     _notices: CallNotices = field(init=False)
     _fault: str | None = None
     _sync_fault: str | None = None
@@ -255,12 +255,20 @@ class AuditLog:
     def note(self, said: Mapping[str, str]) -> int | None:
         """Write a notice of a call; return its number, or None if there is no room for it."""
         if not self._notices.is_open:
-            try:
-                with locks.locked(self._lock):
-                    self._notices.open()
-            except (OSError, Damaged):
-                return None
+            self._open_notices()
         return self._notices.write(said)
+
+    def keep_notices(self) -> None:
+        """See to it that the file of notices is there, if somebody has removed it."""
+        if self._notices.is_missing:
+            log.warning("the notices of calls under way have gone and are written anew", extra=self._where)
+            self._open_notices()
+
+    def _open_notices(self) -> None:
+        # Without a file, records are written before their calls are answered.
+        if self._lock >= 0:
+            with contextlib.suppress(OSError, Damaged), locks.locked(self._lock):
+                self._notices.open()
 
     def take_back(self, number: int) -> None:
         """Take back the notice of a call that is recorded."""
@@ -268,21 +276,37 @@ class AuditLog:
 
     def record_left(self) -> None:
         """Record the calls of hosts that have ended, been killed perhaps, before they recorded them."""
+        self.flush()
+        if self._pending:
+            # The disk takes nothing; what is left behind waits where it is.
+            return
         try:
             with left_notices(self.folder, self._lock) as found:
                 for left in found:
-                    for said in left.calls:
-                        self.add({"kind": "call", "outcome": HOST_ENDED, **said})
-                    if self._pending:
-                        # What is not in the log yet stays there, and may be recorded twice.
-                        return
-                    if left.unread:
-                        set_apart(left.path, f"{left.unread} of its lines are no notice of a call")
-                    else:
-                        left.path.unlink()
+                    self._record_calls(left)
         except OSError as error:
-            facts = {"folder": str(self.folder), "problem": error.strerror}
-            log.warning("calls of a host that has ended cannot be recorded now", extra=facts)
+            facts = {**self._where, "problem": error.strerror}
+            log.warning("what a host that has ended has left behind cannot be removed now", extra=facts)
+
+    def _record_calls(self, left: LeftNotices) -> None:
+        if left.calls and not left.is_writable:
+            # They would be recorded again and again.
+            return
+        now = _written(self.clock())
+        for call in left.calls:
+            self._pending.append(({"time": now, "kind": "call", "outcome": HOST_ENDED, **call.said}, call))
+        self.flush()
+        if self._pending:
+            # Their notices have not been taken back.
+            self._pending.clear()
+        elif left.unread:
+            set_apart(left.path, f"{left.unread} of its lines are no notice of a call")
+        else:
+            left.path.unlink()
+
+    @property
+    def _where(self) -> dict[str, str]:
+        return {"folder": str(self.folder)}
 
     def calls_ended(self, calls: Iterable[tuple[CallRecord, NotedCall | None]]) -> None:
         """Add the records of calls, each with the notice of it, which is taken back once the log has it."""

@@ -12,6 +12,7 @@ Source: flock(2); `docs/observation.md`, "The audit log".
 """
 
 import contextlib
+import errno
 import heapq
 import json
 import os
@@ -20,12 +21,14 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from runner.system import locks
 from runner.system.state_files import Damaged, open_regular
 
-__all__ = ["CallNotices", "LeftNotices", "left_notices"]
+__all__ = ["FACTS", "CallNotices", "LeftCall", "LeftNotices", "left_notices"]
+
+FACTS = ("call", "user", "method", "tool", "began", "arguments")
+"""What a notice says: the id of the call, who calls, what, when, and a digest of the arguments."""
 
 _FILES = re.compile(r"under-way-[0-9a-f]{16}\.notices")
 _LINE_BYTES = 1024
@@ -46,60 +49,93 @@ class CallNotices:
     folder: Path
     _fd: int = -1
     _path: Path | None = None
+    _lines: dict[int, bytes] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
-    _used: int = 0
 
     @property
     def is_open(self) -> bool:
         """Return whether there is a file."""
         return self._fd >= 0
 
+    @property
+    def is_missing(self) -> bool:
+        """Return whether somebody has removed the file."""
+        return self._fd >= 0 and not locks.is_linked(self._fd)
+
     def open(self) -> None:
-        """Make the file. Whoever calls holds the lock of the log, so that nobody takes it for one left.
+        """Make the file, with the notices that there are.
+
+        Whoever calls holds the lock of the log, so that nobody takes the file for one left behind.
 
         Raises:
             OSError: The folder takes none.
+            Damaged: Something else has its name.
         """
         path = self.folder / f"under-way-{secrets.token_hex(8)}.notices"
-        self._fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        self._path = path
-        locks.wait_for(self._fd)
-
-    def write(self, said: Mapping[str, Any]) -> int | None:
-        """Note a call; return the number of its line, or None where there is no room for it."""
-        line = _COMPACT.encode(said).encode()
-        if self._fd < 0 or len(line) >= _LINE_BYTES or not (self._free or self._used < _MOST):
-            return None
-        number = self._free[0] if self._free else self._used
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            written = os.pwrite(self._fd, line.ljust(_LINE_BYTES - 1) + b"\n", number * _LINE_BYTES)
-        except OSError:
+            _locked(fd)
+            for number, line in self._lines.items():
+                os.pwrite(fd, line, number * _LINE_BYTES)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            os.close(fd)
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._path = fd, path
+
+    def write(self, said: Mapping[str, str]) -> int | None:
+        """Note a call by its `FACTS`; return the number of its line, None where there is no room for it."""
+        line = _COMPACT.encode(said).encode()
+        if self._fd < 0 or len(line) >= _LINE_BYTES or len(self._lines) >= _MOST:
             return None
-        if written < _LINE_BYTES:
-            # The disk is full. What stands there is cut short, and no notice.
+        line = line.ljust(_LINE_BYTES - 1) + b"\n"
+        number = self._free[0] if self._free else len(self._lines)
+        try:
+            if os.pwrite(self._fd, line, number * _LINE_BYTES) < _LINE_BYTES:
+                # The disk is full. What stands there is cut short, and no notice.
+                return None
+        except OSError:
             return None
         if self._free:
             heapq.heappop(self._free)
-        else:
-            self._used += 1
+        self._lines[number] = line
         return number
 
     def take_back(self, number: int) -> None:
         """Take a notice back, whose call is in the log."""
-        # If the disk does not take that, the call is recorded once more by whoever comes after this host.
-        with contextlib.suppress(OSError):
-            os.pwrite(self._fd, _TAKEN_BACK, number * _LINE_BYTES)
-        heapq.heappush(self._free, number)
+        if self._fd >= 0:
+            _blank(self._fd, number)
+        if self._lines.pop(number, None) is not None:
+            heapq.heappush(self._free, number)
 
     def close(self) -> None:
         """Let go of the file, and remove it where no notice is left in it."""
         if self._fd < 0:
             return
-        if self._path is not None and len(self._free) == self._used:
+        if self._path is not None and not self._lines:
             with contextlib.suppress(OSError):
                 self._path.unlink()
         locks.let_go(self._fd)
         self._fd = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LeftCall:
+    """A call of a host that has ended.
+
+    Attributes:
+        said: What its notice says, by the names of `FACTS`.
+    """
+
+    said: Mapping[str, str]
+    _fd: int
+    _number: int
+
+    def take_back(self) -> None:
+        """Take its notice back, since the call is in the log."""
+        _blank(self._fd, self._number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +146,13 @@ class LeftNotices:
         path: The file.
         calls: The calls that it tells of, which may be in the log, too, if their host was killed in between.
         unread: How many lines are no notice, though they are not empty.
+        is_writable: Whether its notices can be taken back.
     """
 
     path: Path
-    calls: tuple[Mapping[str, Any], ...]
+    calls: tuple[LeftCall, ...]
     unread: int
+    is_writable: bool
 
 
 @contextlib.contextmanager
@@ -129,28 +167,39 @@ def left_notices(folder: Path, lock: int | None = None) -> Iterator[tuple[LeftNo
     with contextlib.ExitStack() as stack:
         with locks.locked(lock) if lock is not None else contextlib.nullcontext():
             paths = sorted(path for path in folder.iterdir() if _FILES.fullmatch(path.name))
-            held = [(path, fd) for path in paths if (fd := _ours(path)) is not None]
-        for _, fd in held:
+            held = [(path, *found) for path in paths if (found := _ours(path)) is not None]
+        for _, fd, _ in held:
             stack.callback(locks.let_go, fd)
-        yield tuple(_read(path, fd) for path, fd in held)
+        yield tuple(_read(path, fd, is_writable=is_writable) for path, fd, is_writable in held)
 
 
-def _ours(path: Path) -> int | None:
-    """Return a file that no host holds, locked; None for any other."""
+def _locked(fd: int) -> None:
+    # Somebody who verifies the log may hold it for a moment; nobody waits for that.
+    if not locks.try_lock(fd):
+        raise BlockingIOError(errno.EAGAIN, "somebody looks at it")
+
+
+def _blank(fd: int, number: int) -> None:
+    # If the disk does not take that, the call is recorded once more by whoever comes after this host.
+    with contextlib.suppress(OSError):
+        os.pwrite(fd, _TAKEN_BACK, number * _LINE_BYTES)
+
+
+def _ours(path: Path) -> tuple[int, bool] | None:
+    """Return a file that no host holds, locked, and whether it can be written; None for any other."""
+    is_writable = os.access(path, os.W_OK)
     try:
-        fd = open_regular(path, os.O_RDWR if os.access(path, os.W_OK) else os.O_RDONLY)
+        fd = open_regular(path, os.O_RDWR if is_writable else os.O_RDONLY)
     except (Damaged, OSError):
         return None
-    try:
+    with contextlib.suppress(OSError):
         if locks.try_lock(fd) and locks.is_linked(fd):
-            return fd
-    except OSError:
-        pass
+            return fd, is_writable
     os.close(fd)
     return None
 
 
-def _read(path: Path, fd: int) -> LeftNotices:
+def _read(path: Path, fd: int, *, is_writable: bool) -> LeftNotices:
     content = b""
     while len(content) < _MOST * _LINE_BYTES:
         piece = os.pread(fd, _MOST * _LINE_BYTES - len(content), len(content))
@@ -159,14 +208,23 @@ def _read(path: Path, fd: int) -> LeftNotices:
         content += piece
     lines = [content[at : at + _LINE_BYTES] for at in range(0, len(content), _LINE_BYTES)]
     # One that was taken back begins with a blank; one that was never whole has no end.
-    whole = [line for line in lines if line.endswith(b"\n") and not line.startswith((_TAKEN_BACK, b"\0"))]
-    calls = [call for call in map(_call, whole) if call is not None]
-    return LeftNotices(path, tuple(calls), len(whole) - len(calls))
+    whole = [
+        (number, line)
+        for number, line in enumerate(lines)
+        if line.endswith(b"\n") and not line.startswith((_TAKEN_BACK, b"\0"))
+    ]
+    calls = tuple(
+        LeftCall(said, fd, number) for number, line in whole if (said := _said_in(line)) is not None
+    )
+    return LeftNotices(path, calls, len(whole) - len(calls), is_writable)
 
 
-def _call(line: bytes) -> Mapping[str, Any] | None:
+def _said_in(line: bytes) -> Mapping[str, str] | None:
+    """Return what a notice says; None for a line that is none."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return said if isinstance(said, dict) and all(isinstance(item, str) for item in said.values()) else None
+    if not isinstance(said, dict) or said.keys() != set(FACTS):
+        return None
+    return said if all(isinstance(item, str) for item in said.values()) else None

@@ -1,7 +1,9 @@
 """Who hears of each call that has ended: the log, and audit log, metrics and spans where settings ask."""
 
 import asyncio
+import contextvars
 import itertools
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from runner.observation.spans import CallSpan, Spans
 
 __all__ = ["Observers", "audit_log_of"]
+
+log = logging.getLogger(__name__)
 
 _EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 _SYNC_S = 1.0
@@ -47,6 +51,16 @@ class _Ended:
     noted: NotedCall | None
 
 
+def _recorded(ended: _Ended) -> CallRecord | None:
+    """Write the line that a call has in the log, and return what is noted of it; None where that fails."""
+    try:
+        ended.line.write()
+        return ended.record()
+    except Exception:
+        log.exception("a call could not be told of", extra={"call": ended.line.call})
+        return None
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Observers:
     """Those who hear of calls. Make them with `of`; without any, there is only the log.
@@ -63,7 +77,7 @@ class Observers:
     spans: "Spans | None" = None
     sender: SenderProcess | None = None
     _ended: "list[_Ended]" = field(default_factory=list)
-    _telling: asyncio.TimerHandle | None = None
+    _telling: "tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None" = None
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -73,7 +87,7 @@ class Observers:
             UsageError: The folder of the audit log cannot be used, or what spans need is not installed.
         """
         audit = audit_log_of(settings)
-        spans, sender = _spans() if settings.spans == "otlp" else (None, None)
+        spans, sender = _spans(settings) if settings.spans == "otlp" else (None, None)
         return cls(
             audit=audit,
             metrics=Metrics() if settings.metrics_address is not None else None,
@@ -141,28 +155,32 @@ class Observers:
             self.audit.calls_ended([(record(), None)])
             noted = None
         self._ended.append(_Ended(line, record, span, noted))
-        if self._telling is None:
-            self._telling = asyncio.get_running_loop().call_later(_TELL_S, self.tell)
+        loop = asyncio.get_running_loop()
+        if self._telling is None or self._telling[0] is not loop:
+            # Of no call: what is told of many is not to have the id of one.
+            timer = loop.call_later(_TELL_S, self.tell, context=contextvars.Context())
+            self._telling = loop, timer
 
     def tell(self) -> None:
         """Tell all of the calls that have ended, before somebody asks or nobody can any more."""
         if self._telling is not None:
-            self._telling.cancel()
+            self._telling[1].cancel()
             self._telling = None
         ended, self._ended = self._ended, []
-        for one in ended:
-            one.line.write()
+        told = [(one, record) for one in ended if (record := _recorded(one)) is not None]
         if not self:
             return
-        records = [one.record() for one in ended]
         if self.audit is not None:
-            noted = ((one.noted, record) for one, record in zip(ended, records, strict=True))
-            self.audit.calls_ended((record, notice) for notice, record in noted if notice is not None)
-        for one, record in zip(ended, records, strict=True):
-            if self.metrics is not None:
-                self.metrics.call_ended(record)
-            if self.spans is not None and one.span is not None:
-                self.spans.end(one.span, record)
+            self.audit.calls_ended((record, one.noted) for one, record in told if one.noted is not None)
+        for one, record in told:
+            # Whatever one of them makes of a call, the others hear of it, and of those after it.
+            try:
+                if self.metrics is not None:
+                    self.metrics.call_ended(record)
+                if self.spans is not None and one.span is not None:
+                    self.spans.end(one.span, record)
+            except Exception:
+                log.exception("a call could not be told of", extra={"call": one.line.call})
 
     def logins_refused(self, count: int, said: Mapping[str, Any]) -> None:
         """Tell of tokens and keys that were refused.
@@ -190,15 +208,18 @@ class Observers:
             if self.audit.pending:
                 self.audit.flush()
             await self.audit.synced()
+            self.audit.keep_notices()
             if number % _LEFT_EVERY == 0:
                 self.audit.record_left()
 
     def close(self) -> None:
         """Keep what was recorded, and let go of what it takes."""
-        if self.audit is not None:
-            self.audit.close()
-        if self.sender is not None:
-            self.sender.close()
+        try:
+            if self.audit is not None:
+                self.audit.close()
+        finally:
+            if self.sender is not None:
+                self.sender.close()
 
 
 def audit_log_of(settings: Settings) -> AuditLog | None:
@@ -214,7 +235,7 @@ def audit_log_of(settings: Settings) -> AuditLog | None:
     )
 
 
-def _spans() -> "tuple[Spans, SenderProcess]":
+def _spans(settings: Settings) -> "tuple[Spans, SenderProcess]":
     try:
         # Only here: who wants no spans needs none of it.
         from runner.observation.spans import Spans  # noqa: PLC0415
@@ -224,7 +245,7 @@ def _spans() -> "tuple[Spans, SenderProcess]":
         raise _not_installed(str(error)) from error
     if exporter is None:
         raise _not_installed(_EXPORTER)
-    sender = SenderProcess(version("toolcell"))
+    sender = SenderProcess(version("toolcell"), settings.log_level, settings.log_format)
     return Spans(sender.send, version=version("toolcell")), sender
 
 

@@ -7,6 +7,7 @@ import fcntl
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ _PIPE_BYTES = 1 << 20
 _RESTART_S = 5.0
 _TOLD_EVERY_S = 60.0
 _END_S = 10.0
+_NOT_FOR_IT = (signal.SIGINT, signal.SIGTERM)
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -31,19 +33,19 @@ class SenderProcess:
     """Starts the sender, and hands on what it is to send.
 
     Args:
-        version: Version of the runner.
-        command: How it is started, the version not included.
+        words: What its program is told: the version of the runner, the level and the form of the log.
+        command: How it is started, those words not included.
         clock: Says the time in seconds, from any beginning.
     """
 
     def __init__(
         self,
-        version: str,
-        *,
+        *words: str,
         command: Sequence[str] = (sys.executable, "-P", "-m", "runner.observation.span_sender"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._command = (*command, version)
+        self._command = (*command, *words)
+        self._is_closed = False
         self._clock = clock
         self._started_at = clock()
         self._dropped = 0
@@ -56,7 +58,9 @@ class SenderProcess:
         return self._process.pid
 
     def send(self, told: Mapping[str, Any]) -> None:
-        """Hand on what is told of a call."""
+        """Hand on what is told of a call; nothing, once it is closed."""
+        if self._is_closed:
+            return
         line = _COMPACT.encode(told).encode() + b"\n"
         if not self._takes(line):
             self._dropped += 1
@@ -64,6 +68,7 @@ class SenderProcess:
 
     def close(self) -> None:
         """Have what was handed on sent, if that takes no more than ten seconds, and end the process."""
+        self._is_closed = True
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -112,9 +117,15 @@ class SenderProcess:
             self._dropped = 0
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
-        )
+        # A terminal and a service manager tell all processes to end; this one has still to send what it is
+        # told. It has these signals blocked from its first instruction on, since it inherits that.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_IT)
+        try:
+            process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if process.stdin is not None:
             fd = process.stdin.fileno()
             os.set_blocking(fd, False)

@@ -1,19 +1,17 @@
 """The program that makes spans of what a host tells of its calls, and sends them to a collector over OTLP.
 
 Its standard input has a line of JSON for each call. It ends when that does, once what it was told has been
-sent; what ends its host is not for it to hear.
+sent; what ends its host is not for it to hear, so it is started with those signals blocked.
 
-usage: python -P -m runner.observation.span_sender VERSION
+usage: python -P -m runner.observation.span_sender VERSION LOG_LEVEL LOG_FORMAT
 """
 
 import json
-import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -22,6 +20,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
+
+from runner.system.logging_setup import set_up
 
 __all__ = ["SpanMaker", "main"]
 
@@ -72,7 +72,10 @@ class SpanMaker:
             context,
             remote or None,
             (began, began + told["elapsed_s"]),
-            attributes=told["attributes"],
+            attributes={
+                key: item.encode("utf-8", "replace").decode() if isinstance(item, str) else item
+                for key, item in told["attributes"].items()
+            },
             kind=SpanKind.SERVER,
             status=Status(StatusCode.ERROR, told["outcome"]) if is_error else Status(),
         )
@@ -86,7 +89,8 @@ class SpanMaker:
         **more: Any,
     ) -> ReadableSpan:
         return ReadableSpan(
-            name,
+            # OTLP is UTF-8, of which half of a surrogate pair is none: one would lose all spans beside it.
+            name.encode("utf-8", "replace").decode(),
             context=context,
             parent=parent,
             resource=self._resource,
@@ -99,13 +103,11 @@ class SpanMaker:
 
 def main() -> None:
     """Send spans until the host ends."""
-    # A terminal and a service manager tell all processes; this one has still to send what the host tells.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
     # Calls come first where processors are few.
     os.nice(_NICE)
-    logging.basicConfig(format="spans: %(message)s", level=logging.WARNING)
-    maker, processor = SpanMaker(sys.argv[1]), BatchSpanProcessor(OTLPSpanExporter())
+    version, level, form = sys.argv[1:]
+    set_up(cast("Any", level), cast("Any", form))
+    maker, processor = SpanMaker(version), BatchSpanProcessor(OTLPSpanExporter())
     waiting = 0
     for line in _lines():
         for span in maker.spans_of(json.loads(line)):

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from runner.observation.call_record import CallRecord
+from runner.observation.call_record import MOST_NAME_CHARS, CallRecord
 
 __all__ = ["CallSpan", "Spans"]
 
@@ -74,7 +74,7 @@ class Spans:
         parent = trace.get_current_span(outer).get_span_context() if carrier else None
         if parent is not None and not parent.is_valid:
             parent = None
-        name = f"tools/call {params.get('name')}"
+        name = f"tools/call {str(params.get('name'))[:MOST_NAME_CHARS]}"
         trace_id = self._ids.generate_trace_id() if parent is None else parent.trace_id
         sampled = self._sampler.should_sample(outer, trace_id, name, trace.SpanKind.SERVER)
         context = trace.SpanContext(
@@ -106,7 +106,7 @@ class Spans:
                 "outcome": record.outcome,
                 "attributes": {
                     "mcp.method.name": record.method,
-                    "gen_ai.tool.name": record.tool if record.is_known else "unknown",
+                    "gen_ai.tool.name": record.tool[:MOST_NAME_CHARS] if record.is_known else "unknown",
                     "enduser.id": record.user,
                     "toolcell.call": record.id,
                     "toolcell.outcome": record.outcome,

@@ -6,7 +6,7 @@ Source: `docs/output-guard.md`; requirements S4-11, S4-65, S4-67, S4-82 and S4-9
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -91,6 +91,12 @@ class Calls:
                 # What a server says of its failure is as long as it likes.
                 result = await self.upstreams.guard.message(_failure(failure), ours, media_stay=False)
                 observe_guarded(self.upstreams, request, failure.code.name)
+            except Exception:
+                # Its client gets it as it is, an error of JSON-RPC mostly.
+                observe_guarded(self.upstreams, request, "error")
+                raise
+            # A question, and a task that was begun, are told as they came.
+            observe_guarded(self.upstreams, request, "ok")
             result = told_result(self.upstreams.own_paths, result)
             if wants_report(params) and "content" in result:
                 result["_meta"] = {**(result.get("_meta") or {}), REPORT: self._report(request)}
@@ -187,7 +193,7 @@ class Calls:
     async def _result(self, ctx: _Context, request: Request) -> dict[str, Any]:
         upstreams, params, user = self.upstreams, request.params, request.user
         authorize_scopes(request.tool, upstreams.settings.scopes(request.tool), request.facts)
-        own = await self._noting(request, self._own(ctx, request))
+        own = await self._own(ctx, request)
         if own is not None:
             ours = GuardedCall(tool=request.tool, files=upstreams.files(user, trace=request.id))
             message = await upstreams.guard.message(own, ours, media_stay=False)
@@ -200,21 +206,13 @@ class Calls:
                 f"there is no tool {request.tool!r}; "
                 f"names begin with one of {', '.join(upstreams.names.servers)}",
             )
-        call = await self._noting(request, self._remote(ctx, request, *found))
+        call = await self._remote(ctx, request, *found)
         if WIDGET_CALL_META in (params.get("_meta") or {}):
             await call.upstream.schema(call.tool)
             authorize_widget(request.tool, call.upstream.widgets.get(call.tool), params)
         if call.contract == "full":
             return await answer(call, self.messages)
-        return await self._noting(request, self._guarded(call))
-
-    async def _noting(self, request: Request, asked: Awaitable[T]) -> T:
-        """Await what a server is asked; note that it answered with an error of JSON-RPC, if it does."""
-        try:
-            return await asked
-        except MCPError:
-            observe_guarded(self.upstreams, request, "error")
-            raise
+        return await self._guarded(call)
 
     async def _remote(self, ctx: _Context, request: Request, server: str, tool: str) -> RemoteCall:
         """Return a call with what is known of its tool."""

@@ -359,28 +359,38 @@ async def conclude(
     """
     observe = partial(_observe, service, request)
     try:
-        service.observers.check()
-        completed = await act()
+        try:
+            service.observers.check()
+            completed = await act()
+        except through:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an error of the contract
+            completed = await _failed(service, request, error, spec)
     except through:
         observe(None, is_known=spec is not None, outcome="error")
         raise
     except asyncio.CancelledError:
+        # Perhaps while its failure was put into words.
         observe(None, is_known=spec is not None, outcome=Code.E_CANCELLED.name)
         raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an error of the contract
-        if isinstance(error, CallError) and error.withheld is not None:
-            facts = {"tool": request.tool, **error.withheld}
-            log.warning("a tool raised what its client is not told", extra=facts)
-        said = without_tokens(error.answer) if isinstance(error, CallError) and error.answer else {}
-        processed = await _failure(service, request, error)
-        if isinstance(error, CallError) and error.beside:
-            processed.value["meta_data"] = {**processed.value["meta_data"], **error.beside}
-        completed = Completed(processed=processed, wire=said, spec=spec)
     failure, said_no = completed.processed.failure, completed.processed.is_error
     outcome = failure.code.name if failure is not None else "error" if said_no else "ok"
     observe(completed, is_known=completed.spec is not None, outcome=outcome)
     _announce(service, request, completed, publish)
     return completed
+
+
+async def _failed(service: Service, request: Request, error: Exception, spec: ToolSpec | None) -> Completed:
+    """Return the end of a call that has failed, as its client is told it."""
+    of_contract = error if isinstance(error, CallError) else None
+    if of_contract is not None and of_contract.withheld is not None:
+        facts = {"tool": request.tool, **of_contract.withheld}
+        log.warning("a tool raised what its client is not told", extra=facts)
+    processed = await _failure(service, request, error)
+    if of_contract is not None and of_contract.beside:
+        processed.value["meta_data"] = {**processed.value["meta_data"], **of_contract.beside}
+    said = without_tokens(of_contract.answer) if of_contract is not None and of_contract.answer else {}
+    return Completed(processed=processed, wire=said, spec=spec)
 
 
 def observed(service: Service, request: Request) -> Request:
@@ -410,7 +420,7 @@ def observed(service: Service, request: Request) -> Request:
 
 
 def observe_guarded(service: Service, request: Request, outcome: str) -> None:
-    """Tell the log and the observers of a call whose result has only been guarded.
+    """Tell the log and the observers of a call whose result has only been guarded, if nobody has told them.
 
     Args:
         service: What served it.
@@ -546,7 +556,10 @@ def _announce(
 def _observe(
     service: Service, request: Request, completed: Completed | None, *, is_known: bool, outcome: str
 ) -> None:
-    """Tell the log and whoever else is to hear of each call; none is answered before there is word of it."""
+    """Tell the log and whoever else is to hear of each call, once, and before it is answered unnoticed."""
+    if request.steps.is_told:
+        return
+    request.steps.is_told = True
     steps, processed = request.steps, completed.processed if completed is not None else None
     files = 0 if processed is None else len(processed.files)
     took, now = steps.elapsed_s(), time.time()
@@ -567,6 +580,8 @@ def _observe(
         files=() if processed is None else (*processed.files, *processed.deferred),
         is_known=is_known,
         outcome=outcome,
+        # What comes after is no step of the call, but of its answer.
+        laps=steps.since_begin(),
         took=took,
         now=now,
     )
@@ -580,6 +595,7 @@ def _record(
     files: Sequence[ArtifactFile],
     is_known: bool,
     outcome: str,
+    laps: Sequence[tuple[str, float]],
     took: float,
     now: float,
 ) -> CallRecord:
@@ -594,7 +610,7 @@ def _record(
         outcome=outcome,
         began=now - took,
         elapsed_s=took,
-        steps=steps.since_begin(),
+        steps=laps,
         arguments=request.params.get("arguments"),
         inputs=[FileFacts(sha256=file.sha256, size=file.size) for file in steps.inputs],
         outputs=[FileFacts(sha256=file.sha256, size=file.size) for file in files],

@@ -35,6 +35,7 @@ class Steps:
         trace: The call's span, as a `traceparent`, where spans are made.
         span: The call's span for OpenTelemetry, where spans are made.
         noted: The notice of it, where there is an audit log.
+        is_told: Whether the log and the observers have been told of its end.
     """
 
     outcome: Outcome | None = None
@@ -45,6 +46,7 @@ class Steps:
     trace: str | None = None
     span: "CallSpan | None" = None
     noted: NotedCall | None = None
+    is_told: bool = False
     _began: float = field(default_factory=time.perf_counter)
     _done: list[tuple[str, float]] = field(default_factory=list)
 

@@ -72,7 +72,6 @@ class Rehearsal:
         """Answer a question of a tool at once, without a model."""
         return {"number": number, "text": text}
 
-
     @staticmethod
     def _work(number: int, text: str = "") -> str:
         """Answer from a thread."""

@@ -1,20 +1,34 @@
 """Calls under way when their host ends: whoever opens the audit log next records them, and no other."""
 
 import asyncio
+import errno
+import gc
+import json
 import logging
 import subprocess
 import sys
+import weakref
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from audit_records import SECRET, lines, record
 from disks import fill, small_disk
 from support import becomes
 
+from runner.errors import CallError, Code
 from runner.observation.audit_chain import verify
 from runner.observation.audit_log import HOST_ENDED, AuditLog, NotedCall
 from runner.observation.call_log import CallLine
+from runner.observation.call_record import CallRecord
 from runner.observation.observers import Observers
+from runner.steps.execution import Request, conclude, observed
+from runner.steps.listener import Nobody
+from runner.users.identity import User
+from runner.worker.wire import LATEST_PROTOCOL, RequestFacts
+from sandbox.probe.machine import Tier
 
 MIB = 1 << 20
 LINE = CallLine(call="c1", user="alice", tool="report", outcome="ok", ended=0.0, elapsed_ms=1.0)
@@ -229,3 +243,224 @@ def test_what_only_has_the_name_of_notices_stays_as_it_is(tmp_path: Path) -> Non
     assert secret.exists()
     assert (folder / f"under-way-{'1' * 16}.notices").is_dir()
     assert not list(folder.glob("*.jsonl"))
+
+
+def _left(folder: Path, count: int) -> None:
+    """Leave the notices of so many calls, as a host does that is killed."""
+    log = opened(folder)
+    for number in range(count):
+        assert noted(log, f"c{number}").write()
+    log.close()
+
+
+def test_what_a_full_disk_does_not_take_waits_where_it_is_and_is_recorded_once(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", mib=1) as disk:
+        folder = disk / "audit"
+        _left(folder, 60)
+        log = opened(folder)
+        before = len(lines(folder))
+        log.close()
+        _left(folder, 60)
+        filler = fill(disk)
+        log = opened(folder)
+        for _ in range(20):
+            log.record_left()
+        waiting, refuses = log.pending, _refuses(log)
+        filler.unlink()
+        log.record_left()
+        log.close()
+
+        assert before == 60
+        assert (waiting, refuses) == (0, False)
+        assert len(lines(folder)) == 120
+        assert not notices(folder)
+
+
+def _refuses(log: AuditLog) -> bool:
+    try:
+        log.check()
+    except CallError:
+        return True
+    return False
+
+
+def test_a_file_that_cannot_be_removed_is_recorded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _left(tmp_path, 3)
+
+    def unlink(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", unlink)
+        log = opened(tmp_path)
+        for _ in range(20):
+            log.record_left()
+        log.close()
+
+    assert sorted(outcomes(tmp_path)) == [(f"c{number}", HOST_ENDED) for number in range(3)]
+    assert "cannot be removed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {},
+        {"seq": "77", "call": "c", "user": "u", "method": "m", "tool": "t", "began": "b", "arguments": "a"},
+        {"call": "c", "user": "u", "method": "m", "tool": "t", "began": "b"},
+        {"call": 1, "user": "u", "method": "m", "tool": "t", "began": "b", "arguments": "a"},
+    ],
+)
+def test_a_line_with_other_facts_is_no_notice_and_breaks_no_chain(
+    line: dict[str, object], tmp_path: Path
+) -> None:
+    _left(tmp_path, 1)
+    (file,) = notices(tmp_path)
+    with file.open("ab") as end:
+        end.write(json.dumps(line).encode().ljust(1023) + b"\n")
+
+    log = opened(tmp_path)
+    log.add({"kind": "call", "call": "after"})
+    log.close()
+
+    assert [line["call"] for line in lines(tmp_path)] == ["c0", "after"]
+    assert verify(tmp_path).is_whole
+
+
+def test_notices_that_somebody_removes_are_written_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = opened(tmp_path)
+    one, other = noted(log, "one"), noted(log, "other")
+    assert one.write()
+    assert other.write()
+    (file,) = notices(tmp_path)
+    file.unlink()
+    log.keep_notices()
+    log.calls_ended([(record(id="other"), other)])
+    log.close()
+    opened(tmp_path).close()
+
+    assert sorted(outcomes(tmp_path)) == [("one", HOST_ENDED), ("other", "ok")]
+    assert "written anew" in caplog.text
+
+
+def test_a_file_that_cannot_be_locked_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = opened(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("runner.observation.call_notices.locks.try_lock", lambda _: False)
+        first = noted(log).write()
+        left = notices(tmp_path)
+    second = noted(log, "c2").write()
+    opened(tmp_path).close()
+    log.close()
+
+    assert (first, left, second) == (False, [], True)
+    assert outcomes(tmp_path) == []
+
+
+def test_what_a_call_was_given_is_not_kept_while_its_record_waits(tmp_path: Path) -> None:
+    class Given(dict[str, str]):
+        """Arguments to which there can be a weak reference."""
+
+    log = opened(tmp_path)
+    given = Given(text=SECRET)
+    said = {"call": "c1", "user": "alice", "method": "tools/call", "tool": "report"}
+    one = NotedCall(log=log, said=said, arguments=given, began=0.0)
+    assert one.write()
+    gone = weakref.ref(given)
+    del given
+    gc.collect()
+
+    assert gone() is None
+    assert one.digest == log.digest({"text": SECRET})
+    log.close()
+
+
+def test_a_call_that_cannot_be_told_of_takes_no_other_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = opened(tmp_path)
+    observers = Observers(audit=log)
+
+    def unmade() -> CallRecord:
+        raise ValueError("there is no record")
+
+    async def end() -> None:
+        ways = {"c1": partial(record, id="c1"), "c2": unmade, "c3": partial(record, id="c3")}
+        for call, made in ways.items():
+            observers.call_ended(LINE, made, noted=noted(log, call))
+        observers.tell()
+
+    asyncio.run(end())
+    log.close()
+    opened(tmp_path).close()
+
+    assert outcomes(tmp_path) == [("c1", "ok"), ("c3", "ok"), ("c2", HOST_ENDED)]
+    assert "could not be told of" in caplog.text
+
+
+def test_observers_hear_of_calls_in_each_loop(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    observers = Observers(audit=log)
+
+    async def leave() -> None:
+        observers.call_ended(LINE, partial(record, id="c1"), noted=noted(log, "c1"))
+
+    asyncio.run(leave())
+
+    async def hear() -> None:
+        observers.call_ended(LINE, partial(record, id="c2"), noted=noted(log, "c2"))
+        assert await becomes(lambda: len(lines(tmp_path)) == 2)
+
+    asyncio.run(hear())
+    log.close()
+
+
+def test_a_call_that_is_cancelled_while_its_failure_is_worded_is_recorded(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+
+    class Files:
+        """My Files of somebody whose store does not answer."""
+
+        async def nearest(self, _name: str) -> list[str]:
+            asked.set()
+            await asyncio.sleep(60)
+            return []
+
+    asked = asyncio.Event()
+    service = SimpleNamespace(
+        observers=Observers(audit=log), files=lambda *_, **__: Files(), tier=Tier.PROCESS
+    )
+    request = _request()
+
+    async def act() -> Any:
+        raise CallError(Code.E_FILE_NOT_FOUND, "there is none", details={"name": "x"})
+
+    async def cancelled() -> None:
+        called = observed(service, request)  # type: ignore[arg-type]
+        ending = conclude(service, called, act, spec=None, publish=lambda _: None, through=LookupError)  # type: ignore[arg-type]
+        task = asyncio.create_task(ending)
+        await asked.wait()
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        service.observers.tell()
+
+    asyncio.run(cancelled())
+    log.close()
+
+    assert [outcome for _, outcome in outcomes(tmp_path)] == ["E_CANCELLED"]
+    assert not notices(tmp_path)
+
+
+def _request() -> Request:
+    return Request(
+        user=User("alice"),
+        method="tools/call",
+        params={"name": "report", "arguments": {"filename": "x"}},
+        facts=RequestFacts(request_id=1, protocol=LATEST_PROTOCOL, session_id="s", transport="stdio"),
+        client=Nobody(),
+        inline_max_bytes=0,
+    )

@@ -31,6 +31,7 @@ from runner.observation.audit_chain import verify
 pytestmark = pytest.mark.anyio
 
 TOOLS = Path(__file__).with_name("watched_tools.py")
+TASKS = Path(__file__).with_name("begins_tasks.py")
 BARE = ROOT / "tests/proxy/bare.py"
 SECRET = "correct-horse-battery"
 MIB = 1024 * 1024
@@ -151,8 +152,11 @@ async def test_calls_are_counted_recorded_and_traced_and_no_value_is_in_any_of_i
     calls = {span.name: span for span in collector.spans if span.name.startswith("tools/call")}
     assert calls["tools/call greet"].parent_span_id.hex() == PARENT
     assert calls["tools/call traced"].span_id.hex() == span
-    steps = {s.name for s in collector.spans if s.parent_span_id == calls["tools/call greet"].span_id}
-    assert {"admit", "lease", "run"} <= steps
+    greet = calls["tools/call greet"]
+    steps = [span for span in collector.spans if span.parent_span_id == greet.span_id]
+    assert {span.name for span in steps} == {"admit", "stage", "lease", "run", "collect"}
+    # In whole microseconds: the times are sums of floating-point numbers.
+    assert all(span.end_time_unix_nano // 1000 <= greet.end_time_unix_nano // 1000 + 1 for span in steps)
 
     def count(tool: str, outcome: str) -> float:
         return metrics["toolcell_calls_total", (("outcome", outcome), ("tool", tool))]
@@ -288,6 +292,39 @@ async def test_calls_behind_the_proxy_are_recorded_too(tmp_path: Path) -> None:
     assert records[0]["outcome"] == "ok"
     assert metrics["toolcell_calls_total", (("outcome", "ok"), ("tool", "greet"))] == 1
     assert verify(server.audit).is_whole
+
+
+@pytest.mark.parametrize("contract", ["guard", "full"])
+async def test_a_call_that_begins_a_task_behind_the_proxy_is_recorded_once(
+    contract: str, tmp_path: Path
+) -> None:
+    plan = tmp_path / "servers.json"
+    entry = {"command": sys.executable, "args": [str(TASKS)], "contract": contract}
+    plan.write_text(json.dumps({"mcpServers": {"there": entry}}))
+    with somebody() as user, watched(tmp_path, user, "proxy", str(plan)) as server:
+        async with httpx2.AsyncClient(timeout=60) as client:
+            headers = {"accept": "application/json, text/event-stream"}
+            about = {"name": "client", "version": "1"}
+            capabilities = {"tasks": {}}
+            begins = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": about}
+            first = await client.post(server.mcp, headers=headers, json=_asks(1, "initialize", begins))
+            headers["mcp-session-id"] = first.headers["mcp-session-id"]
+            told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            await client.post(server.mcp, headers=headers, json=told)
+            for number in (2, 3):
+                call = {"name": "long", "arguments": {}, "task": {"ttl": 60000}}
+                answer = await client.post(
+                    server.mcp, headers=headers, json=_asks(number, "tools/call", call)
+                )
+                assert "taskId" in answer.text, answer.text
+        assert await becomes(lambda: len(server.records()) == 2)
+
+    assert [(r["tool"], r["outcome"]) for r in server.records()] == [("long", "ok")] * 2
+    assert not list(server.audit.glob("*.notices"))
+
+
+def _asks(number: int, method: str, params: dict[str, object]) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
 @pytest.mark.parametrize("contract", ["guard", "full"])

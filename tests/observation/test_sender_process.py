@@ -1,5 +1,6 @@
 """The process that sends spans: no call waits for it, whether it is slow, full, gone or told to end."""
 
+import json
 import logging
 import os
 import signal
@@ -106,12 +107,12 @@ def test_the_real_one_sends_the_last_spans_though_everything_is_told_to_end(
 ) -> None:
     with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-        process = SenderProcess("1")
+        process = SenderProcess("1", "info", "json")
         spans = Spans(process.send, version="1")
         for _ in range(200):
             span, _ = spans.begin({"name": "shout"}, began=0.0)
             spans.end(span, record(steps=[("run", 0.5)]))
-        assert until(lambda: _ignores(process.pid, signal.SIGTERM))
+        # At once, while it imports.
         for number in (signal.SIGTERM, signal.SIGINT):
             os.kill(process.pid, number)
         process.close()
@@ -121,8 +122,48 @@ def test_the_real_one_sends_the_last_spans_though_everything_is_told_to_end(
     assert not alive(process.pid)
 
 
-def _ignores(pid: int, number: int) -> bool:
-    """Say whether a process ignores a signal."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    (ignored,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
-    return bool(int(ignored, 16) >> (number - 1) & 1)
+def test_the_host_itself_hears_signals_as_before(tmp_path: Path) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with sender(_WRITES, tmp_path / "told", Clock()):
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+def test_one_that_is_closed_is_not_started_anew(tmp_path: Path) -> None:
+    clock = Clock()
+    with sender(_WRITES, tmp_path / "told", clock) as process:
+        process.send({"call": 1})
+    clock.now += 60
+    process.send({"call": 2})
+
+    assert not alive(process.pid)
+    assert (tmp_path / "told").read_text() == '{"call":1}\n'
+
+
+def test_what_a_collector_cannot_be_told_is_in_the_log_in_its_form(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with collecting() as collector:
+        closed = collector.url
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", closed)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    process = SenderProcess("1", "info", "json")
+    spans = Spans(process.send, version="1")
+    span, _ = spans.begin({"name": "shout"}, began=0.0)
+    spans.end(span, record())
+    process.close()
+
+    said = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert any("export" in line["event"].lower() for line in said), said
+
+
+def test_half_of_a_surrogate_pair_loses_no_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    with collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        process = SenderProcess("1", "info", "text")
+        spans = Spans(process.send, version="1")
+        for name in ("odd\ud800", "x" * 5000, "shout"):
+            span, _ = spans.begin({"name": name}, began=0.0)
+            spans.end(span, record(tool=name))
+        process.close()
+
+    assert len([span for span in collector.spans if span.name.startswith("tools/call")]) == 3
