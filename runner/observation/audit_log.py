@@ -154,7 +154,8 @@ class NotedCall:
         """Write the notice, if that has not been done; say whether there is one now."""
         if self.digest is None:
             self.digest, self.arguments = self.log.digest(self.arguments), None
-            facts = {**self.said, "began": _written(self.began), "arguments": self.digest}
+            # Written out when somebody reads it, and not once for each call.
+            facts = {**self.said, "began": f"{self.began:.3f}", "arguments": self.digest}
             self._line = self.log.note(facts)
         return self._line is not None
 
@@ -294,7 +295,8 @@ class AuditLog:
             return
         now = _written(self.clock())
         for call in left.calls:
-            self._pending.append(({"time": now, "kind": "call", "outcome": HOST_ENDED, **call.said}, call))
+            said = {**call.said, "began": _written(call.began)}
+            self._pending.append(({"time": now, "kind": "call", "outcome": HOST_ENDED, **said}, call))
         self.flush()
         if self._pending:
             # Their notices have not been taken back.

@@ -28,13 +28,15 @@ from runner.system.state_files import Damaged, open_regular
 __all__ = ["FACTS", "CallNotices", "LeftCall", "LeftNotices", "left_notices"]
 
 FACTS = ("call", "user", "method", "tool", "began", "arguments")
-"""What a notice says: the id of the call, who calls, what, when, and a digest of the arguments."""
+"""What a notice says: the call's id, who calls, what, when (seconds), and a digest of the arguments."""
 
 _FILES = re.compile(r"under-way-[0-9a-f]{16}\.notices")
 _LINE_BYTES = 1024
 # So many calls under way have a notice; of further ones the record is written before their answer.
 _MOST = 4096
 _TAKEN_BACK = b" "
+# The end of the year 9999, which is the last that can be written.
+_LATEST = 253402300800.0
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -127,9 +129,11 @@ class LeftCall:
 
     Attributes:
         said: What its notice says, by the names of `FACTS`.
+        began: When it began, in seconds since the epoch.
     """
 
     said: Mapping[str, str]
+    began: float
     _fd: int
     _number: int
 
@@ -214,17 +218,18 @@ def _read(path: Path, fd: int, *, is_writable: bool) -> LeftNotices:
         if line.endswith(b"\n") and not line.startswith((_TAKEN_BACK, b"\0"))
     ]
     calls = tuple(
-        LeftCall(said, fd, number) for number, line in whole if (said := _said_in(line)) is not None
+        LeftCall(*found, fd, number) for number, line in whole if (found := _said_in(line)) is not None
     )
     return LeftNotices(path, calls, len(whole) - len(calls), is_writable)
 
 
-def _said_in(line: bytes) -> Mapping[str, str] | None:
-    """Return what a notice says; None for a line that is none."""
+def _said_in(line: bytes) -> tuple[Mapping[str, str], float] | None:
+    """Return what a notice says, and when its call began; None for a line that is none."""
     try:
         said = json.loads(line)
-    except (ValueError, RecursionError):
+        if said.keys() != set(FACTS) or not all(isinstance(item, str) for item in said.values()):
+            return None
+        began = float(said["began"])
+    except (ValueError, AttributeError, RecursionError):
         return None
-    if not isinstance(said, dict) or said.keys() != set(FACTS):
-        return None
-    return said if all(isinstance(item, str) for item in said.values()) else None
+    return (said, began) if 0 <= began < _LATEST else None

@@ -40,22 +40,22 @@ class _Ended:
 
     Attributes:
         line: The line of the log that it has.
-        record: Makes what is noted of it.
+        record: Makes what is noted of it, where somebody is to hear of it.
         span: Its span, where spans are made.
         noted: The notice of it, where the audit log does not have its record yet.
     """
 
     line: CallLine
-    record: Callable[[], CallRecord]
+    record: Callable[[], CallRecord] | None
     span: "CallSpan | None"
     noted: NotedCall | None
 
 
 def _recorded(ended: _Ended) -> CallRecord | None:
-    """Write the line that a call has in the log, and return what is noted of it; None where that fails."""
+    """Write the line that a call has in the log, and return what is noted of it, if anything is."""
     try:
         ended.line.write()
-        return ended.record()
+        return None if ended.record is None else ended.record()
     except Exception:
         log.exception("a call could not be told of", extra={"call": ended.line.call})
         return None
@@ -137,7 +137,7 @@ class Observers:
     def call_ended(
         self,
         line: CallLine,
-        record: Callable[[], CallRecord],
+        record: Callable[[], CallRecord] | None,
         span: "CallSpan | None" = None,
         noted: NotedCall | None = None,
     ) -> None:
@@ -147,11 +147,11 @@ class Observers:
 
         Args:
             line: The line of the log that it has.
-            record: Makes what is noted of it.
+            record: Makes what is noted of it, where somebody is to hear of it.
             span: Its span, where spans are made.
             noted: The notice of it, where there is an audit log.
         """
-        if self.audit is not None and not (noted is not None and noted.write()):
+        if self.audit is not None and record is not None and not (noted is not None and noted.write()):
             self.audit.calls_ended([(record(), None)])
             noted = None
         self._ended.append(_Ended(line, record, span, noted))

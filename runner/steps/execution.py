@@ -573,18 +573,21 @@ def _observe(
         files=files,
         generated=len(steps.generated),
     )
-    record = partial(
-        _record,
-        service,
-        request,
-        files=() if processed is None else (*processed.files, *processed.deferred),
-        is_known=is_known,
-        outcome=outcome,
-        # What comes after is no step of the call, but of its answer.
-        laps=steps.since_begin(),
-        took=took,
-        now=now,
-    )
+    # It holds what the call was given for as long as nobody has been told, so it is made for those who ask.
+    record = None
+    if service.observers:
+        record = partial(
+            _record,
+            service,
+            request,
+            files=() if processed is None else (*processed.files, *processed.deferred),
+            is_known=is_known,
+            outcome=outcome,
+            # What comes after is no step of the call, but of its answer.
+            laps=steps.since_begin(),
+            took=took,
+            now=now,
+        )
     service.observers.call_ended(line, record, steps.span, steps.noted)
 
 

@@ -7,7 +7,9 @@ import json
 import logging
 import subprocess
 import sys
+import time
 import weakref
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +33,7 @@ from runner.worker.wire import LATEST_PROTOCOL, RequestFacts
 from sandbox.probe.machine import Tier
 
 MIB = 1 << 20
+FACTS = {"call": "c", "user": "u", "method": "m", "tool": "t", "began": "1.5", "arguments": "a"}
 LINE = CallLine(call="c1", user="alice", tool="report", outcome="ok", ended=0.0, elapsed_ms=1.0)
 # Notes a call and answers it, and has not recorded it when it is killed; another one it has.
 _HOST = """
@@ -97,6 +100,7 @@ def test_a_call_that_a_killed_host_has_answered_is_recorded_by_the_next(tmp_path
     assert any("1 calls of a host that has ended are not recorded yet" in note for note in told.notes)
     assert outcomes(tmp_path) == [("recorded", "ok"), ("answered", HOST_ENDED)]
     left = lines(tmp_path)[1]
+    assert abs(datetime.fromisoformat(left["began"]).timestamp() - time.time()) < 3600
     assert (left["user"], left["tool"], left["arguments"]) == ("alice", "report", digest)
     assert not notices(tmp_path)
     assert verify(tmp_path).is_whole
@@ -307,9 +311,12 @@ def test_a_file_that_cannot_be_removed_is_recorded_once(
     "line",
     [
         {},
-        {"seq": "77", "call": "c", "user": "u", "method": "m", "tool": "t", "began": "b", "arguments": "a"},
-        {"call": "c", "user": "u", "method": "m", "tool": "t", "began": "b"},
-        {"call": 1, "user": "u", "method": "m", "tool": "t", "began": "b", "arguments": "a"},
+        {"seq": "77", **FACTS},
+        {name: item for name, item in FACTS.items() if name != "arguments"},
+        {**FACTS, "call": 1},
+        {**FACTS, "began": "never"},
+        {**FACTS, "began": "nan"},
+        {**FACTS, "began": "1e300"},
     ],
 )
 def test_a_line_with_other_facts_is_no_notice_and_breaks_no_chain(
