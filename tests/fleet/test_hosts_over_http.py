@@ -8,6 +8,7 @@ import signal
 import time
 from contextlib import ExitStack
 from itertools import islice
+from pathlib import Path
 
 import httpx2
 from fleet_world import ADD, INITIALIZE, LIST, World, host_process, mcp, wait_until
@@ -107,10 +108,9 @@ def test_what_holds_for_each_host_only_is_used_up_at_each(world: World) -> None:
         open_at_b = [mcp(b.base, LIST, session, ANN).status_code for session in of_b]
 
         called = mcp(a.base, ADD, of_a[2], ANN)
-        audited = [
-            "".join(file.read_text() for file in sorted((host.folder / "audit").glob("*.jsonl")))
-            for host in (a, b)
-        ]
+        # Nobody waits for a record.
+        wait_until(lambda: '"add"' in _audited(a.folder) + _audited(b.folder))
+        audited = [_audited(host.folder) for host in (a, b)]
 
         a.tokens.write_text("{}")
         a.process.send_signal(signal.SIGHUP)
@@ -123,3 +123,7 @@ def test_what_holds_for_each_host_only_is_used_up_at_each(world: World) -> None:
     assert "3" in called.text
     assert [text.count('"add"') for text in audited] == [1, 0]
     assert still.status_code == 200
+
+
+def _audited(folder: Path) -> str:
+    return "".join(file.read_text() for file in sorted((folder / "audit").glob("*.jsonl")))

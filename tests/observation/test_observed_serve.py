@@ -225,6 +225,7 @@ async def test_a_tool_can_neither_read_nor_change_the_audit_log(tmp_path: Path) 
     with somebody() as user, watched(tmp_path, user, "serve", str(tool)) as server:
         async with Client(server.mcp) as client:
             await client.call_tool("read", {"path": str(beside)})
+            assert await becomes(lambda: any(server.audit.glob("*.jsonl")))
             (file,) = server.audit.glob("*.jsonl")
             (notices,) = server.audit.glob("*.notices")
             under_way = await client.call_tool("read", {"path": str(notices)})
