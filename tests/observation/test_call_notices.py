@@ -28,6 +28,8 @@ from runner.observation.call_record import CallRecord
 from runner.observation.observers import Observers
 from runner.steps.execution import Request, conclude, observed
 from runner.steps.listener import Nobody
+from runner.system import logging_setup
+from runner.system.logging_setup import CallScope
 from runner.users.identity import User
 from runner.worker.wire import LATEST_PROTOCOL, RequestFacts
 from sandbox.probe.machine import Tier
@@ -423,6 +425,40 @@ def test_observers_hear_of_calls_in_each_loop(tmp_path: Path) -> None:
 
     asyncio.run(hear())
     log.close()
+
+
+def test_what_is_told_of_many_calls_has_the_id_of_none(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    said: list[str | None] = []
+
+    class Heard:
+        """Hears of calls in the place of the metrics."""
+
+        def call_ended(self, _: CallRecord) -> None:
+            written = logging.makeLogRecord({})
+            logging_setup._add_call_id(written)
+            said.append(written.__dict__["call_id"])
+
+    observers = Observers(audit=log, metrics=Heard())  # type: ignore[arg-type]
+
+    async def end() -> None:
+        with CallScope("c1"):
+            observers.call_ended(LINE, partial(record, id="c1"), noted=noted(log, "c1"))
+        assert await becomes(lambda: len(said) == 1)
+
+    asyncio.run(end())
+    log.close()
+
+    assert said == [None]
+
+
+def test_a_log_that_is_closed_takes_no_notice(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    late = noted(log)
+    log.close()
+
+    assert not late.write()
+    assert not notices(tmp_path)
 
 
 def test_a_call_that_is_cancelled_while_its_failure_is_worded_is_recorded(tmp_path: Path) -> None:
