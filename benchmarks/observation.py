@@ -1,9 +1,8 @@
 """What an operator's view costs: a warm call with audit log, metrics, spans, and all three, in turns.
 
 The base is two servers without any, beside which the others are asked in the same run: two that are equal
-differ, too, by what is said of the second one. Spans go to a collector
-that takes them and keeps nothing; once all of them, and once of a tenth of the calls. Processor time is the
-host's own, that of sending included.
+differ, too, by what is said of the second one. Spans go to a collector that takes them and keeps nothing;
+once all of them, and once of a tenth of the calls. Processor time is the host's own, without that of sending.
 
 usage: scripts/bench --observation [--turns N]
 """
@@ -145,7 +144,7 @@ def _asked_in_turns(
         for kind, server in servers.items():
             block = run_block(server, tool, arguments, calls=_CALLS_OF_TURN, load=load)
             asked[kind].latencies_s += block.latencies_s
-    # What waits to be sent is part of the price.
+    # What is told once the answers are out is part of the price.
     time.sleep(_SENDING_S)
     for kind, server in servers.items():
         asked[kind].processor_s = processor_s(server.process.pid) - begun[kind]

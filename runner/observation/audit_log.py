@@ -355,12 +355,12 @@ class AuditLog:
             if self._fault is None:
                 log.error(  # noqa: TRY400 - what it means is said; where we met it tells nobody anything
                     "the audit log cannot be written; records wait",
-                    extra={"folder": str(self.folder), "problem": error.strerror},
+                    extra={**self._where, "problem": error.strerror},
                 )
             self._fault = error.strerror or "unknown"
             return
         if self._fault is not None:
-            log.warning("the audit log can be written again", extra={"folder": str(self.folder)})
+            log.warning("the audit log can be written again", extra=self._where)
         self._fault = None
 
     def sync(self) -> None:
@@ -397,7 +397,7 @@ class AuditLog:
         if self._sync_fault is None:
             log.error(
                 "the disk has not kept what was written to the audit log; it is written again",
-                extra={"folder": str(self.folder), "problem": error.strerror, "count": len(self._unsynced)},
+                extra={**self._where, "problem": error.strerror, "count": len(self._unsynced)},
             )
         self._sync_fault = error.strerror or "unknown"
 
@@ -406,7 +406,7 @@ class AuditLog:
         while self._unsynced and self._unsynced[0].seq <= lines[-1].seq:
             self._unsynced.popleft()
         if self._sync_fault is not None:
-            log.warning("the audit log is on its disk again", extra={"folder": str(self.folder)})
+            log.warning("the audit log is on its disk again", extra=self._where)
         self._sync_fault = None
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ class CallNotices:
 
     folder: Path
     _fd: int = -1
-    _path: Path | None = None
+    _path: Path = Path()
     _lines: dict[int, bytes] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
 
@@ -116,7 +116,7 @@ class CallNotices:
         """Let go of the file, and remove it where no notice is left in it."""
         if self._fd < 0:
             return
-        if self._path is not None and not self._lines:
+        if not self._lines:
             with contextlib.suppress(OSError):
                 self._path.unlink()
         locks.let_go(self._fd)
@@ -204,12 +204,7 @@ def _ours(path: Path) -> tuple[int, bool] | None:
 
 
 def _read(path: Path, fd: int, *, is_writable: bool) -> LeftNotices:
-    content = b""
-    while len(content) < _MOST * _LINE_BYTES:
-        piece = os.pread(fd, _MOST * _LINE_BYTES - len(content), len(content))
-        if not piece:
-            break
-        content += piece
+    content = os.pread(fd, _MOST * _LINE_BYTES, 0)
     lines = [content[at : at + _LINE_BYTES] for at in range(0, len(content), _LINE_BYTES)]
     # One that was taken back begins with a blank; one that was never whole has no end.
     whole = [

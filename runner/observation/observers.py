@@ -108,11 +108,9 @@ class Observers:
         if self.audit is not None:
             self.audit.check()
 
-    def began(
-        self, params: Mapping[str, Any], *, began: float
-    ) -> "tuple[CallSpan | None, Mapping[str, Any]]":
+    def began(self, params: Mapping[str, Any]) -> "tuple[CallSpan | None, Mapping[str, Any]]":
         """Return the span of a call that begins, if spans are made, and its params, which then tell of it."""
-        return (None, params) if self.spans is None else self.spans.begin(params, began=began)
+        return (None, params) if self.spans is None else self.spans.begin(params)
 
     def noted(
         self, id_: str, *, user: str, method: str, tool: str, arguments: object, began: float
@@ -246,7 +244,7 @@ def _spans(settings: Settings) -> "tuple[Spans, SenderProcess]":
     if exporter is None:
         raise _not_installed(_EXPORTER)
     sender = SenderProcess(version("toolcell"), settings.log_level, settings.log_format)
-    return Spans(sender.send, version=version("toolcell")), sender
+    return Spans(sender.send), sender
 
 
 def _not_installed(what: str) -> UsageError:

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from runner.system.now_and_then import NowAndThen
+
 __all__ = ["SenderProcess"]
 
 log = logging.getLogger(__name__)
@@ -48,8 +50,7 @@ class SenderProcess:
         self._is_closed = False
         self._clock = clock
         self._started_at = clock()
-        self._dropped = 0
-        self._told_at = clock() - _TOLD_EVERY_S
+        self._dropped = NowAndThen(every_s=_TOLD_EVERY_S)
         self._process = self._start()
 
     @property
@@ -62,9 +63,12 @@ class SenderProcess:
         if self._is_closed:
             return
         line = _COMPACT.encode(told).encode() + b"\n"
-        if not self._takes(line):
-            self._dropped += 1
-            self._tell()
+        dropped = 0 if self._takes(line) else self._dropped.due(now=self._clock())
+        if dropped:
+            log.warning(
+                "spans are dropped: the collector, or the process that sends them, does not keep up",
+                extra={"calls": dropped},
+            )
 
     def close(self) -> None:
         """Have what was handed on sent, if that takes no more than ten seconds, and end the process."""
@@ -105,16 +109,6 @@ class SenderProcess:
             log.warning("the process that sends spans cannot be started", extra={"problem": error.strerror})
             return False
         return True
-
-    def _tell(self) -> None:
-        now = self._clock()
-        if now - self._told_at >= _TOLD_EVERY_S:
-            self._told_at = now
-            log.warning(
-                "spans are dropped: the collector, or the process that sends them, does not keep up",
-                extra={"calls": self._dropped},
-            )
-            self._dropped = 0
 
     def _start(self) -> "subprocess.Popen[bytes]":
         # A terminal and a service manager tell all processes to end; this one has still to send what it is

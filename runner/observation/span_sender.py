@@ -73,7 +73,7 @@ class SpanMaker:
             remote or None,
             (began, began + told["elapsed_s"]),
             attributes={
-                key: item.encode("utf-8", "replace").decode() if isinstance(item, str) else item
+                key: _utf8(item) if isinstance(item, str) else item
                 for key, item in told["attributes"].items()
             },
             kind=SpanKind.SERVER,
@@ -89,8 +89,7 @@ class SpanMaker:
         **more: Any,
     ) -> ReadableSpan:
         return ReadableSpan(
-            # OTLP is UTF-8, of which half of a surrogate pair is none: one would lose all spans beside it.
-            name.encode("utf-8", "replace").decode(),
+            _utf8(name),
             context=context,
             parent=parent,
             resource=self._resource,
@@ -125,6 +124,11 @@ def _lines() -> Iterator[bytes]:
         *lines, rest = (rest + data).split(b"\n")
         yield from lines
         time.sleep(_PAUSE_S)
+
+
+def _utf8(text: str) -> str:
+    """Return a text without half a surrogate pair, which is no UTF-8 and would lose all spans beside it."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _context(trace: str, span: int, state: TraceState, *, is_remote: bool = False) -> SpanContext:

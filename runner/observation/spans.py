@@ -1,8 +1,9 @@
 """Spans of calls for OpenTelemetry: one for each call, with its steps below it.
 
 They continue the trace of the client (`traceparent` in `_meta`), and the tool's own server is told of the
-call's span in the same place, so that what an author records goes on from there. A provider of our own makes
-them: the process-wide one would have the SDK record each message besides, and keep calls from the short way.
+call's span in the same place, so that what an author records goes on from there. A provider of our own
+samples them: the process-wide one would have the SDK record each message besides, and keep calls from the
+short way.
 
 What is told of a call that has ended goes to a process of its own (`runner.observation.span_sender`), which
 makes the spans of the steps and sends all of them: in the host that would take as long as a call.
@@ -49,23 +50,21 @@ class Spans:
     """Begins the spans of one server's calls, and tells of each that has ended.
 
     Args:
-        send: Takes what is told of a call, as JSON values; see `runner.observation.span_sender.spans_of`.
-        version: Version of the runner.
+        send: Takes what is told of a call, as JSON values; `runner.observation.span_sender` says which.
     """
 
-    def __init__(self, send: Callable[[Mapping[str, Any]], None], *, version: str) -> None:
+    def __init__(self, send: Callable[[Mapping[str, Any]], None]) -> None:
         self._send = send
         # Which traces are sampled, and how ids are made, the environment says.
         provider = TracerProvider(shutdown_on_exit=False)
         self._sampler, self._ids = provider.sampler, provider.id_generator
         self._propagator = TraceContextTextMapPropagator()
 
-    def begin(self, params: Mapping[str, Any], *, began: float) -> "tuple[CallSpan, dict[str, Any]]":
+    def begin(self, params: Mapping[str, Any]) -> "tuple[CallSpan, dict[str, Any]]":
         """Begin the span of a call; return it, and the params that tell the tool's server of it.
 
         Args:
             params: Of the call, as on the wire.
-            began: When it began, in seconds since the epoch.
         """
         meta = params.get("_meta")
         meta = dict(meta) if isinstance(meta, Mapping) else {}

@@ -400,23 +400,20 @@ def observed(service: Service, request: Request) -> Request:
     """
     if not service.observers:
         return request
-    began = time.time()
-    span, params = service.observers.began(request.params, began=began)
-    if span is not None:
-        # The steps are the same for both: who reports of them has the request as it came.
-        request.steps.trace = params["_meta"].get("traceparent")
-    request.steps.span, request.steps.noted = (
-        span,
-        service.observers.noted(
-            request.id,
-            user=request.user.name,
-            method=request.method,
-            tool=request.tool,
-            arguments=params.get("arguments"),
-            began=began,
-        ),
+    request.steps.noted = service.observers.noted(
+        request.id,
+        user=request.user.name,
+        method=request.method,
+        tool=request.tool,
+        arguments=request.params.get("arguments"),
+        began=time.time(),
     )
-    return request if span is None else replace(request, params=params)
+    span, params = service.observers.began(request.params)
+    if span is None:
+        return request
+    # The steps are the same for both: who reports of them has the request as it came.
+    request.steps.span, request.steps.trace = span, params["_meta"].get("traceparent")
+    return replace(request, params=params)
 
 
 def observe_guarded(service: Service, request: Request, outcome: str) -> None:

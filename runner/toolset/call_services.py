@@ -153,9 +153,8 @@ class CallServices(ABC):
             # In turn backwards: what ends a call is still observed.
             if observes:
                 stack.push_async_callback(asyncio.to_thread, self.observers.close)
-            stack.callback(self.observers.tell)
-            if observes:
                 stack.callback(asyncio.create_task(self.observers.run()).cancel)
+            stack.callback(self.observers.tell)
             if lasting:
                 stack.push_async_callback(self.upkeep.send_the_last)
                 stack.push_async_callback(self.upkeep.end_all)

@@ -144,9 +144,9 @@ class ToolProgram:
         # The first to use a thread decides to which task the threads of sync tools belong: to this one, so
         # that the next call finds the thread of the call before, and what a library keeps for each thread.
         await anyio.to_thread.run_sync(_nothing)
-        if warm and self._rehearses:
-            await REHEARSAL.walk()
         if warm:
+            if self._rehearses:
+                await REHEARSAL.walk()
             self._warmups.repeat()
         self._context = contextvars.copy_context()
         loop.stop()

@@ -117,6 +117,14 @@ def watched(
             process.stderr.close()
 
 
+def plan_of(folder: Path, server: Path, **more: str) -> Path:
+    """Write a file that names a server for the proxy, as `there`."""
+    entry = {"command": sys.executable, "args": [str(server)], **more}
+    plan = folder / "servers.json"
+    plan.write_text(json.dumps({"mcpServers": {"there": entry}}))
+    return plan
+
+
 def _addresses(process: "subprocess.Popen[str]", said: list[str]) -> tuple[str, str]:
     """Wait until a server says where it is; from then on what it says goes into `said`."""
     assert process.stderr is not None
@@ -280,8 +288,7 @@ async def test_metrics_are_not_for_pages_of_other_names(tmp_path: Path) -> None:
 
 
 async def test_calls_behind_the_proxy_are_recorded_too(tmp_path: Path) -> None:
-    plan = tmp_path / "servers.json"
-    plan.write_text(json.dumps({"mcpServers": {"there": {"command": sys.executable, "args": [str(TOOLS)]}}}))
+    plan = plan_of(tmp_path, TOOLS)
     with somebody() as user, watched(tmp_path, user, "proxy", str(plan)) as server:
         async with Client(server.mcp) as client:
             await client.call_tool("greet", {"name": SECRET})
@@ -299,9 +306,7 @@ async def test_calls_behind_the_proxy_are_recorded_too(tmp_path: Path) -> None:
 async def test_a_call_that_begins_a_task_behind_the_proxy_is_recorded_once(
     contract: str, tmp_path: Path
 ) -> None:
-    plan = tmp_path / "servers.json"
-    entry = {"command": sys.executable, "args": [str(TASKS)], "contract": contract}
-    plan.write_text(json.dumps({"mcpServers": {"there": entry}}))
+    plan = plan_of(tmp_path, TASKS, contract=contract)
     with somebody() as user, watched(tmp_path, user, "proxy", str(plan)) as server:
         async with httpx2.AsyncClient(timeout=60) as client:
             headers = {"accept": "application/json, text/event-stream"}
@@ -332,9 +337,7 @@ def _asks(number: int, method: str, params: dict[str, object]) -> dict[str, obje
 async def test_a_call_that_a_server_answers_with_an_error_of_json_rpc_is_recorded(
     contract: str, tmp_path: Path
 ) -> None:
-    plan = tmp_path / "servers.json"
-    entry = {"command": sys.executable, "args": [str(BARE)], "contract": contract}
-    plan.write_text(json.dumps({"mcpServers": {"there": entry}}))
+    plan = plan_of(tmp_path, BARE, contract=contract)
     with somebody() as user, watched(tmp_path, user, "proxy", str(plan)) as server:
         async with Client(server.mcp) as client:
             for _ in range(2):

@@ -108,9 +108,9 @@ def test_the_real_one_sends_the_last_spans_though_everything_is_told_to_end(
     with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         process = SenderProcess("1", "info", "json")
-        spans = Spans(process.send, version="1")
+        spans = Spans(process.send)
         for _ in range(200):
-            span, _ = spans.begin({"name": "shout"}, began=0.0)
+            span, _ = spans.begin({"name": "shout"})
             spans.end(span, record(steps=[("run", 0.5)]))
         # At once, while it imports.
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -147,8 +147,8 @@ def test_what_a_collector_cannot_be_told_is_in_the_log_in_its_form(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", closed)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     process = SenderProcess("1", "info", "json")
-    spans = Spans(process.send, version="1")
-    span, _ = spans.begin({"name": "shout"}, began=0.0)
+    spans = Spans(process.send)
+    span, _ = spans.begin({"name": "shout"})
     spans.end(span, record())
     process.close()
 
@@ -160,9 +160,9 @@ def test_half_of_a_surrogate_pair_loses_no_span(monkeypatch: pytest.MonkeyPatch)
     with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         process = SenderProcess("1", "info", "text")
-        spans = Spans(process.send, version="1")
+        spans = Spans(process.send)
         for name in ("odd\ud800", "x" * 5000, "shout"):
-            span, _ = spans.begin({"name": name}, began=0.0)
+            span, _ = spans.begin({"name": name})
             spans.end(span, record(tool=name))
         process.close()
 

@@ -38,8 +38,8 @@ def record(outcome: str = "ok") -> CallRecord:
 def sent(meta: Mapping[str, str] | None, outcome: str = "ok") -> tuple[list[Any], str]:
     """Return what a collector gets of one call, and what the tool's server is told."""
     told: list[Mapping[str, Any]] = []
-    spans = Spans(told.append, version="1")
-    span, params = spans.begin({"name": "shout", "_meta": meta or {}}, began=BEGAN)
+    spans = Spans(told.append)
+    span, params = spans.begin({"name": "shout", "_meta": meta or {}})
     spans.end(span, record(outcome))
     # As it goes to the process that sends it.
     facts = json.loads(json.dumps(told))
