@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from check.specimens import FAULTLESS, FAULTY, expected
+from specimens import FAULTLESS, FAULTY, expected
 from support import ROOT, SAMPLES, Ran
 
 from runner.cli.init import FILES

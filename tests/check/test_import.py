@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from check.specimens import FAULTLESS, FAULTY, expected
+from specimens import FAULTLESS, FAULTY, expected
 from support import settings_in
 
 from runner.check.import_rules import seen_at_import

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from check.specimens import FAULTLESS, FAULTY, expected
+from specimens import FAULTLESS, FAULTY, expected
 
 from runner.check.rules import RULES
 from runner.check.text_rules import TextReport, check_text

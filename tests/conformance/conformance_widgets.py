@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from functools import cache
 from typing import Any
 
-from widgets.inspecting import Inspector, app_info, inspector
-from widgets.widget_server import WidgetServer, serving
+from inspecting import Inspector, app_info, inspector
+from widget_server import WidgetServer, serving
 
 __all__ = ["OPERATIONS"]
 

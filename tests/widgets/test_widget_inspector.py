@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from widgets.inspecting import app_info, inspector
-from widgets.widget_server import WidgetServer, serving
+from inspecting import app_info, inspector
+from widget_server import WidgetServer, serving
 
 pytestmark = pytest.mark.kernel
 

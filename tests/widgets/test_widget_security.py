@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from widgets.widget_server import WidgetServer, serving
+from widget_server import WidgetServer, serving
 
 from runner.contract.login_challenge import challenge
 from runner.errors import CallError, Code
