@@ -1,5 +1,7 @@
 """What the layers do together: order, environment, limits, life and death, and what keeps working."""
 
+from __future__ import annotations
+
 import asyncio
 import concurrent.futures.thread  # noqa: F401 - not found any more without privileges, where Python is in /root
 import ctypes
@@ -14,18 +16,32 @@ import sqlite3
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
+from forked import Function, Report
 
 from sandbox.inside.confine import LAYERS, confine_zygote
 from sandbox.layers.rlimits import narrowed, zygote_limits
 from sandbox.policy import MIB, Limits, Policy
 
+if TYPE_CHECKING:
+    # What tests/sandbox/conftest.py defines, by the name that scripts/types gives it.
+    from conftest_of_tests_sandbox import Confined, World
+
 NOBODY = 65534
 
+Unconfined = Callable[[Function], Report]
 
-def test_a_worker_starts_in_its_home_and_writes_there(confined, world):
-    def work():
+
+def error_of(report: Report) -> str:
+    assert report.error is not None, report
+    return report.error
+
+
+def test_a_worker_starts_in_its_home_and_writes_there(confined: Confined, world: World) -> None:
+    def work() -> str:
         with open("made.txt", "w") as file:
             file.write("made")
         return os.getcwd()
@@ -36,22 +52,22 @@ def test_a_worker_starts_in_its_home_and_writes_there(confined, world):
     assert (world.home / "made.txt").read_text() == "made"
 
 
-def test_a_worker_without_a_home_starts_in_the_scratch_folder(confined, world):
+def test_a_worker_without_a_home_starts_in_the_scratch_folder(confined: Confined, world: World) -> None:
     report = confined(world.narrowed(home=None), os.getcwd)
 
     assert report.value == str(world.scratch)
 
 
-def test_new_files_are_private_to_their_owner(confined, world):
+def test_new_files_are_private_to_their_owner(confined: Confined, world: World) -> None:
     confined(world.policy, lambda: (world.home / "made.txt").touch())
 
     assert (world.home / "made.txt").stat().st_mode & 0o777 == 0o600
 
 
-def test_inherited_descriptors_are_closed(confined, unconfined, world):
+def test_inherited_descriptors_are_closed(confined: Confined, unconfined: Unconfined, world: World) -> None:
     secret = os.open(world.outside / "file.txt", os.O_RDONLY)
 
-    def read_it():
+    def read_it() -> str:
         return os.read(secret, 100).decode()
 
     before = unconfined(read_it)
@@ -63,16 +79,16 @@ def test_inherited_descriptors_are_closed(confined, unconfined, world):
     assert after.errno == errno.EBADF
 
 
-def test_the_environment_is_the_policy_s_for_python_and_for_c(confined, world):
+def test_the_environment_is_the_policy_s_for_python_and_for_c(confined: Confined, world: World) -> None:
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_char_p
 
-    def look():
+    def look() -> list[object]:
         from_c = libc.getenv(b"SET_BY_C")
         shell = subprocess.run(["/bin/sh", "-c", "env"], capture_output=True, text=True, check=True)
         return [dict(os.environ), from_c and from_c.decode(), "SET_BY_C" in shell.stdout]
 
-    def set_and_look():
+    def set_and_look() -> list[object]:
         libc.setenv(b"SET_BY_C", b"secret", 1)
         return look()
 
@@ -87,18 +103,18 @@ def test_the_environment_is_the_policy_s_for_python_and_for_c(confined, world):
     assert scrubbed.value == [dict(world.policy.environment), None, False]
 
 
-def test_memory_above_the_limit_is_a_memory_error(confined, world):
-    def take(size):
+def test_memory_above_the_limit_is_a_memory_error(confined: Confined, world: World) -> None:
+    def take(size: int) -> int:
         return len(bytearray(size))
 
     small = world.narrowed(limits=Limits(memory_bytes=128 * MIB))
 
     assert confined(small, lambda: take(32 * MIB)).value == 32 * MIB
     # Far above: what other tests left to be collected in this process, the child may take anew.
-    assert confined(small, lambda: take(2048 * MIB)).error.startswith("MemoryError")
+    assert error_of(confined(small, lambda: take(2048 * MIB))).startswith("MemoryError")
 
 
-def test_memory_the_zygote_has_taken_already_is_not_counted_again(confined, world):
+def test_memory_the_zygote_has_taken_already_is_not_counted_again(confined: Confined, world: World) -> None:
     ballast = bytearray(200 * MIB)
     small = world.narrowed(limits=Limits(memory_bytes=64 * MIB))
 
@@ -107,10 +123,10 @@ def test_memory_the_zygote_has_taken_already_is_not_counted_again(confined, worl
     assert report.value == 232 * MIB
 
 
-def test_a_file_above_the_limit_cannot_be_written(confined, world):
+def test_a_file_above_the_limit_cannot_be_written(confined: Confined, world: World) -> None:
     small = world.narrowed(limits=Limits(file_bytes=1 * MIB))
 
-    def write(size):
+    def write(size: int) -> int:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         return (world.home / "large").write_bytes(b"x" * size)
 
@@ -118,27 +134,29 @@ def test_a_file_above_the_limit_cannot_be_written(confined, world):
     assert confined(small, lambda: write(MIB + 1)).errno == errno.EFBIG
 
 
-def test_processor_time_above_the_limit_ends_the_worker(confined, world):
+def test_processor_time_above_the_limit_ends_the_worker(confined: Confined, world: World) -> None:
     small = world.narrowed(limits=Limits(cpu_s=1))
 
-    def spin():
+    def spin() -> None:
         while True:
             pass
 
     assert confined(small, spin).signal == signal.SIGXCPU
 
 
-def test_limits_cannot_be_raised_again(confined, world):
-    def raise_it():
+def test_limits_cannot_be_raised_again(confined: Confined, world: World) -> None:
+    def raise_it() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
     report = confined(world.policy, raise_it)
 
-    assert report.error.startswith("ValueError: not allowed to raise maximum limit")
+    assert error_of(report).startswith("ValueError: not allowed to raise maximum limit")
 
 
-def test_waiting_signals_leave_some_of_the_user_ids_number_for_others(confined, world):
-    def make():
+def test_waiting_signals_leave_some_of_the_user_ids_number_for_others(
+    confined: Confined, world: World
+) -> None:
+    def make() -> int:
         libc, waiting = ctypes.CDLL(None), 0
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
         while waiting < 1000 and libc.sigqueue(os.getpid(), signal.SIGRTMIN, ctypes.c_void_p()) == 0:
@@ -149,17 +167,17 @@ def test_waiting_signals_leave_some_of_the_user_ids_number_for_others(confined, 
     assert 0 < confined(world.policy, make).value <= 512
 
 
-def test_nobody_inside_goes_before_others_whatever_the_operators_own_limits_are():
+def test_nobody_inside_goes_before_others_whatever_the_operators_own_limits_are() -> None:
     limits = zygote_limits(Limits(), data=0)
 
     assert narrowed(limits[resource.RLIMIT_RTPRIO], 99) == (0, 0)
     assert narrowed(limits[resource.RLIMIT_NICE], 40) == (0, 0)
 
 
-def test_a_worker_holds_no_capability_and_cannot_gain_one(confined, world):
+def test_a_worker_holds_no_capability_and_cannot_gain_one(confined: Confined, world: World) -> None:
     libc = ctypes.CDLL(None)
 
-    def look():
+    def look() -> list[int]:
         keys = ("CapInh", "CapPrm", "CapEff", "CapAmb", "NoNewPrivs")
         # The status file is open to a zygote only where Landlock is left out.
         with open("/proc/self/status") as file:
@@ -171,8 +189,8 @@ def test_a_worker_holds_no_capability_and_cannot_gain_one(confined, world):
     assert report.value == [0, 0, 0, 0, 1, 1]
 
 
-def test_a_worker_stays_in_its_zygote_s_session_and_its_own_group(confined, world):
-    def leave():
+def test_a_worker_stays_in_its_zygote_s_session_and_its_own_group(confined: Confined, world: World) -> None:
+    def leave() -> list[bool | int]:
         before = [os.getsid(0) == os.getppid(), os.getpgrp() == os.getpid()]
         child = subprocess.run(["/bin/true"], start_new_session=True, check=False)
         os.setsid()
@@ -182,8 +200,10 @@ def test_a_worker_stays_in_its_zygote_s_session_and_its_own_group(confined, worl
     assert confined(world.policy, leave).value == [True, True, 0, True, True]
 
 
-def test_a_child_of_a_worker_cannot_leave_its_group(confined, unconfined, world):
-    def leave():
+def test_a_child_of_a_worker_cannot_leave_its_group(
+    confined: Confined, unconfined: Unconfined, world: World
+) -> None:
+    def leave() -> bool:
         read, write = os.pipe()
         if os.fork() == 0:
             os.setsid()
@@ -196,7 +216,7 @@ def test_a_child_of_a_worker_cannot_leave_its_group(confined, unconfined, world)
     assert confined(world.policy, leave).value is True
 
 
-def test_a_worker_dies_with_its_zygote_and_the_zygote_with_its_parent(world):
+def test_a_worker_dies_with_its_zygote_and_the_zygote_with_its_parent(world: World) -> None:
     read, write = os.pipe()
     host = os.fork()
     if host == 0:
@@ -224,55 +244,57 @@ def test_a_worker_dies_with_its_zygote_and_the_zygote_with_its_parent(world):
     assert ended == b""
 
 
-def test_confinement_fails_when_the_parent_has_gone(unconfined, world):
-    def confine():
+def test_confinement_fails_when_the_parent_has_gone(unconfined: Unconfined, world: World) -> None:
+    def confine() -> None:
         home = os.open(world.home, os.O_PATH)
         confine_zygote(world.policy, home_fd=home, keep=range(1000), parent=1_000_000_000)
 
     report = unconfined(confine)
 
-    assert "layer death with the parent could not be put in place" in report.error
+    assert "layer death with the parent could not be put in place" in error_of(report)
 
 
-def test_a_home_that_is_no_folder_s_descriptor_fails_the_confinement(confined, world):
-    def confine():
+def test_a_home_that_is_no_folder_s_descriptor_fails_the_confinement(
+    confined: Confined, world: World
+) -> None:
+    def confine() -> None:
         confine_zygote(world.policy, home_fd=999, keep=range(900), parent=os.getppid())
 
     from_child = confined(world.policy, confine, without=frozenset(LAYERS), as_zygote=True)
 
-    assert from_child.error.startswith("ConfinementError: layer landlock could not be put in place")
+    assert error_of(from_child).startswith("ConfinementError: layer landlock could not be put in place")
 
 
-def test_a_missing_scratch_folder_fails_the_confinement(confined, world):
+def test_a_missing_scratch_folder_fails_the_confinement(confined: Confined, world: World) -> None:
     broken = world.narrowed(scratch=world.outside / "missing")
 
     report = confined(broken, os.getpid)
 
-    assert report.error.startswith("ConfinementError: layer session")
-    assert "missing" in report.error
+    assert error_of(report).startswith("ConfinementError: layer session")
+    assert "missing" in error_of(report)
 
 
-def test_a_scratch_folder_that_is_a_link_fails_the_confinement(confined, world):
+def test_a_scratch_folder_that_is_a_link_fails_the_confinement(confined: Confined, world: World) -> None:
     link = world.outside / "link"
     link.symlink_to(world.other)
 
     report = confined(world.narrowed(scratch=link), os.getpid)
 
-    assert report.error.startswith("ConfinementError: layer landlock")
+    assert error_of(report).startswith("ConfinementError: layer landlock")
 
 
-def test_an_unknown_layer_cannot_be_left_out(world):
+def test_an_unknown_layer_cannot_be_left_out(world: World) -> None:
     with pytest.raises(ValueError, match="no layer is called firewall"):
         confine_zygote(world.policy, home_fd=3, keep=(), parent=os.getppid(), without=frozenset({"firewall"}))
 
 
-def test_a_home_goes_with_its_descriptor_only():
+def test_a_home_goes_with_its_descriptor_only() -> None:
     with pytest.raises(ValueError, match="home is None, but its descriptor is 3"):
         confine_zygote(Policy(), home_fd=3, keep=(), parent=os.getppid())
 
 
-def test_a_zygote_can_be_its_own_one_worker(unconfined, world):
-    def work():
+def test_a_zygote_can_be_its_own_one_worker(unconfined: Unconfined, world: World) -> None:
+    def work() -> str:
         read, write = os.pipe()
         parent = os.getpid()
         if os.fork() == 0:
@@ -289,8 +311,8 @@ def test_a_zygote_can_be_its_own_one_worker(unconfined, world):
     assert (world.home / "made.txt").read_text() == "made"
 
 
-def _threads():
-    seen = []
+def _threads() -> list[int]:
+    seen: list[int] = []
     threads = [threading.Thread(target=seen.append, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
@@ -299,8 +321,8 @@ def _threads():
     return sorted(seen)
 
 
-def _asyncio():
-    async def main():
+def _asyncio() -> int:
+    async def main() -> int:
         inside = await asyncio.to_thread(lambda: 20)
         process = await asyncio.create_subprocess_exec("/bin/echo", "22", stdout=asyncio.subprocess.PIPE)
         out, _ = await process.communicate()
@@ -309,18 +331,18 @@ def _asyncio():
     return asyncio.run(main())
 
 
-def _sqlite():
+def _sqlite() -> int:
     connection = sqlite3.connect("data.db")
     assert connection.execute("pragma journal_mode=wal").fetchone() == ("wal",)
     connection.execute("create table numbers (n)")
     connection.executemany("insert into numbers values (?)", [(n,) for n in range(10)])
     connection.commit()
-    total = connection.execute("select sum(n) from numbers").fetchone()[0]
+    total: int = connection.execute("select sum(n) from numbers").fetchone()[0]
     connection.close()
     return total
 
 
-def _subprocess():
+def _subprocess() -> list[str | int]:
     ran = subprocess.run(["/bin/sh", "-c", "echo a | tr a b"], capture_output=True, text=True, check=True)
     with subprocess.Popen(["/bin/sleep", "60"], start_new_session=True) as sleeper:
         sleeper.kill()
@@ -328,14 +350,14 @@ def _subprocess():
         return [ran.stdout.strip(), sleeper.returncode]
 
 
-def _tempfile():
+def _tempfile() -> list[bool]:
     tempfile.tempdir = None
     with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile(dir=folder) as file:
         file.write(b"x")
         return [os.path.dirname(folder) == os.getcwd(), os.path.exists(file.name)]
 
 
-def _files():
+def _files() -> list[str]:
     os.makedirs("a/b")
     with open("a/b/one", "w") as file:
         file.write("1")
@@ -364,8 +386,16 @@ def _files():
 @pytest.mark.parametrize(
     ("where", "uid"), [("world", None), ("plain_world", NOBODY)], ids=["as-we-are", "unprivileged"]
 )
-def test_ordinary_work_goes_on_working(request, confined, work, expected, where, uid):
-    policy = request.getfixturevalue(where).policy
+def test_ordinary_work_goes_on_working(
+    request: pytest.FixtureRequest,
+    confined: Confined,
+    work: Function,
+    expected: object,
+    where: str,
+    uid: int | None,
+) -> None:
+    world: World = request.getfixturevalue(where)
+    policy = world.policy
 
     report = confined(policy, work, uid=uid)
 

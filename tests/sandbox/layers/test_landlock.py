@@ -1,15 +1,20 @@
 """Which files a confined process reaches: every denial beside the same act where it is allowed."""
 
+from __future__ import annotations
+
 import errno
 import os
 import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from forked import run_in_child
+from forked import Function, Report, run_in_child
 
 from sandbox.layers import landlock, privileges
 from sandbox.layers.landlock import (
@@ -25,9 +30,16 @@ from sandbox.layers.proc import own_folder
 from sandbox.policy import Policy
 from sandbox.syscalls import landlock_abi, landlock_add_path_rule, landlock_create_ruleset
 
+if TYPE_CHECKING:
+    # What tests/sandbox/conftest.py defines, by the name that scripts/types gives it.
+    from conftest_of_tests_sandbox import Confined, World
+
 NOBODY = 65534
 
-CHANGES = {
+Unconfined = Callable[[Function], Report]
+Change = Callable[[Path], object]
+
+CHANGES: dict[str, Change] = {
     "open for writing": lambda folder: open(folder / "file.txt", "w").close(),
     "open for appending": lambda folder: open(folder / "file.txt", "a").close(),
     "create": lambda folder: open(folder / "new", "x").close(),
@@ -50,9 +62,11 @@ CHANGES = {
 @pytest.mark.parametrize(
     ("where", "uid"), [("world", None), ("plain_world", NOBODY)], ids=["as-we-are", "unprivileged"]
 )
-def test_files_can_be_changed_in_the_home_only(request, confined, change, where, uid):
+def test_files_can_be_changed_in_the_home_only(
+    request: pytest.FixtureRequest, confined: Confined, change: Change, where: str, uid: int | None
+) -> None:
     """Source: S1-23, S1-46, S1-47, S1-55 and S1-101."""
-    world = request.getfixturevalue(where)
+    world: World = request.getfixturevalue(where)
     for folder in (world.home, world.outside):
         (folder / "empty").mkdir()
         if uid is not None and os.getuid() == 0:
@@ -68,7 +82,9 @@ def test_files_can_be_changed_in_the_home_only(request, confined, change, where,
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_without_a_home_nothing_can_be_changed(confined, unconfined, world, change):
+def test_without_a_home_nothing_can_be_changed(
+    confined: Confined, unconfined: Unconfined, world: World, change: Change
+) -> None:
     """Source: S1-57."""
     (world.scratch / "empty").mkdir()
     policy = world.narrowed(home=None)
@@ -81,7 +97,9 @@ def test_without_a_home_nothing_can_be_changed(confined, unconfined, world, chan
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_the_scratch_folder_is_written_while_loading_and_never_by_a_worker(confined, world, change):
+def test_the_scratch_folder_is_written_while_loading_and_never_by_a_worker(
+    confined: Confined, world: World, change: Change
+) -> None:
     (world.scratch / "empty").mkdir()
 
     by_worker = confined(world.policy, lambda: change(world.scratch))
@@ -91,13 +109,13 @@ def test_the_scratch_folder_is_written_while_loading_and_never_by_a_worker(confi
     assert by_zygote.error is None
 
 
-def test_a_worker_reads_what_was_warmed_up_in_the_scratch_folder(confined, world):
+def test_a_worker_reads_what_was_warmed_up_in_the_scratch_folder(confined: Confined, world: World) -> None:
     report = confined(world.policy, lambda: (world.scratch / "file.txt").read_text())
 
     assert report.value == "scratch"
 
 
-MOVES = {
+MOVES: dict[str, Callable[[World], object]] = {
     "rename out": lambda world: os.rename(world.home / "file.txt", world.outside / "new"),
     "rename in": lambda world: os.rename(world.outside / "file.txt", world.home / "new"),
     "link out": lambda world: os.link(world.home / "file.txt", world.outside / "new"),
@@ -106,7 +124,9 @@ MOVES = {
 
 
 @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
-def test_files_cannot_be_moved_or_linked_across_the_border_of_the_home(confined, unconfined, world, move):
+def test_files_cannot_be_moved_or_linked_across_the_border_of_the_home(
+    confined: Confined, unconfined: Unconfined, world: World, move: Callable[[World], object]
+) -> None:
     denied = confined(world.narrowed(read=(*world.policy.read, world.outside)), lambda: move(world))
     allowed = unconfined(lambda: move(world))
 
@@ -114,7 +134,7 @@ def test_files_cannot_be_moved_or_linked_across_the_border_of_the_home(confined,
     assert allowed.error is None
 
 
-def test_another_home_can_be_neither_read_nor_listed(confined, world):
+def test_another_home_can_be_neither_read_nor_listed(confined: Confined, world: World) -> None:
     """Source: S1-49."""
     own = confined(world.policy, lambda: [(world.home / "file.txt").read_text(), os.listdir(world.home)])
     read = confined(world.policy, lambda: (world.other / "file.txt").read_text())
@@ -125,17 +145,19 @@ def test_another_home_can_be_neither_read_nor_listed(confined, world):
     assert (read.errno, listed.errno, parent.errno) == (errno.EACCES,) * 3
 
 
-def test_a_link_in_the_home_leads_nowhere_that_is_denied(confined, unconfined, world):
+def test_a_link_in_the_home_leads_nowhere_that_is_denied(
+    confined: Confined, unconfined: Unconfined, world: World
+) -> None:
     (world.home / "link").symlink_to(world.other / "file.txt")
 
-    def follow():
+    def follow() -> str:
         return (world.home / "link").read_text()
 
     assert unconfined(follow).value == "other"
     assert confined(world.policy, follow).errno == errno.EACCES
 
 
-def test_a_file_can_be_its_own_hierarchy(confined, world):
+def test_a_file_can_be_its_own_hierarchy(confined: Confined, world: World) -> None:
     (world.outside / "second.txt").write_text("second")
     policy = world.narrowed(read=(*world.policy.read, world.outside / "second.txt"))
 
@@ -143,7 +165,7 @@ def test_a_file_can_be_its_own_hierarchy(confined, world):
     assert confined(policy, lambda: (world.outside / "file.txt").read_text()).errno == errno.EACCES
 
 
-def test_a_hierarchy_to_list_only_tells_names_and_nothing_more(confined, world):
+def test_a_hierarchy_to_list_only_tells_names_and_nothing_more(confined: Confined, world: World) -> None:
     policy = world.narrowed(list_only=(world.outside,))
 
     assert confined(world.policy, lambda: os.listdir(world.outside)).errno == errno.EACCES
@@ -151,7 +173,9 @@ def test_a_hierarchy_to_list_only_tells_names_and_nothing_more(confined, world):
     assert confined(policy, lambda: (world.outside / "file.txt").read_text()).errno == errno.EACCES
 
 
-def test_the_home_is_its_descriptor_and_not_what_its_name_means_later(confined, world):
+def test_the_home_is_its_descriptor_and_not_what_its_name_means_later(
+    confined: Confined, world: World
+) -> None:
     moved = world.outside / "moved"
 
     descriptor = os.open(world.home, os.O_PATH)
@@ -175,11 +199,13 @@ def test_the_home_is_its_descriptor_and_not_what_its_name_means_later(confined, 
     ],
     ids=["mkfifo", "mknod", "bind"],
 )
-def test_no_fifo_and_no_socket_can_be_made_in_the_home(confined, world, make):
+def test_no_fifo_and_no_socket_can_be_made_in_the_home(
+    confined: Confined, world: World, make: Change
+) -> None:
     no_seccomp = frozenset({"seccomp"})
     no_landlock = frozenset({"landlock"})
 
-    def try_it():
+    def try_it() -> None:
         make(world.home / "new")
 
     assert confined(world.policy, try_it, without=no_seccomp).errno == errno.EACCES
@@ -187,8 +213,10 @@ def test_no_fifo_and_no_socket_can_be_made_in_the_home(confined, world, make):
     assert confined(world.policy, try_it, without=no_seccomp | no_landlock).error is None
 
 
-def test_what_was_written_to_the_home_cannot_be_executed(confined, unconfined, world):
-    def execute():
+def test_what_was_written_to_the_home_cannot_be_executed(
+    confined: Confined, unconfined: Unconfined, world: World
+) -> None:
+    def execute() -> int:
         program = world.home / "program"
         program.write_bytes(Path("/bin/true").read_bytes())
         program.chmod(0o700)
@@ -201,16 +229,18 @@ def test_what_was_written_to_the_home_cannot_be_executed(confined, unconfined, w
     assert unconfined(execute).value == 0
 
 
-def test_programs_run_unless_the_policy_forbids_them(confined, world):
-    def run():
+def test_programs_run_unless_the_policy_forbids_them(confined: Confined, world: World) -> None:
+    def run() -> int:
         return subprocess.run(["/bin/true"], check=True).returncode
 
     assert confined(world.policy, run).value == 0
     assert confined(world.narrowed(programs=False), run).errno == errno.EACCES
 
 
-def test_a_program_is_confined_like_the_worker_that_started_it(confined, unconfined, world):
-    def run():
+def test_a_program_is_confined_like_the_worker_that_started_it(
+    confined: Confined, unconfined: Unconfined, world: World
+) -> None:
+    def run() -> list[str]:
         command = f"cat {world.other}/file.txt; echo x > {world.outside}/new; echo y > {world.home}/new"
         done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
         return [done.stdout, (world.home / "new").read_text()]
@@ -222,35 +252,41 @@ def test_a_program_is_confined_like_the_worker_that_started_it(confined, unconfi
 
 
 @pytest.mark.parametrize("name", ["/dev/null", "/dev/zero", "/dev/full"])
-def test_devices_that_keep_nothing_are_open_even_without_a_home(confined, world, name):
-    def open_both():
+def test_devices_that_keep_nothing_are_open_even_without_a_home(
+    confined: Confined, world: World, name: str
+) -> None:
+    def open_both() -> bool:
         with open(name, "rb+", buffering=0) as file:
             return file.readable() and file.writable()
 
     assert confined(world.narrowed(home=None), open_both).value is True
 
 
-def test_facts_of_the_machine_are_readable_and_facts_of_processes_are_not(confined, unconfined, world):
+def test_facts_of_the_machine_are_readable_and_facts_of_processes_are_not(
+    confined: Confined, unconfined: Unconfined, world: World
+) -> None:
     pid = os.getpid()
 
-    def read(name):
+    def read(name: str) -> bool:
         with open(name, "rb") as file:
             return len(file.read(10)) > 0
 
     for name in ("/proc/meminfo", "/proc/cpuinfo", "/dev/urandom"):
-        assert confined(world.policy, lambda name=name: read(name)).value is True
+        assert confined(world.policy, partial(read, name)).value is True
     for name in (f"/proc/{pid}/environ", f"/proc/{pid}/cmdline", "/proc/net/unix", "/proc/mounts"):
-        assert unconfined(lambda name=name: read(name)).value is True
-        assert confined(world.policy, lambda name=name: read(name)).errno == errno.EACCES
+        assert unconfined(partial(read, name)).value is True
+        assert confined(world.policy, partial(read, name)).errno == errno.EACCES
     assert confined(world.policy, lambda: os.listdir("/proc")).errno == errno.EACCES
 
 
-def test_the_number_of_processors_is_known(confined, unconfined, world):
+def test_the_number_of_processors_is_known(confined: Confined, unconfined: Unconfined, world: World) -> None:
     assert confined(world.policy, os.cpu_count).value == unconfined(os.cpu_count).value
 
 
 @pytest.mark.parametrize("as_zygote", [True, False])
-def test_signals_do_not_reach_the_host(confined, unconfined, world, as_zygote):
+def test_signals_do_not_reach_the_host(
+    confined: Confined, unconfined: Unconfined, world: World, as_zygote: bool
+) -> None:
     host = os.getpid()
 
     assert unconfined(lambda: os.kill(host, 0)).error is None
@@ -264,8 +300,8 @@ def test_signals_do_not_reach_the_host(confined, unconfined, world, as_zygote):
     assert open_to_all.error is None
 
 
-def test_a_worker_signals_its_children_and_not_its_zygote(confined, world):
-    def work():
+def test_a_worker_signals_its_children_and_not_its_zygote(confined: Confined, world: World) -> None:
+    def work() -> list[int | None]:
         with subprocess.Popen(["/bin/sleep", "60"]) as child:
             child.send_signal(signal.SIGTERM)
             ended = child.wait(10)
@@ -279,7 +315,7 @@ def test_a_worker_signals_its_children_and_not_its_zygote(confined, world):
     assert confined(world.policy, work).value == [-signal.SIGTERM, errno.EPERM]
 
 
-def test_abstract_sockets_outside_are_not_reached(confined, world):
+def test_abstract_sockets_outside_are_not_reached(confined: Confined, world: World) -> None:
     name = f"\0test-landlock-{os.getpid()}-{time.monotonic_ns()}"
     no_seccomp = frozenset({"seccomp"})
 
@@ -287,7 +323,7 @@ def test_abstract_sockets_outside_are_not_reached(confined, world):
         listening.bind(name)
         listening.listen()
 
-        def reach():
+        def reach() -> None:
             with socket.socket(socket.AF_UNIX) as sock:
                 sock.connect(name)
 
@@ -295,13 +331,15 @@ def test_abstract_sockets_outside_are_not_reached(confined, world):
         assert confined(world.policy, reach, without=no_seccomp).errno == errno.EPERM
 
 
-def test_what_is_never_forked_again_reads_its_own_files_of_proc_and_those_of_nobody_else(world):
+def test_what_is_never_forked_again_reads_its_own_files_of_proc_and_those_of_nobody_else(
+    world: World,
+) -> None:
     """Without namespaces: a server behind the proxy, or a file whose import starts threads."""
     other = os.getpid()
     names = ("cgroup", "status", "maps", "mounts", "limits", "statm")
 
-    def look(own, *, confined):
-        def work():
+    def look(own: bool, *, confined: bool) -> object:
+        def work() -> list[str]:
             if confined:
                 privileges.refuse_new_privileges()
                 landlock.apply(zygote_ruleset(world.policy, home=None, own=own))
@@ -315,12 +353,12 @@ def test_what_is_never_forked_again_reads_its_own_files_of_proc_and_those_of_nob
     assert look(own=True, confined=True) == read + denied
 
 
-def test_no_rule_gives_a_forked_process_its_own_files_of_proc_alone(world):
+def test_no_rule_gives_a_forked_process_its_own_files_of_proc_alone(world: World) -> None:
     """Why a forked worker has none without namespaces: if a kernel ever changes this, it can have them."""
     looked_at = [*(("self", name) for name in ("cgroup", "status", "maps")), (os.getpid(), "cmdline")]
 
-    def look_after_fork(granted):
-        def work():
+    def look_after_fork(granted: str) -> object:
+        def work() -> list[object]:
             privileges.refuse_new_privileges()
             ruleset = zygote_ruleset(world.policy, home=None, own=granted == "its zygote's")
             if granted == "everybody's":
@@ -331,7 +369,7 @@ def test_no_rule_gives_a_forked_process_its_own_files_of_proc_alone(world):
             landlock.apply(ruleset)
             return [of_parent(), run_in_child(after_fork, lambda: None).value]
 
-        def after_fork():
+        def after_fork() -> list[str]:
             if granted == "its own, later":
                 handles = AccessRight.READ_FILE | AccessRight.READ_DIR
                 ruleset = landlock_create_ruleset(filesystem=handles, network=0, scoped=0, abi=landlock_abi())
@@ -340,7 +378,7 @@ def test_no_rule_gives_a_forked_process_its_own_files_of_proc_alone(world):
                 landlock.apply(ruleset)
             return [_outcome(f"/proc/{who}/{name}") for who, name in looked_at]
 
-        def of_parent():
+        def of_parent() -> str:
             return _outcome("/proc/self/cgroup")
 
         return run_in_child(work, lambda: None).value
@@ -352,14 +390,14 @@ def test_no_rule_gives_a_forked_process_its_own_files_of_proc_alone(world):
     assert look_after_fork("everybody's") == ["read", everything]
 
 
-def _outcome(path):
+def _outcome(path: str) -> str:
     try:
         return "read" if Path(path).read_bytes() else "empty"
     except OSError as error:
         return type(error).__name__
 
 
-def test_rules_name_each_path_with_its_rights():
+def test_rules_name_each_path_with_its_rights() -> None:
     policy = Policy(read=(Path("/usr"),), list_only=(Path("/opt"),))
 
     rules = zygote_rules(policy)
@@ -372,20 +410,20 @@ def test_rules_name_each_path_with_its_rights():
     assert writable == {"/dev/null", "/dev/zero", "/dev/full"}
 
 
-def test_with_a_home_the_sources_of_chance_may_be_written_too():
+def test_with_a_home_the_sources_of_chance_may_be_written_too() -> None:
     rules = zygote_rules(Policy(home=Path("/tmp/alice")))
 
     writable = {str(rule.path) for rule in rules if rule.access & AccessRight.WRITE_FILE}
     assert writable == {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
 
-def test_a_policy_without_programs_grants_no_execution_anywhere():
+def test_a_policy_without_programs_grants_no_execution_anywhere() -> None:
     rules = zygote_rules(Policy(read=(Path("/usr"),), programs=False))
 
     assert not any(rule.access & AccessRight.EXECUTE for rule in rules)
 
 
-def test_a_home_never_carries_execution_or_special_files():
+def test_a_home_never_carries_execution_or_special_files() -> None:
     forbidden = (
         AccessRight.EXECUTE
         | AccessRight.MAKE_SOCK
@@ -398,7 +436,7 @@ def test_a_home_never_carries_execution_or_special_files():
     assert not HOME & forbidden
 
 
-def test_rights_are_dropped_for_kernels_that_do_not_know_them():
+def test_rights_are_dropped_for_kernels_that_do_not_know_them() -> None:
     everything = AccessRight((1 << 16) - 1)
 
     assert [everything & ~handled(abi) for abi in (1, 2, 3, 4, 5, 6, 7, 8)] == [
@@ -413,5 +451,5 @@ def test_rights_are_dropped_for_kernels_that_do_not_know_them():
     ]
 
 
-def test_this_kernel_offers_what_the_layer_needs():
+def test_this_kernel_offers_what_the_layer_needs() -> None:
     assert landlock_abi() >= MINIMUM_ABI, "this kernel has no Landlock, or one older than Linux 6.2"

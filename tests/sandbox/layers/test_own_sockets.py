@@ -49,7 +49,7 @@ def top() -> Iterator[Path]:
 def policy_of(top: Path, **more: Any) -> Policy:
     home = top / "home"
     read = (*READ, top / "others", ACTS)
-    usual = {"home": home, "read": read, "environment": {"HOME": str(home)}, "uid": TRIAL_UID}
+    usual: dict[str, Any] = {"home": home, "read": read, "environment": {"HOME": str(home)}, "uid": TRIAL_UID}
     return Policy(**(usual | {"namespaces": True, "sockets": True} | more))
 
 

@@ -1,5 +1,7 @@
 """What the filters answer: by a small interpreter for every call, and by the kernel for real ones."""
 
+from __future__ import annotations
+
 import ctypes
 import errno
 import os
@@ -7,12 +9,15 @@ import resource
 import signal
 import socket
 import struct
+from collections.abc import Callable
 from concurrent.futures.thread import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
+from forked import Function, Report
 
-from sandbox.layers.seccomp import main_filter, worker_filter
+from sandbox.layers.seccomp import main_filter, supported_architecture, worker_filter
 from sandbox.layers.syscall_table import (
     ARCHITECTURES,
     ATTRIBUTES,
@@ -20,22 +25,28 @@ from sandbox.layers.syscall_table import (
     DENIED,
     NEWEST,
     SIGNALS,
-    present_architecture,
+    Architecture,
 )
+
+if TYPE_CHECKING:
+    # What tests/sandbox/conftest.py defines, by the name that scripts/types gives it.
+    from conftest_of_tests_sandbox import Confined, World
 
 NOBODY = 65534
 ALLOW = "allow"
 KILL = "kill"
 
+Unconfined = Callable[[Function], Report]
+
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
 
-HERE = present_architecture()
+HERE = supported_architecture()
 
 
-def call(name, *arguments):
+def call(name: str, *arguments: int) -> int:
     """Make one system call by name; numbers only."""
-    answer = libc.syscall(ctypes.c_long(HERE.number(name)), *(ctypes.c_long(a) for a in arguments))
+    answer: int = libc.syscall(ctypes.c_long(HERE.number(name)), *(ctypes.c_long(a) for a in arguments))
     if answer < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -49,7 +60,7 @@ class Answers:
     program: bytes
     audit: int
 
-    def __call__(self, number, *arguments, audit=None):
+    def __call__(self, number: int, *arguments: int, audit: int | None = None) -> int | str:
         padded = [*arguments, 0, 0, 0, 0, 0, 0][:6]
         masked = [argument & (2**64 - 1) for argument in padded]
         data = struct.pack("<IIQ6Q", number, audit or self.audit, 0, *masked)
@@ -73,7 +84,7 @@ class Answers:
                 at += if_true if test else if_false
 
 
-def meaning(action):
+def meaning(action: int) -> int | str:
     if action == 0x7FFF0000:
         return ALLOW
     if action == 0x80000000:
@@ -82,11 +93,11 @@ def meaning(action):
     return action & 0xFFFF
 
 
-def main_of(architecture, scoped=True):
+def main_of(architecture: Architecture, scoped: bool = True) -> Answers:
     return Answers(main_filter(architecture, signals_are_scoped=scoped).program, architecture.audit)
 
 
-def worker_of(architecture):
+def worker_of(architecture: Architecture) -> Answers:
     return Answers(worker_filter(architecture).program, architecture.audit)
 
 
@@ -94,14 +105,14 @@ each_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES, ids=l
 
 
 @each_architecture
-def test_no_number_stands_for_two_calls(architecture):
+def test_no_number_stands_for_two_calls(architecture: Architecture) -> None:
     numbers = list(architecture.numbers.values())
 
     assert len(set(numbers)) == len(numbers)
     assert all(0 <= number <= NEWEST for number in numbers)
 
 
-def test_architectures_differ_only_in_calls_that_the_generic_table_never_had():
+def test_architectures_differ_only_in_calls_that_the_generic_table_never_had() -> None:
     x86_64, aarch64 = (set(architecture.numbers) for architecture in ARCHITECTURES)
 
     assert aarch64 < x86_64
@@ -111,14 +122,14 @@ def test_architectures_differ_only_in_calls_that_the_generic_table_never_had():
     }  # fmt: skip
 
 
-def test_calls_since_the_common_numbering_have_one_number_everywhere():
+def test_calls_since_the_common_numbering_have_one_number_everywhere() -> None:
     x86_64, aarch64 = (architecture.numbers for architecture in ARCHITECTURES)
 
     assert all(aarch64[name] == number for name, number in x86_64.items() if number >= 424)
 
 
 @each_architecture
-def test_every_call_of_the_list_is_denied(architecture):
+def test_every_call_of_the_list_is_denied(architecture: Architecture) -> None:
     answer = main_of(architecture)
 
     answers = {name: answer(number) for name, number in architecture.numbers.items() if name in DENIED}
@@ -128,14 +139,14 @@ def test_every_call_of_the_list_is_denied(architecture):
 
 
 @each_architecture
-def test_changing_modes_seems_to_succeed(architecture):
+def test_changing_modes_seems_to_succeed(architecture: Architecture) -> None:
     answer = main_of(architecture)
 
     assert {answer(number) for number in architecture.known(CHANGED_MODE)} == {0}
 
 
 @each_architecture
-def test_times_seem_to_be_set_but_the_present_time_is_denied_by_name(architecture):
+def test_times_seem_to_be_set_but_the_present_time_is_denied_by_name(architecture: Architecture) -> None:
     answer = main_of(architecture)
     utimensat = architecture.number("utimensat")
     high = 0x7F00_0000_0000
@@ -155,7 +166,7 @@ def test_times_seem_to_be_set_but_the_present_time_is_denied_by_name(architectur
 
 
 @each_architecture
-def test_calls_that_programs_live_on_are_allowed(architecture):
+def test_calls_that_programs_live_on_are_allowed(architecture: Architecture) -> None:
     denied_somewhere = set(architecture.numbers.values())
     answer = main_of(architecture)
 
@@ -166,7 +177,7 @@ def test_calls_that_programs_live_on_are_allowed(architecture):
 
 
 @each_architecture
-def test_calls_younger_than_the_list_do_not_exist(architecture):
+def test_calls_younger_than_the_list_do_not_exist(architecture: Architecture) -> None:
     answer = main_of(architecture)
 
     assert (answer(NEWEST + 1), answer(NEWEST + 500)) == (errno.ENOSYS, errno.ENOSYS)
@@ -175,13 +186,13 @@ def test_calls_younger_than_the_list_do_not_exist(architecture):
 
 
 @each_architecture
-def test_a_foreign_architecture_is_killed_by_both_filters(architecture):
+def test_a_foreign_architecture_is_killed_by_both_filters(architecture: Architecture) -> None:
     for answer in (main_of(architecture), worker_of(architecture)):
         assert answer(1, audit=0x4000_0003) == KILL
         assert answer(1) == ALLOW
 
 
-def test_x32_calls_are_killed_by_both_filters():
+def test_x32_calls_are_killed_by_both_filters() -> None:
     x86_64 = ARCHITECTURES[0]
 
     for answer in (main_of(x86_64), worker_of(x86_64)):
@@ -189,7 +200,9 @@ def test_x32_calls_are_killed_by_both_filters():
 
 
 @each_architecture
-def test_clone_makes_threads_and_children_but_no_namespaces_and_no_siblings(architecture):
+def test_clone_makes_threads_and_children_but_no_namespaces_and_no_siblings(
+    architecture: Architecture,
+) -> None:
     answer = main_of(architecture)
     clone = architecture.number("clone")
     thread, child, vfork = 0x3D0F00, 0x1200011, 0x4111
@@ -200,14 +213,14 @@ def test_clone_makes_threads_and_children_but_no_namespaces_and_no_siblings(arch
 
 
 @each_architecture
-def test_attributes_are_not_read_by_path(architecture):
+def test_attributes_are_not_read_by_path(architecture: Architecture) -> None:
     answer = main_of(architecture)
 
     assert {answer(number) for number in architecture.known(ATTRIBUTES)} == {errno.ENOTSUP}
 
 
 @each_architecture
-def test_the_threads_of_a_process_have_one_table_of_descriptors(architecture):
+def test_the_threads_of_a_process_have_one_table_of_descriptors(architecture: Architecture) -> None:
     answer = main_of(architecture)
     clone, close_range = architecture.number("clone"), architecture.number("close_range")
     thread, files = 0x3D0F00, 0x400
@@ -219,7 +232,7 @@ def test_the_threads_of_a_process_have_one_table_of_descriptors(architecture):
 
 
 @each_architecture
-def test_knobs_of_other_processes_are_denied(architecture):
+def test_knobs_of_other_processes_are_denied(architecture: Architecture) -> None:
     answer = main_of(architecture)
 
     for name in (
@@ -235,7 +248,9 @@ def test_knobs_of_other_processes_are_denied(architecture):
 
 
 @each_architecture
-def test_another_thread_seems_to_be_scheduled_in_the_ordinary_ways_and_in_no_other(architecture):
+def test_another_thread_seems_to_be_scheduled_in_the_ordinary_ways_and_in_no_other(
+    architecture: Architecture,
+) -> None:
     answer = main_of(architecture)
     scheduler = architecture.number("sched_setscheduler")
     other, fifo, round_robin, batch, idle, deadline = 0, 1, 2, 3, 5, 6
@@ -246,7 +261,7 @@ def test_another_thread_seems_to_be_scheduled_in_the_ordinary_ways_and_in_no_oth
 
 
 @each_architecture
-def test_prctl_keeps_what_a_worker_still_needs_until_it_has_it(architecture):
+def test_prctl_keeps_what_a_worker_still_needs_until_it_has_it(architecture: Architecture) -> None:
     main, worker = main_of(architecture), worker_of(architecture)
     prctl = architecture.number("prctl")
 
@@ -257,7 +272,7 @@ def test_prctl_keeps_what_a_worker_still_needs_until_it_has_it(architecture):
 
 
 @each_architecture
-def test_groups_are_frozen_in_a_worker_and_sessions_from_the_start(architecture):
+def test_groups_are_frozen_in_a_worker_and_sessions_from_the_start(architecture: Architecture) -> None:
     main, worker = main_of(architecture), worker_of(architecture)
     setsid, setpgid = architecture.number("setsid"), architecture.number("setpgid")
 
@@ -266,7 +281,7 @@ def test_groups_are_frozen_in_a_worker_and_sessions_from_the_start(architecture)
 
 
 @each_architecture
-def test_ioctl_and_fcntl_are_judged_by_their_command(architecture):
+def test_ioctl_and_fcntl_are_judged_by_their_command(architecture: Architecture) -> None:
     answer = main_of(architecture)
     ioctl, fcntl = architecture.number("ioctl"), architecture.number("fcntl")
 
@@ -277,7 +292,7 @@ def test_ioctl_and_fcntl_are_judged_by_their_command(architecture):
 
 
 @each_architecture
-def test_sockets_are_pairs_without_datagrams_or_nothing(architecture):
+def test_sockets_are_pairs_without_datagrams_or_nothing(architecture: Architecture) -> None:
     answer = main_of(architecture)
     number = architecture.number
     cloexec = 0o2000000
@@ -295,7 +310,9 @@ def test_sockets_are_pairs_without_datagrams_or_nothing(architecture):
 
 @each_architecture
 @pytest.mark.parametrize("gated", [False, True])
-def test_nothing_is_sent_or_set_that_makes_who_closes_a_socket_wait(architecture, gated):
+def test_nothing_is_sent_or_set_that_makes_who_closes_a_socket_wait(
+    architecture: Architecture, gated: bool
+) -> None:
     program = main_filter(architecture, signals_are_scoped=True, gated=gated).program
     answer, number = Answers(program, architecture.audit), architecture.number
     linger, pass_rights, keepalive = 13, 83, 9
@@ -309,7 +326,7 @@ def test_nothing_is_sent_or_set_that_makes_who_closes_a_socket_wait(architecture
 
 
 @each_architecture
-def test_signals_are_denied_only_where_landlock_cannot_confine_them(architecture):
+def test_signals_are_denied_only_where_landlock_cannot_confine_them(architecture: Architecture) -> None:
     scoped, unscoped = main_of(architecture), main_of(architecture, scoped=False)
     kill = architecture.number("kill")
 
@@ -337,8 +354,11 @@ NOT_PERMITTED = {
 @pytest.mark.parametrize(
     ("where", "uid"), [("world", None), ("plain_world", NOBODY)], ids=["as-we-are", "unprivileged"]
 )
-def test_the_kernel_does_not_permit(request, confined, attempt, where, uid):
-    policy = request.getfixturevalue(where).policy
+def test_the_kernel_does_not_permit(
+    request: pytest.FixtureRequest, confined: Confined, attempt: Function, where: str, uid: int | None
+) -> None:
+    world: World = request.getfixturevalue(where)
+    policy = world.policy
 
     control = confined(policy, attempt, uid=uid, without=frozenset({"seccomp"}))
     denied = confined(policy, attempt, uid=uid)
@@ -366,14 +386,14 @@ NEEDS_PRIVILEGE = {
 }
 
 
-def test_the_kernel_refuses_what_would_need_privilege(confined, world):
-    def attempt_all():
-        answers = {}
+def test_the_kernel_refuses_what_would_need_privilege(confined: Confined, world: World) -> None:
+    def attempt_all() -> dict[str, int | str]:
+        answers: dict[str, int | str] = {}
         for name, arguments in NEEDS_PRIVILEGE.items():
             try:
                 answers[name] = call(name, *arguments)
             except OSError as error:
-                answers[name] = errno.errorcode[error.errno]
+                answers[name] = errno.errorcode[error.errno or 0]
         return answers
 
     report = confined(world.policy, attempt_all)
@@ -389,16 +409,18 @@ def test_the_kernel_refuses_what_would_need_privilege(confined, world):
         (socket.AF_INET, socket.SOCK_DGRAM),
     ],
 )
-def test_no_socket_can_be_made(confined, world, family, kind):
-    def make():
+def test_no_socket_can_be_made(
+    confined: Confined, world: World, family: socket.AddressFamily, kind: socket.SocketKind
+) -> None:
+    def make() -> None:
         socket.socket(family, kind).close()
 
     assert confined(world.policy, make, without=frozenset({"seccomp"})).error is None
     assert confined(world.policy, make).errno == errno.EACCES
 
 
-def test_a_socket_cannot_be_made_slow_to_close(confined, world):
-    def linger():
+def test_a_socket_cannot_be_made_slow_to_close(confined: Confined, world: World) -> None:
+    def linger() -> None:
         left, right = socket.socketpair()
         with left, right:
             left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
@@ -407,13 +429,15 @@ def test_a_socket_cannot_be_made_slow_to_close(confined, world):
     assert confined(world.policy, linger).errno == errno.EPERM
 
 
-def test_a_thread_is_told_that_it_has_the_scheduling_that_it_asks_for_and_keeps_what_it_has(confined, world):
+def test_a_thread_is_told_that_it_has_the_scheduling_that_it_asks_for_and_keeps_what_it_has(
+    confined: Confined, world: World
+) -> None:
     libc = ctypes.CDLL(None)
     libc.pthread_self.restype = ctypes.c_void_p
     before = os.sched_getscheduler(0)
     wanted = os.SCHED_BATCH if before == os.SCHED_OTHER else os.SCHED_OTHER
 
-    def asked():
+    def asked() -> list[int]:
         # As libzmq does in each of its threads, which it ends with all others where this is refused.
         priority = ctypes.c_int(0)
         answers = [
@@ -422,7 +446,7 @@ def test_a_thread_is_told_that_it_has_the_scheduling_that_it_asks_for_and_keeps_
         ]
         return [*answers, os.sched_getscheduler(0)]
 
-    def work():
+    def work() -> list[int]:
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(asked).result()
 
@@ -435,8 +459,10 @@ def test_a_thread_is_told_that_it_has_the_scheduling_that_it_asks_for_and_keeps_
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_RAW])
-def test_no_pair_of_sockets_can_carry_datagrams(confined, world, kind):
-    def pair(kind):
+def test_no_pair_of_sockets_can_carry_datagrams(
+    confined: Confined, world: World, kind: socket.SocketKind
+) -> None:
+    def pair(kind: socket.SocketKind) -> str:
         left, right = socket.socketpair(socket.AF_UNIX, kind)
         left.send(b"x")
         return right.recv(1).decode()
@@ -446,11 +472,11 @@ def test_no_pair_of_sockets_can_carry_datagrams(confined, world, kind):
     assert confined(world.policy, lambda: pair(kind)).errno == errno.EACCES
 
 
-def test_chmod_and_utime_have_no_effect(confined, world):
+def test_chmod_and_utime_have_no_effect(confined: Confined, world: World) -> None:
     target = world.outside / "file.txt"
     before = target.stat()
 
-    def change():
+    def change() -> list[float]:
         os.chmod(target, 0o777)
         os.utime(target, (1, 1))
         return [target.stat().st_mode & 0o777, target.stat().st_mtime]
@@ -464,8 +490,8 @@ def test_chmod_and_utime_have_no_effect(confined, world):
     assert allowed.value == [0o777, 1.0]
 
 
-def test_extended_attributes_cannot_be_changed(confined, world):
-    def change():
+def test_extended_attributes_cannot_be_changed(confined: Confined, world: World) -> None:
+    def change() -> None:
         os.chown(world.home / "file.txt", -1, -1)
 
     assert confined(world.policy, change, without=frozenset({"seccomp"})).error is None
@@ -476,17 +502,18 @@ def test_extended_attributes_cannot_be_changed(confined, world):
     )
 
 
-def test_the_kernel_kills_x32_calls(confined, unconfined, world):
-    def getpid_by_x32():
-        return libc.syscall(ctypes.c_long(0x4000_0000 | 39))
+def test_the_kernel_kills_x32_calls(confined: Confined, unconfined: Unconfined, world: World) -> None:
+    def getpid_by_x32() -> int:
+        answer: int = libc.syscall(ctypes.c_long(0x4000_0000 | 39))
+        return answer
 
     assert unconfined(getpid_by_x32).signal is None
     # Elsewhere the number is only one that no call has.
     assert confined(world.policy, getpid_by_x32).signal == (signal.SIGSYS if HERE.foreign_bit else None)
 
 
-def test_a_worker_cannot_undo_its_death_with_the_zygote(confined, world):
-    def undo():
+def test_a_worker_cannot_undo_its_death_with_the_zygote(confined: Confined, world: World) -> None:
+    def undo() -> int:
         return call("prctl", 1, 0, 0, 0, 0)
 
     assert confined(world.policy, undo, as_zygote=True).value == 0

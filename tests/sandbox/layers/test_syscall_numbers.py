@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.layers.syscall_table import ARCHITECTURES
+from sandbox.layers.syscall_table import ARCHITECTURES, Architecture
 from sandbox.selftest.calls import MORE
 
 HEADERS = {
@@ -41,7 +41,7 @@ def in_headers(architecture: str) -> dict[str, int]:
 
 
 @each_architecture
-def test_numbers_are_those_of_the_kernels_headers(architecture):
+def test_numbers_are_those_of_the_kernels_headers(architecture: Architecture) -> None:
     known = in_headers(architecture.name)
 
     differing = {
@@ -60,14 +60,14 @@ def test_numbers_are_those_of_the_kernels_headers(architecture):
     assert len(architecture.numbers.keys() & known.keys()) > 80
 
 
-def test_what_aarch64_is_said_to_lack_its_headers_lack():
+def test_what_aarch64_is_said_to_lack_its_headers_lack() -> None:
     x86_64, aarch64 = (set(architecture.numbers) for architecture in ARCHITECTURES)
 
     assert (x86_64 - aarch64) & set(in_headers("aarch64")) == set()
 
 
 @pytest.mark.parametrize("at", [0, 1], ids=["x86_64", "aarch64"])
-def test_the_self_test_calls_by_the_kernels_numbers(at):
+def test_the_self_test_calls_by_the_kernels_numbers(at: int) -> None:
     known = in_headers(("x86_64", "aarch64")[at])
 
     numbers = {name: numbers[at] for name, numbers in MORE.items()}

@@ -1,14 +1,19 @@
 """The layers of the tiers `user` and `namespace`, each by itself, and how the file system is to look."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from forked import NOBODY, READ, Report, run_in_child
+from forked import NOBODY, READ, Function, Report, run_in_child
 
 from sandbox.errors import ConfinementError
 from sandbox.inside.confine import confine_zygote
@@ -20,13 +25,17 @@ from sandbox.policy import Limits, Policy
 from sandbox.probe.machine import TRIAL_UID, unreadable
 from sandbox.syscalls import PR_SET_DUMPABLE, prctl
 
+if TYPE_CHECKING:
+    # What tests/sandbox/conftest.py defines, by the name that scripts/types gives it.
+    from conftest_of_tests_sandbox import World
+
 pytestmark = pytest.mark.kernel
 
 ROOT_NEEDED = "these layers need a privilege: run the tests as root"
 
 
 @pytest.fixture
-def top():
+def top() -> Iterator[Path]:
     """A folder with two homes, that every user id can enter."""
     assert os.geteuid() == 0, ROOT_NEEDED
     made = Path(tempfile.mkdtemp(prefix="tiers-"))
@@ -38,15 +47,18 @@ def top():
     shutil.rmtree(made)
 
 
-def policy_of(top, **more):
-    return Policy(home=top / "home", read=READ, homes=(top,), namespaces=True, **more)
+def policy_of(top: Path, uid: int | None = None) -> Policy:
+    return Policy(home=top / "home", read=READ, homes=(top,), namespaces=True, uid=uid)
 
 
-def in_namespaces(policy, act, before=lambda: None, keep=()) -> Report:
+def in_namespaces(
+    policy: Policy, act: Function, before: Callable[[], None] = lambda: None, keep: Iterable[int] = ()
+) -> Report:
     """Run `act` in the first process of namespaces of its own, behind every layer."""
 
-    def work():
+    def work() -> str:
         adopt_orphans()
+        assert policy.home is not None
         home = os.open(policy.home, os.O_PATH | os.O_DIRECTORY)
         answer, said = os.pipe()
         pid = namespaces.fork_first_process()
@@ -69,10 +81,10 @@ def in_namespaces(policy, act, before=lambda: None, keep=()) -> Report:
 # The world of namespaces.
 
 
-def test_the_own_home_can_be_written_and_no_other_is_there(top):
+def test_the_own_home_can_be_written_and_no_other_is_there(top: Path) -> None:
     os.chown(top / "home", TRIAL_UID, TRIAL_UID)
 
-    def act():
+    def act() -> tuple[list[bool], int]:
         (top / "home" / "new.txt").write_text("new")
         return [(top / name).exists() for name in ("home", "other", "state")], os.getpid()
 
@@ -82,10 +94,10 @@ def test_the_own_home_can_be_written_and_no_other_is_there(top):
     assert (top / "home" / "new.txt").stat().st_uid == TRIAL_UID
 
 
-def test_the_way_up_from_the_home_does_not_lead_outside(top):
+def test_the_way_up_from_the_home_does_not_lead_outside(top: Path) -> None:
     os.chown(top / "home", TRIAL_UID, TRIAL_UID)
 
-    def act():
+    def act() -> list[bool]:
         os.chdir(top / "home")
         return [os.path.exists(f"../{name}") for name in ("home", "other")]
 
@@ -94,12 +106,12 @@ def test_the_way_up_from_the_home_does_not_lead_outside(top):
     assert report.value == "[True, False]"
 
 
-def test_processes_of_the_host_are_absent(top):
+def test_processes_of_the_host_are_absent(top: Path) -> None:
     os.chown(top / "home", TRIAL_UID, TRIAL_UID)
     host = os.getpid()
     os.kill(host, 0)
 
-    def act():
+    def act() -> str:
         try:
             os.kill(host, 0)
         except ProcessLookupError:
@@ -112,10 +124,10 @@ def test_processes_of_the_host_are_absent(top):
 OWN = ("cgroup", "io", "limits", "maps", "mountinfo", "mounts", "stat", "statm", "status")
 
 
-def test_a_process_reads_its_own_files_of_proc_and_lists_its_own_descriptors(top):
+def test_a_process_reads_its_own_files_of_proc_and_lists_its_own_descriptors(top: Path) -> None:
     os.chown(top / "home", TRIAL_UID, TRIAL_UID)
 
-    def act():
+    def act() -> tuple[list[bool], bool, bool, bool]:
         whole = [len(Path("/proc/self", name).read_text()) > 0 for name in OWN]
         by_number = Path("/proc", str(os.getpid()), "status").read_text()
         started = subprocess.run(["/bin/cat", "/proc/self/maps"], capture_output=True, check=True)
@@ -131,17 +143,17 @@ def test_a_process_reads_its_own_files_of_proc_and_lists_its_own_descriptors(top
     assert report.value == str(([True] * len(OWN), True, True, True))
 
 
-def test_a_call_sees_no_other_process_of_its_user_in_proc(top):
+def test_a_call_sees_no_other_process_of_its_user_in_proc(top: Path) -> None:
     os.chown(top / "home", TRIAL_UID, TRIAL_UID)
     readers = ("cmdline", "status", "maps", "cgroup", "environ")
 
-    def seen(other):
+    def seen(other: int) -> list[bool] | bool:
         try:
             return [bool(Path("/proc", str(other), name).read_bytes()) for name in readers]
         except OSError:
             return str(other) in os.listdir("/proc")
 
-    def from_sibling(zygote, *, confined):
+    def from_sibling(zygote: int, *, confined: bool) -> str:
         answer, said = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -152,7 +164,7 @@ def test_a_call_sees_no_other_process_of_its_user_in_proc(top):
         os.waitpid(pid, 0)
         return os.read(answer, 1000).decode()
 
-    def act():
+    def act() -> tuple[str, str]:
         me = os.getpid()
         return from_sibling(me, confined=False), from_sibling(me, confined=True)
 
@@ -162,13 +174,13 @@ def test_a_call_sees_no_other_process_of_its_user_in_proc(top):
     )
 
 
-def test_what_proc_tells_of_the_machine_is_empty_but_for_a_few_files(top):
+def test_what_proc_tells_of_the_machine_is_empty_but_for_a_few_files(top: Path) -> None:
     os.chown(top / "home", TRIAL_UID, TRIAL_UID)
     named = ("/proc/interrupts", "/proc/locks", "/proc/modules", "/proc/cmdline")
     there = [name for name in named if os.path.exists(name)]
     assert any(Path(name).read_bytes() for name in there)
 
-    def act():
+    def act() -> tuple[bool, list[str], bool]:
         told = [Path(name).read_bytes() for name in there]
         return any(told), sorted(os.listdir("/proc/sys")), bool(Path("/proc/cpuinfo").read_bytes())
 
@@ -177,11 +189,11 @@ def test_what_proc_tells_of_the_machine_is_empty_but_for_a_few_files(top):
     assert report.value == str((False, ["kernel", "vm"], True))
 
 
-def test_a_home_that_was_exchanged_is_refused(top):
+def test_a_home_that_was_exchanged_is_refused(top: Path) -> None:
     policy = policy_of(top)
     (top / "twin").mkdir()
 
-    def work():
+    def work() -> int:
         adopt_orphans()
         other = os.open(top / "twin", os.O_PATH | os.O_DIRECTORY)
         if namespaces.fork_first_process() == 0:
@@ -196,7 +208,7 @@ def test_a_home_that_was_exchanged_is_refused(top):
 
 
 @pytest.fixture
-def lent():
+def lent() -> Iterator[Path]:
     """A folder that somebody may write who has put a link to a victim beside what others are lent in it."""
     assert os.geteuid() == 0, ROOT_NEEDED
     # Where no empty folder lies over those above it: what is mounted is mounted into what others change.
@@ -212,13 +224,29 @@ def lent():
     shutil.rmtree(made)
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """Ask somebody outside to exchange a folder, and wait until it is done."""
+
+    ask: int
+    done: int
+
+    def __call__(self) -> None:
+        os.write(self.ask, b"x")
+        os.read(self.done, 1)
+
+    @property
+    def keep(self) -> tuple[int, int]:
+        return self.ask, self.done
+
+
 @pytest.fixture
-def exchange(lent):
+def exchange(lent: Path) -> Iterator[Exchange]:
     """Have the link put in the place of what is lent, by somebody outside, as may happen at any moment."""
     asked, ask = os.pipe()
     done, tell = os.pipe()
 
-    def wait():
+    def wait() -> None:
         while os.read(asked, 1):
             (lent / "data/out").rename(lent / "data/away")
             (lent / "data/link").rename(lent / "data/out")
@@ -227,12 +255,7 @@ def exchange(lent):
     outside = threading.Thread(target=wait)
     outside.start()
 
-    def exchanged():
-        os.write(ask, b"x")
-        os.read(done, 1)
-
-    exchanged.keep = (ask, done)
-    yield exchanged
+    yield Exchange(ask, done)
     os.close(ask)
     outside.join()
     for fd in (asked, done, tell):
@@ -240,7 +263,7 @@ def exchange(lent):
     assert (lent / "data/out").is_symlink(), "nothing was exchanged"
 
 
-def lending(lent, **more):
+def lending(lent: Path) -> Policy:
     # The victim is read from its own place, which no empty folder covers.
     return Policy(
         home=lent / "home",
@@ -249,12 +272,11 @@ def lending(lent, **more):
         homes=(lent / "home",),
         namespaces=True,
         uid=TRIAL_UID,
-        **more,
     )
 
 
-def seen(lent):
-    def act():
+def seen(lent: Path) -> Function:
+    def act() -> list[str]:
         told = [(lent / "victim/file.txt").read_text()]
         for path in (lent / "victim/new.txt", lent / "data/out/new.txt"):
             try:
@@ -267,18 +289,20 @@ def seen(lent):
     return act
 
 
-def test_what_is_lent_below_what_others_write_is_mounted_in_its_own_place(lent):
+def test_what_is_lent_below_what_others_write_is_mounted_in_its_own_place(lent: Path) -> None:
     report = in_namespaces(lending(lent), seen(lent))
 
     assert report.value == "['victim', 'refused', 'written']"
     assert (lent / "data/out/new.txt").read_text() == "new"
 
 
-def test_a_link_that_comes_before_it_is_mounted_leads_the_mount_nowhere(lent, exchange, monkeypatch):
+def test_a_link_that_comes_before_it_is_mounted_leads_the_mount_nowhere(
+    lent: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The folder of one who writes would lie over that of somebody else, such as the tool file's."""
     mount_back = mounting._mount_back
 
-    def late(path, source):
+    def late(path: Path, source: int) -> int | None:
         if path == lent / "data/out":
             exchange()
         return mount_back(path, source)
@@ -290,10 +314,12 @@ def test_a_link_that_comes_before_it_is_mounted_leads_the_mount_nowhere(lent, ex
     assert sorted(os.listdir(lent / "victim")) == ["file.txt"]
 
 
-def test_a_link_that_comes_after_it_was_mounted_opens_nothing_else(lent, exchange, monkeypatch):
+def test_a_link_that_comes_after_it_was_mounted_opens_nothing_else(
+    lent: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
     open_lent = mounting._open_lent
 
-    def late(writable, mounted):
+    def late(writable: Iterable[Path], mounted: Mapping[Path, int]) -> None:
         exchange()
         open_lent(writable, mounted)
 
@@ -303,14 +329,14 @@ def test_a_link_that_comes_after_it_was_mounted_opens_nothing_else(lent, exchang
     assert report.value == "['victim', 'refused', 'refused']"
 
 
-def test_a_host_without_privilege_makes_them_in_a_user_namespace(plain_world):
+def test_a_host_without_privilege_makes_them_in_a_user_namespace(plain_world: World) -> None:
     policy = plain_world.narrowed(namespaces=True, homes=(plain_world.home.parent,), read=(Path("/usr"),))
 
-    def act():
+    def act() -> tuple[bool, bool, int]:
         (plain_world.home / "new.txt").write_text("new")
         return plain_world.home.exists(), plain_world.other.exists(), os.getuid()
 
-    def become_nobody():
+    def become_nobody() -> None:
         identity.apply(NOBODY)
         # As after an exec: until then /proc belongs to who this process was.
         prctl(PR_SET_DUMPABLE, 1)
@@ -326,7 +352,7 @@ def test_a_host_without_privilege_makes_them_in_a_user_namespace(plain_world):
 # How the file system is to look.
 
 
-def test_what_is_read_comes_back_in_its_place_and_nothing_else(tmp_path):
+def test_what_is_read_comes_back_in_its_place_and_nothing_else(tmp_path: Path) -> None:
     for name in ("home", "other", "tool", "state/scratch"):
         (tmp_path / name).mkdir(parents=True)
     policy = Policy(
@@ -346,7 +372,7 @@ def test_what_is_read_comes_back_in_its_place_and_nothing_else(tmp_path):
     assert tmp_path in view.made
 
 
-def test_a_link_to_what_is_read_is_made_again(tmp_path):
+def test_a_link_to_what_is_read_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "tool.py").touch()
     (tmp_path / "link").symlink_to("real")
@@ -358,7 +384,7 @@ def test_a_link_to_what_is_read_is_made_again(tmp_path):
     assert tmp_path / "real" / "tool.py" in view.kept
 
 
-def test_what_is_lent_to_write_is_mounted_once_and_nothing_read_only_over_it(tmp_path):
+def test_what_is_lent_to_write_is_mounted_once_and_nothing_read_only_over_it(tmp_path: Path) -> None:
     lent = tmp_path / "lent"
     lent.mkdir()
     (lent / "data.db").touch()
@@ -368,7 +394,7 @@ def test_what_is_lent_to_write_is_mounted_once_and_nothing_read_only_over_it(tmp
     assert view.kept == (lent,)
 
 
-def test_a_link_in_the_name_of_what_is_lent_is_made_and_gives_nothing(tmp_path):
+def test_a_link_in_the_name_of_what_is_lent_is_made_and_gives_nothing(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
 
@@ -380,7 +406,7 @@ def test_a_link_in_the_name_of_what_is_lent_is_made_and_gives_nothing(tmp_path):
     assert named.kept == ()
 
 
-def test_a_home_elsewhere_has_a_link_where_tools_believe_it_is(tmp_path):
+def test_a_home_elsewhere_has_a_link_where_tools_believe_it_is(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
 
@@ -389,7 +415,7 @@ def test_a_home_elsewhere_has_a_link_where_tools_believe_it_is(tmp_path):
     assert (Path("/tmp/ann"), str(home)) in view.links
 
 
-def test_a_closed_folder_above_what_is_read_is_covered_for_another_user(top):
+def test_a_closed_folder_above_what_is_read_is_covered_for_another_user(top: Path) -> None:
     closed = Path(tempfile.mkdtemp(dir="/usr/local"))
     (closed / "inside").mkdir()
 
@@ -403,8 +429,8 @@ def test_a_closed_folder_above_what_is_read_is_covered_for_another_user(top):
 # User ids.
 
 
-def test_another_user_id_is_one_without_groups_or_a_way_back():
-    def act():
+def test_another_user_id_is_one_without_groups_or_a_way_back() -> None:
+    def act() -> object:
         identity.apply(TRIAL_UID)
         try:
             os.setresuid(0, 0, 0)
@@ -418,7 +444,7 @@ def test_another_user_id_is_one_without_groups_or_a_way_back():
     assert report.value == [[TRIAL_UID] * 3, [TRIAL_UID] * 3, []]
 
 
-def test_the_folder_that_keeps_another_user_out_is_named(top):
+def test_the_folder_that_keeps_another_user_out_is_named(top: Path) -> None:
     (top / "open.txt").touch(mode=0o644)
 
     assert unreadable([top / "open.txt"], uid=TRIAL_UID) is None
@@ -431,14 +457,14 @@ def test_the_folder_that_keeps_another_user_out_is_named(top):
 # Control groups.
 
 
-def test_a_control_group_has_its_limits_and_goes_with_its_processes():
+def test_a_control_group_has_its_limits_and_goes_with_its_processes() -> None:
     assert cgroup.places(), "mount control groups with the controllers memory and pids"
     folders = cgroup.make(f"{os.getpid()}-1", Limits(processes=7))
 
     try:
         limits = [(folder / "pids.max").read_text() for folder in folders if (folder / "pids.max").exists()]
 
-        def fork_many():
+        def fork_many() -> int:
             cgroup.apply(folders)
             pids = []
             try:
@@ -461,7 +487,7 @@ def test_a_control_group_has_its_limits_and_goes_with_its_processes():
     assert [folder for folder in folders if folder.exists()] == []
 
 
-def test_a_group_that_a_killed_maker_left_goes_when_the_next_is_made():
+def test_a_group_that_a_killed_maker_left_goes_when_the_next_is_made() -> None:
     assert cgroup.places(), "mount control groups with the controllers memory and pids"
     made = run_in_child(
         lambda: [str(folder) for folder in cgroup.make(f"{os.getpid()}-1", Limits())], lambda: None
@@ -476,7 +502,7 @@ def test_a_group_that_a_killed_maker_left_goes_when_the_next_is_made():
     assert [folder for folder in left if folder.exists()] == []
 
 
-def test_groups_of_version_1_are_found_by_controller(tmp_path):
+def test_groups_of_version_1_are_found_by_controller(tmp_path: Path) -> None:
     (tmp_path / "memory" / "own").mkdir(parents=True)
     (tmp_path / "pids").mkdir()
     groups = "8:pids:/\n4:memory:/own\n0::/\n"
@@ -493,7 +519,7 @@ def test_groups_of_version_1_are_found_by_controller(tmp_path):
     ]
 
 
-def test_a_group_of_version_2_is_used_only_where_it_hands_controllers_on(tmp_path):
+def test_a_group_of_version_2_is_used_only_where_it_hands_controllers_on(tmp_path: Path) -> None:
     own = tmp_path / "service" / "runner"
     own.mkdir(parents=True)
     mounts = f"30 20 0:1 / {tmp_path} rw - cgroup2 cgroup2 rw\n"
@@ -510,7 +536,7 @@ def test_a_group_of_version_2_is_used_only_where_it_hands_controllers_on(tmp_pat
 
 
 @pytest.fixture
-def delegated(tmp_path):
+def delegated(tmp_path: Path) -> Path:
     """A unit's group as systemd 257 gives it away: marked, and with nothing handed on below it."""
     unit = tmp_path / "unit"
     own = unit / "runner"
@@ -528,7 +554,7 @@ def as_proc_shows(own: Path) -> tuple[str, str]:
     return "0::/unit/runner\n", f"30 20 0:1 / {own.parent.parent} rw - cgroup2 cgroup2 rw\n"
 
 
-def test_what_systemd_has_delegated_is_handed_on_and_then_used(delegated):
+def test_what_systemd_has_delegated_is_handed_on_and_then_used(delegated: Path) -> None:
     unit = delegated.parent
 
     before = cgroup.find(*as_proc_shows(delegated))
@@ -543,7 +569,7 @@ def test_what_systemd_has_delegated_is_handed_on_and_then_used(delegated):
     assert [place.folder for place in cgroup.find(*as_proc_shows(delegated))] == [unit]
 
 
-def test_a_group_that_was_not_delegated_is_left_as_it_is(delegated):
+def test_a_group_that_was_not_delegated_is_left_as_it_is(delegated: Path) -> None:
     os.removexattr(delegated.parent, "user.delegate")
 
     cgroup.hand_on_of(*as_proc_shows(delegated), ("memory", "pids"))
@@ -552,7 +578,9 @@ def test_a_group_that_was_not_delegated_is_left_as_it_is(delegated):
 
 
 @pytest.mark.parametrize("bound", ["memory.max", "pids.max"])
-def test_nobody_leaves_the_bounds_of_their_own_group_by_a_group_beside_it(delegated, bound):
+def test_nobody_leaves_the_bounds_of_their_own_group_by_a_group_beside_it(
+    delegated: Path, bound: str
+) -> None:
     """A server of `runner up` has such a group, below the one that its supervisor was given."""
     (delegated.parent / "cgroup.subtree_control").write_text("memory pids\n")
     unbounded = cgroup.find(*as_proc_shows(delegated))

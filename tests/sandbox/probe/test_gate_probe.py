@@ -3,6 +3,7 @@
 import concurrent.futures.thread  # noqa: F401 - it comes late by itself, and the child may not read it
 import os
 import struct
+from collections.abc import Callable
 
 from sandbox.layers.privileges import refuse_new_privileges
 from sandbox.layers.seccomp import supported_architecture
@@ -14,7 +15,7 @@ from sandbox.syscalls import PR_SET_DUMPABLE, prctl, seccomp_set_listening_filte
 ALLOW_ALL = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
 
 
-def in_child(function):
+def in_child(function: Callable[[], str]) -> str:
     read, write = os.pipe()
     if os.fork() == 0:
         try:
@@ -28,13 +29,13 @@ def in_child(function):
     return answer
 
 
-def test_the_gate_works_on_this_machine():
+def test_the_gate_works_on_this_machine() -> None:
     report = try_gate()
 
     assert report.enforced, report.detail
 
 
-def test_it_works_for_workers_with_a_user_id_of_their_own():
+def test_it_works_for_workers_with_a_user_id_of_their_own() -> None:
     assert os.geteuid() == 0, "only root gives user ids to workers; run these tests as root"
 
     report = try_gate(1_900_000_000)
@@ -42,8 +43,8 @@ def test_it_works_for_workers_with_a_user_id_of_their_own():
     assert report.enforced, report.detail
 
 
-def test_it_works_for_a_user_without_privileges():
-    def act():
+def test_it_works_for_a_user_without_privileges() -> None:
+    def act() -> str:
         if os.geteuid() == 0:
             os.setgid(65534)
             os.setuid(65534)
@@ -54,8 +55,8 @@ def test_it_works_for_a_user_without_privileges():
     assert in_child(act) == "a confined process was connected to one address"
 
 
-def test_where_another_supervisor_listens_the_report_says_so():
-    def act():
+def test_where_another_supervisor_listens_the_report_says_so() -> None:
+    def act() -> str:
         refuse_new_privileges()
         seccomp_set_listening_filter(supported_architecture().number("seccomp"), ALLOW_ALL)
         report = gate_probe.try_gate()

@@ -1,19 +1,26 @@
 """What the machine is said to offer, and that every layer is tried for real."""
 
+from __future__ import annotations
+
 import errno
 import os
 import tempfile
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sandbox.errors import in_words
 from sandbox.inside.confine import LAYERS
-from sandbox.probe.machine import Tier, layers, missing, probe
+from sandbox.probe.machine import Probe, Tier, layers, missing, probe
+
+if TYPE_CHECKING:
+    # What tests/sandbox/conftest.py defines, by the name that scripts/types gives it.
+    from conftest_of_tests_sandbox import Confined, World
 
 
 @pytest.fixture
-def full():
+def full() -> Probe:
     """A machine that lacks nothing."""
     return replace(
         probe(),
@@ -33,7 +40,7 @@ def full():
 OF_OTHER_TIERS = {"cgroup", "namespaces", "identity"}
 
 
-def test_every_layer_is_tried_and_holds_on_this_machine():
+def test_every_layer_is_tried_and_holds_on_this_machine() -> None:
     reports = layers()
 
     assert [report.name for report in reports if not report.enforced] == []
@@ -41,8 +48,8 @@ def test_every_layer_is_tried_and_holds_on_this_machine():
     assert all(report.detail for report in reports)
 
 
-def test_a_layer_that_is_not_enforced_is_found_out(confined, world):
-    def try_while_confined():
+def test_a_layer_that_is_not_enforced_is_found_out(confined: Confined, world: World) -> None:
+    def try_while_confined() -> dict[str, list[bool | str]]:
         tempfile.tempdir = None
         return {report.name: [report.enforced, report.detail] for report in layers()}
 
@@ -69,15 +76,17 @@ def test_a_layer_that_is_not_enforced_is_found_out(confined, world):
         (ValueError("a word"), "a word"),
     ],
 )
-def test_what_went_wrong_is_said_without_the_number_of_the_kernels_answer(error, said):
+def test_what_went_wrong_is_said_without_the_number_of_the_kernels_answer(
+    error: Exception, said: str
+) -> None:
     assert in_words(error) == said
 
 
-def test_the_process_tier_lacks_nothing_here():
+def test_the_process_tier_lacks_nothing_here() -> None:
     assert missing(Tier.PROCESS) == ()
 
 
-def test_trying_leaves_this_process_as_it_was():
+def test_trying_leaves_this_process_as_it_was() -> None:
     before = (os.environ.copy(), os.getsid(0), os.getcwd(), sorted(os.listdir("/proc/self/fd")))
 
     layers()
@@ -85,7 +94,7 @@ def test_trying_leaves_this_process_as_it_was():
     assert (os.environ.copy(), os.getsid(0), os.getcwd(), sorted(os.listdir("/proc/self/fd"))) == before
 
 
-def test_looking_tells_who_we_are():
+def test_looking_tells_who_we_are() -> None:
     found = probe()
 
     assert (found.uid, found.kernel) == (os.geteuid(), os.uname().release)
@@ -104,7 +113,9 @@ def test_looking_tells_who_we_are():
         ({"close_range": False}, "close_range is refused"),
     ],
 )
-def test_each_thing_missing_is_one_sentence_with_its_cure(full, changes, says):
+def test_each_thing_missing_is_one_sentence_with_its_cure(
+    full: Probe, changes: dict[str, Any], says: str
+) -> None:
     sentences = replace(full, **changes).missing(Tier.PROCESS)
 
     assert len(sentences) == 1
@@ -112,7 +123,7 @@ def test_each_thing_missing_is_one_sentence_with_its_cure(full, changes, says):
     assert "; " in sentences[0]
 
 
-def test_a_tier_needs_what_process_needs_and_its_own_trial(full):
+def test_a_tier_needs_what_process_needs_and_its_own_trial(full: Probe) -> None:
     lacking = replace(full, landlock_abi=0, other_user="no ids", namespaces="no namespaces")
 
     assert full.missing(Tier.USER) == full.missing(Tier.NAMESPACE) == ()
@@ -121,9 +132,9 @@ def test_a_tier_needs_what_process_needs_and_its_own_trial(full):
     assert lacking.missing(Tier.NAMESPACE)[1] == "no namespaces"
 
 
-def test_a_tier_that_was_not_tried_is_not_promised():
+def test_a_tier_that_was_not_tried_is_not_promised() -> None:
     assert probe(tried=()).missing(Tier.NAMESPACE) == ("it was not tried",)
 
 
-def test_the_guard_alone_needs_nothing(full):
+def test_the_guard_alone_needs_nothing(full: Probe) -> None:
     assert replace(full, landlock_abi=0, seccomp=False).missing(Tier.GUARD) == ()
