@@ -32,7 +32,8 @@ def mcp(case: Mapping[str, Any]) -> dict[str, Any]:
     """Observe the answer to one request."""
     server, method = _server(), case["method"]
     response = server.ask(method, _resolved(server, case.get("params")))
-    output, selected = response.get("result"), case.get("select")
+    output: Any = response.get("result")
+    selected = case.get("select")
     error = {key: response["error"][key] for key in ("code", "message")} if "error" in response else None
     listed = method == "resources/list" and output is not None
     tools = server.result("tools/list")["tools"] if listed or method == "tools/call" else []

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from playwright.sync_api import TimeoutError as TooLate
 from pages_support import BRIDGED, HOST_MODULE, PAGES, Showing, Shown, launched, showing
+from playwright.sync_api import TimeoutError as TooLate
 
 __all__ = ["OPERATIONS"]
 

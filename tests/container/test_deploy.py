@@ -9,7 +9,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from compose_spec import ComposeSpecification, Service
+from compose_spec.models import ComposeSpecification, Service
 
 from runner.files.upkeep import LAST_SEND_S
 from runner.http.health import PATHS
@@ -24,22 +24,31 @@ DRAIN_S = Settings.model_fields["drain_s"].default
 TOTAL_TIMEOUT_S = Settings.model_fields["total_timeout_s"].default
 # Kinds of kubernetes-sigs/agent-sandbox, KEDA and kustomize, for which Kubernetes publishes no schema.
 OTHERS = {"SandboxTemplate", "SandboxWarmPool", "SandboxClaim", "Kustomization", "ScaledObject"}
+Mapped = dict[str, Any]
+"""A mapping as YAML has it, of one thing or of many."""
 
 
-def manifests() -> list[tuple[Path, dict[str, Any]]]:
+class Unit(configparser.RawConfigParser):
+    """A unit of systemd: names keep their case."""
+
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
+def manifests() -> list[tuple[Path, Mapped]]:
     paths = sorted((DEPLOY / "kubernetes").rglob("*.yaml"))
     return [(path, one) for path in paths for one in yaml.safe_load_all(path.read_text())]
 
 
-def named(found: list[tuple[Path, dict[str, Any]]]) -> list[Any]:
+def named(found: list[tuple[Path, Mapped]]) -> list[Any]:
     return [pytest.param(path, one, id=label(path, one)) for path, one in found]
 
 
-def label(path: Path, one: dict[str, Any]) -> str:
+def label(path: Path, one: Mapped) -> str:
     return "-".join([path.parent.name, path.stem, one["kind"], one.get("metadata", {}).get("name", "")])
 
 
-def pods() -> list[tuple[Path, dict[str, Any]]]:
+def pods() -> list[tuple[Path, Mapped]]:
     """Every pod of a server that is described whole; an overlay's patch of one is not."""
     return [
         (path, one["spec"][POD_KINDS[one["kind"]]] | {"kind": one["kind"]})
@@ -48,12 +57,14 @@ def pods() -> list[tuple[Path, dict[str, Any]]]:
     ]
 
 
-def of_kind(kind: str) -> list[dict[str, Any]]:
+def of_kind(kind: str) -> list[Mapped]:
     return [one for _, one in manifests() if one["kind"] == kind]
 
 
 def seconds(duration: str) -> int:
-    number, unit = re.fullmatch(r"(\d+)(s|m)", duration).groups()
+    found = re.fullmatch(r"(\d+)(s|m)", duration)
+    assert found is not None, f"{duration} is no time in seconds or minutes"
+    number, unit = found.groups()
     return int(number) * {"s": 1, "m": 60}[unit]
 
 
@@ -83,19 +94,19 @@ def literal_secrets(value: Any) -> list[str]:
 
 
 @pytest.fixture
-def compose() -> dict[str, Any]:
-    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+def compose() -> Mapped:
+    read: Mapped = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return read
 
 
 @pytest.fixture
-def unit() -> configparser.RawConfigParser:
+def unit() -> Unit:
     return read_unit("toolcell@.service")
 
 
-def read_unit(name: str) -> configparser.RawConfigParser:
+def read_unit(name: str) -> Unit:
     # Environment= stands there several times; what is asked for below, once.
-    parser = configparser.RawConfigParser(strict=False, interpolation=None, comment_prefixes=("#",))
-    parser.optionxform = str
+    parser = Unit(strict=False, interpolation=None, comment_prefixes=("#",))
     parser.read_string((DEPLOY / "systemd" / name).read_text())
     return parser
 
@@ -106,7 +117,7 @@ def read_unit(name: str) -> configparser.RawConfigParser:
 @pytest.mark.parametrize(
     ("path", "manifest"), named([one for one in manifests() if one[1]["kind"] not in OTHERS])
 )
-def test_a_manifest_is_valid_by_the_schema_of_its_kind(path, manifest):
+def test_a_manifest_is_valid_by_the_schema_of_its_kind(path: Path, manifest: Mapped) -> None:
     if path.name == "user.yaml":
         # A patch: it is nothing but the variable, in the container of the base.
         (base,) = [
@@ -119,7 +130,7 @@ def test_a_manifest_is_valid_by_the_schema_of_its_kind(path, manifest):
     assert kubernetes_validate.validate(manifest, KUBERNETES, strict=True) == KUBERNETES
 
 
-def test_the_schemas_refuse_a_field_that_is_none():
+def test_the_schemas_refuse_a_field_that_is_none() -> None:
     (service, *_) = of_kind("Service")
     service["spec"]["clusterIp"] = "None"
 
@@ -128,13 +139,13 @@ def test_the_schemas_refuse_a_field_that_is_none():
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_pod_is_valid_also_where_it_is_the_template_of_a_sandbox(path, pod):
+def test_a_pod_is_valid_also_where_it_is_the_template_of_a_sandbox(path: Path, pod: Mapped) -> None:
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": pod["spec"]}
 
     assert kubernetes_validate.validate(manifest, KUBERNETES, strict=True) == KUBERNETES
 
 
-def test_every_file_that_a_kustomization_names_is_there_and_every_manifest_is_named():
+def test_every_file_that_a_kustomization_names_is_there_and_every_manifest_is_named() -> None:
     reached = set()
     for path, one in manifests():
         if one["kind"] == "Kustomization":
@@ -146,7 +157,7 @@ def test_every_file_that_a_kustomization_names_is_there_and_every_manifest_is_na
     assert {path.resolve() for path, one in manifests() if one["kind"] != "Kustomization"} <= reached
 
 
-def test_an_overlay_changes_no_selector_since_those_of_network_policies_mean_pods_of_others():
+def test_an_overlay_changes_no_selector_since_those_of_network_policies_mean_pods_of_others() -> None:
     overlays = [one for _, one in manifests() if one["kind"] == "Kustomization"]
 
     assert not any("commonLabels" in one for one in overlays)
@@ -154,7 +165,7 @@ def test_an_overlay_changes_no_selector_since_those_of_network_policies_mean_pod
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_pod_is_restricted(path, pod):
+def test_a_pod_is_restricted(path: Path, pod: Mapped) -> None:
     spec = pod["spec"]
     rights = spec["securityContext"]
 
@@ -167,7 +178,7 @@ def test_a_pod_is_restricted(path, pod):
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_container_is_read_only_without_capabilities_and_limited(path, pod):
+def test_a_container_is_read_only_without_capabilities_and_limited(path: Path, pod: Mapped) -> None:
     for container in pod["spec"]["containers"]:
         rights = container["securityContext"]
 
@@ -179,7 +190,7 @@ def test_a_container_is_read_only_without_capabilities_and_limited(path, pod):
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_probe_asks_what_the_server_answers_by_a_name_that_it_takes(path, pod):
+def test_a_probe_asks_what_the_server_answers_by_a_name_that_it_takes(path: Path, pod: Mapped) -> None:
     (container,) = pod["spec"]["containers"]
     probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")}
 
@@ -194,14 +205,14 @@ def test_a_probe_asks_what_the_server_answers_by_a_name_that_it_takes(path, pod)
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_pod_has_the_time_that_its_calls_may_take_to_end(path, pod):
+def test_a_pod_has_the_time_that_its_calls_may_take_to_end(path: Path, pod: Mapped) -> None:
     (container,) = pod["spec"]["containers"]
     waited = container["lifecycle"]["preStop"]["sleep"]["seconds"]
 
     assert pod["spec"]["terminationGracePeriodSeconds"] >= waited + DRAIN_S + 5
 
 
-def test_both_templates_describe_one_pod_but_for_who_names_the_user():
+def test_both_templates_describe_one_pod_but_for_who_names_the_user() -> None:
     one, other = [pod["spec"] for _, pod in pods()]
     for spec in (one, other):
         (container,) = spec["containers"]
@@ -210,7 +221,7 @@ def test_both_templates_describe_one_pod_but_for_who_names_the_user():
     assert one == other
 
 
-def test_each_server_has_a_user_and_each_claim_another():
+def test_each_server_has_a_user_and_each_claim_another() -> None:
     claims = of_kind("SandboxClaim")
     users = [each["value"] for one in claims for each in one["spec"]["env"] if each["name"] == "RUNNER_USER"]
     (template,) = of_kind("SandboxTemplate")
@@ -222,7 +233,7 @@ def test_each_server_has_a_user_and_each_claim_another():
     assert "RUNNER_USER" not in names
 
 
-def test_nothing_goes_in_or_out_but_from_the_proxy_and_to_names_and_the_store():
+def test_nothing_goes_in_or_out_but_from_the_proxy_and_to_names_and_the_store() -> None:
     policies = {one["metadata"]["name"]: one["spec"] for one in of_kind("NetworkPolicy")}
     (template,) = of_kind("SandboxTemplate")
     sandbox = template["spec"]["networkPolicy"]
@@ -240,7 +251,9 @@ def test_nothing_goes_in_or_out_but_from_the_proxy_and_to_names_and_the_store():
     assert sandbox == {name: policies["toolcell"][name] for name in ("ingress", "egress")}
 
 
-def test_the_configuration_is_one_that_the_server_takes(tmp_path, monkeypatch):
+def test_the_configuration_is_one_that_the_server_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (settings,) = of_kind("ConfigMap")
     (tmp_path / "runner.toml").write_text(settings["data"]["runner.toml"])
     for name in ("RUNNER_STORE", "RUNNER_STATE_DIR"):
@@ -254,14 +267,14 @@ def test_the_configuration_is_one_that_the_server_takes(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("path", "manifest"), named(manifests()))
-def test_a_manifest_holds_no_secret(path, manifest):
+def test_a_manifest_holds_no_secret(path: Path, manifest: Mapped) -> None:
     assert manifest["kind"] != "Secret"
     assert literal_secrets(manifest) == []
     for text in manifest.get("data", {}).values():
         assert not re.search(r"(?im)^\s*\w*(key|secret|token|password)\w*\s*=", text)
 
 
-def test_a_secret_in_a_manifest_would_be_found():
+def test_a_secret_in_a_manifest_would_be_found() -> None:
     assert literal_secrets({"env": [{"name": "RUNNER_S3_SECRET_KEY", "value": "abc"}]}) == [
         "RUNNER_S3_SECRET_KEY"
     ]
@@ -275,23 +288,23 @@ def known_keys() -> set[str]:
     return {field.alias or name for name, field in Service.model_fields.items()}
 
 
-def test_the_compose_file_is_one_by_its_specification(compose):
+def test_the_compose_file_is_one_by_its_specification(compose: Mapped) -> None:
     ComposeSpecification.model_validate(compose)
 
     # The models pass over a key that they do not know.
     assert not [key for one in compose["services"].values() for key in set(one) - known_keys()]
 
 
-def test_a_misspelt_key_of_a_service_would_be_found():
+def test_a_misspelt_key_of_a_service_would_be_found() -> None:
     assert "read_onyl" not in known_keys()
     assert "read_only" in known_keys()
 
 
-def test_every_image_is_named_with_its_version(compose):
+def test_every_image_is_named_with_its_version(compose: Mapped) -> None:
     assert all(re.search(r":v?\d+\.\d+\.\d+}?$", one["image"]) for one in compose["services"].values())
 
 
-def test_every_service_is_confined_and_limited(compose):
+def test_every_service_is_confined_and_limited(compose: Mapped) -> None:
     for name, one in compose["services"].items():
         assert one["read_only"] is True, name
         assert one["cap_drop"] == ["ALL"], name
@@ -302,7 +315,7 @@ def test_every_service_is_confined_and_limited(compose):
         assert not {"privileged", "cap_add", "pid", "network_mode", "devices"} & set(one), name
 
 
-def test_only_the_proxy_is_published_and_only_the_server_reaches_the_store(compose):
+def test_only_the_proxy_is_published_and_only_the_server_reaches_the_store(compose: Mapped) -> None:
     services, networks = compose["services"], compose["networks"]
 
     assert [name for name, one in services.items() if "ports" in one] == ["proxy"]
@@ -313,7 +326,7 @@ def test_only_the_proxy_is_published_and_only_the_server_reaches_the_store(compo
     assert "outside" not in services["toolcell"]["networks"]
 
 
-def test_the_server_and_the_store_say_whether_they_are_well(compose):
+def test_the_server_and_the_store_say_whether_they_are_well(compose: Mapped) -> None:
     toolcell, s3 = compose["services"]["toolcell"], compose["services"]["s3"]
 
     assert f"http://127.0.0.1:8000{PATHS[0]}" in toolcell["healthcheck"]["test"][-1]
@@ -322,7 +335,7 @@ def test_the_server_and_the_store_say_whether_they_are_well(compose):
     assert "--health /healthz" in s3["command"][0]
 
 
-def test_the_waits_of_compose_fit_those_of_the_server(compose):
+def test_the_waits_of_compose_fit_those_of_the_server(compose: Mapped) -> None:
     toolcell, proxy = compose["services"]["toolcell"], compose["services"]["proxy"]
     (upstream,) = [flag.split("=")[1] for flag in proxy["command"] if flag.startswith("--upstream-timeout=")]
 
@@ -330,7 +343,7 @@ def test_the_waits_of_compose_fit_those_of_the_server(compose):
     assert seconds(upstream) > TOTAL_TIMEOUT_S
 
 
-def test_the_proxy_lets_nobody_through_who_is_not_named(compose):
+def test_the_proxy_lets_nobody_through_who_is_not_named(compose: Mapped) -> None:
     flags = compose["services"]["proxy"]["command"]
 
     assert "--authenticated-emails-file=/run/secrets/allowed_emails" in flags
@@ -339,7 +352,7 @@ def test_the_proxy_lets_nobody_through_who_is_not_named(compose):
     ]
 
 
-def test_compose_takes_secrets_from_files_only(compose):
+def test_compose_takes_secrets_from_files_only(compose: Mapped) -> None:
     used = {name for one in compose["services"].values() for name in one["secrets"]}
 
     assert literal_secrets(compose["services"]) == []
@@ -355,7 +368,7 @@ def test_compose_takes_secrets_from_files_only(compose):
 # systemd
 
 
-def test_the_unit_waits_longer_than_the_server_and_ends_the_server_alone_first(unit):
+def test_the_unit_waits_longer_than_the_server_and_ends_the_server_alone_first(unit: Unit) -> None:
     service = unit["Service"]
 
     assert int(service["TimeoutStopSec"]) >= DRAIN_S + LAST_SEND_S + 5
@@ -363,7 +376,7 @@ def test_the_unit_waits_longer_than_the_server_and_ends_the_server_alone_first(u
     assert service["OOMPolicy"] == "continue"
 
 
-def test_the_unit_names_its_user_by_flag_so_that_no_file_can_name_another(unit):
+def test_the_unit_names_its_user_by_flag_so_that_no_file_can_name_another(unit: Unit) -> None:
     command = unit["Service"]["ExecStart"].split()
 
     assert command[1:] == ["serve", "--transport", "http", "--user", "%i", "${TOOLCELL_FILE}"]
@@ -372,7 +385,7 @@ def test_the_unit_names_its_user_by_flag_so_that_no_file_can_name_another(unit):
     assert not {"DynamicUser", "RestrictSUIDSGID"} & set(unit["Service"])
 
 
-def test_the_unit_leaves_what_the_confinement_needs(unit):
+def test_the_unit_leaves_what_the_confinement_needs(unit: Unit) -> None:
     service = unit["Service"]
     closed = {
         "ProtectProc",
@@ -396,7 +409,7 @@ def test_the_unit_leaves_what_the_confinement_needs(unit):
     assert (service["Delegate"], service["DelegateSubgroup"]) == ("memory pids", "runner")
 
 
-def test_the_unit_is_hardened_and_limited_below_the_slice_of_all(unit):
+def test_the_unit_is_hardened_and_limited_below_the_slice_of_all(unit: Unit) -> None:
     service, slice_ = unit["Service"], read_unit("toolcell.slice")["Slice"]
 
     assert service["Slice"] == "toolcell.slice"
@@ -408,7 +421,7 @@ def test_the_unit_is_hardened_and_limited_below_the_slice_of_all(unit):
     assert int(service["TasksMax"]) < int(slice_["TasksMax"])
 
 
-def test_the_unit_of_all_servers_sets_no_bound_that_they_would_share_unseen():
+def test_the_unit_of_all_servers_sets_no_bound_that_they_would_share_unseen() -> None:
     service, slice_ = read_unit("toolcell-up.service")["Service"], read_unit("toolcell.slice")["Slice"]
 
     # By default TasksMax= is 15 % of the machine's, for all of them together.
@@ -418,7 +431,7 @@ def test_the_unit_of_all_servers_sets_no_bound_that_they_would_share_unseen():
     assert {"MemoryMax", "TasksMax"} <= set(slice_)
 
 
-def test_the_unit_of_all_servers_leaves_ending_them_to_the_supervisor_for_longer_than_it_takes():
+def test_the_unit_of_all_servers_leaves_ending_them_to_the_supervisor_for_longer_than_it_takes() -> None:
     service = read_unit("toolcell-up.service")["Service"]
     stop_s = UsersFile.model_fields["stop_s"].default
 
@@ -428,7 +441,7 @@ def test_the_unit_of_all_servers_leaves_ending_them_to_the_supervisor_for_longer
 
 
 @pytest.mark.parametrize("name", ["toolcell-up.service", "toolcell@.service"])
-def test_a_unit_gives_its_servers_more_descriptors_than_a_process_has_by_default(name):
+def test_a_unit_gives_its_servers_more_descriptors_than_a_process_has_by_default(name: str) -> None:
     hard = int(read_unit(name)["Service"]["LimitNOFILE"].rpartition(":")[2])
 
     assert hard >= 16384

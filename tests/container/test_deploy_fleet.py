@@ -32,7 +32,8 @@ def of(kind: str, name: str) -> dict[str, Any]:
 
 
 def pod(role: str) -> dict[str, Any]:
-    return of(KINDS[role], f"toolcell-{role}")["spec"]["template"]["spec"]
+    spec: dict[str, Any] = of(KINDS[role], f"toolcell-{role}")["spec"]["template"]["spec"]
+    return spec
 
 
 def settings(role: str, monkeypatch: pytest.MonkeyPatch) -> Settings:

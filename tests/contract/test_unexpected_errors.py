@@ -15,6 +15,7 @@ from direct_cases import META
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StdioTransport
 from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult, TextContent
 from somebody import somebody
 from starlette.testclient import TestClient
 from support import environment_in, settings_in
@@ -67,6 +68,12 @@ async def client_of(app: "FastMCP[Any]", mode: str) -> "AsyncIterator[Client[Any
         yield client
 
 
+def text_of(answer: CallToolResult) -> str:
+    (said, *_) = answer.content
+    assert isinstance(said, TextContent)
+    return said.text
+
+
 def is_harmless(said: str, logged: str) -> bool:
     """Say whether an answer names the id under which the log has the fault, and nothing of the fault."""
     ids = CALL_ID.findall(said)
@@ -80,7 +87,7 @@ async def test_a_call_in_which_we_fail_ends_with_an_error_of_the_contract(
     async with client_of(make_host(toolset, transport="stdio", download_url=None), mode) as client:
         answer = await client.call_tool_mcp("reads", {"filename": "data.csv"})
 
-    meta = json.loads(answer.content[0].text)["meta_data"]
+    meta = json.loads(text_of(answer))["meta_data"]
     assert answer.is_error
     assert (meta["error_code"], meta["reason"], meta["retryable"]) == ("E_INTERNAL", "InternalError", True)
     assert "tell the operator this id" in meta["details"]["suggestion"]
@@ -152,7 +159,7 @@ async def test_that_no_hint_can_be_given_hides_no_error(
     async with client_of(make_host(toolset, transport="stdio", download_url=None), "auto") as client:
         answer = await client.call_tool_mcp("reads", {"filename": "data.csv"})
 
-    assert json.loads(answer.content[0].text)["meta_data"]["error_code"] == "E_FILE_NOT_FOUND"
+    assert json.loads(text_of(answer))["meta_data"]["error_code"] == "E_FILE_NOT_FOUND"
     assert SECRET not in answer.model_dump_json()
     assert SECRET in caplog.text
 
@@ -186,6 +193,6 @@ async def test_a_client_over_stdio_is_answered_in_the_same_way(tmp_path: Path, m
             answer = await client.call_tool_mcp("reads", {"filename": "data.csv"})
             after = await client.call_tool_mcp("note", {"name": "a", "text": "fine"})
 
-    assert json.loads(answer.content[0].text)["meta_data"]["error_code"] == "E_INTERNAL"
+    assert json.loads(text_of(answer))["meta_data"]["error_code"] == "E_INTERNAL"
     assert is_harmless(answer.model_dump_json(), logged.read_text())
     assert not after.is_error

@@ -227,7 +227,7 @@ def _named(name: str, text: str) -> Iterator[tuple[str, str]]:
 def lines_of_tests(text: str) -> dict[int, str]:
     """Return which test each line of a module belongs to: its decorators and the comment above them, too."""
     lines = text.splitlines()
-    belongs = {}
+    belongs: dict[int, str] = {}
     for node in ast.parse(text).body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.name.startswith("test_"):
             continue

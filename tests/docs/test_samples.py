@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from fastmcp import Client
@@ -25,15 +26,18 @@ LOGGING_IS_DEPRECATED = "ignore:The logging capability is deprecated"
 
 def load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"sample_{name}", ROOT / "sample_tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def call(module: ModuleType, tool: str, **arguments: object) -> dict[str, object]:
-    async def run() -> dict[str, object]:
+def call(module: ModuleType, tool: str, **arguments: object) -> dict[str, Any]:
+    async def run() -> dict[str, Any]:
         async with Client(module.mcp) as client:
-            return (await client.call_tool(tool, arguments)).structured_content
+            returned: dict[str, Any] = (await client.call_tool(tool, arguments)).structured_content
+            return returned
 
     return asyncio.run(run())
 
@@ -49,11 +53,11 @@ def username() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
-def test_a_sample_is_short_enough_to_read(sample):
+def test_a_sample_is_short_enough_to_read(sample: Path) -> None:
     assert len(sample.read_text().splitlines()) <= 150
 
 
-def test_the_page_on_samples_lists_each_of_them():
+def test_the_page_on_samples_lists_each_of_them() -> None:
     page = (ROOT / "docs" / "samples.md").read_text()
 
     listed = re.findall(r"^\| \[[a-z_]+\.py\]\(\.\./sample_tools/([a-z_]+)\.py\)", page, re.MULTILINE)
@@ -62,7 +66,7 @@ def test_the_page_on_samples_lists_each_of_them():
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
-def test_every_function_of_a_sample_says_what_it_does(sample):
+def test_every_function_of_a_sample_says_what_it_does(sample: Path) -> None:
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
     functions = [node for node in ast.parse(sample.read_text()).body if isinstance(node, kinds)]
 
@@ -71,7 +75,7 @@ def test_every_function_of_a_sample_says_what_it_does(sample):
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
-def test_a_sample_starts_no_thread_when_it_is_imported(sample):
+def test_a_sample_starts_no_thread_when_it_is_imported(sample: Path) -> None:
     count = "import os, runpy, sys; runpy.run_path(sys.argv[1]); print(len(os.listdir('/proc/self/task')))"
     quiet = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
@@ -83,7 +87,7 @@ def test_a_sample_starts_no_thread_when_it_is_imported(sample):
 
 
 @pytest.mark.filterwarnings(LOGGING_IS_DEPRECATED)
-def test_the_sales_report_adds_up_and_names_the_files_it_wrote(username):
+def test_the_sales_report_adds_up_and_names_the_files_it_wrote(username: str) -> None:
     with DATA.open(newline="") as file:
         cents = sum(round(float(row["revenue"]) * 100) for row in csv.DictReader(file))
 
@@ -99,7 +103,7 @@ def test_the_sales_report_adds_up_and_names_the_files_it_wrote(username):
 
 
 @pytest.mark.filterwarnings(LOGGING_IS_DEPRECATED)
-def test_the_sales_report_says_which_column_is_missing(tmp_path, username):
+def test_the_sales_report_says_which_column_is_missing(tmp_path: Path, username: str) -> None:
     table = tmp_path / "table.csv"
     table.write_text("date,product\n2025-01-01,Soil\n")
 
@@ -108,7 +112,7 @@ def test_the_sales_report_says_which_column_is_missing(tmp_path, username):
 
 
 @pytest.mark.filterwarnings(LOGGING_IS_DEPRECATED)
-def test_what_a_table_holds_cannot_become_part_of_the_report_page(tmp_path, username):
+def test_what_a_table_holds_cannot_become_part_of_the_report_page(tmp_path: Path, username: str) -> None:
     table = tmp_path / "table.csv"
     table.write_text("date,region,product,revenue\n2025-01-01,<script>x</script>,Soil,1.50\n")
 

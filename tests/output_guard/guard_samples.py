@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet
 import pybase64
 from PIL import Image
 

@@ -86,8 +86,10 @@ def named(model: type[BaseModel], above: str = "") -> list[str]:
     found = []
     for name, field in model.model_fields.items():
         inner = field.annotation
-        nested = isinstance(inner, type) and issubclass(inner, BaseModel)
-        found += named(inner, f"{above}{name}.") if nested else [f"{above}{name}"]
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            found += named(inner, f"{above}{name}.")
+        else:
+            found.append(f"{above}{name}")
     return found
 
 

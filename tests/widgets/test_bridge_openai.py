@@ -18,7 +18,7 @@ VALUES = {
     "safeArea": {"insets": {"top": 5, "right": 0, "bottom": 0, "left": 0}},
     "view": {"mode": "modal", "params": {"a": 1}},
 }
-CALLS = {
+CALLS: dict[str, tuple[str, list[object]]] = {
     "callTool": ("'t', {a: 1}", ["t", {"a": 1}]),
     "sendFollowUpMessage": ("{prompt: 'x'}", [{"prompt": "x"}]),
     "getFileDownloadUrl": ("{fileId: 'f'}", [{"fileId": "f"}]),
@@ -50,7 +50,7 @@ def outcome(shown: Shown, call: str) -> str:
     )
 
 
-def test_hooks_read_the_values_of_the_host_and_its_object_is_left_alone(show):
+def test_hooks_read_the_values_of_the_host_and_its_object_is_left_alone(show: Showing) -> None:
     shown = show.openai("pizzaz-table", VALUES, before="window.theirs = window.openai;")
 
     read = {name: shown.page.evaluate(f"widgetRuntime.use{name[0].upper()}{name[1:]}()") for name in VALUES}
@@ -61,7 +61,7 @@ def test_hooks_read_the_values_of_the_host_and_its_object_is_left_alone(show):
     shown.page.close()
 
 
-def test_hooks_follow_set_globals(show):
+def test_hooks_follow_set_globals(show: Showing) -> None:
     shown = show.openai("pizzaz-table", VALUES)
     shown.page.evaluate("window.heard = []; widgetRuntime.useTheme.subscribe(theme => heard.push(theme)); 0")
 
@@ -71,7 +71,7 @@ def test_hooks_follow_set_globals(show):
     shown.page.close()
 
 
-def test_each_method_reaches_the_host_with_its_arguments(show):
+def test_each_method_reaches_the_host_with_its_arguments(show: Showing) -> None:
     """Source: S3-127 to S3-136."""
     shown = show.openai("kitchen-sink-lite", {"toolOutput": {"demo": True}})
 
@@ -81,7 +81,7 @@ def test_each_method_reaches_the_host_with_its_arguments(show):
     shown.page.close()
 
 
-def test_a_file_reaches_the_host_as_it_is(show):
+def test_a_file_reaches_the_host_as_it_is(show: Showing) -> None:
     shown = show.openai("kitchen-sink-lite", {"toolOutput": {}}, answers={"uploadFile": {"fileId": "f1"}})
 
     assert outcome(shown, "uploadFile(new File(['x'], 'x.txt'))") == 'resolved {"fileId":"f1"}'
@@ -89,7 +89,7 @@ def test_a_file_reaches_the_host_as_it_is(show):
     shown.page.close()
 
 
-def test_a_method_the_host_lacks_is_unavailable(show):
+def test_a_method_the_host_lacks_is_unavailable(show: Showing) -> None:
     shown = show.openai("kitchen-sink-lite", {"toolOutput": {}}, methods=())
 
     said = [outcome(shown, f"{name}({CALLS.get(name, ('new File([], `x`)',))[0]})") for name in METHODS]
@@ -98,7 +98,7 @@ def test_a_method_the_host_lacks_is_unavailable(show):
     shown.page.close()
 
 
-def test_an_error_of_the_host_is_passed_on(show):
+def test_an_error_of_the_host_is_passed_on(show: Showing) -> None:
     shown = show.openai(
         "kitchen-sink-lite", {"toolOutput": {}}, answers={"callTool": {"throws": "not today"}}
     )
@@ -107,7 +107,7 @@ def test_an_error_of_the_host_is_passed_on(show):
     shown.page.close()
 
 
-def test_a_host_that_gives_the_whole_result_is_understood(show):
+def test_a_host_that_gives_the_whole_result_is_understood(show: Showing) -> None:
     whole = {"content": [{"type": "text", "text": "x"}], "structuredContent": {"n": 7}, "_meta": {"m": 3}}
 
     output = show.openai("pizzaz-table", {"toolOutput": whole})
@@ -121,7 +121,7 @@ def test_a_host_that_gives_the_whole_result_is_understood(show):
     metadata.page.close()
 
 
-def test_metadata_that_says_so_asks_the_host_to_close(show):
+def test_metadata_that_says_so_asks_the_host_to_close(show: Showing) -> None:
     shown = show.openai("pizzaz-table", {"toolOutput": {"columns": [], "data": []}})
     assert "requestClose" not in [call[0] for call in shown.calls]
 
@@ -131,7 +131,7 @@ def test_metadata_that_says_so_asks_the_host_to_close(show):
     shown.page.close()
 
 
-def test_a_host_that_comes_late_is_taken_up(show):
+def test_a_host_that_comes_late_is_taken_up(show: Showing) -> None:
     shown = show.alone("pizzaz-table")
     shown.wait_for("No rows")
 
@@ -145,7 +145,7 @@ def test_a_host_that_comes_late_is_taken_up(show):
     shown.page.close()
 
 
-def test_without_a_host_every_method_is_rejected(show):
+def test_without_a_host_every_method_is_rejected(show: Showing) -> None:
     shown = show.alone("", html=BRIDGED)
 
     said = [outcome(shown, f"{name}({CALLS.get(name, ('null',))[0]})") for name in METHODS]
@@ -155,7 +155,7 @@ def test_without_a_host_every_method_is_rejected(show):
     shown.page.close()
 
 
-def test_installing_the_bridge_twice_changes_nothing(show):
+def test_installing_the_bridge_twice_changes_nothing(show: Showing) -> None:
     shown = bridge(show.alone("", html=BRIDGED))
 
     assert shown.page.evaluate("[typeof window.openai.callTool, typeof widgetRuntime.useTheme]") == [

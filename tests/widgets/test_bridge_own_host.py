@@ -109,7 +109,7 @@ def settle(shown: Shown) -> None:
     assert ask(shown, "ping", {}, 999) == {}
 
 
-def test_a_page_of_ours_shows_the_result_that_came_before_it_was_ready(show):
+def test_a_page_of_ours_shows_the_result_that_came_before_it_was_ready(show: Showing) -> None:
     shown = hosted(show, (PAGES / "pizzaz-table.html").read_text())
 
     shown.page.evaluate(
@@ -124,7 +124,7 @@ def test_a_page_of_ours_shows_the_result_that_came_before_it_was_ready(show):
 
 
 @pytest.mark.parametrize("place", ["_meta", "metadata"])
-def test_a_result_that_says_so_closes_any_widget(show, place):
+def test_a_result_that_says_so_closes_any_widget(show: Showing, place: str) -> None:
     shown = hosted(show, PARROT)
 
     shown.page.evaluate(
@@ -137,7 +137,7 @@ def test_a_result_that_says_so_closes_any_widget(show, place):
     shown.page.close()
 
 
-def test_a_result_that_does_not_say_so_leaves_it_open(show):
+def test_a_result_that_does_not_say_so_leaves_it_open(show: Showing) -> None:
     shown = hosted(show, PARROT)
 
     shown.page.evaluate("host.toolResult({content: [], _meta: {'openai/closeWidget': false}})")
@@ -147,7 +147,7 @@ def test_a_result_that_does_not_say_so_leaves_it_open(show):
     shown.page.close()
 
 
-def test_a_widget_that_asks_for_it_is_closed_even_if_it_does_not_answer(show):
+def test_a_widget_that_asks_for_it_is_closed_even_if_it_does_not_answer(show: Showing) -> None:
     shown = hosted(show, PARROT)
     say(shown, {"jsonrpc": "2.0", "method": "ui/notifications/initialized"})
 
@@ -171,7 +171,9 @@ def test_a_widget_that_asks_for_it_is_closed_even_if_it_does_not_answer(show):
         ("", "tools/call needs a name and an object of arguments"),
     ],
 )
-def test_a_widget_calls_only_tools_that_say_it_may(parrot, tool, answer):
+def test_a_widget_calls_only_tools_that_say_it_may(
+    parrot: Shown, tool: str, answer: dict[str, bool] | str
+) -> None:
     got = ask(parrot, "tools/call", {"name": tool, "arguments": {"a": 1}})
 
     assert got.get("structuredContent", got.get("message")) == answer
@@ -188,8 +190,8 @@ def test_a_widget_calls_only_tools_that_say_it_may(parrot, tool, answer):
     ],
 )
 def test_what_a_widget_may_ask_is_done_once_and_is_refused_where_nobody_does_it(
-    show, parrot, method, params, done
-):
+    show: Showing, parrot: Shown, method: str, params: dict[str, object], done: list[object]
+) -> None:
     bare = hosted(show, PARROT, actions={})
 
     answer = ask(parrot, method, params)
@@ -215,7 +217,9 @@ def test_what_a_widget_may_ask_is_done_once_and_is_refused_where_nobody_does_it(
         ("ui/notifications/sandbox-resource-ready", {"html": "<p>mine"}),
     ],
 )
-def test_anything_else_is_refused_and_nothing_is_done(parrot, method, params):
+def test_anything_else_is_refused_and_nothing_is_done(
+    parrot: Shown, method: str, params: dict[str, object]
+) -> None:
     say(parrot, {"jsonrpc": "2.0", "id": 5, "method": method, "params": params})
     settle(parrot)
 
@@ -234,7 +238,7 @@ def test_anything_else_is_refused_and_nothing_is_done(parrot, method, params):
     ("height", "expected"),
     [(300, "300px"), (1, "48px"), (10**9, "2000px"), (-5, "48px"), ("400", ""), (None, ""), ({"a": 1}, "")],
 )
-def test_the_height_a_widget_asks_for_is_clamped(parrot, height, expected):
+def test_the_height_a_widget_asks_for_is_clamped(parrot: Shown, height: object, expected: str) -> None:
     say(
         parrot,
         {
@@ -250,7 +254,7 @@ def test_the_height_a_widget_asks_for_is_clamped(parrot, height, expected):
     assert parrot.page.evaluate("host.element.style.width") == "100%"
 
 
-def test_a_flood_of_messages_is_cut_off_and_said_in_the_log(show):
+def test_a_flood_of_messages_is_cut_off_and_said_in_the_log(show: Showing) -> None:
     shown = hosted(show, PARROT, limits={"burst": 20, "messagesPerSecond": 0})
 
     shown.frame.evaluate(
@@ -262,7 +266,7 @@ def test_a_flood_of_messages_is_cut_off_and_said_in_the_log(show):
     shown.page.close()
 
 
-def test_a_message_that_is_too_long_goes_no_further(show):
+def test_a_message_that_is_too_long_goes_no_further(show: Showing) -> None:
     shown = hosted(show, PARROT, limits={"messageChars": 1000})
 
     say(
@@ -280,7 +284,7 @@ def test_a_message_that_is_too_long_goes_no_further(show):
     shown.page.close()
 
 
-def test_messages_of_other_windows_are_not_heard(show):
+def test_messages_of_other_windows_are_not_heard(show: Showing) -> None:
     shown = hosted(show, PARROT)
     forged = {"jsonrpc": "2.0", "id": 7, "method": "ui/open-link", "params": {"url": "https://example.com/"}}
 
@@ -301,7 +305,7 @@ def test_messages_of_other_windows_are_not_heard(show):
     shown.page.close()
 
 
-def test_a_widget_has_no_origin_no_storage_no_network_and_no_way_to_its_host(show):
+def test_a_widget_has_no_origin_no_storage_no_network_and_no_way_to_its_host(show: Showing) -> None:
     shown = hosted(show, PARROT)
     attempts = """async () => {
       const tried = {};
@@ -334,7 +338,7 @@ def go_away(shown: Shown) -> None:
         shown.frame.evaluate("void setTimeout(() => { location.href = 'https://other.test/away' })")
 
 
-def test_a_widget_loads_only_from_where_its_resource_said(show):
+def test_a_widget_loads_only_from_where_its_resource_said(show: Showing) -> None:
     watch = (
         "<script>stopped = []; addEventListener('securitypolicyviolation', e => stopped.push(e.blockedURI))"
     )
@@ -351,7 +355,7 @@ def test_a_widget_loads_only_from_where_its_resource_said(show):
     shown.page.close()
 
 
-def test_a_widget_cannot_send_its_frame_elsewhere(show):
+def test_a_widget_cannot_send_its_frame_elsewhere(show: Showing) -> None:
     free = show.mcp("", html=PARROT)
     shown = hosted(show, PARROT)
 
@@ -364,7 +368,7 @@ def test_a_widget_cannot_send_its_frame_elsewhere(show):
     shown.page.close()
 
 
-def test_a_second_document_for_the_same_frame_is_not_sent(show):
+def test_a_second_document_for_the_same_frame_is_not_sent(show: Showing) -> None:
     shown = hosted(show, PARROT)
 
     shown.page.frames[1].evaluate(
@@ -380,7 +384,7 @@ def test_a_second_document_for_the_same_frame_is_not_sent(show):
     shown.page.close()
 
 
-def test_the_state_of_a_widget_is_kept_by_its_host_and_given_back(show):
+def test_the_state_of_a_widget_is_kept_by_its_host_and_given_back(show: Showing) -> None:
     state = {"modelContent": "m", "privateContent": {"p": 1}}
     first = hosted(show, BRIDGED)
     first.page.evaluate("host.ready")
@@ -397,7 +401,7 @@ def test_the_state_of_a_widget_is_kept_by_its_host_and_given_back(show):
     again.page.close()
 
 
-def test_a_proxy_of_the_same_origin_is_refused(show):
+def test_a_proxy_of_the_same_origin_is_refused(show: Showing) -> None:
     shown = hosted(show, PARROT, proxy=f"{HOST}/proxy.html")
 
     assert "must have another origin" in " ".join(shown.errors)

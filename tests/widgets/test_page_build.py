@@ -26,7 +26,7 @@ def tools() -> Path:
     return modules
 
 
-def test_the_committed_files_are_what_the_sources_build(tools, tmp_path):
+def test_the_committed_files_are_what_the_sources_build(tools: Path, tmp_path: Path) -> None:
     subprocess.run(
         [NODE, WEB / "build.mjs", tmp_path], check=True, capture_output=True, text=True, timeout=100
     )
@@ -39,7 +39,7 @@ def test_the_committed_files_are_what_the_sources_build(tools, tmp_path):
     assert differing == [], "run scripts/build_pages"
 
 
-def test_the_sources_have_no_type_errors(tools):
+def test_the_sources_have_no_type_errors(tools: Path) -> None:
     done = subprocess.run(
         [NODE, tools / "typescript" / "bin" / "tsc"], cwd=WEB, capture_output=True, text=True, timeout=100
     )
@@ -47,14 +47,14 @@ def test_the_sources_have_no_type_errors(tools):
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_there_is_a_page_and_a_schema_for_each_name_and_no_other():
+def test_there_is_a_page_and_a_schema_for_each_name_and_no_other() -> None:
     pages = {path.stem for path in (WIDGETS / "pages").iterdir()}
     schemas = {path.stem for path in (WIDGETS / "schemas").iterdir()}
 
     assert pages == schemas == set(NAMES)
 
 
-def test_sources_give_data_no_way_to_become_markup():
+def test_sources_give_data_no_way_to_become_markup() -> None:
     sources = [path for path in WEB.rglob("*.ts") if "node_modules" not in path.parts]
     markup = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function")
 
@@ -67,8 +67,8 @@ def test_sources_give_data_no_way_to_become_markup():
     assert sorted(path.name for path in sources if "srcdoc" in path.read_text()) == ["guard.ts", "proxy.ts"]
 
 
-def test_an_installation_has_the_built_files_and_not_their_sources(tmp_path):
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
+def test_an_installation_has_the_built_files_and_not_their_sources(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=100)
 
     (wheel,) = tmp_path.glob("*.whl")

@@ -45,7 +45,9 @@ def give(shown: Shown, output: object) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_shows_nothing_one_thing_the_most_long_texts_and_right_to_left(show, name):
+def test_a_page_shows_nothing_one_thing_the_most_long_texts_and_right_to_left(
+    show: Showing, name: str
+) -> None:
     shown = show.openai(name, {"toolOutput": SAMPLES[name]["none"][0], "theme": "light"})
 
     for output, seen in SAMPLES[name].values():
@@ -58,7 +60,9 @@ def test_a_page_shows_nothing_one_thing_the_most_long_texts_and_right_to_left(sh
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_page_is_wider_than_its_frame_at_320_pixels_or_with_text_of_double_size(show, name):
+def test_no_page_is_wider_than_its_frame_at_320_pixels_or_with_text_of_double_size(
+    show: Showing, name: str
+) -> None:
     """Source: S3-116."""
     shown = show.openai(name, {"toolOutput": None, "theme": "light"})
     shown.page.set_viewport_size({"width": 320, "height": 600})
@@ -76,7 +80,7 @@ def test_no_page_is_wider_than_its_frame_at_320_pixels_or_with_text_of_double_si
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_says_what_is_wrong_with_broken_data_and_goes_on(show, name):
+def test_a_page_says_what_is_wrong_with_broken_data_and_goes_on(show: Showing, name: str) -> None:
     shown = show.openai(name, {"toolOutput": None, "theme": "light"})
 
     for output in BROKEN:
@@ -90,7 +94,7 @@ def test_a_page_says_what_is_wrong_with_broken_data_and_goes_on(show, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_data_can_neither_run_nor_become_elements_nor_reach_a_prototype(show, name):
+def test_data_can_neither_run_nor_become_elements_nor_reach_a_prototype(show: Showing, name: str) -> None:
     shown = show.openai(name, {"toolOutput": None}, before=WITNESS)
 
     for output in hostile(name):
@@ -101,7 +105,7 @@ def test_data_can_neither_run_nor_become_elements_nor_reach_a_prototype(show, na
     shown.page.close()
 
 
-def test_the_witness_of_harm_notices_harm(show):
+def test_the_witness_of_harm_notices_harm(show: Showing) -> None:
     shown = show.openai("pizzaz-table", {"toolOutput": None}, before=WITNESS)
 
     shown.page.evaluate("document.body.innerHTML += '<img src=x onerror=1><a href=\"javascript:1\">x</a>'")
@@ -114,7 +118,7 @@ def test_the_witness_of_harm_notices_harm(show):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_axe_finds_no_violation_in_either_theme(show, name):
+def test_axe_finds_no_violation_in_either_theme(show: Showing, name: str) -> None:
     """Source: S3-112, S3-115 and S3-116."""
     shown = show.openai(name, {"toolOutput": SAMPLES[name]["one"][0], "theme": "light", "locale": "en"})
     found = shown.violations()
@@ -130,7 +134,7 @@ def test_axe_finds_no_violation_in_either_theme(show, name):
     shown.page.close()
 
 
-def test_axe_finds_violations_where_there_are_some(show):
+def test_axe_finds_violations_where_there_are_some(show: Showing) -> None:
     shown = show.alone(
         "", html="<!doctype html><title>x</title><img src='data:,'><p style='color:#ccc;background:#fff'>pale"
     )
@@ -142,7 +146,7 @@ def test_axe_finds_violations_where_there_are_some(show):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_works_where_storage_is_denied_and_observers_are_missing(show, name):
+def test_a_page_works_where_storage_is_denied_and_observers_are_missing(show: Showing, name: str) -> None:
     output, seen = SAMPLES[name]["one"]
     shown = show.openai(name, {"toolOutput": output}, methods=(), before=MISSING)
 
@@ -153,7 +157,7 @@ def test_a_page_works_where_storage_is_denied_and_observers_are_missing(show, na
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_without_any_host_shows_its_empty_state(show, name):
+def test_a_page_without_any_host_shows_its_empty_state(show: Showing, name: str) -> None:
     shown = show.alone(name)
 
     shown.page.locator("main h1").wait_for(state="attached")
@@ -164,7 +168,7 @@ def test_a_page_without_any_host_shows_its_empty_state(show, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_samples_conform_to_the_schema_of_their_page(name):
+def test_samples_conform_to_the_schema_of_their_page(name: str) -> None:
     schema = json.loads((WIDGETS / "schemas" / f"{name}.json").read_text())
     validator = jsonschema.Draft202012Validator(schema)
 
@@ -179,7 +183,7 @@ def test_samples_conform_to_the_schema_of_their_page(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_is_one_small_file_that_loads_nothing(name):
+def test_a_page_is_one_small_file_that_loads_nothing(name: str) -> None:
     html = (PAGES / f"{name}.html").read_text()
 
     assert len(html.encode()) < 60_000

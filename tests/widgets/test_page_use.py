@@ -5,11 +5,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from pages_support import METHODS, WIDGETS, Showing, Shown, launched, showing
 from pages_support_data import MARKDOWN, SAMPLES, item, pizza, result
+from playwright.sync_api import Locator
 
 UNITS = [
     "*",
@@ -32,6 +33,12 @@ UNITS = [
 ]
 
 
+class Opened(Protocol):
+    """Show a page beside `window.openai`; it is closed when the test ends."""
+
+    def __call__(self, name: str, output: object, **values: Any) -> Shown: ...
+
+
 @pytest.fixture(scope="module")
 def show() -> Iterator[Showing]:
     with launched() as browser, showing(browser) as ways:
@@ -39,7 +46,7 @@ def show() -> Iterator[Showing]:
 
 
 @pytest.fixture
-def opened(show: Showing) -> Iterator[Any]:
+def opened(show: Showing) -> Iterator[Opened]:
     pages: list[Shown] = []
 
     def open_page(name: str, output: object, **values: Any) -> Shown:
@@ -58,7 +65,7 @@ def column(shown: Shown, number: int) -> list[str]:
     return list(shown.page.locator(f"tbody tr > :nth-child({number})").all_inner_texts())
 
 
-def button(shown: Shown, name: str) -> Any:
+def button(shown: Shown, name: str) -> Locator:
     return shown.page.get_by_role("button", name=name)
 
 
@@ -76,7 +83,7 @@ PRICES: list[dict[str, Any]] = [
 ]
 
 
-def test_a_table_is_sorted_by_keyboard_and_the_focus_stays(opened):
+def test_a_table_is_sorted_by_keyboard_and_the_focus_stays(opened: Opened) -> None:
     shown = opened("pizzaz-table", {"columns": ["name", "price"], "data": PRICES})
     shown.page.locator("thead button").nth(1).focus()
 
@@ -93,7 +100,7 @@ def test_a_table_is_sorted_by_keyboard_and_the_focus_stays(opened):
     ]
 
 
-def test_texts_are_sorted_as_people_count(opened):
+def test_texts_are_sorted_as_people_count(opened: Opened) -> None:
     shown = opened("pizzaz-table", {"columns": ["name", "price"], "data": PRICES})
 
     shown.page.locator("thead button").first.click()
@@ -101,7 +108,7 @@ def test_texts_are_sorted_as_people_count(opened):
     assert column(shown, 1) == ["a", "b9", "b10"]
 
 
-def test_numbers_of_a_column_line_up_in_the_readers_language(opened):
+def test_numbers_of_a_column_line_up_in_the_readers_language(opened: Opened) -> None:
     rows = [{"n": 1234.5}, {"n": 2}, {"n": None}]
 
     assert column(opened("pizzaz-table", {"columns": ["n"], "data": rows}), 1) == [
@@ -112,7 +119,7 @@ def test_numbers_of_a_column_line_up_in_the_readers_language(opened):
     assert column(opened("pizzaz-table", {"columns": ["n"], "data": rows}, locale="de-DE"), 1)[0] == "1.234,5"
 
 
-def test_a_table_finds_rows_while_one_types(opened):
+def test_a_table_finds_rows_while_one_types(opened: Opened) -> None:
     shown = opened("pizzaz-table", {"columns": ["name", "price"], "data": [pizza(n) for n in range(40)]})
 
     shown.page.get_by_role("searchbox").click()
@@ -123,7 +130,7 @@ def test_a_table_finds_rows_while_one_types(opened):
     assert all("Diavola" in name for name in column(shown, 1))
 
 
-def test_a_table_is_leafed_through_and_says_where_one_is(opened):
+def test_a_table_is_leafed_through_and_says_where_one_is(opened: Opened) -> None:
     shown = opened("pizzaz-table", {"columns": ["name"], "data": [pizza(n) for n in range(25)]})
 
     button(shown, "Next page").click()
@@ -134,7 +141,7 @@ def test_a_table_is_leafed_through_and_says_where_one_is(opened):
     assert button(shown, "Next page").is_disabled()
 
 
-def test_a_table_comes_back_as_it_was_left_and_tells_the_model_the_order_only(opened):
+def test_a_table_comes_back_as_it_was_left_and_tells_the_model_the_order_only(opened: Opened) -> None:
     data = {"columns": ["name", "price"], "data": PRICES}
     shown = opened("pizzaz-table", data)
 
@@ -146,7 +153,7 @@ def test_a_table_comes_back_as_it_was_left_and_tells_the_model_the_order_only(op
     assert again.page.locator("th").nth(1).get_attribute("aria-sort") == "ascending"
 
 
-def test_columns_are_taken_from_the_rows_and_names_of_prototypes_are_just_names(opened):
+def test_columns_are_taken_from_the_rows_and_names_of_prototypes_are_just_names(opened: Opened) -> None:
     rows = [{"a": 1, "constructor": "c"}, {"a": {"deep": [1]}}]
 
     shown = opened("pizzaz-table", {"data": rows})
@@ -159,7 +166,7 @@ def test_columns_are_taken_from_the_rows_and_names_of_prototypes_are_just_names(
 # ---- search results
 
 
-def test_a_result_opens_through_the_host_and_an_address_that_is_none_is_text(opened):
+def test_a_result_opens_through_the_host_and_an_address_that_is_none_is_text(opened: Opened) -> None:
     results = [result(0), {"id": 2, "title": "Bad", "url": "javascript:alert(1)"}]
     shown = opened("search-results", {"query": "x", "results": results})
 
@@ -169,7 +176,7 @@ def test_a_result_opens_through_the_host_and_an_address_that_is_none_is_text(ope
     assert shown.page.get_by_role("link").count() == 1
 
 
-def test_more_results_come_on_demand_and_the_focus_goes_to_the_first_of_them(opened):
+def test_more_results_come_on_demand_and_the_focus_goes_to_the_first_of_them(opened: Opened) -> None:
     shown = opened("search-results", {"query": "x", "results": [result(n) for n in range(12)]})
 
     button(shown, "Show 5 more").click()
@@ -179,7 +186,7 @@ def test_more_results_come_on_demand_and_the_focus_goes_to_the_first_of_them(ope
     assert button(shown, "Show 2 more").is_visible()
 
 
-def test_a_host_that_cannot_open_links_is_said_to_the_reader(opened):
+def test_a_host_that_cannot_open_links_is_said_to_the_reader(opened: Opened) -> None:
     shown = opened("search-results", {"query": "x", "results": [result(0)]}, methods=())
 
     shown.page.get_by_role("link").first.click()
@@ -190,7 +197,7 @@ def test_a_host_that_cannot_open_links_is_said_to_the_reader(opened):
 @pytest.mark.parametrize(
     "name", ["search-results", "dashboard-widget", "chat-view", "solar-system", "pizzaz-markdown"]
 )
-def test_a_card_has_at_most_one_primary_and_one_secondary_action(opened, name):
+def test_a_card_has_at_most_one_primary_and_one_secondary_action(opened: Opened, name: str) -> None:
     """Source: S3-101, S3-102 and S3-123."""
     shown = opened(name, SAMPLES[name]["most"][0])
 
@@ -199,7 +206,7 @@ def test_a_card_has_at_most_one_primary_and_one_secondary_action(opened, name):
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
-def test_a_card_does_not_scroll_within_itself(opened, name):
+def test_a_card_does_not_scroll_within_itself(opened: Opened, name: str) -> None:
     """Source: S3-103."""
     shown = opened(name, SAMPLES[name]["most"][0])
 
@@ -209,7 +216,7 @@ def test_a_card_does_not_scroll_within_itself(opened, name):
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
-def test_no_page_has_a_place_to_write_messages_for_hosts_have_one(opened, name):
+def test_no_page_has_a_place_to_write_messages_for_hosts_have_one(opened: Opened, name: str) -> None:
     """Source: S3-104, S3-109 and S3-123."""
     shown = opened(name, SAMPLES[name]["one"][0])
 
@@ -219,7 +226,7 @@ def test_no_page_has_a_place_to_write_messages_for_hosts_have_one(opened, name):
 # ---- chat, dashboard
 
 
-def test_the_message_of_a_chat_is_sent_once(opened):
+def test_the_message_of_a_chat_is_sent_once(opened: Opened) -> None:
     shown = opened("chat-view", {"seedMessage": "Which wine?"})
 
     button(shown, "Send this message").click()
@@ -229,7 +236,7 @@ def test_the_message_of_a_chat_is_sent_once(opened):
     assert button(shown, "Sent: Send this message").is_disabled()
 
 
-def test_a_chat_without_a_message_offers_two_ways_to_begin(opened):
+def test_a_chat_without_a_message_offers_two_ways_to_begin(opened: Opened) -> None:
     """Source: S3-118."""
     shown = opened("chat-view", {"seedMessage": ""})
 
@@ -238,7 +245,7 @@ def test_a_chat_without_a_message_offers_two_ways_to_begin(opened):
     assert shown.called("sendFollowUpMessage") == [[{"prompt": "Summarise our conversation so far."}]]
 
 
-def test_a_trend_is_told_by_more_than_its_colour(opened):
+def test_a_trend_is_told_by_more_than_its_colour(opened: Opened) -> None:
     stats = [
         {"label": label, "value": "1", "change": change}
         for label, change in [("a", "+1%"), ("b", "\u22122%"), ("c", "same")]
@@ -254,7 +261,7 @@ def test_a_trend_is_told_by_more_than_its_colour(opened):
 # ---- carousel, gallery
 
 
-def test_a_carousel_shows_eight_at_most_and_everything_on_the_full_screen(opened):
+def test_a_carousel_shows_eight_at_most_and_everything_on_the_full_screen(opened: Opened) -> None:
     """Source: S3-105 and S3-108."""
     shown = opened("pizzaz-carousel", {"items": [item(n) for n in range(12)]})
     inline = shown.page.locator(".card").count()
@@ -265,7 +272,7 @@ def test_a_carousel_shows_eight_at_most_and_everything_on_the_full_screen(opened
     assert (inline, shown.page.locator(".card").count()) == (8, 12)
 
 
-def test_a_carousel_moves_by_buttons_and_each_card_has_one_action(opened):
+def test_a_carousel_moves_by_buttons_and_each_card_has_one_action(opened: Opened) -> None:
     """Source: S3-106 and S3-107."""
     shown = opened("pizzaz-carousel", {"items": [item(n) for n in range(6)]})
 
@@ -277,7 +284,7 @@ def test_a_carousel_moves_by_buttons_and_each_card_has_one_action(opened):
     assert max(card.locator("button").count() for card in shown.page.locator(".card").all()) == 1
 
 
-def test_a_picture_that_cannot_load_leaves_its_description(opened):
+def test_a_picture_that_cannot_load_leaves_its_description(opened: Opened) -> None:
     """Source: S3-115."""
     shown = opened(
         "pizzaz-gallery",
@@ -286,10 +293,12 @@ def test_a_picture_that_cannot_load_leaves_its_description(opened):
 
     shown.page.wait_for_function("document.querySelector('.picture .spoken')", timeout=15_000)
 
-    assert shown.page.locator("button.tile").text_content().startswith("OEnlarge: The oven")
+    text = shown.page.locator("button.tile").text_content()
+    assert text is not None
+    assert text.startswith("OEnlarge: The oven")
 
 
-def test_pictures_are_leafed_through_by_keyboard_and_escape_goes_back_to_the_same_one(opened):
+def test_pictures_are_leafed_through_by_keyboard_and_escape_goes_back_to_the_same_one(opened: Opened) -> None:
     shown = opened("pizzaz-gallery", SAMPLES["pizzaz-gallery"]["most"][0])
 
     shown.page.locator("button.tile").nth(1).click()
@@ -305,7 +314,7 @@ def test_pictures_are_leafed_through_by_keyboard_and_escape_goes_back_to_the_sam
 # ---- markdown
 
 
-def test_markdown_becomes_the_elements_it_means(opened):
+def test_markdown_becomes_the_elements_it_means(opened: Opened) -> None:
     shown = opened("pizzaz-markdown", {"markdown": MARKDOWN}, displayMode="fullscreen")
 
     once = ("h1", "h2", "ol", "ol ul", "table", "pre", "blockquote", "del", "em", "strong", "hr")
@@ -332,13 +341,13 @@ def test_markdown_becomes_the_elements_it_means(opened):
         ("* * *", ""),
     ],
 )
-def test_markdown_shows_as_text_what_is_no_markdown(opened, source, html):
+def test_markdown_shows_as_text_what_is_no_markdown(opened: Opened, source: str, html: str) -> None:
     shown = opened("pizzaz-markdown", {"markdown": source})
 
     assert shown.page.locator("article").inner_text().strip() == html
 
 
-def test_markdown_of_any_kind_is_read_in_time():
+def test_markdown_of_any_kind_is_read_in_time() -> None:
     sources = Path(WIDGETS / "web" / "markdown")
     script = f"""
       import {{ blocks }} from "{sources}/blocks.ts";
@@ -349,7 +358,13 @@ def test_markdown_of_any_kind_is_read_in_time():
         for (const end of ["", "\\n"]) blocks((unit + end).repeat(200_000 / (unit + end).length)).map(read);
       console.log("read");
     """
-    node = [Path(sys.executable).parent / "node", "--no-warnings", "--input-type=module", "--eval", script]
+    node = [
+        str(Path(sys.executable).parent / "node"),
+        "--no-warnings",
+        "--input-type=module",
+        "--eval",
+        script,
+    ]
 
     # Seconds if time grows with the length; hours if with its square.
     done = subprocess.run(node, capture_output=True, text=True, timeout=90)
@@ -358,7 +373,7 @@ def test_markdown_of_any_kind_is_read_in_time():
 
 
 @pytest.mark.parametrize("unit", ["`a` ", "*a* ", "- a\n", "| a | b |\n|--|--|\n"])
-def test_a_document_of_too_many_elements_is_cut_and_says_so(opened, unit):
+def test_a_document_of_too_many_elements_is_cut_and_says_so(opened: Opened, unit: str) -> None:
     shown = opened("pizzaz-markdown", {"markdown": unit * 12_000}, displayMode="fullscreen")
 
     shown.wait_for("too long to show all of it")
@@ -366,7 +381,7 @@ def test_a_document_of_too_many_elements_is_cut_and_says_so(opened, unit):
     assert shown.page.locator("article *").count() < 20_000
 
 
-def test_a_long_document_opens_wide_or_unfolds_where_there_is_no_wide_view(opened):
+def test_a_long_document_opens_wide_or_unfolds_where_there_is_no_wide_view(opened: Opened) -> None:
     """Source: S3-108 and S3-123."""
     data = {"markdown": MARKDOWN * 20}
     wide = opened("pizzaz-markdown", data, answers={"requestDisplayMode": {"mode": "fullscreen"}})
@@ -384,7 +399,7 @@ def test_a_long_document_opens_wide_or_unfolds_where_there_is_no_wide_view(opene
 # ---- solar system, kitchen sink
 
 
-def test_a_planet_is_chosen_and_asked_about(opened):
+def test_a_planet_is_chosen_and_asked_about(opened: Opened) -> None:
     shown = opened("solar-system", {})
 
     button(shown, "Saturn").click()
@@ -407,7 +422,7 @@ MOVED = """() => new Promise(done => {
 })"""
 
 
-def test_planets_stand_still_for_those_who_want_less_motion(opened):
+def test_planets_stand_still_for_those_who_want_less_motion(opened: Opened) -> None:
     moving = opened("solar-system", {})
     moves = moving.page.evaluate(MOVED)
     still = opened("solar-system", {}, before=CALM)
@@ -417,7 +432,7 @@ def test_planets_stand_still_for_those_who_want_less_motion(opened):
     assert button(still, "Play").is_visible()
 
 
-def test_picture_in_picture_has_one_control(opened):
+def test_picture_in_picture_has_one_control(opened: Opened) -> None:
     """Source: S3-110."""
     shown = opened("solar-system", {"planet": "Mars"}, displayMode="pip")
 
@@ -425,7 +440,7 @@ def test_picture_in_picture_has_one_control(opened):
     assert button(shown, "Pause").is_visible()
 
 
-def test_the_kitchen_sink_tries_every_method_and_says_how_it_went(opened):
+def test_the_kitchen_sink_tries_every_method_and_says_how_it_went(opened: Opened) -> None:
     shown = opened(
         "kitchen-sink-lite",
         {"demo": True},
@@ -441,7 +456,7 @@ def test_the_kitchen_sink_tries_every_method_and_says_how_it_went(opened):
     assert "1,234,567.89" in shown.text
 
 
-def test_the_kitchen_sink_says_why_a_method_failed(opened):
+def test_the_kitchen_sink_says_why_a_method_failed(opened: Opened) -> None:
     shown = opened("kitchen-sink-lite", {"demo": True}, methods=())
 
     shown.page.get_by_label("Try a method of the bridge").select_option("uploadFile")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -291,7 +292,7 @@ def test_an_unknown_method_and_a_body_that_is_no_json_are_json_rpc_errors(server
     assert isinstance(json.loads(body)["error"]["code"], int)
 
 
-def test_stdio_gives_what_http_gives(server: WidgetServer, tmp_path: Any) -> None:
+def test_stdio_gives_what_http_gives(server: WidgetServer, tmp_path: Path) -> None:
     requests: list[tuple[str, dict[str, Any]]] = [
         ("tools/list", {}),
         ("resources/list", {}),
@@ -301,7 +302,7 @@ def test_stdio_gives_what_http_gives(server: WidgetServer, tmp_path: Any) -> Non
         ("tools/call", {"name": "display_dashboard", "arguments": {"more": 1}}),
     ]
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello},
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         *({"jsonrpc": "2.0", "id": n, "method": m, "params": p} for n, (m, p) in enumerate(requests, 1)),
@@ -314,7 +315,7 @@ def test_stdio_gives_what_http_gives(server: WidgetServer, tmp_path: Any) -> Non
     assert answers == {n: server.result(m, p) for n, (m, p) in enumerate(requests, 1)}
 
 
-def _on_stdio(command: list[str], messages: list[dict[str, Any]], folder: Any) -> dict[int, Any]:
+def _on_stdio(command: list[str], messages: list[dict[str, Any]], folder: Path) -> dict[int, Any]:
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -323,10 +324,10 @@ def _on_stdio(command: list[str], messages: list[dict[str, Any]], folder: Any) -
         text=True,
         env=environment_in(folder),
     )
+    assert process.stdin is not None
+    assert process.stdout is not None
     found: dict[int, Any] = {}
     try:
-        assert process.stdin is not None
-        assert process.stdout is not None
         for message in messages:
             process.stdin.write(json.dumps(message) + "\n")
             process.stdin.flush()

@@ -148,7 +148,14 @@ def test_a_wildcard_covers_the_hosts_below_it_and_not_itself() -> None:
 
 
 def test_values_of_no_form_at_all_break_nothing() -> None:
-    for meta in ({"ui": 5}, {"ui": None}, {"ui": []}, {"openai/toolInvocation/invoked": 5}, {}):
+    metas: tuple[dict[str, object], ...] = (
+        {"ui": 5},
+        {"ui": None},
+        {"ui": []},
+        {"openai/toolInvocation/invoked": 5},
+        {},
+    )
+    for meta in metas:
         assert list(tool_faults(meta)) == []
     assert mime_fault("text/html+skybridge", "ui://a", used_as=None) is None
     assert allowed_hosts({"ui": {"csp": {"resourceDomains": "x"}}, "openai/widgetCSP": []}) == frozenset()

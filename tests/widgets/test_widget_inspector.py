@@ -1,6 +1,7 @@
 """The MCP Inspector finds and shows all five apps of the sample, in a shell and in a browser."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pytest
 from inspecting import app_info, inspector
@@ -8,7 +9,7 @@ from widget_server import WidgetServer, serving
 
 pytestmark = pytest.mark.kernel
 
-CALLS = [
+CALLS: Sequence[tuple[str, Mapping[str, Any]]] = [
     ("display_chat", {"seedMessage": "Hello there"}),
     ("display_search_results", {"query": "pizza", "results": [{"id": 1, "title": "Margherita"}]}),
     ("display_table", {"columns": ["name"], "rows": [{"name": "Diavola"}], "title": "Menu"}),

@@ -71,7 +71,7 @@ def server(*widgets: Widget) -> FastMCP:
     return app
 
 
-async def read(client: Client, uri: str) -> dict[str, Any]:
+async def read(client: "Client[Any]", uri: str) -> dict[str, Any]:
     [content] = (await client.read_resource_mcp(uri)).contents
     return content.model_dump(by_alias=True, mode="json", exclude_none=True)
 

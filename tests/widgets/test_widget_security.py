@@ -120,7 +120,11 @@ def test_only_a_call_that_was_not_authorised_is_challenged() -> None:
 
 def test_schemes_come_to_the_top_level_and_nothing_else_changes() -> None:
     schemes = [{"type": "noauth"}]
-    tools = [{"name": "a", "_meta": {"securitySchemes": schemes}}, {"name": "b", "_meta": {}}, {"name": "c"}]
+    tools: list[dict[str, object]] = [
+        {"name": "a", "_meta": {"securitySchemes": schemes}},
+        {"name": "b", "_meta": {}},
+        {"name": "c"},
+    ]
     odd = [{"name": "d", "_meta": {"securitySchemes": "all"}}, {"name": "e", "_meta": 5}, "f"]
 
     answered = with_schemes({"tools": [*tools, *odd], "nextCursor": "x"})
