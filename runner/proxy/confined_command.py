@@ -34,6 +34,7 @@ from runner.proxy.server_log import LogBudget
 from runner.proxy.stderr import LastWords
 from runner.proxy.stdio_process import spoken_with
 from runner.proxy.targets import SCRIPTS, Target
+from runner.proxy.unlent_paths import UnlentPaths
 from runner.settings.isolation import in_force, uids_of, unfit
 from runner.settings.lendable import of_the_system
 from runner.settings.missed_network import missed_network
@@ -50,7 +51,7 @@ from sandbox.policy import MIB, Policy
 from sandbox.probe.machine import Tier
 from sandbox.readable import default_read, sibling_modules
 
-__all__ = ["ConfinedTransport", "check_command", "hint_for", "lent_to", "tier_of"]
+__all__ = ["ConfinedTransport", "check_command", "failures_noted", "hint_for", "lent_to", "tier_of"]
 
 _FETCHERS = {
     ("npx",): "npm install -g",
@@ -133,6 +134,13 @@ def hint_for(settings: Settings, tier: Tier) -> Callable[[str], str | None]:
         unseen=unseen,
         shares_memory=tier is Tier.NAMESPACE,
     )
+
+
+def failures_noted(target: Target, program: Path, settings: Settings) -> Callable[[str], None]:
+    """Return what tells the operator of an option that may have helped a command, from what it says."""
+    own = (*_packages(program), *(file.parent for file in _files(program, target)))
+    left_out = (*own, *settings.private_paths)
+    return UnlentPaths(target.name, settings.rights(), homes=settings.homes, left_out=left_out).note
 
 
 class ConfinedTransport(HomedTransport):

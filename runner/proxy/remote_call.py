@@ -157,7 +157,7 @@ class RemoteCall:
                 await self.upstream.drop()
             raise
         except MCPError as error:
-            hint = self.upstreams.ways[self.server].hint(error.error.message)
+            hint = self._hint(error.error.message)
             if hint is None:
                 raise
             told = f"{error.error.message}\n{hint}"
@@ -191,10 +191,18 @@ class RemoteCall:
         way, said = self.upstreams.ways[self.server], dict(message)
         if way.tier is not None:
             said["_meta"] = {**(said.get("_meta") or {}), ISOLATION_META: isolation_meta(way.tier)}
-        hint = way.hint("\n".join(_texts(said["content"]))) if said.get("isError") else None
+        hint = self._hint("\n".join(_texts(said["content"]))) if said.get("isError") else None
         if hint:
             said["content"] = [*said["content"], {"type": "text", "text": hint}]
         return said
+
+    def _hint(self, failure: str) -> str | None:
+        """Return the option that would have helped; one that only may have is for the operator to hear of."""
+        way = self.upstreams.ways[self.server]
+        hint = way.hint(failure)
+        if hint is None:
+            way.note_failure(failure)
+        return hint
 
     def tool_has_changed(self) -> CallError:
         """Return the error of a call that waited for its client while its tool got another contract."""

@@ -79,7 +79,7 @@ Reach = Callable[[], Awaitable[Sequence[tuple[str, int]]]]
 
 
 def _no_hint(_said: str) -> None:
-    """Return nothing: what is no process of ours is not confined by us."""
+    """Return nothing, and tell nobody: what is no process of ours is not confined by us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +95,7 @@ class UpstreamSpec:
         tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
         files: The files that it is started from, as far as they are known.
         hint: Names the option that would have helped, from what the server says of a failure.
+        note_failure: Tells the operator of an option that may have, where `hint` names none.
     """
 
     name: str
@@ -105,6 +106,7 @@ class UpstreamSpec:
     tier: Tier | None = None
     files: tuple[Path, ...] = ()
     hint: Callable[[str], str | None] = _no_hint
+    note_failure: Callable[[str], None] = _no_hint
 
     @property
     def is_command(self) -> bool:

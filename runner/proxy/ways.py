@@ -10,7 +10,14 @@ from fastmcp.client.transports import ClientTransport, SSETransport, StreamableH
 
 from runner.protocol.internals.proxy import mend_messages_over_http
 from runner.proxy.answer_bound import AnswerBound, most_message_bytes
-from runner.proxy.confined_command import ConfinedTransport, check_command, hint_for, lent_to, tier_of
+from runner.proxy.confined_command import (
+    ConfinedTransport,
+    check_command,
+    failures_noted,
+    hint_for,
+    lent_to,
+    tier_of,
+)
 from runner.proxy.server_log import LogBudget
 from runner.proxy.targets import Target
 from runner.proxy.upstreams import Reach, UpstreamSpec
@@ -60,6 +67,7 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
         tier=tier,
         files=tuple(_scripts(target)),
         hint=hint_for(lent, tier),
+        note_failure=failures_noted(target, program, lent),
     )
 
 

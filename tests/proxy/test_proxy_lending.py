@@ -18,6 +18,7 @@ from runner.errors import UsageError
 from runner.proxy.hints import option_hint, variable_hint
 from runner.proxy.run import ways_to
 from runner.proxy.targets import Target
+from runner.proxy.unlent_paths import UnlentPaths
 from runner.settings.missed_network import missed_network
 from runner.settings.rights import Rights
 
@@ -61,7 +62,7 @@ async def said(client: Any, tool: str, **arguments: Any) -> str:
 
 
 async def test_the_filesystem_server_works_on_it_and_on_nothing_else(
-    folder: Path, user: str, lent: Path, tier: str
+    folder: Path, user: str, lent: Path, tier: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     beside = lent.parent / "beside"
     for entry in (lent, beside):
@@ -80,8 +81,11 @@ async def test_the_filesystem_server_works_on_it_and_on_nothing_else(
     assert read == "a note"
     assert (lent / "a.txt").stat().st_uid == OWNER
     assert refused != "secret"
-    # Where the folder is not to be seen at all, the server itself leaves it out.
+    # Where the folder is not to be seen at all, the server itself leaves it out, and words the denial itself:
+    # what may help stands in the log.
     assert (f"--allow-read={beside}" in refused) == (tier != "namespace"), refused
+    told = [getattr(record, "option", "") for record in caplog.records]
+    assert any(f"--allow-read={beside}" in option for option in told) == (tier == "namespace"), told
 
 
 async def test_the_memory_server_keeps_its_file_there(folder: Path, user: str, lent: Path, tier: str) -> None:
@@ -209,6 +213,33 @@ def test_the_option_is_found_in_what_a_server_says(words: str, flag: str | None)
     hint = option_hint(words, rights, homes=Path("/tmp"), unseen=(Path("/srv"),), shares_memory=False)
 
     assert (hint is None) if flag is None else (hint is not None and f"operator: {flag} would" in hint)
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("cannot use /srv/a/b", ["--allow-read=/srv/a or --allow-write=/srv/a"]),
+        ("cannot use `/srv/a/b`, nor (/srv/a/c).", ["--allow-read=/srv/a or --allow-write=/srv/a"]),
+        ("cannot use /srv/read/b, /srv/own/b or /etc/passwd", []),
+        ("GET https://host.example/srv/a/b: 404; GET /api/v1/items: 404; see srv/a/b, a/srv/b", []),
+        ("cannot use /root/.ssh/id_rsa or /proc/1/environ", []),
+        (" ".join(f"/srv/{number}/a" for number in range(100)), [f"/srv/{number}" for number in range(16)]),
+    ],
+)
+def test_the_operator_hears_once_of_a_path_that_a_failure_names_without_a_reason(
+    words: str, options: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    rights, own = Rights(read=(Path("/srv/read"),)), (Path("/srv/own"),)
+    paths = UnlentPaths(
+        "notes", rights, homes=Path("/tmp"), left_out=own, tops=("etc", "proc", "root", "srv")
+    )
+
+    paths.note(words)
+    paths.note(words)
+
+    told = [(getattr(record, "server", ""), getattr(record, "option", "")) for record in caplog.records]
+    assert [server for server, _ in told] == ["notes"] * len(options)
+    assert all(option in said for option, (_, said) in zip(options, told, strict=True)), told
 
 
 @pytest.mark.parametrize(
