@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -146,6 +146,7 @@ def serving(
     tools: Path = TOOLS,
     settings: Mapping[str, str] | None = None,
     checkout: Path = ROOT,
+    program: Sequence[str] = ("-m", "runner"),
 ) -> Iterator[Server]:
     """Serve a tool file until the block ends.
 
@@ -157,6 +158,7 @@ def serving(
         tools: The tool file.
         settings: Variables of the environment that differ from `environment`; an empty one is left out.
         checkout: Whose runner it is; another one has an environment of its own below it.
+        program: What the interpreter runs as the runner.
 
     Raises:
         RuntimeError: The server did not start.
@@ -170,7 +172,7 @@ def serving(
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".log", delete=False) as errors:
         log = Path(errors.name)
         process = subprocess.Popen(
-            [str(python), *_command(kind, transport, port, tools), *flags],
+            [str(python), *_command(kind, transport, port, tools, program), *flags],
             stdin=pipe,
             stdout=pipe,
             stderr=errors,
@@ -215,14 +217,14 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
             pipe.close()
 
 
-def _command(kind: Kind, transport: Transport, port: int, tools: Path) -> list[str]:
+def _command(kind: Kind, transport: Transport, port: int, tools: Path, program: Sequence[str]) -> list[str]:
     if kind == "plain":
         return ["-c", _PLAIN, str(tools), transport, str(port)]
     if kind == "proxied":
         behind = {"command": sys.executable, "args": ["-c", _PLAIN, str(tools), "stdio"]}
         configuration = json.dumps({"mcpServers": {"behind": behind}})
         return ["-c", _PROXIED, configuration, transport, str(port)]
-    command = ["-m", "runner", "serve", str(tools), "--transport", transport]
+    command = [*program, "serve", str(tools), "--transport", transport]
     return command if transport == "stdio" else [*command, "--port", str(port)]
 
 
