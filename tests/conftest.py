@@ -11,7 +11,7 @@ import pytest
 from command_template import CommandTemplate
 from forkserver_template import Templates
 from hypothesis import settings
-from needs import NEEDS, SLOW, TESTS, needs_of_fixtures, needs_of_module
+from needs import LENGTHY, NEEDS, SLOW, TESTS, needs_of_fixtures, needs_of_module
 from other_processes import Start
 from somebody import somebody
 from spread_cases import chosen
@@ -47,6 +47,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(marker)
     if folders and folders[-1].name in SLOW:
         item.add_marker("slow")
+    if not LENGTHY.isdisjoint(map(str, (item.path.relative_to(TESTS), *folders))):
+        item.add_marker("lengthy")
 
 
 def _at_most(item: pytest.Item, cases: int) -> int:

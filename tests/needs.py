@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-__all__ = ["NEEDS", "SLOW", "TESTS", "needs_of_fixtures", "needs_of_module"]
+__all__ = ["LENGTHY", "NEEDS", "SLOW", "TESTS", "needs_of_fixtures", "needs_of_module"]
 
 TESTS = Path(__file__).parent
 
@@ -41,6 +41,18 @@ SLOW = frozenset(
     }
 )
 """Folders whose tests start servers, or processes by the hundred."""
+
+LENGTHY = frozenset(
+    {
+        *("docs", "doctor", "observation"),
+        *("check/test_check_command.py", "check/test_import.py"),
+        *("cli/test_request_sets.py", "cli/test_shell_files.py"),
+        *("protocol/test_direct_lines.py", "protocol/test_messages.py", "protocol/test_stdio_ends.py"),
+        *("steps/test_dropped_notices.py", "toolset/test_secrets.py"),
+        *("store/test_local.py", "store/test_store_settings.py", "test_house_rules.py"),
+    }
+)
+"""Folders and modules besides: those that take longest, together as long as all others that are quick."""
 
 
 _IMPORTED = re.compile(r"^\s*(?:from|import) ([\w.]+)", re.MULTILINE)

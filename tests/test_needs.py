@@ -1,7 +1,7 @@
 """What a test needs is read from its text, from that of its helpers, and from its fixtures."""
 
 import pytest
-from needs import SLOW, TESTS, needs_of_fixtures, needs_of_module
+from needs import LENGTHY, SLOW, TESTS, needs_of_fixtures, needs_of_module
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,11 @@ def test_a_module_needs_what_it_and_its_helpers_name(module: str, needs: set[str
 def test_a_test_needs_what_its_fixtures_name() -> None:
     assert needs_of_fixtures(TESTS / "store", frozenset({"rgw_bucket", "clock"})) == {"needs_s3"}
     assert needs_of_fixtures(TESTS / "store", frozenset({"juicefs_bucket"})) == {"needs_s3"}
+    assert needs_of_fixtures(TESTS / "store", frozenset({"s3"})) == {"needs_s3"}
     assert "needs_browser" in needs_of_fixtures(TESTS / "playground", frozenset({"opens_hostile"}))
     assert needs_of_fixtures(TESTS / "store", frozenset({"clock", "tmp_path"})) == set()
 
 
-def test_every_folder_that_is_called_slow_is_there() -> None:
+def test_what_is_called_slow_or_lengthy_is_there() -> None:
     assert [name for name in SLOW if not (TESTS / name).is_dir()] == []
+    assert [name for name in LENGTHY if not (TESTS / name).exists()] == []

@@ -1,4 +1,4 @@
-"""Paths that a server names where it fails, and that are not lent to it: told to the operator, not to its client.
+"""Paths that a server names where it fails, and that are not lent to it: told to its operator only.
 
 A server that words a denial itself says no more than where it failed: "cannot use /srv/notes/a". Perhaps that
 is for want of an option and perhaps not, so the server's words go to its client as they are, and the option
