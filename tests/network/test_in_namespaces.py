@@ -34,11 +34,13 @@ class Called:
 
     @property
     def code(self) -> str | None:
-        return self.value.get("meta_data", {}).get("error_code")
+        code: str | None = self.value.get("meta_data", {}).get("error_code")
+        return code
 
     @property
     def details(self) -> dict[str, Any]:
-        return self.value["meta_data"]["details"]
+        details: dict[str, Any] = self.value["meta_data"]["details"]
+        return details
 
 
 @dataclass(frozen=True)

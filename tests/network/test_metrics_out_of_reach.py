@@ -6,6 +6,7 @@ These tests run as root: the tiers need it.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ports import free_port
@@ -42,7 +43,7 @@ async def served(port: int) -> AsyncIterator[None]:
 @pytest.mark.parametrize("tier", ["process", "user", "namespace"])
 async def test_no_tool_reaches_the_metrics_whatever_it_may_reach(tier: str, tmp_path: Path) -> None:
     ours, another = free_port(), free_port()
-    more = {"isolation": tier, "allow_net": OPEN, "metrics_address": f"0.0.0.0:{ours}"}
+    more: dict[str, Any] = {"isolation": tier, "allow_net": OPEN, "metrics_address": f"0.0.0.0:{ours}"}
     async with (
         served(ours),
         served(another),

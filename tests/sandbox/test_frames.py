@@ -90,7 +90,7 @@ def test_a_peer_that_leaves_between_frames_is_none_and_within_one_is_an_error() 
 
 
 @pytest.mark.parametrize("unit", [b"[],", b"0,", b'{"a":1},', b'"",', b'"\\"\\\\",'])
-def test_a_body_of_millions_of_values_is_refused_before_it_is_decoded(unit):
+def test_a_body_of_millions_of_values_is_refused_before_it_is_decoded(unit: bytes) -> None:
     body = b"[" + unit * 2_100_000 + b"0]"
 
     with pytest.raises(FrameError, match="values is above the limit of 2000000"):
@@ -98,11 +98,11 @@ def test_a_body_of_millions_of_values_is_refused_before_it_is_decoded(unit):
 
 
 @pytest.mark.parametrize("text", ["a,b,[{" * 1_000_000, '\\",[' * 1_000_000, "\\\\" * 2_000_000])
-def test_what_stands_inside_a_string_is_one_value(text):
+def test_what_stands_inside_a_string_is_one_value(text: str) -> None:
     assert decode(json.dumps([text]).encode()) == [text]
 
 
-def test_a_string_that_is_never_closed_is_looked_at_once():
+def test_a_string_that_is_never_closed_is_looked_at_once() -> None:
     """Looked at anew from each quote, this would hold the host for an hour."""
     body = b"[" + b"," * 2_100_000 + b'"' + b'\\"' * 500_000
 

@@ -2,14 +2,17 @@
 
 import ast
 import gc
+import importlib
 import os
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confined_world import Confined, World
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,17 +41,17 @@ def covered(path: Path, tops: tuple[Path, ...]) -> bool:
     return any(path == top or top in path.parents for top in tops)
 
 
-def test_a_folder_without_anything_denied_stays_whole(tmp_path):
+def test_a_folder_without_anything_denied_stays_whole(tmp_path: Path) -> None:
     plant(tmp_path, "a/b")
 
     assert carve(tmp_path, [Path("/elsewhere")]) == Readable((tmp_path,), ())
 
 
-def test_a_denied_folder_grants_nothing(tmp_path):
+def test_a_denied_folder_grants_nothing(tmp_path: Path) -> None:
     assert carve(tmp_path, [tmp_path]) == Readable((), ())
 
 
-def test_a_folder_above_a_denied_file_is_replaced_by_its_parts_and_can_be_listed(tmp_path):
+def test_a_folder_above_a_denied_file_is_replaced_by_its_parts_and_can_be_listed(tmp_path: Path) -> None:
     plant(tmp_path, "keep", "sub/keep", "sub/secret", "other/keep")
 
     carved = carve(tmp_path, [tmp_path / "sub/secret"])
@@ -56,7 +59,7 @@ def test_a_folder_above_a_denied_file_is_replaced_by_its_parts_and_can_be_listed
     assert carved == Readable((tmp_path / "keep", tmp_path / "other", tmp_path / "sub/keep"), (tmp_path,))
 
 
-def test_a_folder_above_a_denied_folder_cannot_be_listed(tmp_path):
+def test_a_folder_above_a_denied_folder_cannot_be_listed(tmp_path: Path) -> None:
     plant(tmp_path, "keep", "sub/secrets/name", "sub/keep")
 
     carved = carve(tmp_path, [tmp_path / "sub/secrets"])
@@ -64,7 +67,7 @@ def test_a_folder_above_a_denied_folder_cannot_be_listed(tmp_path):
     assert carved == Readable((tmp_path / "keep", tmp_path / "sub/keep"), ())
 
 
-def test_what_is_denied_before_it_exists_is_not_covered(tmp_path):
+def test_what_is_denied_before_it_exists_is_not_covered(tmp_path: Path) -> None:
     plant(tmp_path, "keep", "sub/keep")
 
     carved = carve(tmp_path, [tmp_path / "sub/later"])
@@ -72,7 +75,7 @@ def test_what_is_denied_before_it_exists_is_not_covered(tmp_path):
     assert carved == Readable((tmp_path / "keep", tmp_path / "sub/keep"), ())
 
 
-def test_links_are_not_followed_out_of_a_carved_folder(tmp_path):
+def test_links_are_not_followed_out_of_a_carved_folder(tmp_path: Path) -> None:
     plant(tmp_path, "top/secret", "elsewhere/file")
     (tmp_path / "top/link").symlink_to(tmp_path / "elsewhere")
 
@@ -85,7 +88,9 @@ names = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).map("
 
 
 @given(files=st.lists(names, max_size=8), denied=st.lists(names, min_size=1, max_size=3))
-def test_nothing_denied_is_ever_covered_and_nothing_else_is_lost(tmp_path_factory, files, denied):
+def test_nothing_denied_is_ever_covered_and_nothing_else_is_lost(
+    tmp_path_factory: pytest.TempPathFactory, files: list[str], denied: list[str]
+) -> None:
     top = tmp_path_factory.mktemp("carve")
     for name in files:
         path = top / name / "leaf"
@@ -102,7 +107,7 @@ def test_nothing_denied_is_ever_covered_and_nothing_else_is_lost(tmp_path_factor
         assert not any(covered(path, (listed,)) for listed in carved.list_only)
 
 
-def test_the_system_is_readable_and_its_secrets_and_strangers_are_not(tmp_path):
+def test_the_system_is_readable_and_its_secrets_and_strangers_are_not(tmp_path: Path) -> None:
     """Source: S1-46 and S1-56."""
     plant(tmp_path, "tool.py")
 
@@ -117,7 +122,7 @@ def test_the_system_is_readable_and_its_secrets_and_strangers_are_not(tmp_path):
         assert Path(top) not in found.read + found.list_only
 
 
-def test_the_interpreter_and_the_packages_asked_for_are_readable(tmp_path):
+def test_the_interpreter_and_the_packages_asked_for_are_readable(tmp_path: Path) -> None:
     plant(tmp_path, "tool.py", "package/__init__.py")
     extra = tmp_path / "package"
 
@@ -127,7 +132,7 @@ def test_the_interpreter_and_the_packages_asked_for_are_readable(tmp_path):
         assert covered(Path(needed).resolve(), found.read), needed
 
 
-def test_what_lies_beside_the_tool_file_is_readable_but_secrets_are_not(tmp_path):
+def test_what_lies_beside_the_tool_file_is_readable_but_secrets_are_not(tmp_path: Path) -> None:
     plant(
         tmp_path,
         *("tool.py", "module.py", "data/one.csv", "data/deep/two.csv", "id_card.py", "mixed/fine"),
@@ -144,7 +149,7 @@ def test_what_lies_beside_the_tool_file_is_readable_but_secrets_are_not(tmp_path
     assert tmp_path / "data" in found.read
 
 
-def test_denied_paths_beside_the_tool_file_stay_denied_and_unlisted(tmp_path):
+def test_denied_paths_beside_the_tool_file_stay_denied_and_unlisted(tmp_path: Path) -> None:
     plant(tmp_path, "tool.py", "state/homes/alice.json", "token.txt", "data/one.csv")
 
     found = default_read(deny=[tmp_path / "state", tmp_path / "token.txt"], tool_file=tmp_path / "tool.py")
@@ -154,7 +159,7 @@ def test_denied_paths_beside_the_tool_file_stay_denied_and_unlisted(tmp_path):
     assert not covered(tmp_path / "state", found.read + found.list_only)
 
 
-def test_secrets_beside_the_tool_file_are_cut_out_of_the_system_list_too(confined, world):
+def test_secrets_beside_the_tool_file_are_cut_out_of_the_system_list_too() -> None:
     # The folder of this checkout may itself lie in a readable hierarchy of the system. With all that is
     # installed in it, it may be too large to be looked through; a folder in it is not.
     with tempfile.TemporaryDirectory(dir=Path(__file__).resolve().parents[2], prefix="small-") as made:
@@ -167,7 +172,7 @@ def test_secrets_beside_the_tool_file_are_cut_out_of_the_system_list_too(confine
     assert not covered(folder / ".git" / "config", found.read)
 
 
-def test_a_tool_file_in_a_home_is_readable_with_its_modules_only(tmp_path):
+def test_a_tool_file_in_a_home_is_readable_with_its_modules_only(tmp_path: Path) -> None:
     plant(tmp_path, "alice/tool.py", "alice/letter.txt", "alice/package/__init__.py", "alice/other.py")
     (tmp_path / "alice/tool.py").write_text("import helper, package.sub, json, missing\n")
     (tmp_path / "alice/helper.py").write_text("def f():\n    from more import x\n")
@@ -184,7 +189,9 @@ def test_a_tool_file_in_a_home_is_readable_with_its_modules_only(tmp_path):
         assert not covered(alice, found.read + found.list_only)
 
 
-def test_a_folder_too_large_to_look_through_grants_the_program_only(tmp_path, monkeypatch):
+def test_a_folder_too_large_to_look_through_grants_the_program_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(tmp_path, "tool.py", *(f"many/{n}" for n in range(20)))
     monkeypatch.setattr("sandbox.readable.MOST_ENTRIES", 10)
 
@@ -208,7 +215,9 @@ def listed_folders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_a_checkout_with_twenty_thousand_entries_of_node_modules_costs_no_look_at_them(tmp_path, monkeypatch):
+def test_a_checkout_with_twenty_thousand_entries_of_node_modules_costs_no_look_at_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     checkout = tmp_path / "checkout"
     plant(checkout, "package/__init__.py", "web/node_modules/.env", "web/page.html", "tool/tool.py")
     for number in range(200):
@@ -229,7 +238,7 @@ def test_a_checkout_with_twenty_thousand_entries_of_node_modules_costs_no_look_a
     assert not covered(checkout / "web/node_modules/.env", found.read)
 
 
-def test_node_modules_beside_a_tool_file_is_for_the_tool_but_its_secrets_are_not(tmp_path):
+def test_node_modules_beside_a_tool_file_is_for_the_tool_but_its_secrets_are_not(tmp_path: Path) -> None:
     plant(tmp_path, "tool.py", "node_modules/left/index.js", "node_modules/left/.env")
 
     found = default_read(deny=[], tool_file=tmp_path / "tool.py")
@@ -238,7 +247,9 @@ def test_node_modules_beside_a_tool_file_is_for_the_tool_but_its_secrets_are_not
     assert not covered(tmp_path / "node_modules/left/.env", found.read)
 
 
-def test_a_secret_deep_in_an_import_folder_is_cut_out_and_a_link_is_not_followed(tmp_path, monkeypatch):
+def test_a_secret_deep_in_an_import_folder_is_cut_out_and_a_link_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plant(tmp_path, "lib/a/b/module.py", "lib/a/b/.env", "lib/c/d/e.py", "elsewhere/file", "tool/tool.py")
     (tmp_path / "lib/a/link").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "lib")])
@@ -251,7 +262,7 @@ def test_a_secret_deep_in_an_import_folder_is_cut_out_and_a_link_is_not_followed
         assert not covered(tmp_path / name, found.read), name
 
 
-def test_modules_beside_a_file_behind_a_link_are_those_beside_the_link(tmp_path):
+def test_modules_beside_a_file_behind_a_link_are_those_beside_the_link(tmp_path: Path) -> None:
     plant(tmp_path, "real/tool.py", "served/module.py")
     (tmp_path / "served/tool.py").symlink_to(tmp_path / "real/tool.py")
 
@@ -262,7 +273,9 @@ def test_modules_beside_a_file_behind_a_link_are_those_beside_the_link(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["import (", "\0", "from . import module\nfrom .module import x\n"])
-def test_a_file_that_is_not_python_imports_nothing_and_a_relative_import_counts(tmp_path, text):
+def test_a_file_that_is_not_python_imports_nothing_and_a_relative_import_counts(
+    tmp_path: Path, text: str
+) -> None:
     plant(tmp_path, "module.py")
     (tmp_path / "tool.py").write_text(text)
 
@@ -271,7 +284,7 @@ def test_a_file_that_is_not_python_imports_nothing_and_a_relative_import_counts(
     assert found == ((tmp_path / "module.py",) if "from" in text else ())
 
 
-def test_what_is_readable_by_default_lets_a_worker_import_and_read(confined, world):
+def test_what_is_readable_by_default_lets_a_worker_import_and_read(confined: Confined, world: World) -> None:
     plant(world.outside, "tool.py", "sibling.py", ".env", "data/one.csv")
     (world.outside / "sibling.py").write_text("VALUE = 42\n")
     found = default_read(
@@ -279,11 +292,11 @@ def test_what_is_readable_by_default_lets_a_worker_import_and_read(confined, wor
     )
     policy = world.narrowed(read=found.read, list_only=found.list_only)
 
-    def work():
+    def work() -> list[object]:
         import colorsys  # noqa: F401 - any module that nobody has imported yet
 
         sys.path.insert(0, str(world.outside))
-        import sibling
+        sibling = importlib.import_module("sibling")
 
         return [
             sibling.VALUE,
@@ -298,18 +311,21 @@ def test_what_is_readable_by_default_lets_a_worker_import_and_read(confined, wor
 class Cycle:
     """Rubbish whose end gives the interpreter's lock away, as any finalizer may."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.me = self
 
-    def __del__(self):
+    def __del__(self) -> None:
         time.sleep(0)
 
 
-def faults_in_threads(parse, *, enough=None, within_s):
+def faults_in_threads(
+    parse: Callable[[], object], *, enough: int | None = None, within_s: float
+) -> tuple[list[str], int]:
     """Parse in many threads while rubbish is collected; return what went wrong, and how often it did not."""
-    faults, done, end = [], [0], time.monotonic() + within_s
+    faults: list[str] = []
+    done, end = [0], time.monotonic() + within_s
 
-    def run():
+    def run() -> None:
         while time.monotonic() < end and not (enough and len(faults) >= enough):
             Cycle()
             try:
@@ -322,14 +338,16 @@ def faults_in_threads(parse, *, enough=None, within_s):
     gc.set_threshold(50)
     try:
         threads = [threading.Thread(target=run) for _ in range(8)]
-        [thread.start() for thread in threads]
-        [thread.join() for thread in threads]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     finally:
         gc.set_threshold(*before)
     return faults, done[0]
 
 
-def test_modules_are_found_in_many_threads_at_once():
+def test_modules_are_found_in_many_threads_at_once() -> None:
     file = Path(readable.__file__)
 
     faults, done = faults_in_threads(lambda: sibling_modules(file), within_s=4)
@@ -342,7 +360,9 @@ def test_modules_are_found_in_many_threads_at_once():
         assert any("recursion depth mismatch" in fault for fault in unguarded)
 
 
-def test_where_state_lies_below_var_what_others_keep_in_its_temporary_folder_stays_unreadable(tmp_path):
+def test_where_state_lies_below_var_what_others_keep_in_its_temporary_folder_stays_unreadable(
+    tmp_path: Path,
+) -> None:
     state = Path("/var/lib/toolcell-of-a-test/state")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as others:
         plain = carve(Path("/var"), [state.parents[1]])
@@ -353,7 +373,7 @@ def test_where_state_lies_below_var_what_others_keep_in_its_temporary_folder_sta
         assert covered(Path("/var/cache"), found.read)
 
 
-def test_a_tool_file_in_that_folder_is_readable_all_the_same(tmp_path):
+def test_a_tool_file_in_that_folder_is_readable_all_the_same(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         tool = Path(folder) / "tool.py"
         tool.write_text("")

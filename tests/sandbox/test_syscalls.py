@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from sandbox.syscalls import Resolve, openat2, prctl
 LAST = 0xFFFF_FFFF
 
 
-def test_openat2_opens_below_a_folder_and_follows_no_link(tmp_path):
+def test_openat2_opens_below_a_folder_and_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     (tmp_path / "link").symlink_to("file")
     folder = os.open(tmp_path, os.O_PATH)
@@ -33,7 +34,7 @@ def test_openat2_opens_below_a_folder_and_follows_no_link(tmp_path):
     assert (link.value.errno, above.value.errno) == (errno.ELOOP, errno.EXDEV)
 
 
-def test_a_failed_call_names_itself_and_its_error():
+def test_a_failed_call_names_itself_and_its_error() -> None:
     with pytest.raises(OSError, match="prctl 9999: Invalid argument") as failed:
         prctl(9999)
 
@@ -48,17 +49,17 @@ def test_a_failed_call_names_itself_and_its_error():
         ([7, 2, 7, 3], [(0, 1), (4, 6), (8, LAST)]),
     ],
 )
-def test_what_is_closed_is_all_but_what_is_kept(keep, closed):
+def test_what_is_closed_is_all_but_what_is_kept(keep: list[int], closed: list[tuple[int, int]]) -> None:
     assert list(gaps(keep)) == closed
 
 
-def test_a_limit_is_never_raised_above_the_present_one():
+def test_a_limit_is_never_raised_above_the_present_one() -> None:
     assert narrowed((5, 9), 7) == (5, 7)
     assert narrowed((8, 9), 7) == (7, 7)
     assert narrowed((5, 9), resource.RLIM_INFINITY) == (5, 9)
 
 
-def test_a_worker_s_memory_fits_what_its_zygote_leaves_it():
+def test_a_worker_s_memory_fits_what_its_zygote_leaves_it() -> None:
     limits = Limits(memory_bytes=100 * MIB, cpu_s=7)
 
     zygote = zygote_limits(limits, data=1000 * MIB)
@@ -68,7 +69,7 @@ def test_a_worker_s_memory_fits_what_its_zygote_leaves_it():
     assert worker == {resource.RLIMIT_DATA: (1200 * MIB, 1200 * MIB), resource.RLIMIT_CPU: (7, 8)}
 
 
-def test_the_limit_of_memory_is_a_whole_number_of_mib_and_no_less_than_what_was_granted():
+def test_the_limit_of_memory_is_a_whole_number_of_mib_and_no_less_than_what_was_granted() -> None:
     limits = Limits(memory_bytes=100 * MIB, cpu_s=7)
 
     zygote = zygote_limits(limits, data=1)

@@ -61,8 +61,13 @@ def text_of(file: Path) -> str:
 
 async def proceeds(file: Path) -> bool:
     seen = {""}
-    # A file that is written anew is empty at times.
-    return await becomes(lambda: seen.add(text_of(file)) or len(seen) > 2)
+
+    def has_changed_twice() -> bool:
+        # A file that is written anew is empty at times.
+        seen.add(text_of(file))
+        return len(seen) > 2
+
+    return await becomes(has_changed_twice)
 
 
 async def stands(file: Path) -> bool:

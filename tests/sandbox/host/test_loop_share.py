@@ -92,7 +92,7 @@ async def test_a_tool_hears_that_what_a_client_answered_is_no_json(pool: Pool) -
     assert "cannot be sent" in replied["error"]["message"]
 
 
-def test_a_burst_is_free_and_what_goes_on_rests_twice_as_long():
+def test_a_burst_is_free_and_what_goes_on_rests_twice_as_long() -> None:
     share = LoopShare()
 
     share.spend(0.1, now=100.0)
@@ -104,7 +104,7 @@ def test_a_burst_is_free_and_what_goes_on_rests_twice_as_long():
     assert share.rest_s(now=101.5) == 0.0
 
 
-def test_who_took_little_for_long_has_no_more_than_a_burst():
+def test_who_took_little_for_long_has_no_more_than_a_burst() -> None:
     share = LoopShare()
 
     share.spend(0.0, now=0.0)

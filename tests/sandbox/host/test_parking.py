@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
 import pytest
 from pools import Ears, forkserver_of, kept_pool_of
@@ -24,6 +25,7 @@ from sandbox.host.readers import Readers
 from sandbox.host.retirement import Reuse
 from sandbox.host.stopping import is_stopped
 from sandbox.host.usage import read_process
+from sandbox.host.worker import Worker
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import MIB, Limits
 
@@ -47,6 +49,18 @@ async def pool(forkserver: Forkserver, tmp_path: Path) -> AsyncIterator[Pool]:
         yield it
 
 
+class Options(TypedDict, total=False):
+    """How a call is made: see `leased`."""
+
+    keeps: bool
+    goes_on: bool
+    session: str | None
+    limits: Limits | None
+    ears: Ears | None
+    idle_s: float
+    total_s: float
+
+
 async def leased(
     pool: Pool,
     act: str,
@@ -65,13 +79,13 @@ async def leased(
     return lease, await lease.run(call, deadlines=deadlines, listener=ears or Ears())
 
 
-async def run(pool: Pool, act: str, *args: object, **options: object) -> Outcome:
-    lease, outcome = await leased(pool, act, *args, **options)  # type: ignore[arg-type]
+async def run(pool: Pool, act: str, *args: object, **options: Unpack[Options]) -> Outcome:
+    lease, outcome = await leased(pool, act, *args, **options)
     lease.release()
     return outcome
 
 
-def value(outcome: Outcome) -> object:
+def value(outcome: Outcome) -> Any:
     assert outcome.answer is not None, outcome
     return outcome.answer["value"]
 
@@ -81,7 +95,13 @@ async def rests(pool: Pool) -> None:
     assert await becomes(lambda: all(worker.has_stopped for worker in served(pool)))
 
 
-def served(pool: Pool) -> list[object]:
+def cpu_s(worker: Worker) -> float:
+    process = read_process(worker.pid)
+    assert process is not None
+    return process.cpu_s
+
+
+def served(pool: Pool) -> list[Worker]:
     return [worker for worker in pool.zygote._parking._idle if worker.calls]
 
 
@@ -122,7 +142,7 @@ async def test_the_worker_used_last_is_taken_first(pool: Pool) -> None:
     assert value(await run(pool, "count"))["pid"] == value(first)["pid"] != value(second)["pid"]
 
 
-async def waiting(pool: Pool, **options: object) -> "asyncio.Task[Outcome]":
+async def waiting(pool: Pool, **options: Unpack[Options]) -> "asyncio.Task[Outcome]":
     """Begin a call that finds no worker parked, and has to wait for a fork."""
     before = len(pool.zygote._waiters)
     call = asyncio.create_task(run(pool, "count", **options))
@@ -250,10 +270,10 @@ async def test_between_two_calls_no_instruction_of_a_worker_runs(
     lease.release()
     await rests(pool)
     (worker,) = served(pool)
-    before = file.read_text(), read_process(worker.pid).cpu_s
+    before = file.read_text(), cpu_s(worker)
     await asyncio.sleep(0.3)
 
-    assert (file.read_text(), read_process(worker.pid).cpu_s) == before
+    assert (file.read_text(), cpu_s(worker)) == before
     assert is_stopped(worker.pid)
     assert value(await run(pool, "count"))["calls"] == 2
 
@@ -262,7 +282,12 @@ async def test_outputs_are_read_while_the_worker_stands_still(pool: Pool, tmp_pa
     file = tmp_path / "home" / "ticks"
     lease, _ = await leased(pool, "ticks", str(file))
     seen: set[str] = set()
-    assert await becomes(lambda: seen.add(file.read_text()) or len(seen) > 2)
+
+    def has_changed_twice() -> bool:
+        seen.add(file.read_text())
+        return len(seen) > 2
+
+    assert await becomes(has_changed_twice)
 
     await lease.at_rest()
     text = file.read_text()
@@ -656,6 +681,7 @@ async def test_what_the_gate_hears_late_is_booked_to_nobody(forkserver: Forkserv
     async with kept_pool_of(forkserver, tmp_path, net=("127.0.0.1:9",)) as pool:
         lease, _ = await leased(pool, "begins", "connect")
         gate = pool.zygote._gate
+        assert gate is not None
         # The gate has heard of it, and has not yet come to refuse it.
         assert await becomes(lambda: bool(gate._answers) or (tmp_path / "home" / "done").exists())
         lease.release()
@@ -721,6 +747,7 @@ async def test_each_call_has_the_processor_time_of_a_call(forkserver: Forkserver
     assert limits == sorted(limits)
     assert limits[-1] > limits[0]
     assert over.ending is Ending.OVER_LIMIT
+    assert over.reached is not None
     assert over.reached.limit == "cpu_s"
 
 
@@ -732,6 +759,7 @@ async def test_who_raises_its_own_limit_of_processor_time_is_ended_too(
         outcome = await run(pool, "burn_on", idle_s=100.0, total_s=200.0)
 
     assert outcome.ending is Ending.OVER_LIMIT
+    assert outcome.reached is not None
     assert outcome.reached.limit == "cpu_s"
 
 

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Concatenate, ParamSpec
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,7 +28,7 @@ from sandbox.host.forkserver import Forkserver
 from sandbox.host.lease import Lease
 from sandbox.host.pool import Pool
 from sandbox.host.readers import Readers
-from sandbox.outcome import Ending
+from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Limits
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
@@ -49,29 +49,27 @@ LEAVES = (
 JOBS = ("write", "print", "speak", "end", "denied")
 users = st.sampled_from(USERS)
 _tokens = itertools.count()
+P = ParamSpec("P")
 
 
 async def _listened() -> None:
     Readers().close()
 
 
-def step(**drawn: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Any]:
-    """Have a method be a rule; where it fails, say what has been done before, for it may not fail again."""
+def noted(act: Callable[Concatenate["Machine", P], None]) -> Callable[Concatenate["Machine", P], None]:
+    """Note a rule when it is done; where it fails, say what was done before, for it may not fail again."""
 
-    def of(act: Callable[..., None]) -> Any:
-        @functools.wraps(act)
-        def noted(self: "Machine", **given: object) -> None:
-            said = ", ".join(f"{name}={value!r}" for name, value in given.items())
-            self.steps.append(f"{act.__name__}({said})")
-            try:
-                act(self, **given)
-            except Exception as error:
-                error.add_note("\n".join(["What was done:", *self.steps]))
-                raise
+    @functools.wraps(act)
+    def noting(self: "Machine", /, *args: P.args, **given: P.kwargs) -> None:
+        said = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        self.steps.append(f"{act.__name__}({said})")
+        try:
+            act(self, *args, **given)
+        except Exception as error:
+            error.add_note("\n".join(["What was done:", *self.steps]))
+            raise
 
-        return rule(**drawn)(noted)
-
-    return of
+    return noting
 
 
 class Machine(RuleBasedStateMachine):
@@ -97,7 +95,8 @@ class Machine(RuleBasedStateMachine):
         for user in USERS:
             (self.folder / user).mkdir()
 
-    @step(user=users, count=st.integers(1, 3))
+    @rule(user=users, count=st.integers(1, 3))
+    @noted
     def call(self, user: str, count: int) -> None:
         async def at_once() -> None:
             await self._pool(user)
@@ -105,12 +104,14 @@ class Machine(RuleBasedStateMachine):
 
         self.runner.run(at_once())
 
-    @step(user=users)
+    @rule(user=users)
+    @noted
     def call_and_hold(self, user: str) -> None:
         if len(self.held) < 4:
             self.held.append((user, self.runner.run(self._call(user, release=False))))
 
-    @step(stops=st.booleans())
+    @rule(stops=st.booleans())
+    @noted
     def let_go(self, stops: bool) -> None:
         async def release() -> None:
             if self.held:
@@ -121,13 +122,15 @@ class Machine(RuleBasedStateMachine):
 
         self.runner.run(release())
 
-    @step()
+    @rule()
+    @noted
     def retire(self) -> None:
         if self.held:
             _, lease = self.held.pop()
             self.runner.run(lease.retire("limit"))
 
-    @step(user=users, act=st.sampled_from(LEAVES))
+    @rule(user=users, act=st.sampled_from(LEAVES))
+    @noted
     def leave_something(self, user: str, act: str) -> None:
         async def odd() -> None:
             done = self.folder / user / "home" / "done"
@@ -142,13 +145,14 @@ class Machine(RuleBasedStateMachine):
                 assert await becomes(lambda: done.exists() or not _runs(lease.worker.pid))
             if act == "shuts_late" and lease.worker.goes_on:
                 # It is not stopped, so the next call might come before its end is heard, and end with it.
-                assert await becomes(lambda: not _runs(lease.worker.pid))
+                assert await _ends(lease.worker.pid)
             lease.release()
             assert (outcome.ending is Ending.CRASHED) == (act in ("crash", "raises")), outcome
 
         self.runner.run(odd())
 
-    @step(user=users, act=st.sampled_from(JOBS), count=st.integers(1, 2))
+    @rule(user=users, act=st.sampled_from(JOBS), count=st.integers(1, 2))
+    @noted
     def go_on(self, user: str, act: str, count: int) -> None:
         """Leave something that goes on; where it says something or ends, its worker goes with it."""
 
@@ -163,11 +167,12 @@ class Machine(RuleBasedStateMachine):
                 assert outcome.ending is Ending.ANSWERED, outcome
                 lease.release()
                 if act in ("speak", "end"):
-                    assert await becomes(lambda lease=lease: not _runs(lease.worker.pid))
+                    assert await _ends(lease.worker.pid)
 
         self.runner.run(begin())
 
-    @step(user=users)
+    @rule(user=users)
+    @noted
     def end_session(self, user: str) -> None:
         async def end() -> None:
             pool = await self._pool(user)
@@ -182,7 +187,8 @@ class Machine(RuleBasedStateMachine):
 
         self.runner.run(end())
 
-    @step(user=users)
+    @rule(user=users)
+    @noted
     def time_out(self, user: str) -> None:
         async def late() -> None:
             lease, task = await self._begin(user, "sleep", idle_s=0.05)
@@ -191,11 +197,12 @@ class Machine(RuleBasedStateMachine):
 
         self.runner.run(late())
 
-    @step(
+    @rule(
         user=users,
         act=st.sampled_from(["sleep", "count", "child"]),
         delay_s=st.sampled_from([0, 0.0005, 0.002, 0.01]),
     )
+    @noted
     def cancel(self, user: str, act: str, delay_s: float) -> None:
         async def gone() -> None:
             lease, task = await self._begin(user, act)
@@ -208,7 +215,8 @@ class Machine(RuleBasedStateMachine):
 
         self.runner.run(gone())
 
-    @step(user=users, delay_s=st.sampled_from([0, 0.001, 0.004]))
+    @rule(user=users, delay_s=st.sampled_from([0, 0.001, 0.004]))
+    @noted
     def cancel_the_rest(self, user: str, delay_s: float) -> None:
         async def gone() -> None:
             lease = await self._call(user, release=False)
@@ -220,11 +228,13 @@ class Machine(RuleBasedStateMachine):
 
         self.runner.run(gone())
 
-    @step(seconds=st.sampled_from([0.002, 0.006, 0.012, 0.03]))
+    @rule(seconds=st.sampled_from([0.002, 0.006, 0.012, 0.03]))
+    @noted
     def wait(self, seconds: float) -> None:
         self.runner.run(asyncio.sleep(seconds))
 
-    @step(user=users, number=st.sampled_from([signal.SIGKILL, signal.SIGCONT]))
+    @rule(user=users, number=st.sampled_from([signal.SIGKILL, signal.SIGCONT]))
+    @noted
     def disturb(self, user: str, number: signal.Signals) -> None:
         async def disturbed() -> None:
             pool = await self._pool(user)
@@ -235,11 +245,12 @@ class Machine(RuleBasedStateMachine):
                 # One may have ended by itself a moment ago.
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(worker.pidfd, number)
-                assert number == signal.SIGCONT or await becomes(lambda pid=worker.pid: not _runs(pid))
+                assert number == signal.SIGCONT or await _ends(worker.pid)
 
         self.runner.run(disturbed())
 
-    @step(user=users, narrow=st.booleans())
+    @rule(user=users, narrow=st.booleans())
+    @noted
     def reopen(self, user: str, narrow: bool) -> None:
         async def anew() -> None:
             if narrow:
@@ -290,7 +301,7 @@ class Machine(RuleBasedStateMachine):
 
     async def _begin(
         self, user: str, act: str, *args: object, idle_s: float = 60.0, goes_on: bool = False
-    ) -> "tuple[Lease, asyncio.Task[object]]":
+    ) -> "tuple[Lease, asyncio.Task[Outcome]]":
         pool = await self._pool(user)
         lease = await pool.lease(pool.policy.limits, keeps=True, goes_on=goes_on, session="session")
         self.pids.add(lease.worker.pid)
@@ -303,7 +314,9 @@ class Machine(RuleBasedStateMachine):
         lease, task = await self._begin(user, "whose", user, token)
         outcome = await task
         assert outcome.ending is Ending.ANSWERED, outcome
+        assert outcome.answer is not None
         told = outcome.answer["value"]
+        assert isinstance(told, dict)
         assert told["token"] == token
         assert set(told["names"]) == {user}, told
         assert told["pid"] == lease.worker.pid
@@ -319,6 +332,10 @@ def _runs(pid: int) -> bool:
     except OSError:
         return False
     return any(_thread_runs(thread / "status") for thread in threads)
+
+
+async def _ends(pid: int) -> bool:
+    return await becomes(lambda: not _runs(pid))
 
 
 def _said_of(pids: Iterable[int]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from immortals import HAS_IMMORTALS
@@ -56,7 +57,7 @@ async def run(pool: Pool, act: str, *args: object, ears: Ears | None = None, **l
     return outcome
 
 
-def value(outcome: Outcome) -> object:
+def value(outcome: Outcome) -> Any:
     assert outcome.answer is not None, outcome
     return outcome.answer["value"]
 
@@ -307,9 +308,7 @@ async def test_waiting_for_the_client_is_no_silence(pool: Pool) -> None:
 
 @pytest.mark.parametrize("limit", ["idle_s", "total_s"])
 async def test_a_call_ends_at_its_limit(pool: Pool, limit: str) -> None:
-    limits = {"idle_s": 0.3} if limit == "idle_s" else {"idle_s": 0.3, "total_s": 0.3}
-
-    outcome = await run(pool, "sleep", **limits)
+    outcome = await run(pool, "sleep", idle_s=0.3, total_s=60.0 if limit == "idle_s" else 0.3)
 
     assert outcome.ending is (Ending.IDLE_TIMEOUT if limit == "idle_s" else Ending.TOTAL_TIMEOUT)
     assert outcome.status == "signal SIGKILL"

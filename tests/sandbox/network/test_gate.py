@@ -13,7 +13,11 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,20 +27,30 @@ from sandbox.layers.seccomp import main_filter, supported_architecture
 from sandbox.network import gate
 from sandbox.network.destinations import Destinations
 from sandbox.network.egress import Egress
-from sandbox.network.gate import Gate, address_of
+from sandbox.network.gate import Address, Gate, address_of
 
 NOBODY = 65534
 
+Act = Callable[[], object]
+"""What a child does: what it returns is told as JSON."""
+
+Said = list[str | None]
+"""What attempts came to that return nothing: None for each that did, or the name of its error."""
+
+T = TypeVar("T")
+
 
 @contextmanager
-def listening(family=socket.AF_INET, host="127.0.0.1"):
+def listening(
+    family: socket.AddressFamily = socket.AF_INET, host: str = "127.0.0.1"
+) -> Iterator[tuple[socket.socket, Address]]:
     with socket.create_server((host, 0), family=family) as server:
         yield server, server.getsockname()[:2]
 
 
 @contextmanager
-def answering(server, text):
-    def answer():
+def answering(server: socket.socket, text: bytes) -> Iterator[None]:
+    def answer() -> None:
         connection, _ = server.accept()
         with connection:
             connection.recv(4)
@@ -48,18 +62,38 @@ def answering(server, text):
     thread.join()
 
 
-def of_our_group(gate):
+def of_our_group(gate: Gate) -> list[str]:
     return gate.refused(os.getpgid(0))
 
 
-def in_gated_child(act, allowed, *, uid=None, look=of_our_group, rules=(), sockets=None):
-    """Run `act` behind a gate in a child; return what it said, and what the gate refused.
+def in_gated_child(
+    act: Act,
+    allowed: Collection[Address],
+    *,
+    uid: int | None = None,
+    rules: Collection[str] = (),
+    sockets: Path | None = None,
+) -> tuple[Any, list[str]]:
+    """Run `act` behind a gate in a child; return what it said, and what the gate refused (`behind_gate`)."""
+    return behind_gate(act, allowed, of_our_group, uid=uid, rules=rules, sockets=sockets)
+
+
+def behind_gate(
+    act: Act,
+    allowed: Collection[Address],
+    look: Callable[[Gate], T],
+    *,
+    uid: int | None = None,
+    rules: Collection[str] = (),
+    sockets: Path | None = None,
+) -> tuple[Any, T]:
+    """Run `act` behind a gate in a child; return what it said, and what is then known of the gate.
 
     Args:
         act: What the child does.
         allowed: Addresses that are reached.
-        uid: User that the child is.
         look: What to know of the gate afterwards.
+        uid: User that the child is.
         rules: Destinations that are reached beside them.
         sockets: The home, where UNIX sockets are allowed in it.
     """
@@ -85,7 +119,7 @@ def in_gated_child(act, allowed, *, uid=None, look=of_our_group, rules=(), socke
     theirs.close()
     os.close(tell)
 
-    async def answer():
+    async def answer() -> tuple[bytes, T]:
         _, (listener,), _, _ = socket.recv_fds(ours, 16, 1)
         exits = Egress(reach=frozenset(allowed), destinations=Destinations.parse(rules))
         gate = Gate(listener=listener, ways=exits, sockets=sockets)
@@ -105,29 +139,29 @@ def in_gated_child(act, allowed, *, uid=None, look=of_our_group, rules=(), socke
         threads_ended()
 
 
-def threads_ended():
+def threads_ended() -> None:
     """Wait for the threads of closed gates: who forks next shall be alone."""
     for thread in threading.enumerate():
         if thread.name == "gate":
             thread.join(20)
 
 
-def source_of(server):
+def source_of(server: socket.socket) -> str:
     connection, (source, _) = server.accept()
     connection.close()
-    return source
+    return str(source)
 
 
-def attempt(act):
+def attempt(act: Callable[[], T]) -> T | str:
     """Return what `act` returns, or the name of its error."""
     try:
         return act()
     except OSError as error:
-        return errno.errorcode[error.errno]
+        return errno.errorcode[error.errno or 0]
 
 
-def test_the_one_address_is_reached_and_carries_data_both_ways():
-    def act():
+def test_the_one_address_is_reached_and_carries_data_both_ways() -> None:
+    def act() -> list[object]:
         with socket.create_connection(here, timeout=10) as connection:
             peer = list(connection.getpeername())
             connection.sendall(b"ping")
@@ -140,8 +174,8 @@ def test_the_one_address_is_reached_and_carries_data_both_ways():
     assert refused == []
 
 
-def test_an_unprivileged_process_is_let_through_as_well():
-    def act():
+def test_an_unprivileged_process_is_let_through_as_well() -> None:
+    def act() -> str | None:
         with socket.socket() as mine:
             return attempt(lambda: mine.connect(here))
 
@@ -151,7 +185,7 @@ def test_an_unprivileged_process_is_let_through_as_well():
     assert said is None
 
 
-def test_another_port_is_refused_although_somebody_listens_there():
+def test_another_port_is_refused_although_somebody_listens_there() -> None:
     with listening() as (_, here), listening() as (_, other):
         said, refused = in_gated_child(lambda: attempt(lambda: socket.create_connection(other)), {here})
         control = socket.create_connection(other)
@@ -161,7 +195,7 @@ def test_another_port_is_refused_although_somebody_listens_there():
     assert refused == [f"127.0.0.1:{other[1]}"]
 
 
-def test_another_address_of_the_same_port_is_refused():
+def test_another_address_of_the_same_port_is_refused() -> None:
     with listening(host="0.0.0.0") as (_, (_, port)):
         said, _ = in_gated_child(
             lambda: attempt(lambda: socket.create_connection(("127.0.0.2", port))), {("127.0.0.1", port)}
@@ -170,11 +204,11 @@ def test_another_address_of_the_same_port_is_refused():
     assert said == "EACCES"
 
 
-def test_an_ipv4_address_in_the_clothes_of_ipv6_is_the_same_address():
-    def act():
+def test_an_ipv4_address_in_the_clothes_of_ipv6_is_the_same_address() -> None:
+    def act() -> Said:
         with socket.socket(socket.AF_INET6) as mine:
             return [
-                attempt(lambda h=host: mine.connect((f"::ffff:{h}", here[1])))
+                attempt(partial(mine.connect, (f"::ffff:{host}", here[1])))
                 for host in ("127.0.0.1", "127.0.0.2")
             ]
 
@@ -198,7 +232,7 @@ def test_an_ipv4_address_in_the_clothes_of_ipv6_is_the_same_address():
         (40, socket.SOCK_STREAM, 0),
     ],
 )
-def test_no_other_kind_of_socket_can_be_made(family, kind, protocol):
+def test_no_other_kind_of_socket_can_be_made(family: int, kind: int, protocol: int) -> None:
     said, _ = in_gated_child(lambda: attempt(lambda: socket.socket(family, kind, protocol).close()), set())
 
     assert said == "EACCES"
@@ -207,7 +241,7 @@ def test_no_other_kind_of_socket_can_be_made(family, kind, protocol):
 EVERYTHING = ("*", "0.0.0.0/0", "[::/0]", *(f":{port}" for port in (53, 80, 443)))
 
 
-def unprotected(act):
+def unprotected(act: Act) -> Any:
     """Run `act` in a child without any filter; return what it said."""
     read, write = os.pipe()
     child = os.fork()
@@ -223,11 +257,11 @@ def unprotected(act):
     return answer
 
 
-def test_with_everything_allowed_no_datagram_leaves():
-    def act():
-        return [attempt(lambda f=family: send(f)) for family in (socket.AF_INET, socket.AF_INET6)]
+def test_with_everything_allowed_no_datagram_leaves() -> None:
+    def act() -> Said:
+        return [attempt(partial(send, family)) for family in (socket.AF_INET, socket.AF_INET6)]
 
-    def send(family):
+    def send(family: socket.AddressFamily) -> None:
         with socket.socket(family, socket.SOCK_DGRAM) as mine:
             mine.sendto(b"out", there[family])
 
@@ -252,11 +286,11 @@ def test_with_everything_allowed_no_datagram_leaves():
     assert said == ["EACCES", "EACCES"]
 
 
-def test_with_everything_allowed_no_unix_socket_is_reached(tmp_path):
-    def act():
-        return [attempt(lambda a=address: reach(a)) for address in addresses]
+def test_with_everything_allowed_no_unix_socket_is_reached(tmp_path: Path) -> None:
+    def act() -> Said:
+        return [attempt(partial(reach, address)) for address in addresses]
 
-    def reach(address):
+    def reach(address: str) -> None:
         with socket.socket(socket.AF_UNIX) as mine:
             mine.connect(address)
 
@@ -279,13 +313,14 @@ def test_with_everything_allowed_no_unix_socket_is_reached(tmp_path):
     assert said == ["EACCES", "EACCES"]
 
 
-def test_with_everything_allowed_there_is_no_other_protocol_than_tcp():
+def test_with_everything_allowed_there_is_no_other_protocol_than_tcp() -> None:
     protocols = [(socket.SOCK_STREAM, 262), (socket.SOCK_RAW, socket.IPPROTO_ICMP), (socket.SOCK_DGRAM, 0)]
 
-    def act():
-        return [
-            attempt(lambda k=kind, p=p: socket.socket(socket.AF_INET, k, p).close()) for kind, p in protocols
-        ]
+    def act() -> Said:
+        return [attempt(partial(make, kind, protocol)) for kind, protocol in protocols]
+
+    def make(kind: int, protocol: int) -> None:
+        socket.socket(socket.AF_INET, kind, protocol).close()
 
     # A kernel without MPTCP says so; it is never the filter that does.
     assert set(unprotected(act)) <= {None, "EPROTONOSUPPORT", "EPERM"}
@@ -294,8 +329,8 @@ def test_with_everything_allowed_there_is_no_other_protocol_than_tcp():
     assert said == ["EACCES"] * 3
 
 
-def test_with_everything_allowed_fast_open_carries_nothing_past_the_gate():
-    def act():
+def test_with_everything_allowed_fast_open_carries_nothing_past_the_gate() -> None:
+    def act() -> int | str:
         with socket.socket() as mine:
             return attempt(lambda: mine.sendto(b"x", 0x20000000, here))
 
@@ -312,8 +347,8 @@ def test_with_everything_allowed_fast_open_carries_nothing_past_the_gate():
     assert said == "EACCES"
 
 
-def test_a_socket_that_does_not_block_need_not_wait_for_its_connection():
-    def act():
+def test_a_socket_that_does_not_block_need_not_wait_for_its_connection() -> None:
+    def act() -> list[object]:
         with socket.socket() as mine:
             mine.setblocking(False)
             started = attempt(lambda: mine.connect(here))
@@ -329,7 +364,7 @@ def test_a_socket_that_does_not_block_need_not_wait_for_its_connection():
         # Full: the kernel leaves further connections without an answer until one is taken.
         stack.enter_context(socket.create_connection(here))
 
-        def take():
+        def take() -> None:
             os.read(heard, 1)
             for _ in range(2):
                 stack.enter_context(server.accept()[0])
@@ -344,8 +379,8 @@ def test_a_socket_that_does_not_block_need_not_wait_for_its_connection():
     assert said == ["EINPROGRESS", 0, list(here)]
 
 
-def test_fast_open_does_not_go_round_the_gate():
-    def act():
+def test_fast_open_does_not_go_round_the_gate() -> None:
+    def act() -> list[int | str | None]:
         with socket.socket() as mine:
             by_name = attempt(lambda: mine.sendto(b"x", 0x20000000, here))
             by_message = attempt(lambda: mine.sendmsg([b"x"], [], 0x20000000, here))
@@ -365,8 +400,8 @@ def test_fast_open_does_not_go_round_the_gate():
     assert said == ["EACCES", "EACCES", "EPIPE", "EACCES"]
 
 
-def test_a_socket_cannot_wait_for_others_to_come():
-    def act():
+def test_a_socket_cannot_wait_for_others_to_come() -> None:
+    def act() -> Said:
         with socket.socket() as mine:
             return [attempt(lambda: mine.bind(("127.0.0.1", 0))), attempt(mine.listen)]
 
@@ -375,12 +410,12 @@ def test_a_socket_cannot_wait_for_others_to_come():
     assert said == ["EACCES", "EACCES"]
 
 
-def test_no_filter_program_can_be_put_on_a_socket():
-    def act():
+def test_no_filter_program_can_be_put_on_a_socket() -> None:
+    def act() -> Said:
         with socket.socket() as mine:
             one_instruction = struct.pack("HL", 1, 0)
             options = [(socket.SOL_SOCKET, 26), (socket.SOL_SOCKET, 50), (socket.IPPROTO_TCP, 31)]
-            denied = [attempt(lambda o=o: mine.setsockopt(*o, one_instruction)) for o in options]
+            denied = [attempt(partial(mine.setsockopt, *option, one_instruction)) for option in options]
             mine.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return denied
 
@@ -389,14 +424,14 @@ def test_no_filter_program_can_be_put_on_a_socket():
     assert said == ["EPERM", "EPERM", "EPERM"]
 
 
-def test_an_address_that_another_thread_keeps_changing_leads_nowhere_else():
-    def act():
+def test_an_address_that_another_thread_keeps_changing_leads_nowhere_else() -> None:
+    def act() -> list[int]:
         good = struct.pack("=H", socket.AF_INET) + struct.pack(">H4s8x", here[1], bytes([127, 0, 0, 1]))
         bad = struct.pack("=H", socket.AF_INET) + struct.pack(">H4s8x", other[1], bytes([127, 0, 0, 1]))
         address = ctypes.create_string_buffer(good, 16)
         done = threading.Event()
 
-        def swap():
+        def swap() -> None:
             while not done.is_set():
                 ctypes.memmove(address, bad, 16)
                 ctypes.memmove(address, good, 16)
@@ -423,8 +458,8 @@ def test_an_address_that_another_thread_keeps_changing_leads_nowhere_else():
     assert set(refused) <= {f"127.0.0.1:{other[1]}"}
 
 
-def test_a_process_behind_the_gate_cannot_put_a_gate_of_its_own_on_top():
-    def act():
+def test_a_process_behind_the_gate_cannot_put_a_gate_of_its_own_on_top() -> None:
+    def act() -> int | str:
         program = main_filter(supported_architecture(), signals_are_scoped=True, gated=True)
         return attempt(program.load_asking)
 
@@ -433,11 +468,14 @@ def test_a_process_behind_the_gate_cannot_put_a_gate_of_its_own_on_top():
     assert said == "EBUSY"
 
 
-def test_a_child_process_is_behind_the_same_gate():
-    def act():
+def test_a_child_process_is_behind_the_same_gate() -> None:
+    def connect(address: Address) -> None:
+        socket.create_connection(address).close()
+
+    def act() -> object:
         read, write = os.pipe()
         if os.fork() == 0:
-            answers = [attempt(lambda a=a: socket.create_connection(a).close()) for a in (here, other)]
+            answers = [attempt(partial(connect, address)) for address in (here, other)]
             os.write(write, json.dumps(answers).encode())
             os._exit(0)
         os.wait()
@@ -449,8 +487,8 @@ def test_a_child_process_is_behind_the_same_gate():
     assert said == [None, "EACCES"]
 
 
-def test_a_socket_that_does_not_block_still_does_not_afterwards():
-    def act():
+def test_a_socket_that_does_not_block_still_does_not_afterwards() -> None:
+    def act() -> list[object]:
         with socket.socket() as mine:
             mine.setblocking(False)
             mine.connect(here)
@@ -462,14 +500,14 @@ def test_a_socket_that_does_not_block_still_does_not_afterwards():
     assert said == ["EAGAIN", False]
 
 
-def test_who_keeps_knocking_is_refused_each_time_and_told_of_a_hundred_times():
-    def act():
-        def knock():
+def test_who_keeps_knocking_is_refused_each_time_and_told_of_a_hundred_times() -> None:
+    def act() -> Said:
+        def knock() -> None:
             for _ in range(30):
                 with socket.socket() as mine:
                     answers.append(attempt(lambda: mine.connect(other)))
 
-        answers = []
+        answers: Said = []
         threads = [threading.Thread(target=knock) for _ in range(8)]
         for thread in threads:
             thread.start()
@@ -484,13 +522,13 @@ def test_who_keeps_knocking_is_refused_each_time_and_told_of_a_hundred_times():
     assert len(refused) == 100
 
 
-def test_more_who_wait_at_once_than_the_gate_answers_at_once_are_all_answered():
-    def act():
-        def knock():
+def test_more_who_wait_at_once_than_the_gate_answers_at_once_are_all_answered() -> None:
+    def act() -> int:
+        def knock() -> None:
             with socket.socket() as mine:
                 answers.append(attempt(lambda: mine.connect(other)))
 
-        answers = []
+        answers: Said = []
         threads = [threading.Thread(target=knock) for _ in range(250)]
         for thread in threads:
             thread.start()
@@ -504,14 +542,14 @@ def test_more_who_wait_at_once_than_the_gate_answers_at_once_are_all_answered():
     assert said == 250
 
 
-def test_without_anybody_behind_the_gate_nothing_is_reached():
+def test_without_anybody_behind_the_gate_nothing_is_reached() -> None:
     read, write = os.pipe()
     with listening() as (_, here), os.fdopen(read) as said:
         if os.fork() == 0:
             refuse_new_privileges()
             program = main_filter(supported_architecture(), signals_are_scoped=True, gated=True)
             os.close(program.load_asking())
-            os.write(write, attempt(lambda: socket.create_connection(here)).encode())
+            os.write(write, str(attempt(lambda: socket.create_connection(here))).encode())
             os._exit(0)
         os.close(write)
 
@@ -522,8 +560,8 @@ def test_without_anybody_behind_the_gate_nothing_is_reached():
 
 
 @pytest.mark.parametrize("pointer", [0, 8, 2**47, 2**63, 2**64 - 1])
-def test_an_address_that_lies_nowhere_is_answered_with_that(pointer):
-    def act():
+def test_an_address_that_lies_nowhere_is_answered_with_that(pointer: int) -> None:
+    def act() -> Said:
         libc = ctypes.CDLL(None, use_errno=True)
         with socket.socket() as mine:
             failed = libc.connect(mine.fileno(), ctypes.c_void_p(pointer), 16)
@@ -537,8 +575,8 @@ def test_an_address_that_lies_nowhere_is_answered_with_that(pointer):
     assert refused == []
 
 
-def test_a_descriptor_that_is_not_open_is_answered_with_that():
-    def act():
+def test_a_descriptor_that_is_not_open_is_answered_with_that() -> None:
+    def act() -> Said:
         libc = ctypes.CDLL(None, use_errno=True)
         address = struct.pack("=H", socket.AF_INET) + struct.pack(">H4s8x", here[1], bytes([127, 0, 0, 1]))
         answers = []
@@ -553,21 +591,21 @@ def test_a_descriptor_that_is_not_open_is_answered_with_that():
     assert said == ["EBADF"] * 3
 
 
-def test_what_waits_for_locks_of_who_asks_is_never_done_by_the_loop(monkeypatch):
-    used = set()
+def test_what_waits_for_locks_of_who_asks_is_never_done_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: set[int] = set()
     real_call, real_read = fcntl.ioctl, os.pread
 
-    def call(*given):
+    def call(descriptor: int, request: int, given: bytes | bytearray) -> int | bytes:
         used.add(threading.get_ident())
-        return real_call(*given)
+        return real_call(descriptor, request, given)
 
-    def read(*given):
+    def read(descriptor: int, length: int, offset: int) -> bytes:
         used.add(threading.get_ident())
-        return real_read(*given)
+        return real_read(descriptor, length, offset)
 
-    def act():
+    def act() -> Said:
         with socket.socket() as mine:
-            return [attempt(lambda a=address: mine.connect(a)) for address in (other, here)]
+            return [attempt(partial(mine.connect, address)) for address in (other, here)]
 
     monkeypatch.setattr(fcntl, "ioctl", call)
     monkeypatch.setattr(os, "pread", read)
@@ -579,15 +617,17 @@ def test_what_waits_for_locks_of_who_asks_is_never_done_by_the_loop(monkeypatch)
     assert threading.get_ident() not in used
 
 
-def test_when_nobody_is_left_to_ask_the_gate_asks_the_kernel_for_nothing(monkeypatch):
-    received = []
+def test_when_nobody_is_left_to_ask_the_gate_asks_the_kernel_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    received: list[int] = []
     real = fcntl.ioctl
 
-    def call(*given):
-        received.append(given[1])
-        return real(*given)
+    def call(descriptor: int, request: int, given: bytes | bytearray) -> int | bytes:
+        received.append(request)
+        return real(descriptor, request, given)
 
-    async def until_it_knows(listener):
+    async def until_it_knows(listener: int) -> None:
         gate = Gate(listener=listener, ways=Egress())
         async with asyncio.timeout(60):
             while not gate._line._over:
@@ -612,8 +652,8 @@ def test_when_nobody_is_left_to_ask_the_gate_asks_the_kernel_for_nothing(monkeyp
     assert received == []
 
 
-def test_groups_without_number_are_not_remembered_without_end():
-    def act():
+def test_groups_without_number_are_not_remembered_without_end() -> None:
+    def act() -> object:
         for _ in range(270):
             child = os.fork()
             if child == 0:
@@ -624,8 +664,8 @@ def test_groups_without_number_are_not_remembered_without_end():
         return attempt(lambda: socket.create_connection(other))
 
     with listening() as (_, other):
-        said, (remembered, ours) = in_gated_child(
-            act, set(), look=lambda gate: (len(gate._knocks), of_our_group(gate))
+        said, (remembered, ours) = behind_gate(
+            act, set(), lambda gate: (len(gate._knocks), of_our_group(gate))
         )
 
     assert said == "EACCES"
@@ -633,10 +673,10 @@ def test_groups_without_number_are_not_remembered_without_end():
     assert ours == [f"127.0.0.1:{other[1]}"]
 
 
-def test_who_listens_on_the_loopback_address_can_tell_two_gates_apart():
-    def act():
+def test_who_listens_on_the_loopback_address_can_tell_two_gates_apart() -> None:
+    def act() -> Said:
         with socket.socket() as first, socket.socket() as second:
-            return [attempt(lambda s=mine: s.connect(here)) for mine in (first, second)]
+            return [attempt(partial(mine.connect, here)) for mine in (first, second)]
 
     with listening() as (server, here):
         answers = [in_gated_child(act, {here})[0] for _ in range(2)]
@@ -647,11 +687,11 @@ def test_who_listens_on_the_loopback_address_can_tell_two_gates_apart():
     assert all(ipaddress.ip_address(source).is_loopback for source in sources)
 
 
-def test_no_group_of_the_network_can_be_joined():
-    def act():
-        return [attempt(lambda j=join: joined(*j)) for join in joins]
+def test_no_group_of_the_network_can_be_joined() -> None:
+    def act() -> Said:
+        return [attempt(partial(joined, *join)) for join in joins]
 
-    def joined(family, level, option, value):
+    def joined(family: socket.AddressFamily, level: int, option: int, value: bytes) -> None:
         with socket.socket(family) as mine:
             mine.setsockopt(level, option, value)
 
@@ -675,12 +715,12 @@ def test_no_group_of_the_network_can_be_joined():
     [b"", b"\x02", struct.pack("=H14x", socket.AF_UNIX), struct.pack("=H14x", socket.AF_UNSPEC),
      struct.pack("=H14x", socket.AF_INET6)],
 )  # fmt: skip
-def test_what_is_no_ip_address_is_none(raw):
+def test_what_is_no_ip_address_is_none(raw: bytes) -> None:
     assert address_of(raw) is None
 
 
 @contextmanager
-def silent():
+def silent() -> Iterator[Address]:
     """An address where connections are never answered: the queue of who listens is full."""
     with socket.socket() as server, contextlib.ExitStack() as stack:
         server.bind(("127.0.0.1", 0))
@@ -689,7 +729,7 @@ def silent():
         yield server.getsockname()
 
 
-def listens_instead(here):
+def listens_instead(here: Address) -> list[object]:
     """Begin a connection, give it up and listen; say what came of it, and whether the socket is the same."""
     with socket.socket() as mine:
         mine.setblocking(False)
@@ -700,7 +740,9 @@ def listens_instead(here):
         return [begun, listened, os.fstat(mine.fileno()).st_ino == before]
 
 
-def test_who_may_listen_gets_no_socket_of_the_host_before_it_is_connected(tmp_path, monkeypatch):
+def test_who_may_listen_gets_no_socket_of_the_host_before_it_is_connected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sandbox.network.gate._CONNECT_S", 0.5)
     with silent() as here:
         assert unprotected(lambda: listens_instead(here)) == ["EINPROGRESS", None, True]
@@ -712,11 +754,13 @@ def test_who_may_listen_gets_no_socket_of_the_host_before_it_is_connected(tmp_pa
     assert said == ["ETIMEDOUT", None, True]
 
 
-def test_connections_of_processes_with_each_other_are_made_at_a_pace(tmp_path, monkeypatch):
+def test_connections_of_processes_with_each_other_are_made_at_a_pace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sandbox.network.gate._JOINS_AT_ONCE", 3)
     monkeypatch.setattr("sandbox.network.gate._JOINS_PER_S", 10)
 
-    def act():
+    def act() -> float:
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(tmp_path / "own"))
             server.listen(10)
