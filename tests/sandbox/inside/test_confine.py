@@ -1,7 +1,5 @@
 """What the layers do together: order, environment, limits, life and death, and what keeps working."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures.thread  # noqa: F401 - not found any more without privileges, where Python is in /root
 import ctypes
@@ -17,18 +15,14 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
+from confined_world import Confined, World
 from forked import Function, Report
 
 from sandbox.inside.confine import LAYERS, confine_zygote
 from sandbox.layers.rlimits import narrowed, zygote_limits
 from sandbox.policy import MIB, Limits, Policy
-
-if TYPE_CHECKING:
-    # What tests/sandbox/conftest.py defines, by the name that scripts/types gives it.
-    from conftest_of_tests_sandbox import Confined, World
 
 NOBODY = 65534
 

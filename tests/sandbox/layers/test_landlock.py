@@ -1,7 +1,5 @@
 """Which files a confined process reaches: every denial beside the same act where it is allowed."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
@@ -11,9 +9,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from confined_world import Confined, World
 from forked import Function, Report, run_in_child
 
 from sandbox.layers import landlock, privileges
@@ -29,10 +27,6 @@ from sandbox.layers.landlock import (
 from sandbox.layers.proc import own_folder
 from sandbox.policy import Policy
 from sandbox.syscalls import landlock_abi, landlock_add_path_rule, landlock_create_ruleset
-
-if TYPE_CHECKING:
-    # What tests/sandbox/conftest.py defines, by the name that scripts/types gives it.
-    from conftest_of_tests_sandbox import Confined, World
 
 NOBODY = 65534
 

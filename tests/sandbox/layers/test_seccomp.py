@@ -1,7 +1,5 @@
 """What the filters answer: by a small interpreter for every call, and by the kernel for real ones."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os
@@ -12,9 +10,9 @@ import struct
 from collections.abc import Callable
 from concurrent.futures.thread import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
+from confined_world import Confined, World
 from forked import Function, Report
 
 from sandbox.layers.seccomp import main_filter, supported_architecture, worker_filter
@@ -27,10 +25,6 @@ from sandbox.layers.syscall_table import (
     SIGNALS,
     Architecture,
 )
-
-if TYPE_CHECKING:
-    # What tests/sandbox/conftest.py defines, by the name that scripts/types gives it.
-    from conftest_of_tests_sandbox import Confined, World
 
 NOBODY = 65534
 ALLOW = "allow"

@@ -1,7 +1,5 @@
 """The layers of the tiers `user` and `namespace`, each by itself, and how the file system is to look."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -10,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from confined_world import World
 from forked import NOBODY, READ, Function, Report, run_in_child
 
 from sandbox.errors import ConfinementError
@@ -24,10 +22,6 @@ from sandbox.layers.privileges import adopt_orphans
 from sandbox.policy import Limits, Policy
 from sandbox.probe.machine import TRIAL_UID, unreadable
 from sandbox.syscalls import PR_SET_DUMPABLE, prctl
-
-if TYPE_CHECKING:
-    # What tests/sandbox/conftest.py defines, by the name that scripts/types gives it.
-    from conftest_of_tests_sandbox import World
 
 pytestmark = pytest.mark.kernel
 

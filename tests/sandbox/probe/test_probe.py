@@ -1,22 +1,17 @@
 """What the machine is said to offer, and that every layer is tried for real."""
 
-from __future__ import annotations
-
 import errno
 import os
 import tempfile
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from confined_world import Confined, World
 
 from sandbox.errors import in_words
 from sandbox.inside.confine import LAYERS
 from sandbox.probe.machine import Probe, Tier, layers, missing, probe
-
-if TYPE_CHECKING:
-    # What tests/sandbox/conftest.py defines, by the name that scripts/types gives it.
-    from conftest_of_tests_sandbox import Confined, World
 
 
 @pytest.fixture
