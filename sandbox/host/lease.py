@@ -15,7 +15,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Protocol
 
 from sandbox.deadlines import Deadlines, Ladder, Rung
 from sandbox.errors import FrameError, FrameTooLong
@@ -23,6 +22,7 @@ from sandbox.frames import ANSWERS, MOST_VALUES, Decoder, FrameKind, decode, enc
 from sandbox.host.call_watch import FIRST_LOOK_S, CallWatch, behind_death, too_many_tasks
 from sandbox.host.home_usage import HomeDisk
 from sandbox.host.job import Job
+from sandbox.host.listener_relay import Listener, ListenerRelay
 from sandbox.host.output import KeptOutput
 from sandbox.host.readers import Readers
 from sandbox.host.stopping import stop_process, wait_until_stopped
@@ -44,61 +44,13 @@ _TURN_S = 0.005
 _NOTICE_BYTES = 8 * 1024 * 1024
 # More than a value of session state can have. To read them holds everybody up.
 _NOTICE_VALUES = 600_000
-_BACKLOG = 1024
-_BACKLOG_BYTES = 16 * 1024 * 1024
-# For as long a client may take nothing after the answer, and for as long it may take what is left.
-_DRAIN_S = 1.0
-_LONGEST_DRAIN_S = 10.0
+# For what a worker that has died may have said before.
+_LAST_WORDS_S = 1.0
 # A thread inside the kernel may take a moment; one that takes longer is not waited for.
 _STOP_S = 2.0
 # Who is killed on a machine with far too much to do takes seconds to be gone.
 _REAP_S = 20.0
 _MAX_DENIALS = 100
-# Of JSON-RPC.
-_INTERNAL_ERROR = -32603
-
-
-class Listener(Protocol):
-    """What the owner of a call wants to hear while it runs."""
-
-    async def notify(self, value: Mapping[str, object]) -> None:
-        """Hear a notification of the program."""
-        ...
-
-    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
-        """Answer a request of the program."""
-        ...
-
-    def waits_for_client(self, value: Mapping[str, object]) -> bool:
-        """Say whether a request waits for a person or client, so that silence does not count."""
-        ...
-
-    async def rung(self, rung: Rung) -> None:
-        """Hear that silence has reached a rung of the ladder that does not end the call."""
-        ...
-
-
-@dataclass(slots=True)
-class _Backlog:
-    """How much of one kind is held for later; bounded in number and bytes; the rest is counted."""
-
-    count: int = 0
-    size: int = 0
-    refused: int = 0
-
-    def take(self, size: int) -> bool:
-        """Hold one more; False if that is too much."""
-        if self.count >= _BACKLOG or self.size + size > _BACKLOG_BYTES:
-            self.refused += 1
-            return False
-        self.count += 1
-        self.size += size
-        return True
-
-    def drop(self, size: int) -> None:
-        """Hold one less."""
-        self.count -= 1
-        self.size -= size
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -152,13 +104,8 @@ class Lease:
     _is_behind: bool = field(init=False, default=False)
     _is_dead: bool = field(init=False, default=False)
     _sender: "asyncio.Task[None] | None" = field(init=False, default=None)
-    _teller: "asyncio.Task[None] | None" = field(init=False, default=None)
-    _tasks: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
-    _notices: "asyncio.Queue[tuple[Mapping[str, object] | Rung, int]]" = field(init=False)
-    _untold: _Backlog = field(init=False, default_factory=_Backlog)
-    _unanswered: _Backlog = field(init=False, default_factory=_Backlog)
-    _serving: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
-    _replying: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _relay: ListenerRelay | None = field(init=False, default=None)
+    _untold: int = field(init=False, default=0)
     _reaping: "asyncio.Task[None] | None" = field(init=False, default=None)
     _status: str | None = field(init=False, default=None)
     _at_last: Process | None = field(init=False, default=None)
@@ -219,8 +166,8 @@ class Lease:
                 ending = await self._over
             finally:
                 self._listen_no_more()
-            if ending is Ending.ANSWERED:
-                await self._drain()
+            if ending is Ending.ANSWERED and self._relay is not None:
+                await self._relay.drain()
         finally:
             left_others = self._keep_or_kill(ending)
         if ending is Ending.ANSWERED and self._answer is None:
@@ -245,7 +192,7 @@ class Lease:
             denials=self._all_denials(),
             output=self._output.text(),
             elapsed_s=time.monotonic() - started,
-            untold=self._untold.refused + self._untold.count,
+            untold=self._untold,
         )
 
     def _peak_bytes(self) -> int | None:
@@ -279,13 +226,19 @@ class Lease:
             self._reached = self._reached or too_many_tasks(self.worker.pid, self.zygote.pid, self.limits)
         if self.measured:
             self._at_last = read_process(self.worker.pid)
-        self._tell_no_more()
+        is_telling = False
+        if self._relay is not None:
+            is_telling = self._relay.tell_no_more()
+            # From here on, what is untold stays so.
+            self._untold = self._relay.untold
         self._stays = self.keeps and not left_others and self._is_orderly(ending)
         if self._stays:
             self.worker.was_long = self._watcher is not None
             self._output.read_all()
-            if self._sender or self._teller or self._watching:
-                self._reaping = self.zygote.reap(self._end_tasks())
+            if self._sender or is_telling or self._watching:
+                self._reaping = self.zygote.reap(self._end_tasks(self._relay))
+            # Each holds the other: a circle for the collector.
+            self._relay = None
         else:
             self._give_up_worker("left a process" if left_others else self._disorder())
         return left_others
@@ -303,7 +256,7 @@ class Lease:
             and self._reached is None
             and not self._is_dead
             and self._decoder.is_empty
-            and not self._tasks
+            and not (self._relay is not None and self._relay.is_answering)
             and (self._sender is None or self._sender.done())
         )
 
@@ -413,11 +366,6 @@ class Lease:
         if self._readers is not None:
             self._readers.close()
 
-    def _tell_no_more(self) -> None:
-        # From here on, what is untold stays so.
-        if self._teller is not None:
-            self._teller.cancel()
-
     def _end(self, ending: Ending) -> None:
         """Settle how the call ends, unless that is settled."""
         if not self._over.done():
@@ -440,7 +388,7 @@ class Lease:
         if self._resting is not None:
             # There is an end to what it has said, which may be its answer.
             self._hear_again()
-        self._alarm = asyncio.get_running_loop().call_later(_DRAIN_S, self._end, Ending.ANSWERED)
+        self._alarm = asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._end, Ending.ANSWERED)
 
     def _set_alarm(self) -> None:
         """Be woken for the first look at the worker, and when silence reaches a rung."""
@@ -469,7 +417,7 @@ class Lease:
                 return Ending.TOTAL_TIMEOUT
             if rung is Rung.IDLE_END:
                 return Ending.IDLE_TIMEOUT
-            self._offer(rung)
+            self._told().offer(rung)
         return None
 
     def _hear(self) -> None:
@@ -575,9 +523,9 @@ class Lease:
                 self._is_ready = True
             case FrameKind.NOTIFY:
                 self._ladder.progress(time.monotonic())
-                self._offer(value, size)
+                self._told().offer(value, size)
             case FrameKind.REQUEST:
-                self._ask(value, size)
+                self._told().ask(value, size)
             case FrameKind.DENIED:
                 self._deny(value)
             case _:
@@ -590,77 +538,21 @@ class Lease:
             raise FrameError("an answer to another call")
         return answer
 
-    def _offer(self, notice: Mapping[str, object] | Rung, size: int = 0) -> None:
-        """Queue a notice; a client that does not keep up loses some, the call loses nothing."""
-        # What is dropped is counted, and told of at the end.
-        if self._untold.take(size):
-            if self._teller is None:
-                # Most calls have nothing to tell, and a task costs them time.
-                self._notices = asyncio.Queue()
-                self._teller = asyncio.create_task(self._tell(self._listener))
-            self._notices.put_nowait((notice, size))
+    def _told(self) -> ListenerRelay:
+        """Return the way to the listener. Most calls have nothing to tell, and it costs them time."""
+        if self._relay is None:
+            self._relay = ListenerRelay(
+                listener=self._listener,
+                connection=self.worker.connection,
+                share=self.zygote.loop_share,
+                ladder=self._ladder,
+                resumed=self._resumed,
+            )
+        return self._relay
 
-    async def _tell(self, listener: Listener) -> None:
-        while True:
-            notice, size = await self._notices.get()
-            if isinstance(notice, Rung):
-                await listener.rung(notice)
-            else:
-                await self.zygote.loop_share.measured(listener.notify(notice))
-            self._untold.drop(size)
-            self._notices.task_done()
-            await self.zygote.loop_share.rest()
-
-    async def _drain(self) -> None:
-        """Let notifications that came before the answer reach the client before it."""
-        # What the client is being told of at this moment is in the queue no more, and still on its way.
-        if self._teller is not None and not self._teller.done():
-            drained = asyncio.create_task(self._notices.join())
-            ends_at = time.monotonic() + _LONGEST_DRAIN_S
-            try:
-                while time.monotonic() < ends_at:
-                    left = self._untold.count
-                    done, _ = await asyncio.wait(
-                        {drained, self._teller}, timeout=_DRAIN_S, return_when=asyncio.FIRST_COMPLETED
-                    )
-                    if done or self._untold.count == left:
-                        break
-            finally:
-                drained.cancel()
-
-    def _ask(self, value: Mapping[str, object], size: int) -> None:
-        if not self._unanswered.take(size):
-            raise FrameError("more requests than a worker may have open at once")
-        task = asyncio.create_task(self._reply(value, self._listener))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _done: self._unanswered.drop(size))
-
-    async def _reply(self, value: Mapping[str, object], listener: Listener) -> None:
-        waits = listener.waits_for_client(value)
-        if waits:
-            self._ladder.pause(time.monotonic())
-        share = self.zygote.loop_share
-        try:
-            # One begins after the other, and all of them leave others their turns.
-            async with self._serving:
-                await share.rest()
-                if not waits:
-                    frame = await share.measured(_reply_to(value, listener))
-            if waits:
-                frame = await share.measured(_reply_to(value, listener))
-        finally:
-            if waits:
-                self._ladder.resume(time.monotonic())
-                if not (self._over.done() or self._is_dead):
-                    # While silence did not count, the next rung was further away than it is now.
-                    self._set_alarm()
-        try:
-            # One after the other: two that overlap would mix their bytes.
-            async with self._replying:
-                await self.worker.connection.send_all(frame)
-        except OSError as error:
-            log.debug("worker was gone before its reply", extra={"fault": str(error)})
+    def _resumed(self) -> None:
+        if not (self._over.done() or self._is_dead):
+            self._set_alarm()
 
     def _deny(self, value: Mapping[str, object]) -> None:
         denial = Denial(
@@ -679,24 +571,26 @@ class Lease:
 
     async def _reap(self) -> None:
         """Stay until the kernel says that nobody of the call is left."""
-        for reply in self._tasks:
-            # Not waited for: the host may be copying a large file for it, in a thread that cannot be stopped.
-            reply.cancel()
-        await self._end_tasks()
+        if self._relay is not None:
+            # Not waited for: a thread that is at it cannot be stopped.
+            self._relay.answer_no_more()
+        await self._end_tasks(self._relay)
         self._status = await self.zygote.reaped(self.worker.pid, _REAP_S)
         await self._group_gone()
         self._output.read_all()
         self.worker.close()
 
-    async def _end_tasks(self) -> None:
+    async def _end_tasks(self, relay: ListenerRelay | None) -> None:
         """Let go of what the call had in the host beside its worker; a short one had nothing."""
-        tasks = [task for task in (self._sender, self._teller, self._watching) if task is not None]
+        if relay is not None:
+            await relay.end()
+        tasks = [task for task in (self._sender, self._watching) if task is not None]
         if tasks:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         # A task that was cancelled keeps where it was, and so this: a circle for the collector.
-        self._sender = self._teller = self._watching = None
+        self._sender = self._watching = self._relay = None
 
     async def _group_gone(self) -> None:
         """Repeat the kill until the process group is empty: a fork may have been under way."""
@@ -709,16 +603,3 @@ class Lease:
             delay = min(delay * 2, 0.02)
         log.error("a process group outlived its kill; its zygote is ended", extra={"pid": self.worker.pid})
         self.zygote.close()
-
-
-async def _reply_to(value: Mapping[str, object], listener: Listener) -> bytes:
-    """Return the frame that answers a request of a worker."""
-    asked = value.get("id")
-    number = asked if isinstance(asked, int | str) else None
-    answer = await listener.request(value)
-    try:
-        return encode(FrameKind.REPLY, {"id": number, **answer})
-    except (TypeError, ValueError, RecursionError) as error:
-        # A client may answer with what is no JSON, and a value may be nested as deeply as just fits.
-        problem = {"code": _INTERNAL_ERROR, "message": f"the answer cannot be sent: {error}"}
-        return encode(FrameKind.REPLY, {"id": number, "error": problem})

@@ -1,0 +1,221 @@
+"""What a worker says in a call to whoever listens to it, and what it is answered.
+
+Notifications and rungs of the ladder reach the listener in their order, one at a time; what it does not keep
+up with is dropped and counted. Requests are answered one after the other, unless they wait for a person.
+Both are bounded: a worker that says more than it may is a worker that breaks the protocol.
+
+Most calls have nothing of this, so it is made with the first thing that is said.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sandbox.deadlines import Ladder, Rung
+from sandbox.errors import FrameError
+from sandbox.frames import FrameKind, encode
+from sandbox.host.connection import Connection
+from sandbox.host.loop_share import LoopShare
+
+__all__ = ["Listener", "ListenerRelay"]
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 1024
+_BACKLOG_BYTES = 16 * 1024 * 1024
+# For as long a client may take nothing after the answer, and for as long it may take what is left.
+_DRAIN_S = 1.0
+_LONGEST_DRAIN_S = 10.0
+# Of JSON-RPC.
+_INTERNAL_ERROR = -32603
+
+
+class Listener(Protocol):
+    """What the owner of a call wants to hear while it runs."""
+
+    async def notify(self, value: Mapping[str, object]) -> None:
+        """Hear a notification of the program."""
+        ...
+
+    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        """Answer a request of the program."""
+        ...
+
+    def waits_for_client(self, value: Mapping[str, object]) -> bool:
+        """Say whether a request waits for a person or client, so that silence does not count."""
+        ...
+
+    async def rung(self, rung: Rung) -> None:
+        """Hear that silence has reached a rung of the ladder that does not end the call."""
+        ...
+
+
+@dataclass(slots=True)
+class _Backlog:
+    """How much of one kind is held for later; bounded in number and bytes; the rest is counted."""
+
+    count: int = 0
+    size: int = 0
+    refused: int = 0
+
+    def take(self, size: int) -> bool:
+        """Hold one more; False if that is too much."""
+        if self.count >= _BACKLOG or self.size + size > _BACKLOG_BYTES:
+            self.refused += 1
+            return False
+        self.count += 1
+        self.size += size
+        return True
+
+    def drop(self, size: int) -> None:
+        """Hold one less."""
+        self.count -= 1
+        self.size -= size
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ListenerRelay:
+    """Both ways between one call and its listener.
+
+    Attributes:
+        listener: Who listens.
+        connection: The way to the worker.
+        share: How much of the event loop the user's workers have had.
+        ladder: The ladder of the call, which does not climb while a person is waited for.
+        resumed: Is told when it climbs again.
+    """
+
+    listener: Listener
+    connection: Connection
+    share: LoopShare
+    ladder: Ladder
+    resumed: Callable[[], None]
+    _untold: _Backlog = field(init=False, default_factory=_Backlog)
+    _unanswered: _Backlog = field(init=False, default_factory=_Backlog)
+    _notices: "asyncio.Queue[tuple[Mapping[str, object] | Rung, int]]" = field(
+        init=False, default_factory=asyncio.Queue
+    )
+    _teller: "asyncio.Task[None] | None" = field(init=False, default=None)
+    _replies: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
+    _serving: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _replying: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+
+    @property
+    def untold(self) -> int:
+        """How many notices the listener has not been told."""
+        return self._untold.refused + self._untold.count
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request of the worker has no answer yet."""
+        return bool(self._replies)
+
+    def offer(self, notice: Mapping[str, object] | Rung, size: int = 0) -> None:
+        """Queue a notice of so many bytes; a listener that does not keep up loses some, the call nothing."""
+        if self._untold.take(size):
+            if self._teller is None:
+                self._teller = asyncio.create_task(self._tell())
+            self._notices.put_nowait((notice, size))
+
+    def ask(self, value: Mapping[str, object], size: int) -> None:
+        """Have a request of so many bytes answered.
+
+        Raises:
+            FrameError: The worker has asked too much at once.
+        """
+        if not self._unanswered.take(size):
+            raise FrameError("more requests than a worker may have open at once")
+        reply = asyncio.create_task(self._reply(value))
+        self._replies.add(reply)
+        reply.add_done_callback(self._replies.discard)
+        reply.add_done_callback(lambda _done: self._unanswered.drop(size))
+
+    async def drain(self) -> None:
+        """Let notifications that came before the answer reach the listener before it."""
+        # What it is being told of at this moment is in the queue no more, and still on its way.
+        if self._teller is None or self._teller.done():
+            return
+        drained = asyncio.create_task(self._notices.join())
+        ends_at = time.monotonic() + _LONGEST_DRAIN_S
+        try:
+            while time.monotonic() < ends_at:
+                left = self._untold.count
+                done, _ = await asyncio.wait(
+                    {drained, self._teller}, timeout=_DRAIN_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                if done or self._untold.count == left:
+                    break
+        finally:
+            drained.cancel()
+
+    def tell_no_more(self) -> bool:
+        """Leave untold what is untold; say whether somebody is still at it, for `end` to wait for."""
+        return self._teller is not None and self._teller.cancel()
+
+    def answer_no_more(self) -> None:
+        """Give up the answers that are not there. A thread that copies a large file for one goes on."""
+        for reply in self._replies:
+            reply.cancel()
+
+    async def end(self) -> None:
+        """Wait until the listener is told nothing any more. What is at an answer is not waited for."""
+        if self._teller is not None:
+            self._teller.cancel()
+            await asyncio.gather(self._teller, return_exceptions=True)
+            # A task that was cancelled keeps where it was, and so this: a circle for the collector.
+            self._teller = None
+
+    async def _tell(self) -> None:
+        while True:
+            notice, size = await self._notices.get()
+            if isinstance(notice, Rung):
+                await self.listener.rung(notice)
+            else:
+                await self.share.measured(self.listener.notify(notice))
+            self._untold.drop(size)
+            self._notices.task_done()
+            await self.share.rest()
+
+    async def _reply(self, value: Mapping[str, object]) -> None:
+        waits = self.listener.waits_for_client(value)
+        frame = await (self._asked_client(value) if waits else self._served(value))
+        try:
+            # One after the other: two that overlap would mix their bytes.
+            async with self._replying:
+                await self.connection.send_all(frame)
+        except OSError as error:
+            log.debug("worker was gone before its reply", extra={"fault": str(error)})
+
+    async def _served(self, value: Mapping[str, object]) -> bytes:
+        # One begins after the other, and all of them leave others their turns.
+        async with self._serving:
+            await self.share.rest()
+            return await self.share.measured(_reply_to(value, self.listener))
+
+    async def _asked_client(self, value: Mapping[str, object]) -> bytes:
+        """Have a person or client asked; while that takes, others are answered and silence does not count."""
+        self.ladder.pause(time.monotonic())
+        try:
+            async with self._serving:
+                await self.share.rest()
+            return await self.share.measured(_reply_to(value, self.listener))
+        finally:
+            self.ladder.resume(time.monotonic())
+            # While silence did not count, the next rung was further away than it is now.
+            self.resumed()
+
+
+async def _reply_to(value: Mapping[str, object], listener: Listener) -> bytes:
+    """Return the frame that answers a request of a worker."""
+    asked = value.get("id")
+    number = asked if isinstance(asked, int | str) else None
+    answer = await listener.request(value)
+    try:
+        return encode(FrameKind.REPLY, {"id": number, **answer})
+    except (TypeError, ValueError, RecursionError) as error:
+        # A client may answer with what is no JSON, and a value may be nested as deeply as just fits.
+        problem = {"code": _INTERNAL_ERROR, "message": f"the answer cannot be sent: {error}"}
+        return encode(FrameKind.REPLY, {"id": number, "error": problem})
