@@ -7,11 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from benchmarks.servers import Server
 from benchmarks.wire import Connection
 
-__all__ = ["Block", "Load", "run_block"]
+__all__ = ["Block", "Load", "Reachable", "run_block"]
 
 _ANSWER_S = 60.0
 
@@ -42,6 +42,14 @@ class Block:
 
     latencies_s: list[float]
     elapsed_s: float
+
+
+class Reachable(Protocol):
+    """Whoever can be asked, such as a `Server`."""
+
+    def connect(self, in_flight: int) -> Sequence[Connection]:
+        """Return the connections over which `in_flight` requests can be under way at once."""
+        ...
 
 
 @dataclass(slots=True)
@@ -82,7 +90,7 @@ class _Run:
 
 
 def run_block(
-    server: Server,
+    server: Reachable,
     tool: str,
     arguments: Mapping[str, str],
     *,

@@ -1,12 +1,13 @@
 import json
 import socket
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
 from benchmarks.blocks import Load, run_block
-from benchmarks.wire import HttpConnection
+from benchmarks.wire import Connection, HttpConnection
 
 CROWD = Load(name="3 clients", in_flight=3)
 
@@ -18,7 +19,7 @@ class Closing:
     listening: socket.socket
     answers: bool = True
 
-    def serve(self):
+    def serve(self) -> None:
         while True:
             try:
                 connection = self.listening.accept()[0]
@@ -26,7 +27,7 @@ class Closing:
                 return
             threading.Thread(target=self.answer, args=[connection], daemon=True).start()
 
-    def answer(self, connection):
+    def answer(self, connection: socket.socket) -> None:
         with connection:
             request = connection.recv(1 << 16)
             if request and self.answers:
@@ -34,12 +35,12 @@ class Closing:
                 body = json.dumps({"id": number, "result": {}}).encode()
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
-    def connect(self, in_flight):
+    def connect(self, in_flight: int) -> list[Connection]:
         return [HttpConnection(self.listening.getsockname()[1]) for _ in range(in_flight)]
 
 
 @pytest.fixture
-def closing():
+def closing() -> Iterator[Closing]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = Closing(listening)
         thread = threading.Thread(target=server.serve, daemon=True)
@@ -51,14 +52,14 @@ def closing():
 
 
 @pytest.mark.parametrize("calls", [1, 3])
-def test_a_connection_that_is_asked_nothing_any_more_may_be_closed(closing, calls):
+def test_a_connection_that_is_asked_nothing_any_more_may_be_closed(closing: Closing, calls: int) -> None:
     block = run_block(closing, "echo", {}, calls=calls, load=CROWD)
 
     assert len(block.latencies_s) == calls
     assert 0 < min(block.latencies_s) <= max(block.latencies_s) <= block.elapsed_s
 
 
-def test_a_connection_that_is_closed_before_its_answer_is_an_error(closing):
+def test_a_connection_that_is_closed_before_its_answer_is_an_error(closing: Closing) -> None:
     closing.answers = False
 
     with pytest.raises(ConnectionError):

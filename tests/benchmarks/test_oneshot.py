@@ -15,18 +15,18 @@ from benchmarks.servers import TOOLS
 ROOT = Path(__file__).parents[2]
 
 
-def run(command):
+def run(command: list[str]) -> str:
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.mark.parametrize("function", FUNCTIONS[:2], ids=lambda function: function.name)
-def test_each_function_gives_its_answer_in_an_interpreter_of_its_own(function):
+def test_each_function_gives_its_answer_in_an_interpreter_of_its_own(function: Function) -> None:
     seconds = Way(name="subprocess", run=run).seconds(function)
 
     assert seconds > 0
 
 
-def test_the_pandas_function_gives_the_answer_that_is_expected_of_it():
+def test_the_pandas_function_gives_the_answer_that_is_expected_of_it() -> None:
     from benchmarks import pandas_tools  # takes a second, which the collection of all tests would wait for
 
     answer = asyncio.run(pandas_tools.totals("hello"))
@@ -34,9 +34,9 @@ def test_the_pandas_function_gives_the_answer_that_is_expected_of_it():
     assert json.dumps(answer) == FUNCTIONS[2].answer
 
 
-def test_the_fork_gives_the_same_answers_one_after_the_other():
+def test_the_fork_gives_the_same_answers_one_after_the_other() -> None:
     commands = [json.dumps([sys.executable, *function.arguments]) for function in FUNCTIONS[:2]]
-    driver = [sys.executable, ROOT / "benchmarks/fork_driver.py", TOOLS]
+    driver = [sys.executable, str(ROOT / "benchmarks/fork_driver.py"), str(TOOLS)]
 
     done = subprocess.run(
         driver, cwd=ROOT, input="\n".join(commands), capture_output=True, text=True, check=True
@@ -45,14 +45,16 @@ def test_the_fork_gives_the_same_answers_one_after_the_other():
     assert [json.loads(line) for line in done.stdout.splitlines()] == [[0, '"hello"\n', ""]] * 2
 
 
-def test_a_way_that_gives_another_answer_is_not_measured():
+def test_a_way_that_gives_another_answer_is_not_measured() -> None:
     wrong = Function(name="wrong", arguments=("-c", "print(1)"), answer="2")
 
     with pytest.raises(Unavailable, match="gave '1' instead of 2"):
         Way(name="subprocess", run=run).seconds(wrong)
 
 
-def test_a_program_that_cannot_be_installed_is_told_with_what_to_do(monkeypatch, tmp_path):
+def test_a_program_that_cannot_be_installed_is_told_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "here").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -62,7 +64,7 @@ def test_a_program_that_cannot_be_installed_is_told_with_what_to_do(monkeypatch,
         installs.debian("bwrap", "bubblewrap")
 
 
-def test_what_npm_is_to_install_is_pinned_with_its_hash():
+def test_what_npm_is_to_install_is_pinned_with_its_hash() -> None:
     manifest = json.loads((ROOT / "benchmarks/npm/package.json").read_text())
     locked = json.loads((ROOT / "benchmarks/npm/package-lock.json").read_text())["packages"]
 
@@ -77,7 +79,7 @@ def test_what_npm_is_to_install_is_pinned_with_its_hash():
         (["--keep", "--only", "http"], "need all parts"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_ends_with_a_sentence(arguments, sentence):
+def test_a_command_line_that_makes_no_sense_ends_with_a_sentence(arguments: list[str], sentence: str) -> None:
     command = [sys.executable, "-m", "benchmarks", *arguments]
 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -9,22 +9,22 @@ from benchmarks.wire import HttpConnection
 LARGE = b'{"big": "' + b"x" * (5 << 20) + b'"}'
 
 
-def chunked(*pieces):
+def chunked(*pieces: bytes) -> bytes:
     """Return an answer whose length nobody knew before, as HTTP/1.1 sends it."""
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (*pieces, b""))
     return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks
 
 
-def sized(body):
+def sized(body: bytes) -> bytes:
     return f"HTTP/1.1 200 OK\r\ncontent-LENGTH: {len(body)}\r\n\r\n".encode() + body
 
 
-def answering(*answers):
+def answering(*answers: bytes) -> int:
     """Return the port of a server that answers each request with the next answer, in pieces."""
     listening = socket.create_server(("127.0.0.1", 0))
-    port = listening.getsockname()[1]
+    port: int = listening.getsockname()[1]
 
-    def serve():
+    def serve() -> None:
         with listening, listening.accept()[0] as connection:
             for answer in answers:
                 connection.recv(1 << 16)
@@ -35,22 +35,22 @@ def answering(*answers):
     return port
 
 
-def ask(connection):
+def ask(connection: HttpConnection) -> list[bytes]:
     connection.send(connection.frame(b"{}", "echo"))
-    answers = []
+    answers: list[bytes] = []
     while not answers:
         answers = connection.receive()
     return answers
 
 
-def test_answers_that_come_in_pieces_are_put_together_whatever_their_size():
+def test_answers_that_come_in_pieces_are_put_together_whatever_their_size() -> None:
     with closing(HttpConnection(answering(*map(sized, (b'{"a": 1}', LARGE, b'{"b": 2}'))))) as connection:
         answers = [ask(connection), ask(connection), ask(connection)]
 
     assert answers == [[b'{"a": 1}'], [LARGE], [b'{"b": 2}']]
 
 
-def test_of_an_answer_with_notices_before_it_the_answer_is_taken():
+def test_of_an_answer_with_notices_before_it_the_answer_is_taken() -> None:
     events = (b'event: message\ndata: {"method": "notice"}\n\n', b"event: message\nda", b'ta: {"id": 1}\n\n')
 
     with closing(HttpConnection(answering(chunked(*events), sized(b'{"id": 2}')))) as connection:
@@ -59,7 +59,7 @@ def test_of_an_answer_with_notices_before_it_the_answer_is_taken():
     assert answers == [[b'{"id": 1}'], [b'{"id": 2}']]
 
 
-def test_a_server_that_hangs_up_is_an_error_and_no_endless_wait():
+def test_a_server_that_hangs_up_is_an_error_and_no_endless_wait() -> None:
     with closing(HttpConnection(answering(sized(b"{}")))) as connection:
         ask(connection)
 
@@ -67,7 +67,7 @@ def test_a_server_that_hangs_up_is_an_error_and_no_endless_wait():
             ask(connection)
 
 
-def test_a_token_goes_with_every_request_and_none_where_there_is_none():
+def test_a_token_goes_with_every_request_and_none_where_there_is_none() -> None:
     framed = []
     for token in ("token-of-a-user", ""):
         with closing(HttpConnection(answering(), token)) as connection:

@@ -452,10 +452,13 @@ OPEN = {
 def test_every_path_of_a_setting_is_kept_from_tools_but_those_that_are_named_here() -> None:
     paths = {name: field for name, field in leaves(Settings) if names_a_path(field.annotation)}
     values = {name: Path("/secret", name) for name in paths if ".NAME." not in name}
-    auth = {name.removeprefix("auth."): path for name, path in values.items() if name.startswith("auth.")}
+    top: dict[str, Any] = {name: path for name, path in values.items() if "." not in name}
+    auth: dict[str, Any] = {
+        name.removeprefix("auth."): path for name, path in values.items() if name.startswith("auth.")
+    }
 
     settings = Settings.model_construct(
-        **{name: path for name, path in values.items() if "." not in name},
+        **top,
         auth=Auth.model_construct(**auth),
         secrets={"KEY": SecretSettings(file=Path("/secret/of-a-tool"), tools=("t",))},
         tools={"t": ToolSettings(allow_read=(Path("/lent"),))},

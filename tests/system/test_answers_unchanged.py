@@ -157,7 +157,7 @@ def test_tools_that_may_be_tasks_are_listed_and_called_as_by_plain_fastmcp(
     file = tmp_path / "with_tasks.py"
     file.write_text(WITH_TASKS)
     both = {**os.environ, **environment}
-    found = []
+    found: list[tuple[dict[str, dict[str, Any]], dict[str, Any]]] = []
     for command in (PLAIN, OURS):
         words = [str(file) if word == str(FILE) else word for word in command]
         conversation = Conversation(words, version, both, tmp_path / f"{len(found)}.log")

@@ -70,8 +70,9 @@ async def toolset(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTACK", attack)
         folder = tmp_path_factory.mktemp("attack")
-        limits = {"idle_timeout_s": 1.0, "total_timeout_s": 2.0}
-        async with attack_toolset(folder, kind=kind, isolation=tier, **limits) as it:
+        async with attack_toolset(
+            folder, kind=kind, isolation=tier, idle_timeout_s=1.0, total_timeout_s=2.0
+        ) as it:
             yield it
 
 
@@ -107,8 +108,10 @@ def attacker(toolset: Toolset) -> Iterator[str]:
 @pytest.fixture(scope="module")
 async def plain(tmp_path_factory: pytest.TempPathFactory, tier: str) -> AsyncIterator[Toolset]:
     """A toolset with short limits, whose users are each of one test alone."""
-    limits = {"idle_timeout_s": 1.0, "total_timeout_s": 2.0, "load_timeout_s": 10.0}
-    async with attack_toolset(tmp_path_factory.mktemp("plain"), isolation=tier, **limits) as it:
+    folder = tmp_path_factory.mktemp("plain")
+    async with attack_toolset(
+        folder, isolation=tier, idle_timeout_s=1.0, total_timeout_s=2.0, load_timeout_s=10.0
+    ) as it:
         yield it
 
 
@@ -911,7 +914,7 @@ def unprivileged() -> Iterator[Callable[..., Any]]:
 
     def run(tier: str, user: str, *wanted: list[Any]) -> Any:
         given = ["--user", user, "--isolation", tier, "--json", "--args", json.dumps({"wanted": wanted})]
-        command = [python, "-m", "runner.cli.app", "call", tool_file, "acts", *given]
+        command = [str(python), "-m", "runner.cli.app", "call", str(tool_file), "acts", *given]
         ended = subprocess.run(
             command, env=environment, cwd=top, capture_output=True, text=True, timeout=60, **identity
         )
@@ -960,7 +963,8 @@ def test_every_attack_is_held_where_each_user_has_a_user_id() -> None:
     assert os.geteuid() == 0, "the tier user is for a server that root starts; run these tests as root"
     top = Path(tempfile.mkdtemp(prefix="toolcell-user-", dir="/var/tmp"))
     top.chmod(0o755)
-    command = [interpreter_for_anybody(top), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "in-user"]
+    python = str(interpreter_for_anybody(top))
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "in-user"]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
 
     ran = subprocess.run(

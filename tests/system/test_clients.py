@@ -13,6 +13,7 @@ from typing import Any
 
 import mcp
 import pytest
+from answer_parts import blob_of, contract_of, meta_of, structured_of, text_of
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StdioTransport
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -111,6 +112,12 @@ def plain() -> FastMCP:
     return server
 
 
+def version_of(client: "Client[Any]") -> str:
+    """Return the version that a connected client speaks."""
+    assert client.protocol_version is not None
+    return client.protocol_version
+
+
 def dumped(items: Any) -> Any:
     if isinstance(items, list):
         return [dumped(item) for item in items]
@@ -127,7 +134,7 @@ async def test_everything_a_file_offers_is_listed_as_fastmcp_lists_it(
             dumped(await client.list_resource_templates()),
             dumped(await client.list_prompts()),
         ]
-        version = client.protocol_version
+        version = version_of(client)
     era = "legacy" if version < "2026" else "auto"
 
     async with Client(plain, mode=era) as client:
@@ -152,7 +159,7 @@ async def test_everything_a_file_offers_is_listed_as_fastmcp_lists_it(
 
 async def test_the_server_introduces_itself_as_the_file_does(connect: Connect, plain: FastMCP) -> None:
     async with connect() as client:
-        ours = (client.server_info, client.server_capabilities, client.protocol_version)
+        ours = (client.server_info, client.server_capabilities, version_of(client))
         instructions = client.instructions or ""
     era = "legacy" if ours[2] < "2026" else "auto"
 
@@ -165,7 +172,7 @@ async def test_the_server_introduces_itself_as_the_file_does(connect: Connect, p
         expected = (
             client.server_info,
             capabilities.model_copy(update={"resources": resources}),
-            client.protocol_version,
+            version_of(client),
         )
         of_file = client.instructions or ""
 
@@ -184,7 +191,7 @@ async def test_resources_prompts_and_errors_pass_through(connect: Connect, plain
         return [dumped(list(read[0])), dumped(list(read[1])), dumped(prompt.messages), missing.value.error]
 
     async with connect() as client:
-        ours, version = await everything(client), client.protocol_version
+        ours, version = await everything(client), version_of(client)
     async with Client(plain, mode="legacy" if version < "2026" else "auto") as client:
         expected = await everything(client)
 
@@ -200,7 +207,7 @@ async def test_results_follow_the_contract_and_validate(connect: Connect) -> Non
         facts = await client.call_tool("facts", {"key": "k"})
 
     assert (number.data, number.structured_content) == (42, {"result": 42})
-    assert (text.data, text.content[0].text) == ("hello Ann", "hello Ann")
+    assert (text.data, text_of(text.content[0])) == ("hello Ann", "hello Ann")
     assert (numbers.data, numbers.structured_content) == ([0, 1, 2], {"result": [0, 1, 2]})
     assert point.structured_content == {"x": 6, "y": 1}
     assert facts.structured_content == {"key": "k", "nested": {"a": [1, None, True]}}
@@ -214,16 +221,14 @@ async def test_the_plain_sdk_client_gets_the_same(
 ) -> None:
     async with connect_sdk as client:
         await client.list_tools()
-        results = {
-            name: await client.call_tool(name, arguments)
-            for name, arguments in {
-                "add": {"a": 40},
-                "greet": {"name": "Ann"},
-                "numbers": {"count": 2},
-                "shape": {"p": {"x": 1}},
-                "facts": {"key": "k"},
-            }.items()
+        asked: dict[str, dict[str, Any]] = {
+            "add": {"a": 40},
+            "greet": {"name": "Ann"},
+            "numbers": {"count": 2},
+            "shape": {"p": {"x": 1}},
+            "facts": {"key": "k"},
         }
+        results = {name: await client.call_tool(name, arguments) for name, arguments in asked.items()}
         failed = await client.call_tool("fails", {"reason": "no luck"})
 
     assert {name: result.structured_content for name, result in results.items()} == {
@@ -234,8 +239,8 @@ async def test_the_plain_sdk_client_gets_the_same(
         "facts": {"key": "k", "nested": {"a": [1, None, True]}},
     }
     assert failed.is_error
-    assert "no luck" in failed.content[0].text
-    assert '"E_TOOL"' in failed.content[1].text
+    assert "no luck" in text_of(failed.content[0])
+    assert '"E_TOOL"' in text_of(failed.content[1])
 
 
 async def test_a_tool_that_raises_is_an_error_with_the_authors_own_line(
@@ -245,7 +250,7 @@ async def test_a_tool_that_raises_is_an_error_with_the_authors_own_line(
         result = await client.call_tool("fails", {"reason": "no luck"}, raise_on_error=False)
 
     assert result.is_error
-    envelope = result.meta["toolcell/result"]
+    envelope = contract_of(result)
     assert envelope["results"] == {"error": "no luck"}
     assert envelope["meta_data"]["details"]["exception_type"] == "ValueError"
     assert envelope["meta_data"]["details"]["frames"][-1].startswith("every.py, line ")
@@ -260,7 +265,7 @@ async def test_content_blocks_and_hand_made_results_are_kept(connect: Connect) -
 
     assert [block.type for block in mixed.content] == ["text", "resource_link"]
     assert raw.structured_content == {"a": 1}
-    assert raw.meta["m"] == 1
+    assert meta_of(raw)["m"] == 1
     assert injected.data == "so every? every"
 
 
@@ -269,13 +274,13 @@ async def test_an_image_becomes_a_file_of_the_user_that_can_be_read(
 ) -> None:
     async with connect() as client:
         result = await client.call_tool("picture")
-        (file,) = result.meta["toolcell/result"]["artifacts"]
+        (file,) = contract_of(result)["artifacts"]
         contents = await client.read_resource(file["uri"])
 
     assert [block.type for block in result.content] == ["image"]
     assert file["mime"] == "image/png"
     assert contents[0].mime_type == "image/png"
-    assert len(contents[0].blob) == 96
+    assert len(blob_of(contents[0])) == 96
 
 
 async def test_progress_and_messages_reach_the_client(connect: Connect) -> None:
@@ -290,10 +295,10 @@ async def test_progress_and_messages_reach_the_client(connect: Connect) -> None:
 
     async with connect(progress_handler=on_progress, log_handler=on_message) as client:
         result = await client.call_tool("steps", {"count": 2})
-        era = client.protocol_version
+        era = version_of(client)
 
     assert reports == [(1, 2, "step 1"), (2, 2, "step 2")]
-    assert result.structured_content["request_id"]
+    assert structured_of(result)["request_id"]
     if era < "2026":
         # A client of the modern era asks for messages in each request, which FastMCP's does not.
         expected = [
@@ -306,7 +311,7 @@ async def test_the_tool_knows_who_asks(connect: Connect) -> None:
     async with connect() as client:
         result = await client.call_tool("whoami", {"username": "somebody else"})
 
-    facts = result.structured_content
+    facts = structured_of(result)
     assert facts["username"] == USER
     assert facts["session"] is True
     assert facts["transport"] in ("stdio", "streamable-http")
@@ -318,7 +323,7 @@ async def test_session_state_lives_as_long_as_in_fastmcp(connect: Connect, plain
         return str((await client.call_tool("remember")).data)
 
     async with connect() as client:
-        ours, version = await kept(client), client.protocol_version
+        ours, version = await kept(client), version_of(client)
     async with Client(plain, mode="legacy" if version < "2026" else "auto") as client:
         expected = await kept(client)
 
@@ -331,7 +336,7 @@ async def test_a_tool_can_ask_the_user(connect: Connect) -> None:
         return {"value": "Ann"}
 
     async with connect(elicitation_handler=answer) as client:
-        tool = "ask" if client.protocol_version < "2026" else "ask_again"
+        tool = "ask" if version_of(client) < "2026" else "ask_again"
         result = await client.call_tool(tool)
 
-    assert result.content[0].text in ("accept: Ann", "asked once: Ann")
+    assert text_of(result.content[0]) in ("accept: Ann", "asked once: Ann")

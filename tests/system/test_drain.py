@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -84,7 +85,7 @@ class Called:
         return " ".join(block.text for block in result.content if block.type == "text")
 
 
-async def refusal(client: Client) -> str:
+async def refusal(client: "Client[Any]") -> str:
     """Return what a call is told; the client may ask for the list of tools too, which is refused as well."""
     try:
         result = await client.call_tool("takes", {"seconds": 0}, raise_on_error=False)

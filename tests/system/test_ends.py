@@ -32,10 +32,11 @@ UNHURRIED = ("fine", "marks", "survivors", "exits", "dies", "eats", "floods", "w
 
 @pytest.fixture(scope="module")
 async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
-    limits = {"idle_timeout_s": 1.0, "total_timeout_s": 3.0, "memory_mb": 96}
     tools = {name: {"idle_timeout_s": 60.0, "total_timeout_s": 60.0} for name in UNHURRIED}
     folder = tmp_path_factory.mktemp("ends")
-    async with open_toolset(TOOLS / "ends.py", folder, tools=tools, **limits) as it:
+    async with open_toolset(
+        TOOLS / "ends.py", folder, tools=tools, idle_timeout_s=1.0, total_timeout_s=3.0, memory_mb=96
+    ) as it:
         yield it
 
 

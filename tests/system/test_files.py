@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
+from answer_parts import blob_of, contract_of, structured_of
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from support import TOOLS, call, details, error_code, open_toolset, request, settings_in
@@ -381,8 +382,8 @@ async def test_the_home_is_emptied_when_the_last_of_two_hosts_lets_go(
         alone = await second.call_tool("look")
     await emptied(home)
 
-    assert both.structured_content["files"] == ["a.txt"]
-    assert alone.structured_content["files"] == ["a.txt"]
+    assert structured_of(both)["files"] == ["a.txt"]
+    assert structured_of(alone)["files"] == ["a.txt"]
 
 
 @pytest.fixture(scope="module")
@@ -407,7 +408,7 @@ async def test_an_artifact_reaches_a_client_as_a_reference_it_can_read(
     """Source: S0-23, S1-71 and S2-12."""
     result = await client.call_tool("makes", {"filename": "reference.txt", "size": 3})
 
-    artifact = result.structured_content["artifacts"][0]
+    artifact = structured_of(result)["artifacts"][0]
     link = next(block for block in result.content if block.type == "resource_link")
     contents = await client.read_resource(artifact["uri"])
     assert artifact == {
@@ -420,7 +421,7 @@ async def test_an_artifact_reaches_a_client_as_a_reference_it_can_read(
     assert (str(link.uri), link.name, link.mime_type, link.size) == (
         artifact["uri"], "reference.txt", "text/plain", 3,
     )  # fmt: skip
-    assert base64.b64decode(contents[0].blob) == b"xxx"
+    assert base64.b64decode(blob_of(contents[0])) == b"xxx"
     assert f"/tmp/{bound.settings.user}" not in str(result)
 
 
@@ -431,7 +432,7 @@ async def test_a_client_that_asks_for_it_gets_an_artifact_inline(client: "Client
         "makes", {"filename": "inline.txt", "size": 300}, meta={"toolcell/artifacts": "inline"}
     )
 
-    assert result.structured_content["artifacts"] == [
+    assert structured_of(result)["artifacts"] == [
         {"name": "inline.txt", "b64": content, "mime": "text/plain", "size": 300}
     ]
     assert content not in str(result.content)
@@ -442,7 +443,7 @@ async def test_what_would_outgrow_a_message_is_a_reference_all_the_same(client: 
         "makes", {"filename": "large.txt", "size": 800_000}, meta={"toolcell/artifacts": "inline"}
     )
 
-    artifact, meta_data = (result.structured_content[key] for key in ("artifacts", "meta_data"))
+    artifact, meta_data = (structured_of(result)[key] for key in ("artifacts", "meta_data"))
     assert artifact[0].keys() == {"name", "mime", "size", "uri", "sha256"}
     assert meta_data["delivery"] == "reference"
     assert "too large" in meta_data["delivery_reason"]
@@ -451,14 +452,14 @@ async def test_what_would_outgrow_a_message_is_a_reference_all_the_same(client: 
 async def test_a_closed_result_stays_the_tools_own_with_addresses_for_paths(client: "Client[Any]") -> None:
     result = await client.call_tool("report")
 
-    contract = result.meta["toolcell/result"]
+    contract = contract_of(result)
     uri = contract["artifacts"][0]["uri"]
     assert result.structured_content == {
         "results": "done",
         "artifacts": [{"name": "report.txt", "path": uri, "mime": "text/plain"}],
     }
     assert contract["results"] == "done"
-    assert base64.b64decode((await client.read_resource(uri))[0].blob) == b"the report"
+    assert base64.b64decode(blob_of((await client.read_resource(uri))[0])) == b"the report"
 
 
 async def test_every_delivered_artifact_is_among_the_users_files(
@@ -470,5 +471,5 @@ async def test_every_delivered_artifact_is_among_the_users_files(
     user = str(bound.settings.user)
     file = await bound.files(User(user)).find("kept.txt")
     assert file is not None
-    assert f"artifact://{file.id}" == result.structured_content["artifacts"][0]["uri"]
+    assert f"artifact://{file.id}" == structured_of(result)["artifacts"][0]["uri"]
     assert (file.size, file.said.origin) == (5, Origin.GENERATED)

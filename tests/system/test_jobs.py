@@ -43,9 +43,14 @@ def text_of(file: Path) -> str:
 
 
 async def proceeds(file: Path) -> bool:
-    seen = {""}
     # A file that is written anew is empty at times.
-    return await becomes(lambda: seen.add(text_of(file)) or len(seen) > 2)
+    seen = {""}
+
+    def changed() -> bool:
+        seen.add(text_of(file))
+        return len(seen) > 2
+
+    return await becomes(changed)
 
 
 async def comes_to_rest(file: Path) -> bool:

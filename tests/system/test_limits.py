@@ -431,7 +431,7 @@ def test_what_a_call_hides_is_found_without_the_right_to_trace_which_containers_
 ) -> None:
     expected = {"hides": HOME, "shares": TOGETHER}[tool]
     below, above = {"hides": (8, 24), "shares": (180, 400)}[tool]
-    more = {"children": 3} if tool == "shares" else {}
+    more: dict[str, Any] = {"children": 3} if tool == "shares" else {}
     bound = "-sys_ptrace,-sys_admin,-sys_resource"
     weak = ("setpriv", "--bounding-set", bound, "--inh-caps", bound)
 

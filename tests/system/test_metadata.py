@@ -77,9 +77,9 @@ def asking(anybody: tuple[Path, Path], tier: str) -> Iterator[Asking]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def ways_that_tell(asking: Asking, there: Path, missing: Path) -> set[str]:
+def ways_that_tell(asking: Asking, there: Path, missing: Path) -> frozenset[str]:
     known, unknown = (asking.ask("curious", "learns", path=str(path)) for path in (there, missing))
-    return {way for way in known if known[way] != unknown[way]}
+    return frozenset(way for way in known if known[way] != unknown[way])
 
 
 @pytest.mark.parametrize("tier", TOLD)

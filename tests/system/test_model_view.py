@@ -104,7 +104,7 @@ async def seen_by_the_python_sdk(url: str, version: str) -> dict[str, Any]:
         return {
             "version": client.protocol_version,
             "instructions": client.instructions,
-            "descriptions": {tool.name: tool.description for tool in (await client.list_tools()).tools},
+            "descriptions": await descriptions_of(client),
             "resource": resource.text,
             "prompt": prompt.text,
             "called": {name: read(result) for name, result in called.items()},
@@ -207,15 +207,21 @@ async def test_the_tools_are_listed_anew_when_the_files_that_they_name_change(
             changed.set()
 
     async with speaking(version) as mode, mcp.Client(served.url, mode=mode, message_handler=hear) as client:
-        before = {tool.name: tool.description for tool in (await client.list_tools()).tools}
+        before = await descriptions_of(client)
         async with heard_of(client, version, changed):
             await upload(served, "late.csv")
             async with asyncio.timeout(60):
                 await changed.wait()
-            after = {tool.name: tool.description for tool in (await client.list_tools()).tools}
+            after = await descriptions_of(client)
 
     assert OPENING not in before["count"]
     assert "- late.csv (uploaded " in after["count"]
+
+
+async def descriptions_of(client: mcp.Client) -> dict[str, str]:
+    """Return the description of each tool that has one."""
+    tools = (await client.list_tools()).tools
+    return {tool.name: tool.description for tool in tools if tool.description is not None}
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ TARGETS: dict[str, list[str | Path]] = {
 LEFT = "a client left before its request had come"
 NO_MESSAGE = "a line is no message"
 # A member of params that has to be an object, and is none, in requests of every kind.
-ODD_META = [
+ODD_META: list[tuple[str, dict[str, Any]]] = [
     ("tools/call", {"name": "echo", "arguments": {}}),
     ("tools/list", {}),
     ("resources/read", {"uri": "runner://files"}),

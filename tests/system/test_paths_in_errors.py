@@ -8,6 +8,7 @@ import sysconfig
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,10 @@ async def over_stdio(tmp_path: Path) -> AsyncIterator[tuple[Place, "Client[Any]"
         yield place, client
 
 
+def holds(file: Path, text: str) -> bool:
+    return text in file.read_text()
+
+
 async def test_calls_over_stdio_name_no_path_of_ours_and_the_log_does(
     over_stdio: tuple[Place, "Client[Any]"],
 ) -> None:
@@ -276,7 +281,7 @@ async def test_calls_over_stdio_name_no_path_of_ours_and_the_log_does(
     assert codes == {tool: code for tool, code, _named in CALLS}
     assert place.leaks(said) == []
     for name in {named for _tool, _code, named in CALLS if named is not None}:
-        assert until(lambda path=place.paths[name]: path in logged.read_text()), name
+        assert until(partial(holds, logged, place.paths[name])), name
 
 
 async def test_an_author_sees_the_own_frames_of_a_crash_and_none_of_ours(place: Place, url: str) -> None:

@@ -172,8 +172,8 @@ class Visitor:
             ("GET", "/healthz"),
             ("GET", "/nowhere"),
         ):
-            more = {"content": os.urandom(20_000)} if "filename" in path else {}
-            said[f"{method} {path}"] = self.http.request(method, path, **more).text
+            content = os.urandom(20_000) if "filename" in path else None
+            said[f"{method} {path}"] = self.http.request(method, path, content=content).text
         return said
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from answer_parts import meta_of, structured_of
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from fastmcp.exceptions import ToolError
@@ -222,7 +223,7 @@ def limit(folder: Path, **limits: int) -> None:
 async def code_of(client: "Client[Any]", tool: str, **arguments: Any) -> str | None:
     """Return the code of the error with which a call ends, or None for an answer."""
     result = await client.call_tool(tool, arguments, raise_on_error=False)
-    value = result.meta.get("toolcell/result") or result.structured_content
+    value = meta_of(result).get("toolcell/result") or structured_of(result)
     code: str | None = value["meta_data"].get("error_code") if "meta_data" in value else None
     assert result.is_error == (code is not None)
     return code

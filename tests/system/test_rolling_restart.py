@@ -176,8 +176,9 @@ async def test_no_call_is_lost_while_two_servers_are_started_anew(
                 servers[port].send_signal(signal.SIGTERM)
                 await balancer.until(port, ready=False)
                 assert await asyncio.to_thread(servers[port].wait, _PATIENCE_S) == 0
-                assert servers[port].stderr is not None
-                servers[port].stderr.close()
+                log = servers[port].stderr
+                assert log is not None
+                log.close()
                 servers[port] = await asyncio.to_thread(begin, port, name, folder, environment)
                 await balancer.until(port, ready=True)
                 while not (answers[name] or any(task.done() for task in load)):

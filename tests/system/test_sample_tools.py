@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from fastmcp import Client
+from mcp_types import TextResourceContents
 from support import SAMPLES, Ran
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -39,9 +40,8 @@ async def told(client: Client[Any], tool: str, **arguments: Any) -> dict[str, An
 async def content(client: Client[Any], reference: dict[str, Any]) -> bytes:
     """Read what a reference of a result stands for."""
     [block] = await client.read_resource(reference["uri"])
-    text = getattr(block, "text", None)
-    if text is not None:
-        return str(text).encode()
+    if isinstance(block, TextResourceContents):
+        return block.text.encode()
     return b64decode(block.blob)
 
 

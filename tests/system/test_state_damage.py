@@ -93,11 +93,16 @@ def _linked_away(path: Path) -> None:
     path.symlink_to(away.name)
 
 
+def _garbage(path: Path) -> None:
+    path.touch(0o600)
+    path.write_bytes(b"\xff\0[[" * 99)
+
+
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "gone": _removed,
     "cut": _cut,
     "empty": _replaced_by(lambda path: path.touch(0o600)),
-    "garbage": _replaced_by(lambda path: (path.touch(0o600), path.write_bytes(b"\xff\0[[" * 99))),
+    "garbage": _replaced_by(_garbage),
     "turned": _turned,
     "a pipe": _replaced_by(lambda path: os.mkfifo(path, 0o600)),
     "a link to nowhere": _linked_to_nowhere,

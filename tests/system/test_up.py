@@ -123,8 +123,15 @@ class Installation:
     def by_name(self, said: str) -> dict[str, dict[str, Any]]:
         return {one["user"].removeprefix(f"{self.prefix}-"): one for one in json.loads(said)["servers"]}
 
-    def supervisor(self) -> int:
-        return json.loads(self.run("ps", "--json").stdout)["supervisor"]
+    def supervisor(self) -> int | None:
+        """Return its process id; None while there is none."""
+        pid: int | None = json.loads(self.run("ps", "--json").stdout)["supervisor"]
+        return pid
+
+    def kill_supervisor(self) -> None:
+        pid = self.supervisor()
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -158,10 +165,13 @@ def pids(servers: dict[str, dict[str, Any]]) -> dict[str, int]:
 
 
 def uid_of(pid: int) -> int:
-    return psutil.Process(pid).uids().effective
+    effective: int = psutil.Process(pid).uids().effective
+    return effective
 
 
-async def test_each_user_has_a_server_with_a_user_id_a_port_a_home_and_a_folder_of_its_own(installed):
+async def test_each_user_has_a_server_with_a_user_id_a_port_a_home_and_a_folder_of_its_own(
+    installed: Installation,
+) -> None:
     said = users("ann", "bob")
     installed.write(said)
 
@@ -179,7 +189,9 @@ async def test_each_user_has_a_server_with_a_user_id_a_port_a_home_and_a_folder_
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-async def test_run_again_it_restarts_what_has_changed_ends_what_has_gone_and_loses_no_call(installed):
+async def test_run_again_it_restarts_what_has_changed_ends_what_has_gone_and_loses_no_call(
+    installed: Installation,
+) -> None:
     said = users("ann", "bob", "cid")
     installed.write(said)
     first = installed.up()
@@ -200,7 +212,7 @@ async def test_run_again_it_restarts_what_has_changed_ends_what_has_gone_and_los
     assert (installed.folder / "users" / installed.name("cid") / "state").is_dir()
 
 
-def test_a_server_that_dies_is_started_again_and_told_of(installed):
+def test_a_server_that_dies_is_started_again_and_told_of(installed: Installation) -> None:
     installed.write(users("ann"))
     first = installed.up()["ann"]
 
@@ -214,7 +226,9 @@ def test_a_server_that_dies_is_started_again_and_told_of(installed):
     assert "killed by SIGKILL" in log
 
 
-async def test_who_connects_between_two_lives_of_a_server_waits_and_is_answered(installed):
+async def test_who_connects_between_two_lives_of_a_server_waits_and_is_answered(
+    installed: Installation,
+) -> None:
     installed.write(users("ann"))
     first = installed.up()["ann"]
     health = f"http://127.0.0.1:{first['port']}/healthz"
@@ -230,7 +244,7 @@ async def test_who_connects_between_two_lives_of_a_server_waits_and_is_answered(
     assert holders_of(first["port"]) == {again["pid"], installed.supervisor()}
 
 
-def test_a_server_that_fails_again_and_again_keeps_nobody_waiting(installed):
+def test_a_server_that_fails_again_and_again_keeps_nobody_waiting(installed: Installation) -> None:
     said = users("ann")
     installed.write(said)
     (installed.place / "who_up.py").write_text("raise SystemExit('never')")
@@ -246,7 +260,7 @@ def test_a_server_that_fails_again_and_again_keeps_nobody_waiting(installed):
     assert installed.up()["ann"]["state"] == "ready"
 
 
-def test_a_server_that_ends_for_good_frees_its_port_at_once(installed):
+def test_a_server_that_ends_for_good_frees_its_port_at_once(installed: Installation) -> None:
     said = users("ann", "bob")
     installed.write(said)
     installed.up()
@@ -262,10 +276,12 @@ def test_a_server_that_ends_for_good_frees_its_port_at_once(installed):
     assert swapped["ann"]["port"] == said["ann"]["port"]
 
 
-def test_servers_outlive_a_supervisor_that_is_killed_and_the_next_takes_them_over(installed):
+def test_servers_outlive_a_supervisor_that_is_killed_and_the_next_takes_them_over(
+    installed: Installation,
+) -> None:
     installed.write(users("ann", "bob"))
     first = installed.up()
-    os.kill(installed.supervisor(), signal.SIGKILL)
+    installed.kill_supervisor()
     assert until(lambda: installed.supervisor() is None)
 
     left = installed.ps()
@@ -276,11 +292,11 @@ def test_servers_outlive_a_supervisor_that_is_killed_and_the_next_takes_them_ove
     assert until(lambda: installed.ps()["ann"]["pid"] not in (None, first["ann"]["pid"]))
 
 
-def test_down_ends_what_a_killed_supervisor_has_left_with_all_its_processes(installed):
+def test_down_ends_what_a_killed_supervisor_has_left_with_all_its_processes(installed: Installation) -> None:
     installed.write(users("ann"))
     server = installed.up()["ann"]
     family = [server["pid"], *(one.pid for one in psutil.Process(server["pid"]).children(recursive=True))]
-    os.kill(installed.supervisor(), signal.SIGKILL)
+    installed.kill_supervisor()
     assert len(family) > 1
     assert until(lambda: installed.supervisor() is None)
 
@@ -291,7 +307,7 @@ def test_down_ends_what_a_killed_supervisor_has_left_with_all_its_processes(inst
     assert installed.ps() == {}
 
 
-def test_down_of_one_user_leaves_the_others_and_the_next_up_starts_it_again(installed):
+def test_down_of_one_user_leaves_the_others_and_the_next_up_starts_it_again(installed: Installation) -> None:
     installed.write(users("ann", "bob"))
     first = installed.up()
 
@@ -305,7 +321,7 @@ def test_down_of_one_user_leaves_the_others_and_the_next_up_starts_it_again(inst
     assert installed.run("down", "nobody-of-that-name", check=False).returncode == 2
 
 
-def test_a_damaged_file_changes_nothing_and_says_where(installed):
+def test_a_damaged_file_changes_nothing_and_says_where(installed: Installation) -> None:
     installed.write(users("ann"))
     first = installed.up()
     installed.file.write_text("[users.ann\n")
@@ -319,7 +335,7 @@ def test_a_damaged_file_changes_nothing_and_says_where(installed):
     assert pids(installed.ps()) == pids(first)
 
 
-def test_a_damaged_record_is_set_apart_and_what_it_named_is_not_touched(installed):
+def test_a_damaged_record_is_set_apart_and_what_it_named_is_not_touched(installed: Installation) -> None:
     installed.write(users("ann"))
     installed.up()
     installed.run("down")
@@ -332,10 +348,10 @@ def test_a_damaged_record_is_set_apart_and_what_it_named_is_not_touched(installe
     assert [path.read_text() for path in record.parent.glob("record.json.damaged-*")] == ['{"ann": {"pid": 1']
 
 
-def test_a_recorded_number_that_is_another_process_now_is_left_alone(installed):
+def test_a_recorded_number_that_is_another_process_now_is_left_alone(installed: Installation) -> None:
     installed.write(users("ann"))
     installed.up()
-    os.kill(installed.supervisor(), signal.SIGKILL)
+    installed.kill_supervisor()
     assert until(lambda: installed.supervisor() is None)
     record = installed.folder / "supervisor" / "record.json"
     said = json.loads(record.read_text())
@@ -356,7 +372,9 @@ def test_a_recorded_number_that_is_another_process_now_is_left_alone(installed):
             stranger.kill()
 
 
-def test_a_port_that_is_taken_is_named_with_who_has_it_and_used_once_it_is_free(installed):
+def test_a_port_that_is_taken_is_named_with_who_has_it_and_used_once_it_is_free(
+    installed: Installation,
+) -> None:
     said = users("ann")
     installed.write(said)
     with socket.create_server(("127.0.0.1", said["ann"]["port"])):
@@ -369,7 +387,7 @@ def test_a_port_that_is_taken_is_named_with_who_has_it_and_used_once_it_is_free(
     assert installed.up()["ann"]["state"] == "ready"
 
 
-def test_whoever_sits_on_the_port_of_a_server_is_not_taken_for_it(installed):
+def test_whoever_sits_on_the_port_of_a_server_is_not_taken_for_it(installed: Installation) -> None:
     """An answer from the port is not enough: the process that answers has to be the server."""
     said = users("ann")
     installed.write(said)
@@ -385,6 +403,7 @@ def test_whoever_sits_on_the_port_of_a_server_is_not_taken_for_it(installed):
     command = [*server, str(said["ann"]["port"])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as impostor:
         try:
+            assert impostor.stdout is not None
             assert impostor.stdout.readline() == "on\n"
 
             done = installed.run("up", "--users", str(installed.file), "--detach", "--json", check=False)
@@ -400,7 +419,9 @@ def as_uid(uid: int, *command: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([*drop, *command], capture_output=True, text=True, check=False)
 
 
-async def test_nothing_of_one_user_can_be_read_as_another_and_no_secret_is_on_a_command_line(installed):
+async def test_nothing_of_one_user_can_be_read_as_another_and_no_secret_is_on_a_command_line(
+    installed: Installation,
+) -> None:
     said = users("ann", "bob")
     secret = installed.place / "ann.env"
     secret.write_text("RUNNER_S3_ACCESS_KEY=key\nRUNNER_S3_SECRET_KEY=thesecretofann\n")
@@ -434,7 +455,7 @@ async def test_nothing_of_one_user_can_be_read_as_another_and_no_secret_is_on_a_
     assert acts["state"](bob)
 
 
-def test_a_file_of_secrets_that_others_can_read_is_refused(installed):
+def test_a_file_of_secrets_that_others_can_read_is_refused(installed: Installation) -> None:
     secret = installed.place / "ann.env"
     secret.write_text("TOKEN=x\n")
     secret.chmod(0o644)
@@ -446,7 +467,7 @@ def test_a_file_of_secrets_that_others_can_read_is_refused(installed):
     assert f"chmod 600 {secret}" in done.stderr
 
 
-def test_a_folder_that_somebody_else_has_put_in_place_is_not_given_away(installed):
+def test_a_folder_that_somebody_else_has_put_in_place_is_not_given_away(installed: Installation) -> None:
     installed.write(users("ann"))
     installed.run("ps")
     target = installed.place / "of_root"
@@ -462,7 +483,9 @@ def test_a_folder_that_somebody_else_has_put_in_place_is_not_given_away(installe
     assert target.stat().st_uid == 0
 
 
-async def test_memory_of_a_server_is_bounded_in_sum_and_the_server_outlives_it(installed):
+async def test_memory_of_a_server_is_bounded_in_sum_and_the_server_outlives_it(
+    installed: Installation,
+) -> None:
     said = users("ann", "bob")
     said["ann"]["memory_mb"] = 512
     installed.write(said, environment={"RUNNER_MEMORY_MB": "2048"})
@@ -479,7 +502,9 @@ async def test_memory_of_a_server_is_bounded_in_sum_and_the_server_outlives_it(i
     assert pids(installed.ps()) == pids(servers)
 
 
-def test_without_control_groups_the_limits_of_processes_stand_in_and_ps_says_so(installed):
+def test_without_control_groups_the_limits_of_processes_stand_in_and_ps_says_so(
+    installed: Installation,
+) -> None:
     said = {"memory_mb": 600, "processes": 200, "cpus": 1.0}
     installed.write({"ann": {**users("ann")["ann"], **said}})
 
@@ -499,7 +524,7 @@ def test_without_control_groups_the_limits_of_processes_stand_in_and_ps_says_so(
     ]
 
 
-async def test_whoever_is_not_root_has_servers_of_their_own_user_id(installed):
+async def test_whoever_is_not_root_has_servers_of_their_own_user_id(installed: Installation) -> None:
     installed.write(users("ann"))
     installed.folder.mkdir()
     os.chown(installed.folder, NOBODY, NOBODY)
@@ -514,7 +539,7 @@ async def test_whoever_is_not_root_has_servers_of_their_own_user_id(installed):
     assert installed.run("down", before=AS_NOBODY).stdout.split() == ["ended", installed.name("ann")]
 
 
-def test_on_a_full_disk_no_server_runs_that_is_not_on_record(installed):
+def test_on_a_full_disk_no_server_runs_that_is_not_on_record(installed: Installation) -> None:
     installed.write(users("ann"))
     full = f"mount -t tmpfs -o size=64k none {installed.folder}"
     installed.folder.mkdir(mode=0o711)
