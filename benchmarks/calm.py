@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 __all__ = ["BUSY_SHARE", "Calm"]
 

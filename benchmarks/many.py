@@ -92,8 +92,9 @@ class _Round:
 def _square(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
     # Workers stay with their users here: how many calls one has had, nobody knows.
     results = answer.get("results")
-    right = isinstance(results, dict) and results.get("square") == arguments["number"] ** 2
-    return None if right and results["found"] == [] else f"got {str(answer)[:300]}"
+    square = arguments["number"] ** 2
+    right = isinstance(results, dict) and results.get("square") == square and results["found"] == []
+    return None if right else f"got {str(answer)[:300]}"
 
 
 _KINDS = tuple(replace(kind, fault=_square) if kind.tool == "square" else kind for kind in HONEST)
@@ -123,8 +124,13 @@ def _round(options: argparse.Namespace, *, calls: int, hostile: float) -> _Round
 class _Ground(Protocol):
     """What is asked: one server, or a fleet."""
 
-    tokens: Mapping[str, str]
-    urls: Sequence[str]
+    @property
+    def tokens(self) -> Mapping[str, str]:
+        """Return the users, by their tokens."""
+
+    @property
+    def urls(self) -> Sequence[str]:
+        """Return where they have MCP."""
 
     def memory_mib(self) -> dict[str, float]:
         """Return the memory of each part that may not grow."""

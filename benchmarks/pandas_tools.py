@@ -1,6 +1,6 @@
 """The tool file with pandas that all serve or run: a small table, grouped and summed."""
 
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 from fastmcp import FastMCP
 
 __all__ = ["mcp", "totals"]

@@ -1,6 +1,6 @@
 """What processes cost: memory and descriptors of a server and of what is below it."""
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 __all__ = ["descriptors", "host_mib", "memory_mib", "processor_s", "tree_mib"]
 

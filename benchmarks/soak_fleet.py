@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import boto3
-import psutil  # type: ignore[import-untyped]
+import psutil
 import redis
 
 from benchmarks.servers import ROOT
@@ -119,12 +119,15 @@ class Fleet:
         ]
 
     def _taken(self) -> list[str]:
-        names = [name for kind in ("running", "load", "call") for name in self._redis.keys(f"*:{kind}:*")]
-        return [f"place {name.decode()} is taken" for name in names]
+        names = [name for kind in ("running", "load", "call") for name in self._names(f"*:{kind}:*")]
+        return [f"place {name} is taken" for name in names]
 
     def _keys_without_end(self) -> list[str]:
-        names = [name.decode() for name in self._redis.keys("*") if self._redis.ttl(name) == -1]
+        names = [name for name in self._names("*") if self._redis.ttl(name) == -1]
         return [name for name in names if name.partition(":")[2] not in _KEPT_FOR_EVER]
+
+    def _names(self, pattern: str) -> list[str]:
+        return [key.decode() if isinstance(key, bytes) else key for key in self._redis.keys(pattern)]
 
 
 @contextmanager

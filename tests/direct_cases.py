@@ -123,7 +123,7 @@ def without(headers: Headers, *names: str) -> list[tuple[str, str]]:
 
 
 BARE = {**message("echo"), "params": {"name": "echo"}}
-EVERY_KIND = [None, True, 1.5, 1e300, "ü\u2028\U0001f600", {"a": None, "b": {}}, 2**70]
+EVERY_KIND: list[object] = [None, True, 1.5, 1e300, "ü\u2028\U0001f600", {"a": None, "b": {}}, 2**70]
 
 CASES: Mapping[str, Case] = {
     # Usual, whatever brings them.

@@ -13,8 +13,11 @@ SESSION, NEWEST_SESSION, NEWEST = "2025-06-18", "2025-11-25", "2026-07-28"
 @contextmanager
 def proposed(version: str) -> Iterator[None]:
     """Let Python's clients propose a version in the handshake, where there is one."""
-    newest, session.LATEST_HANDSHAKE_VERSION = session.LATEST_HANDSHAKE_VERSION, min(version, NEWEST_SESSION)
+    # The module has it from elsewhere, and clients read it there.
+    names = vars(session)
+    newest = names["LATEST_HANDSHAKE_VERSION"]
+    names["LATEST_HANDSHAKE_VERSION"] = min(version, NEWEST_SESSION)
     try:
         yield
     finally:
-        session.LATEST_HANDSHAKE_VERSION = newest
+        names["LATEST_HANDSHAKE_VERSION"] = newest

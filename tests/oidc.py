@@ -48,7 +48,13 @@ def openid_provider(server: str, *, seconds: int = 3600, refreshes: bool = False
     assert (MODULES / "oidc-provider").exists(), "oidc-provider is missing: run npm ci in tests/npm"
     port = free_port()
     options = {"redirect": f"{server}/auth/callback", "seconds": seconds, "refreshes": refreshes}
-    command = [NODE, TESTS / "programs/oidc_server.mjs", MODULES, str(port), json.dumps(options)]
+    command: list[str | Path] = [
+        NODE,
+        TESTS / "programs/oidc_server.mjs",
+        MODULES,
+        str(port),
+        json.dumps(options),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert process.stdout is not None
@@ -154,7 +160,7 @@ async def called(url: str, user: str, kept: Kept, tool: str = "whose") -> tuple[
 
 def called_by_node(url: str, user: str) -> dict[str, Any]:
     """Do the same with the official TypeScript client; return the tools listed, and what a call says."""
-    command = [NODE, TESTS / "programs/login_client.mjs", MODULES, url, CALLBACK]
+    command: list[str | Path] = [NODE, TESTS / "programs/login_client.mjs", MODULES, url, CALLBACK]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdin is not None
         assert client.stdout is not None
@@ -176,7 +182,7 @@ def called_by_inspector(url: str, user: str, tool: str = "whose") -> dict[str, A
     assert program.exists(), "the Inspector is missing: run npm ci in tests/npm"
     back = f"http://127.0.0.1:{free_port()}/oauth/callback"
     asked = ["--cli", "--transport", "http", "--server-url", url, "--callback-url", back]
-    command = [NODE, program, *asked, "--method", "tools/call", "--tool-name", tool]
+    command: list[str | Path] = [NODE, program, *asked, "--method", "tools/call", "--tool-name", tool]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     terminal, theirs = pty.openpty()
     # Longer than any address: the terminal would break it.

@@ -41,7 +41,8 @@ _LOOK_EVERY_S = 0.01
 
 def settings_in(folder: Path, **more: Any) -> Settings:
     """Return settings whose state and store are in a folder; what calls leave in homes is not told of."""
-    usual = {"state_dir": folder / "state", "store": (folder / "store").as_uri(), "generated": "ignore"}
+    store = (folder / "store").as_uri()
+    usual: dict[str, Any] = {"state_dir": folder / "state", "store": store, "generated": "ignore"}
     return Settings(**(usual | more))
 
 
@@ -112,11 +113,13 @@ async def call(toolset: Toolset, user: str, tool: str, /, **arguments: Any) -> C
 
 def error_code(completed: Completed) -> str | None:
     meta = completed.processed.value.get("meta_data", {})
-    return meta.get("error_code")
+    code: str | None = meta.get("error_code")
+    return code
 
 
 def details(completed: Completed) -> Mapping[str, Any]:
-    return completed.processed.value["meta_data"]["details"]
+    found: Mapping[str, Any] = completed.processed.value["meta_data"]["details"]
+    return found
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,7 +17,8 @@ SERVE = [sys.executable, "-m", "runner", "serve"]
 
 
 def started(process: "subprocess.Popen[str]") -> list[str]:
-    return psutil.Process(process.pid).cmdline()
+    words: list[str] = psutil.Process(process.pid).cmdline()
+    return words
 
 
 def ended(*words: str, cwd: Path | None = None) -> tuple[int, str, str]:
@@ -68,7 +70,7 @@ def test_it_is_a_child_of_ours_and_ends_with_all_that_it_started(tmp_path: Path)
 def test_only_what_a_fork_can_be_is_forked(
     tmp_path: Path,
     pytestconfig: pytest.Config,
-    options: Callable[[Path], dict[str, object]],
+    options: Callable[[Path], dict[str, Any]],
     is_forked: bool,
 ) -> None:
     # It waits for its input, and ends with that.

@@ -123,13 +123,14 @@ def private_names_of_the_framework(module: Path) -> Iterator[str]:
     for node in imports:
         if node.module and node.module.partition(".")[0] in FRAMEWORK:
             yield from filter(private, [*node.module.split("."), *(alias.name for alias in node.names)])
-    for node in nodes_of(module):
-        foreign = isinstance(node, ast.Attribute) and not of(node, "self", "cls", "sys", "os")
-        if foreign and private(node.attr) and node.attr not in own:
-            yield node.attr
+    attributes = [node for node in nodes_of(module) if isinstance(node, ast.Attribute)]
+    for attribute in attributes:
+        foreign = not of(attribute, "self", "cls", "sys", "os")
+        if foreign and private(attribute.attr) and attribute.attr not in own:
+            yield attribute.attr
 
 
-def test_private_names_of_the_framework_are_touched_in_internals_only():
+def test_private_names_of_the_framework_are_touched_in_internals_only() -> None:
     assert offenders(private_names_of_the_framework, OUTSIDE) == {}
 
 
@@ -154,11 +155,11 @@ def is_module(name: str) -> bool:
         return False
 
 
-def test_undocumented_modules_of_the_framework_are_imported_in_internals_only():
+def test_undocumented_modules_of_the_framework_are_imported_in_internals_only() -> None:
     assert offenders(lambda module: set(modules_of_the_framework(module)) - PUBLIC, OUTSIDE) == {}
 
 
-def test_undocumented_modules_of_the_framework_are_found_where_they_are():
+def test_undocumented_modules_of_the_framework_are_found_where_they_are() -> None:
     found = {name for module in INTERNALS for name in modules_of_the_framework(module)}
 
     assert {"fastmcp.server.http", "fastmcp.server.providers.aggregate"} <= found - PUBLIC
@@ -169,11 +170,11 @@ def patches_of_the_framework(module: Path) -> Iterator[str]:
     return patches(tree_of(module))
 
 
-def test_the_framework_is_patched_in_internals_only():
+def test_the_framework_is_patched_in_internals_only() -> None:
     assert offenders(patches_of_the_framework, OUTSIDE) == {}
 
 
-def test_patches_of_the_framework_are_found_where_they_are():
+def test_patches_of_the_framework_are_found_where_they_are() -> None:
     found = {patch for module in INTERNALS for patch in patches_of_the_framework(module)}
 
     assert {"vars(methods)['serialize_server_result']", "vars(aggregate)['gather']"} <= found
@@ -182,7 +183,7 @@ def test_patches_of_the_framework_are_found_where_they_are():
     assert {"app.user_middleware[:]", "app.auth", "auth.tokens"} <= found
 
 
-def test_patches_are_found_on_whatever_is_of_the_framework():
+def test_patches_are_found_on_whatever_is_of_the_framework() -> None:
     """By what an annotation says, by what made a value, and by what it was read from."""
     text = """
         from fastmcp import FastMCP
@@ -232,7 +233,7 @@ def test_patches_are_found_on_whatever_is_of_the_framework():
     }
 
 
-def test_every_module_of_the_edge_has_its_reason_and_what_to_do_when_it_breaks():
+def test_every_module_of_the_edge_has_its_reason_and_what_to_do_when_it_breaks() -> None:
     lines = (ROOT / "docs/versions.md").read_text().splitlines()
     edge = [path for path in INTERNALS if path.name != "__init__.py"]
     rows = {str(module): [line for line in lines if f"`{module}`" in line] for module in edge}
@@ -242,19 +243,19 @@ def test_every_module_of_the_edge_has_its_reason_and_what_to_do_when_it_breaks()
     assert [module for module, row in cells.items() if min(len(cell.strip()) for cell in row) <= 20] == []
 
 
-def test_every_module_that_is_called_public_is_there_and_used():
+def test_every_module_that_is_called_public_is_there_and_used() -> None:
     used = {name for module in OUTSIDE for name in modules_of_the_framework(module)}
 
     assert used == PUBLIC
 
 
-def test_private_names_of_the_framework_are_found_where_they_are():
+def test_private_names_of_the_framework_are_found_where_they_are() -> None:
     found = {name for module in INTERNALS for name in private_names_of_the_framework(module)}
 
     assert {"_mcp_server", "_wrap_body_errors", "_stream_protocols", "_dispatcher"} <= found
 
 
-def test_every_module_says_what_it_is():
+def test_every_module_says_what_it_is() -> None:
     assert [str(module) for module in MODULES if not ast.get_docstring(tree_of(module))] == []
 
 
@@ -263,7 +264,7 @@ def lists_of_public_names(module: Path) -> int:
     return [ast.unparse(target) for target in targets].count("__all__")
 
 
-def test_every_module_says_what_of_it_is_public():
+def test_every_module_says_what_of_it_is_public() -> None:
     assert [str(module) for module in NAMED if lists_of_public_names(module) != 1] == []
 
 
@@ -277,7 +278,7 @@ def public_classes() -> dict[str, list[str]]:
     return found
 
 
-def test_a_public_class_name_is_defined_once():
+def test_a_public_class_name_is_defined_once() -> None:
     """Who has met a name in one room must not take another's for it."""
     found = public_classes()
 
@@ -287,19 +288,19 @@ def test_a_public_class_name_is_defined_once():
     }
 
 
-def test_sandbox_needs_only_the_standard_library_and_psutil():
+def test_sandbox_needs_only_the_standard_library_and_psutil() -> None:
     known = sys.stdlib_module_names | {"sandbox", "psutil"}
 
     assert offenders(lambda module: imported(module) - known, SANDBOX) == {}
 
 
-def test_the_confined_half_of_sandbox_needs_the_standard_library_alone():
+def test_the_confined_half_of_sandbox_needs_the_standard_library_alone() -> None:
     known = sys.stdlib_module_names | {"sandbox"}
 
     assert offenders(lambda module: imported(module) - known, CONFINED) == {}
 
 
-def test_what_two_folders_of_tests_share_lies_where_both_find_it():
+def test_what_two_folders_of_tests_share_lies_where_both_find_it() -> None:
     """pytest puts a folder on the path when it collects its first file; another folder finds it by luck."""
     tests = [ROOT / name for name in tracked_files() if re.fullmatch(r"tests/.+\.py", name)]
     places: dict[str, set[Path]] = {}
@@ -318,7 +319,7 @@ def test_what_two_folders_of_tests_share_lies_where_both_find_it():
     assert by_luck == []
 
 
-def test_no_file_names_a_folder_of_the_machine_it_was_written_on():
+def test_no_file_names_a_folder_of_the_machine_it_was_written_on() -> None:
     files = tracked_files()
 
     assert "pyproject.toml" in files
@@ -326,5 +327,5 @@ def test_no_file_names_a_folder_of_the_machine_it_was_written_on():
     assert lines_with(PERSONAL_FOLDERS, [name for name in files if not name.startswith("tests/")]) == []
 
 
-def test_no_file_names_a_package_registry():
+def test_no_file_names_a_package_registry() -> None:
     assert lines_with(REGISTRIES, tracked_files()) == []

@@ -1,11 +1,11 @@
 """Ports that tests give to servers: free, and nobody else's until they are used."""
 
+import random
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
-import ports
 import pytest
 from ports import free_port
 
@@ -40,7 +40,7 @@ def test_what_another_process_was_given_or_listens_on_is_passed_over(
         with socket.create_server(("127.0.0.1", free_port())) as listener:
             listened = listener.getsockname()[1]
             monkeypatch.setattr(
-                ports.random,
+                random,
                 "shuffle",
                 lambda found: found.sort(key=lambda port: port not in (theirs, listened)),
             )

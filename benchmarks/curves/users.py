@@ -6,7 +6,7 @@ import statistics
 import time
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from benchmarks.curves.curve import Curve, Panel
 from benchmarks.figures import percentile

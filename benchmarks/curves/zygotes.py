@@ -4,7 +4,7 @@ import statistics
 import time
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from benchmarks.blocks import Load, run_block
 from benchmarks.curves.curve import Curve, Panel

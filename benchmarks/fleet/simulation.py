@@ -12,7 +12,7 @@ import heapq
 import random
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -477,13 +477,13 @@ class _Simulation:
         self._changed_at = now
 
     def _stations(self, part: str) -> list[Station]:
-        of_part = {
+        of_part: dict[str, Callable[[_OneFleet], list[Station]]] = {
             "host": lambda fleet: fleet.hosts,
             "redis": lambda fleet: [fleet.redis],
             "node": lambda fleet: [node.own for node in fleet.nodes],
             "cores": lambda fleet: [node.cores for node in fleet.nodes],
-        }[part]
-        return [station for fleet in self._fleets for station in of_part(fleet)]
+        }
+        return [station for fleet in self._fleets for station in of_part[part](fleet)]
 
     def _work_s(self) -> dict[str, float]:
         return {

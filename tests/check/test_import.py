@@ -36,7 +36,9 @@ async def test_threads_time_and_output_at_import_are_seen_at_their_lines_and_now
     folder: Path,
 ) -> None:
     loadable = [
-        file for file in (*FAULTY, *FAULTLESS) if "write-at-import" not in dict(map(reversed, expected(file)))
+        file
+        for file in (*FAULTY, *FAULTLESS)
+        if "write-at-import" not in {rule for _, rule in expected(file)}
     ]
     settings = settings_in(folder, idle_workers=1)
 

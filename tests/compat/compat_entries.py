@@ -151,9 +151,13 @@ def _entry(table: Mapping[str, Any]) -> Entry:
         raise FaultyEntry(f"{name}: no such field: {', '.join(unknown)}")
     calls = tuple(_call(name, call) for call in table.get("calls", [{"tool": "use"}]))
     rules = tuple(_rule(name, rule) for rule in table.get("rules", ()))
-    lists = {key: tuple(table.get(key, ())) for key in ("requires", "npm", "command", "flags")}
+    lists = ("requires", "npm", "command", "flags")
+    requires, npm, command, flags = (tuple[str, ...](table.get(key, ())) for key in lists)
     plain = {key: value for key, value in table.items() if key not in ("calls", "rules", *lists)}
-    return Entry(kind=kinds[0], calls=calls, rules=rules, **lists, **plain)
+    return Entry(
+        kind=kinds[0], calls=calls, rules=rules, requires=requires, npm=npm, command=command, flags=flags,
+        **plain,
+    )  # fmt: skip
 
 
 def _call(name: str, table: Mapping[str, Any]) -> Call:

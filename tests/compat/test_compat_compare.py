@@ -1,10 +1,11 @@
 """What the survey of others' servers calls equal, what it calls different, and what it says of that."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compat_compare import Difference, compared, failed, normalised
-from compat_entries import FaultyEntry, Rule, read_entries
+from compat_entries import Entry, FaultyEntry, Rule, read_entries
 from compat_page import others, toolset_of
 
 MODERN, SESSION = "2026-07-28", "2025-06-18"
@@ -152,7 +153,7 @@ def test_rows_that_another_machine_has_found_stay_until_the_entry_is_tried_here(
 
 def test_the_page_says_when_the_entries_were_tried(tmp_path: Path) -> None:
     entry = written(tmp_path, 'name = "one"\ncode = "x"')
-    days = [
+    days: list[dict[str, Any]] = [
         {"digest": entry[0].digest, "version": "1", "plain": "", "toolsets": {}, "tried": day}
         for day in ("2026-11-24", "2026-11-20", "2026-11-24")
     ]
@@ -182,7 +183,7 @@ def test_a_faulty_entry_is_named_with_what_is_wrong(tmp_path: Path, table: str, 
     assert sentence in str(told.value)
 
 
-def written(folder: Path, table: str) -> list:
+def written(folder: Path, table: str) -> list[Entry]:
     file = folder / "entries.toml"
     file.write_text(f"[[entry]]\n{table}\n")
     return read_entries(file)

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sandbox.outcome import Denial
 
@@ -118,7 +119,7 @@ def _run(world: World, code: str, *, bound: bool) -> Report:
     return _report(json.loads(text))
 
 
-def _report(answer: dict) -> Report:
+def _report(answer: dict[str, Any]) -> Report:
     error = answer["error"]
     if error is not None:
         error["explained"] = error["explained"] and _denial(error["explained"])

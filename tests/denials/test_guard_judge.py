@@ -12,6 +12,10 @@ def judge_of(home: Path, reported: list[Denial]) -> Judge:
     return Judge(PathRules(home=home, homes=(home.parent,)).resolved(), reported.append)
 
 
+def unheard(_: Denial) -> None:
+    """Keep no report."""
+
+
 def test_a_denial_is_reported_and_raised(tmp_path: Path) -> None:
     reported: list[Denial] = []
     judge = judge_of(tmp_path / "alice", reported)
@@ -63,17 +67,17 @@ def test_a_denied_bytecode_cache_is_denied_without_a_word(tmp_path: Path) -> Non
     ],
 )
 def test_only_absolute_text_outside_the_homes_is_a_plain_read(path: object, plain: bool) -> None:
-    judge = Judge(PathRules(home=Path("/tmp/alice"), homes=(Path("/tmp"),)), [].append)
+    judge = Judge(PathRules(home=Path("/tmp/alice"), homes=(Path("/tmp"),)), unheard)
 
     assert judge.is_plain_read(path) is plain
 
 
 def test_without_homes_every_absolute_path_is_a_plain_read() -> None:
-    assert Judge(PathRules(), [].append).is_plain_read("/tmp/alice/x")
+    assert Judge(PathRules(), unheard).is_plain_read("/tmp/alice/x")
 
 
 def test_paths_have_passed_only_while_the_original_runs() -> None:
-    judge = Judge(PathRules(), [].append)
+    judge = Judge(PathRules(), unheard)
 
     with judge.passing(Path("a"), b"b", 3):
         during = [judge.has_passed(path) for path in ("a", "b", Path("b"), "c", 3)]
@@ -93,7 +97,7 @@ def test_a_current_folder_that_is_gone_leaves_the_decision_to_the_kernel(
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
-    judge = Judge(PathRules(home=tmp_path), [].append)
+    judge = Judge(PathRules(home=tmp_path), unheard)
 
     gone.rmdir()
     judge.check("open", Act.WRITE, "new")

@@ -361,6 +361,7 @@ def test_no_path_that_leads_out_of_the_home_is_ever_allowed(maze: Path, parts: l
     path = "/".join(parts)
     touched = touched_path(act, os.path.join(home, path))
     assume(path and touched is not None)
+    assert touched is not None
 
     allowed = decide(act, path, base=str(home), rules=rules) is PathVerdict.ALLOWED
 

@@ -29,6 +29,7 @@ def test_a_machine_that_has_everything_passes_and_says_its_tier(tmp_path: Path) 
 
     assert [line for line in found.lines if line.level is Level.MISSING] == []
     assert (found.exit_status, found.tier) == (0, in_force(settings(tmp_path)).value)
+    assert found.tier is not None
     assert lines(found, "tiers")[found.tier].detail == "in force"
     assert {"landlock", "seccomp"} <= set(lines(found, "layers"))
 

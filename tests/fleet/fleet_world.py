@@ -86,8 +86,12 @@ class RedisServer:
         except redis.exceptions.RedisError:
             return False
 
-    def client(self) -> "redis.Redis[bytes]":
+    def client(self) -> redis.Redis:
         return redis.Redis.from_url(self.url, socket_timeout=5)
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
 
     def kill(self) -> None:
         if self.process is not None:
@@ -299,6 +303,12 @@ class HostSide:
         completed = await self.call(tool, arguments, user=user)
         assert not completed.processed.is_error, completed.processed.value
         return completed.processed.value["results"]
+
+
+def text_of(said: object) -> str:
+    """Return what Redis has said as text, which it has to have said."""
+    assert isinstance(said, bytes)
+    return said.decode()
 
 
 def code_of(completed: Completed) -> str | None:

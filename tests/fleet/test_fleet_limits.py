@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet_world import TOOLS, World, alive, code_of, until
+from fleet_world import TOOLS, World, alive, code_of, text_of, until
 from support import Listening
 
 from runner.fleet.messages import NodeMessage
@@ -160,7 +160,7 @@ async def test_memory_of_calls_at_once_is_bounded_over_hosts_and_nodes(world: Wo
         ended = await asyncio.gather(*calls)
         left = world.redis.client().zcard("toolcell:running:memory.work:")
 
-    assert [member.decode().rpartition("/")[2] for member in noted] == ["250", "250"]
+    assert [text_of(member).rpartition("/")[2] for member in noted] == ["250", "250"]
     assert (other, while_two_ran, left) == (3, 2, 0)
     assert [one.processed.value["results"] for one in ended] == ["done"] * 4
 

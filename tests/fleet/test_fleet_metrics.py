@@ -55,10 +55,10 @@ async def test_a_node_serves_its_own_metrics_also_while_it_is_cut_off(world: Wor
         await until(lambda: world.runs("m"))
         busy = await _told(port)
         calling.cancel()
-    world.redis.process.send_signal(signal.SIGSTOP)
+    world.redis.signal(signal.SIGSTOP)
     await _tells(port, "toolcell_ready", "", 0)
     cut_off = await _told(port)
-    world.redis.process.send_signal(signal.SIGCONT)
+    world.redis.signal(signal.SIGCONT)
     await until(lambda: node.said.count("worker node ") == 2)
     await _tells(port, "toolcell_ready", "", 1)
 

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from fleet_network import Network, Relay, network
-from fleet_world import TOOLS, NodeProcess, RedisServer, World, alive, until, wrong_by
+from fleet_world import TOOLS, NodeProcess, RedisServer, World, alive, text_of, until, wrong_by
 
 from runner.files.my_files import open_library
 from runner.settings.model import Settings
@@ -28,6 +28,8 @@ from runner.store.spool.files import Spool
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(900)]
 
 USERS = ("ann", "bob")
+
+StdioClient = Client[StdioTransport]
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Load:
     again: dict[str, bool] = field(default_factory=dict)
     orphans: set[int] = field(default_factory=set)
 
-    async def of_user(self, client: Client, user: str, number: int) -> None:
+    async def of_user(self, client: StdioClient, user: str, number: int) -> None:
         turn = 0
         while self.running:
             turn += 1
@@ -58,12 +60,12 @@ class Load:
             if await self._done(client, "keep", {"username": "x", "text": text, "name": name}):
                 self.files[user, name] = hashlib.sha256(text.encode()).hexdigest()
 
-    async def long(self, client: Client, user: str, marker: str) -> None:
+    async def long(self, client: StdioClient, user: str, marker: str) -> None:
         """Make a call that lasts until its node breaks."""
         arguments = {"runs": str(self.world.folder / "runs"), "marker": marker, "seconds": 300}
         self.once[marker] = await self._done(client, "once", arguments)
 
-    async def _done(self, client: Client, tool: str, arguments: dict[str, object]) -> bool:
+    async def _done(self, client: StdioClient, tool: str, arguments: dict[str, object]) -> bool:
         said = await client.call_tool(tool, arguments, raise_on_error=False)
         code = "ok"
         if said.is_error:
@@ -73,13 +75,13 @@ class Load:
 
 
 @pytest.fixture
-def net() -> "Network":
+def net() -> Iterator[Network]:
     with network() as made:
         yield made
 
 
 @asynccontextmanager
-async def _host(world: World, prefix: list[str], user: str, **more: object) -> AsyncIterator[Client]:
+async def _host(world: World, prefix: list[str], user: str, **more: object) -> AsyncIterator[StdioClient]:
     command = [*prefix, sys.executable, "-m", "runner", "serve", "--transport", "stdio", "--user", user]
     transport = StdioTransport(
         command=command[0],
@@ -152,7 +154,7 @@ async def _under_load(
     relay: Relay,
     nodes: list[NodeProcess],
     places: list[list[str]],
-    clients: tuple[Client, Client],
+    clients: tuple[StdioClient, StdioClient],
 ) -> Load:
     """Break one thing after the other while calls come; return how they ended."""
     load = Load(world)
@@ -171,11 +173,11 @@ async def _under_load(
         """Begin a long call of a user; return which node has it."""
         calling = asyncio.create_task(load.long(clients[number], USERS[number], marker))
         await until(lambda: world.runs(marker))
-        name = world.redis.client().get(f"toolcell:user:{release}:{USERS[number]}")
-        return next(at for at, node in enumerate(world.nodes) if node.name == name.decode()), calling
+        name = text_of(world.redis.client().get(f"toolcell:user:{release}:{USERS[number]}"))
+        return next(at for at, node in enumerate(world.nodes) if node.name == name), calling
 
     (key,) = world.redis.client().keys("toolcell:nodes:*")
-    release = key.decode().rpartition(":")[2]
+    release = text_of(key).rpartition(":")[2]
     await goes_on()
     at, calling_long = await victim(0, "long-killed")
     # While it is there: afterwards nobody says whose they were.
@@ -204,7 +206,7 @@ async def _under_load(
     await goes_on()
     # Another node comes, and the one that has the calls is told to go.
     await asyncio.to_thread(world.node, "node3", prefix=places[0])
-    name = world.redis.client().get(f"toolcell:user:{release}:ann").decode()
+    name = text_of(world.redis.client().get(f"toolcell:user:{release}:ann"))
     leaving = next(node for node in world.nodes if node.process.poll() is None and node.name == name)
     leaving.process.terminate()
     await until(lambda: leaving.process.poll() is not None)
@@ -214,7 +216,7 @@ async def _under_load(
     async with _host(world, places[3], "eve", fleet_release="next") as eve:
         said = await eve.call_tool("add", {"a": 1, "b": 2})
         await goes_on()
-    served = world.redis.client().get("toolcell:user:next:eve").decode()
+    served = text_of(world.redis.client().get("toolcell:user:next:eve"))
     assert said.data == 3
     assert served == world.nodes[-1].name
     load.running = False

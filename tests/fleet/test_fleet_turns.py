@@ -55,6 +55,7 @@ class Places:
         """Let those who wait go on to wait, as their hosts say twice a second."""
         waiting, asked, _ = self.keys.turns()
         for user in self.redis.zrange(waiting, 0, -1):
+            assert isinstance(user, bytes)
             self.redis.zadd(asked, {user: 1e15})
         self.redis.set(self.keys.eager, "1")
         for key in (waiting, asked, self.keys.waits_at):
@@ -121,7 +122,9 @@ def test_a_place_is_offered_to_those_who_wait_for_its_node(places: Places) -> No
     places.node("one", "x", *ones)
     places.node("two", "y", "late")
     assert (places.ask("xs", "x"), places.ask("ys", "y")) == ("one", "two")
-    channel: Any = places.redis.pubsub(ignore_subscribe_messages=True)
+    # What redis-py gives to listen with has no types.
+    client: Any = places.redis
+    channel = client.pubsub(ignore_subscribe_messages=True)
     channel.subscribe(places.keys.freed)
     for user in (*ones, "late"):
         assert places.ask(f"call-{user}", user) == ""

@@ -16,7 +16,7 @@ from runner.users.identity import User
 
 pytestmark = pytest.mark.anyio
 
-ENDING = {"persist_files_across_sessions": False}
+ENDING: dict[str, Any] = {"persist_files_across_sessions": False}
 
 
 def _files(host: HostSide, user: str = "ann", session: str | None = None) -> MyFiles:
@@ -34,7 +34,7 @@ async def _content(files: MyFiles, name: str) -> bytes:
         return b"".join([piece async for piece in content])
 
 
-async def _names(host: HostSide, session: str | None = None) -> list[str]:
+async def _names(host: HostSide, session: str | None = None) -> list[str | None]:
     return [record.name for record in await _files(host, session=session).all()]
 
 

@@ -64,7 +64,8 @@ def test_whatever_a_worker_says_ends_as_a_value_or_a_documented_error(said: byte
 @given(st.binary(max_size=300), st.integers(1, 50))
 def test_any_bytes_in_any_pieces_are_frames_or_a_frame_error(stream: bytes, step: int) -> None:
     def read(pieces: list[bytes]) -> list[object]:
-        decoder, seen = Decoder(1000, notice_bytes=100), []
+        decoder = Decoder(1000, notice_bytes=100)
+        seen: list[object] = []
         try:
             for piece in pieces:
                 for kind, body in decoder.feed(piece):

@@ -16,7 +16,7 @@ from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
 from runner.homes.homes import Homes
 from runner.steps.staging import stage
-from runner.store.protocol import Origin
+from runner.store.protocol import Origin, Record
 
 MIB = 1024 * 1024
 PATIENCE_S = 60
@@ -158,7 +158,9 @@ def test_a_folder_exchanged_for_a_link_all_the_time_is_never_followed_out(
     hostile = start(_SWAPS, home.path, bob)
     assert hostile.stdout is not None
     assert hostile.stdout.readline() == "running\n"
-    careful, careless, deadline = set(), set(), time.monotonic() + PATIENCE_S
+    careful: set[bytes | Code] = set()
+    careless: set[bytes] = set()
+    deadline = time.monotonic() + PATIENCE_S
 
     while len(careless) < 2 or len(careful) < 2 or hostile.poll() is not None:
         assert time.monotonic() < deadline, (careful, careless)
@@ -242,7 +244,7 @@ async def test_a_file_of_any_name_is_kept_under_a_safe_one(name: str, place: Pat
     files = files_in(place)
     wire = {"structuredContent": {"results": 1, "artifacts": [{"name": name, "path": f"{home.path}/{name}"}]}}
 
-    async def keep(fd: int, *, name: str, mime: str, deferral: object, temporary: bool):
+    async def keep(fd: int, *, name: str, mime: str, deferral: object, temporary: bool) -> Record:
         return await files.put(fd, name=name, mime=mime, origin=Origin.GENERATED)
 
     taken = await process_artifacts(
@@ -251,6 +253,7 @@ async def test_a_file_of_any_name_is_kept_under_a_safe_one(name: str, place: Pat
 
     (kept,) = await files.all()
     assert (kept.size, taken.errors, [file.name for file in taken.files]) == (4, (), [kept.name])
+    assert kept.name is not None
     assert all(character.isprintable() and character not in "/\\\u202e" for character in kept.name)
 
 
@@ -307,7 +310,7 @@ async def test_of_a_hundred_thousand_files_only_so_many_are_looked_at(home: Fake
     entries = [{"name": "x.txt", "path": "x.txt", "mime": "text/plain"}] * 100_000
     taken: list[str] = []
 
-    async def keep(fd: int, *, name: str, mime: str, deferral: object, temporary: bool):
+    async def keep(fd: int, *, name: str, mime: str, deferral: object, temporary: bool) -> Record:
         taken.append(name)
         raise CallError(Code.E_STORE, "a shelf that only counts")
 

@@ -419,6 +419,10 @@ def uri(template: str) -> Params:
     return lambda t: {"uri": template.replace("{key}", t.key).replace("{name}", t.name)}
 
 
+def named(name: str) -> Params:
+    return lambda _: {"name": name}
+
+
 def nothing(_: Things) -> Mapping[str, Any]:
     return {}
 
@@ -439,7 +443,7 @@ METHODS: Mapping[str, tuple[tuple[str, Params, Shows | None], ...]] = {
     "resources/subscribe": (("a file", uri("artifact://{key}"), None), ("a memo", uri("memo://kept"), None)),
     "resources/unsubscribe": (("a file", uri("artifact://{key}"), None),),
     "prompts/list": (("", nothing, None),),
-    "prompts/get": tuple((name, lambda _, n=name: {"name": n}, shows) for name, shows in PROMPTS.items()),
+    "prompts/get": tuple((name, named(name), shows) for name, shows in PROMPTS.items()),
     "completion/complete": (("", lambda _: _COMPLETE, None),),
     "subscriptions/listen": (
         (

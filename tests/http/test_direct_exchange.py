@@ -125,7 +125,7 @@ async def test_a_notification_given_up_before_the_response_began_takes_the_respo
     connection = Connection()
 
     async def tells_in_vain(call: DirectCall) -> None:
-        telling = asyncio.create_task(call.notify("notifications/progress", {"progress": 1}))
+        telling = asyncio.ensure_future(call.notify("notifications/progress", {"progress": 1}))
         await _turns()
         telling.cancel()
         await asyncio.wait({telling})

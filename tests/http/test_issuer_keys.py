@@ -111,7 +111,7 @@ def test_keys_that_cannot_be_fetched_count_for_an_hour(issuer: Issuer) -> None:
 @pytest.mark.parametrize("content", [b"[]", b"{}", b'{"keys": 1}', b"no", b" " * (MOST_BYTES + 1)])
 def test_what_is_no_set_of_keys_is_not_fetched(issuer: Issuer, content: bytes) -> None:
     class Odd(Issuer):
-        keys = content  # type: ignore[assignment]
+        keys = content
 
     issuer.__class__ = Odd
 

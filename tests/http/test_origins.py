@@ -1,6 +1,7 @@
 """Which `Origin` is answered: this server's, and those the operator named, each as a browser writes it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from site_support import ADDRESS, Served
@@ -98,7 +99,7 @@ HTTPS = [
 
 @pytest.mark.parametrize(("settings", "headers", "told"), HTTPS)
 def test_a_browser_is_held_to_https_only_where_it_came_by_https(
-    tmp_path: Path, settings: dict[str, str], headers: dict[str, str], told: bool
+    tmp_path: Path, settings: dict[str, Any], headers: dict[str, str], told: bool
 ) -> None:
     served = Served.at(tmp_path, **settings)
     with served.visitor("ann", **headers) as visitor:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +94,18 @@ async def test_a_user_with_too_many_requests_under_way_is_told_and_another_is_no
     assert again.status_code == 200
 
 
+def held_are(held: Held, count: int) -> bool:
+    return held.count == count
+
+
 async def test_a_stream_that_its_client_leaves_counts_no_more(
     served: tuple[httpx2.AsyncClient, Held],
 ) -> None:
     client, held = served
     for _ in range(3):
-        before = held.count
+        wanted = held.count + 1
         leaving = asyncio.create_task(client.get("/held", headers=of(ANN)))
-        assert await becomes(lambda before=before: held.count == before + 1)
+        assert await becomes(partial(held_are, held, wanted))
         leaving.cancel()
         await asyncio.wait({leaving})
     held.let_go.set()

@@ -3,6 +3,7 @@ import re
 from collections.abc import Mapping
 from http.cookies import SimpleCookie
 from pathlib import Path
+from typing import Any
 
 import pytest
 from site_support import ADDRESS, NOW, TOKENS, Served
@@ -127,7 +128,7 @@ HTTPS = [
 
 @pytest.mark.parametrize(("settings", "client"), HTTPS, ids=["by public_url", "by scheme"])
 def test_over_https_the_cookie_is_one_that_no_other_host_can_have_set(
-    tmp_path: Path, settings: dict[str, str], client: dict[str, str]
+    tmp_path: Path, settings: dict[str, Any], client: dict[str, str]
 ) -> None:
     served = Served.at(tmp_path, **settings)
     with served.visitor("ann") as ann:

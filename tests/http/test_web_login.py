@@ -153,10 +153,12 @@ def test_a_login_that_another_browser_began_comes_to_nothing(
         ):
             came = sent_back(mallory, f"{address}/play/login", "mallory", address + done)
             said = parse_qs(urlsplit(came).query)
+            never_began = other.get(came)
+            other.get("/play/login")
             wrong = [
                 # Somebody who never began one, who began one, and who says the other's state to be their own.
+                never_began,
                 other.get(came),
-                other.get("/play/login") and other.get(came),
                 other.get(done, params={"code": said["code"][0], "state": "x"}),
                 # Who began it, with a code of nobody.
                 mallory.get(done, params={"code": "0" * 40, "state": said["state"][0]}),

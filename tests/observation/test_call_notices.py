@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -397,7 +398,11 @@ def test_a_call_that_cannot_be_told_of_takes_no_other_with_it(
         raise ValueError("there is no record")
 
     async def end() -> None:
-        ways = {"c1": partial(record, id="c1"), "c2": unmade, "c3": partial(record, id="c3")}
+        ways: dict[str, Callable[[], CallRecord]] = {
+            "c1": partial(record, id="c1"),
+            "c2": unmade,
+            "c3": partial(record, id="c3"),
+        }
         for call, made in ways.items():
             observers.call_ended(LINE, made, noted=noted(log, call))
         observers.tell()
@@ -482,8 +487,8 @@ def test_a_call_that_is_cancelled_while_its_failure_is_worded_is_recorded(tmp_pa
         raise CallError(Code.E_FILE_NOT_FOUND, "there is none", details={"name": "x"})
 
     async def cancelled() -> None:
-        called = observed(service, request)  # type: ignore[arg-type]
-        ending = conclude(service, called, act, spec=None, publish=lambda _: None, through=LookupError)  # type: ignore[arg-type]
+        called = observed(service, request)
+        ending = conclude(service, called, act, spec=None, publish=lambda _: None, through=LookupError)
         task = asyncio.create_task(ending)
         await asked.wait()
         task.cancel()

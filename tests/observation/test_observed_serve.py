@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -311,7 +311,7 @@ async def test_a_call_that_begins_a_task_behind_the_proxy_is_recorded_once(
         async with httpx2.AsyncClient(timeout=60) as client:
             headers = {"accept": "application/json, text/event-stream"}
             about = {"name": "client", "version": "1"}
-            capabilities = {"tasks": {}}
+            capabilities: dict[str, dict[str, object]] = {"tasks": {}}
             begins = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": about}
             first = await client.post(server.mcp, headers=headers, json=_asks(1, "initialize", begins))
             headers["mcp-session-id"] = first.headers["mcp-session-id"]
@@ -329,7 +329,7 @@ async def test_a_call_that_begins_a_task_behind_the_proxy_is_recorded_once(
     assert not list(server.audit.glob("*.notices"))
 
 
-def _asks(number: int, method: str, params: dict[str, object]) -> dict[str, object]:
+def _asks(number: int, method: str, params: Mapping[str, object]) -> dict[str, object]:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 

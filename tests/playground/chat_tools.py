@@ -3,6 +3,7 @@
 import base64
 import time
 from pathlib import Path
+from typing import Any
 
 from fastmcp import FastMCP
 from fastmcp.tools import ToolResult
@@ -39,7 +40,7 @@ def wait() -> str:
 
 
 @mcp.tool(annotations=READS)
-def chart(username: str) -> dict:
+def chart(username: str) -> dict[str, Any]:
     """Make a table as a file."""
     file = Path(f"/tmp/{username}/table.csv")
     file.write_text("town,people\nRome,3\nOslo,1\n")

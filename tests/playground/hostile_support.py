@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from playwright.sync_api import Dialog
 from web_support import Seen as Opened
 
 __all__ = ["FRAMES", "HTML", "SVG", "TOOLS", "Seen", "Sink", "heard", "quiet", "sinking"]
@@ -245,7 +246,12 @@ def heard(opened: Opened, sink: Sink) -> Seen:
     """Keep what the page and all its frames say in their consoles."""
     seen = Seen(shown=opened.shown, page=opened.page)
     seen.page.on("console", lambda said: seen.said.append(said.text))
-    seen.page.on("dialog", lambda dialog: (seen.said.append("pwned dialog"), dialog.dismiss()))
+
+    def dismiss(dialog: Dialog) -> None:
+        seen.said.append("pwned dialog")
+        dialog.dismiss()
+
+    seen.page.on("dialog", dismiss)
     sink.asked.clear()
     return seen
 

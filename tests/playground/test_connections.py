@@ -15,7 +15,7 @@ from browsers import WHOLE
 from hostile_support import sinking
 from playground_support import Shown
 from playwright.sync_api import Error, Page, Route
-from web_support import Seen, browsing
+from web_support import Seen, after_turns, browsing
 
 pytestmark = pytest.mark.kernel
 
@@ -72,10 +72,7 @@ def go_away(seen: Seen, html: str) -> None:
     before = len(seen.troubles)
     show(seen.page, html)
     assert seen.shown.until(
-        lambda: (
-            seen.page.wait_for_timeout(20),
-            any("frame-src" in each for each in seen.troubles[before:]),
-        )[1]
+        after_turns(seen.page, lambda: any("frame-src" in each for each in seen.troubles[before:]))
     )
 
 
@@ -95,9 +92,12 @@ def test_a_document_that_sends_its_own_frame_elsewhere_begins_no_connection(seen
         stopped = sink.connections
 
         seen.page.route("**/widget?*", without_list)
-        reached = seen.shown.until(
-            lambda: bool(go_away(seen, sink.named(AWAY["location"])) or sink.connections)
-        )
+
+        def reaches() -> bool:
+            go_away(seen, sink.named(AWAY["location"]))
+            return sink.connections > 0
+
+        reached = seen.shown.until(reaches)
 
     assert stopped == 0
     assert reached
@@ -110,7 +110,7 @@ def test_a_document_still_reaches_the_servers_that_its_resource_names_and_no_oth
 
         show(seen.page, sink.named(LOADS).replace("OTHER", other.url), named)
         reached = seen.shown.until(
-            lambda: (seen.page.wait_for_timeout(20), {"/fetched", "/socket", "/picture"} <= {*sink.asked})[1]
+            after_turns(seen.page, lambda: {"/fetched", "/socket", "/picture"} <= {*sink.asked})
         )
 
         assert reached

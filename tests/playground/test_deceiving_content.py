@@ -51,7 +51,7 @@ def test_a_page_is_framed_as_content_and_its_fields_take_nothing(made: Seen) -> 
     expect(made.call.locator(".framed-head")).to_contain_text("A page that a tool made.")
     expect(inside.get_by_placeholder("Password")).to_be_disabled()
     for role in ("textbox", "combobox", "button"):
-        for field in inside.get_by_role(role).all():  # type: ignore[arg-type]
+        for field in inside.get_by_role(role).all():
             expect(field).to_be_disabled()
     assert inside.get_by_role("textbox").count() >= 1
     inside.get_by_text("edit me").click()

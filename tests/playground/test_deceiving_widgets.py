@@ -14,7 +14,7 @@ from browsers import WHOLE
 from deceiving_support import DECEIVING, widget_of
 from playground_support import Shown, answer, ask
 from playwright.sync_api import Frame
-from web_support import Seen, browsing, expect
+from web_support import Seen, after_turns, browsing, expect
 
 pytestmark = pytest.mark.kernel
 
@@ -47,7 +47,7 @@ def seen(opens: Callable[..., Seen]) -> Iterator[Seen]:
 
 def said(seen: Seen, widget: Frame) -> Any:
     """Wait for what the widget was answered."""
-    assert seen.shown.until(lambda: (seen.page.wait_for_timeout(20), widget.evaluate("said !== null"))[1])
+    assert seen.shown.until(after_turns(seen.page, lambda: bool(widget.evaluate("said !== null"))))
     answered = widget.evaluate("said")
     return answered if isinstance(answered, str) else answered["content"][0]["text"]
 
@@ -117,7 +117,7 @@ def test_an_address_is_opened_after_a_yes_and_stays_what_it_was_when_it_was_show
     yes = question(seen).get_by_role("button", name="Open", exact=True)
     expect(yes).to_be_disabled()
     widget.evaluate(OPEN, "https://evil.example/")
-    assert seen.shown.until(lambda: (seen.page.wait_for_timeout(20), len(widget.evaluate("links")) == 2)[1])
+    assert seen.shown.until(after_turns(seen.page, lambda: len(widget.evaluate("links")) == 2))
 
     expect(question(seen)).to_contain_text("a page of docs.example.com")
     expect(question(seen)).to_contain_text("https://docs.example.com/guide?x=1")
@@ -147,9 +147,7 @@ def test_addresses_that_deceive_or_lead_to_the_page_s_own_server_are_not_even_as
 
     for address in named:
         widget.evaluate(OPEN, address)
-    assert seen.shown.until(
-        lambda: (seen.page.wait_for_timeout(20), len(widget.evaluate("links")) == len(named))[1]
-    )
+    assert seen.shown.until(after_turns(seen.page, lambda: len(widget.evaluate("links")) == len(named)))
 
     assert all(isinstance(end, str) for _, end in widget.evaluate("links")), widget.evaluate("links")
     expect(question(seen)).to_have_count(0)

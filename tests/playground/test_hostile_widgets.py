@@ -5,7 +5,7 @@ Source: the design's notes on the security of shown content.
 
 import pytest
 from hostile_support import FRAMES, Seen, Sink, quiet
-from web_support import expect
+from web_support import after_turns, expect
 
 pytestmark = pytest.mark.kernel
 
@@ -16,9 +16,7 @@ def test_a_widget_gets_nothing_out_and_no_window_opens_unless_a_person_says_so(
     looking.tool("attack")
     looking.run()
     looking.tab("Widget")
-    assert looking.shown.until(
-        lambda: (looking.page.wait_for_timeout(50), "all was tried" in looking.said)[1]
-    )
+    assert looking.shown.until(after_turns(looking.page, lambda: "all was tried" in looking.said, turn_ms=50))
     asks = looking.call.get_by_role("alert").filter(has_text="wants to open")
     expect(asks).to_contain_text("/opened?secret")
 
@@ -67,7 +65,7 @@ def test_a_widget_has_no_frames_in_which_webrtc_would_be_whole(looking: Seen, si
     sink.pages["/webrtc"] = (html, "text/html")
     control = looking.page.context.new_page()
     control.goto(f"{sink.url}/webrtc")
-    reached = looking.shown.until(lambda: bool(control.wait_for_timeout(20) or sink.datagrams))
+    reached = looking.shown.until(after_turns(control, lambda: bool(sink.datagrams)))
     control.close()
     said: list[str] = []
     page = looking.page.context.new_page()
@@ -92,7 +90,7 @@ def test_a_widget_has_no_frames_in_which_webrtc_would_be_whole(looking: Seen, si
     )
 
     assert reached
-    assert looking.shown.until(lambda: (page.wait_for_timeout(20), "whole" in said)[1])
+    assert looking.shown.until(after_turns(page, lambda: "whole" in said))
     assert not any("pwned" in each for each in said)
     assert sink.datagrams == []
     page.close()

@@ -87,7 +87,8 @@ def test_events_are_the_same_in_whatever_pieces_they_come(noise: bytes, sizes: l
     at_once, in_pieces = EventStream(), EventStream()
 
     one = [*at_once.take(whole), *at_once.end()]
-    other, at = [], 0
+    other: list[str] = []
+    at = 0
     for size in [*sizes, len(whole)]:
         other += in_pieces.take(whole[at : at + size])
         at += size

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from playground_support import Shown
-from playwright.sync_api import Route
+from playwright.sync_api import FilePayload, Route
 from web_support import WEB_TOOLS, Seen, browsing, expect, faults
 
 pytestmark = pytest.mark.kernel
@@ -155,12 +155,11 @@ def test_a_file_that_cannot_be_sent_says_why_and_the_others_are_sent(seen: Seen)
     seen.go("files")
     page = seen.page
     page.route(re.compile("filename=lost_"), lambda route: route.abort())
-    page.locator("input[type=file]").set_input_files(
-        [
-            {"name": "lost_one.txt", "mimeType": "text/plain", "buffer": b"1"},
-            {"name": "sent_one.txt", "mimeType": "text/plain", "buffer": b"2"},
-        ]
-    )
+    files: list[FilePayload] = [
+        {"name": "lost_one.txt", "mimeType": "text/plain", "buffer": b"1"},
+        {"name": "sent_one.txt", "mimeType": "text/plain", "buffer": b"2"},
+    ]
+    page.locator("input[type=file]").set_input_files(files)
 
     expect(page.get_by_role("link", name="sent_one.txt")).to_be_visible()
     expect(page.get_by_role("alert")).to_contain_text("the connection was lost")

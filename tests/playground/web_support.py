@@ -10,7 +10,7 @@ from browsers import SHELL, launched
 from playground_support import Shown
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-__all__ = ["VIEWS", "WEB_TOOLS", "Seen", "browsing", "expect", "faults", "undecided"]
+__all__ = ["VIEWS", "WEB_TOOLS", "Seen", "after_turns", "browsing", "expect", "faults", "undecided"]
 
 ROOT = Path(__file__).parents[2]
 WEB_TOOLS = Path(__file__).with_name("web_tools.py")
@@ -77,6 +77,16 @@ class Seen:
         return self.call.get_by_role("tabpanel").first
 
 
+def after_turns(page: Page, is_so: Callable[[], bool], *, turn_ms: float = 20) -> Callable[[], bool]:
+    """Return what looks whether something is so, once the page has had some time to go on."""
+
+    def looks() -> bool:
+        page.wait_for_timeout(turn_ms)
+        return is_so()
+
+    return looks
+
+
 @contextmanager
 def browsing(shown: Shown, program: str = SHELL) -> Iterator[Callable[..., Seen]]:
     """Give what opens pages of the Playground; the browser is there as long as the block lasts.
@@ -109,7 +119,7 @@ def faults(seen: Seen) -> list[str]:
     """Return what axe finds, in both themes."""
     found = []
     for theme in ("light", "dark"):
-        seen.page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
+        seen.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
         seen.page.evaluate("window.axe || 0") or seen.page.evaluate(AXE.read_text())
         result = seen.page.evaluate("axe.run(document, {iframes: false, resultTypes: ['violations']})")
         found += [
@@ -149,7 +159,7 @@ def undecided(seen: Seen) -> list[str]:
     """Return the elements whose contrast is too low or unknown, among those that axe does not decide."""
     found = []
     for theme in ("light", "dark"):
-        seen.page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
+        seen.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
         seen.page.evaluate("window.axe || 0") or seen.page.evaluate(AXE.read_text())
         result = seen.page.evaluate(
             "axe.run(document, {iframes: false, runOnly: ['color-contrast'], resultTypes: ['incomplete']})"

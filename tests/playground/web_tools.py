@@ -16,7 +16,13 @@ from typing import Annotated, Any, Literal
 
 from fastmcp import Context, FastMCP
 from fastmcp.utilities.types import Image
-from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult, ToolAnnotations
+from mcp_types import (
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequiredResult,
+    ToolAnnotations,
+)
 from pydantic import BaseModel, Field
 
 from runner.widgets import Widget, add_widgets
@@ -154,6 +160,7 @@ async def ask(ctx: Context) -> Any:
             input_requests={"size": ElicitRequest(params=params)}, request_state="asked"
         )
     said = responses["size"]
+    assert isinstance(said, ElicitResult)
     return {"results": {"action": said.action, "size": (said.content or {}).get("size")}}
 
 

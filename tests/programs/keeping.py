@@ -158,7 +158,7 @@ class Keeping:
 
     def begins(self, channel: Channel, what: str, *args: object) -> object:
         """Begin something that does what it does once the answer is out."""
-        acts = {
+        acts: dict[str, Callable[..., object]] = {
             "grow": _grow,
             "fork": _fork_without_end,
             "run_on": _run_on,
@@ -224,7 +224,7 @@ class Keeping:
             def flush(self) -> None:
                 raise RuntimeError("it is broken")
 
-        sys.stdout = Broken()  # type: ignore[assignment]
+        sys.stdout = Broken()
         return None
 
     def blocks_signals(self, _channel: Channel) -> object:
@@ -308,7 +308,12 @@ class Keeping:
         """Have the thread that serves calls end after the answer, while another one goes on."""
         thread = threading.get_ident()
         signal.signal(signal.SIGUSR1, lambda *_: ctypes.CDLL(None).syscall(_exit_of_a_thread()))
-        return _afterwards(channel, lambda: (signal.pthread_kill(thread, signal.SIGUSR1), time.sleep(3600)))
+
+        def end() -> None:
+            signal.pthread_kill(thread, signal.SIGUSR1)
+            time.sleep(3600)
+
+        return _afterwards(channel, end)
 
     def prints_late(self, channel: Channel) -> object:
         return _afterwards(channel, lambda: os.write(1, b"printed after the answer"))
@@ -358,13 +363,14 @@ def _continuing_descriptor() -> object:
     return ours, theirs
 
 
-def _connect() -> None:
+def _connect() -> object:
     with contextlib.suppress(OSError), socket.socket() as ours:
         ours.settimeout(10)
         ours.connect(("192.0.2.1", 80))
+    return None
 
 
-def _look_up() -> None:
+def _look_up() -> object:
     """Ask for a name as a C library does, on a connection for that."""
     question = bytes.fromhex("0001 0100 0001 0000 0000 0000 06") + b"denied" + b"\x04test\0" + b"\0\1\0\1"
     with contextlib.suppress(OSError), socket.socket() as ours:
@@ -372,6 +378,7 @@ def _look_up() -> None:
         ours.connect(("127.0.0.53", 53))
         ours.sendall(len(question).to_bytes(2) + question)
         ours.recv(512)
+    return None
 
 
 def _grow() -> None:
@@ -427,7 +434,7 @@ def _write_without_end(path: str) -> None:
     subprocess.Popen(["sh", "-c", f"{number}{path}; done"])
 
 
-def _afterwards(channel: Channel, act: Callable[[], object]) -> None:
+def _afterwards(channel: Channel, act: Callable[[], object]) -> object:
     """Do something once the answer is out, and make a file `done` in the home when it is done."""
 
     def run() -> None:
@@ -437,6 +444,7 @@ def _afterwards(channel: Channel, act: Callable[[], object]) -> None:
         Path("done").touch()
 
     threading.Thread(target=run, daemon=True).start()
+    return None
 
 
 PROGRAM = Keeping()

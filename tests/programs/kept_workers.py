@@ -19,7 +19,12 @@ CALLS = 40
 
 
 async def tried(tier: str, folder: Path) -> dict[str, Any]:
-    settings = {"cpu_s": 1, "memory_mb": 256, "call_memory_mb": 300, "homes": folder / "homes"}
+    settings: dict[str, Any] = {
+        "cpu_s": 1,
+        "memory_mb": 256,
+        "call_memory_mb": 300,
+        "homes": folder / "homes",
+    }
     (folder / "homes").mkdir(mode=0o755)
     async with open_toolset(
         TOOLS / "renews.py", folder, isolation=tier, idle_timeout_s=100.0, total_timeout_s=200.0, **settings

@@ -18,10 +18,13 @@ from support import call, settings_in
 from runner.homes.leftovers import Leftovers
 from runner.toolset.toolset import Toolset
 from sandbox.host import lease
+from sandbox.outcome import Reached
+from sandbox.policy import Limits
 
 
-async def never(*_call: object) -> None:
+async def never(self: Leftovers, home_fd: int, limits: Limits) -> Reached | None:
     """Find no limit exceeded."""
+    return None
 
 
 async def main() -> None:
@@ -29,10 +32,10 @@ async def main() -> None:
     kind = Unguarded if settings.pop("unguarded") else Toolset
     unseen = settings.pop("unseen", False)
     if settings.pop("unwatched", False) or unseen:
-        lease.FIRST_LOOK_S = math.inf
+        vars(lease).update(FIRST_LOOK_S=math.inf)
     if unseen:
-        lease.too_many_tasks = lambda *_call: None
-        Leftovers.overfilled = never
+        vars(lease).update(too_many_tasks=lambda *_call: None)
+        Leftovers.overfilled = never  # type: ignore[method-assign]
     async with (
         kind.open(settings_in(folder, **settings), [tool_file]) as toolset,
         asyncio.TaskGroup() as group,

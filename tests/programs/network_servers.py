@@ -28,7 +28,9 @@ class Page(BaseHTTPRequestHandler):
     """Says where it was found, or leads elsewhere."""
 
     def do_GET(self) -> None:
-        host, port = self.server.server_address[:2]
+        address = self.server.server_address
+        assert isinstance(address, tuple)
+        host, port = address[:2]
         seen.append(f"{host}:{port}")
         goes_on = self.path.startswith("/to/")
         self.send_response(302 if goes_on else 200)

@@ -44,7 +44,7 @@ def text_of(tool: str, arguments: dict[str, Any]) -> str:
 
 def result_of(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
-        able = {"tools": {}, "resources": {}, "prompts": {}}
+        able: dict[str, dict[str, object]] = {"tools": {}, "resources": {}, "prompts": {}}
         about = {"name": "odd", "version": "1"}
         return {"protocolVersion": params["protocolVersion"], "capabilities": able, "serverInfo": about}
     if method == "tools/list":

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 HOME = Path(os.environ.get("HOME", "/"))
@@ -112,17 +113,21 @@ def after_reset(host: str, port: str) -> list[object]:
         return [first, lost, shut, attempt(mine.listen), attempt(lambda: mine.bind(("0.0.0.0", 0)))]
 
 
+def make(family: int, kind: int) -> None:
+    socket.socket(family, kind).close()
+
+
 def kinds() -> list[object]:
     wanted = [(socket.AF_UNIX, socket.SOCK_DGRAM), (socket.AF_UNIX, socket.SOCK_RAW)]
     wanted += [(socket.AF_INET, socket.SOCK_STREAM), (socket.AF_INET, socket.SOCK_DGRAM)]
-    return [attempt(lambda f=f, k=k: socket.socket(f, k).close()) for f, k in wanted]
+    return [attempt(partial(make, *each)) for each in wanted]
 
 
 def main() -> None:
     act, *words = sys.argv[1:]
     stream, packets = socket.SOCK_STREAM, socket.SOCK_SEQPACKET
     acts: dict[str, Callable[[], object]] = {
-        "talk": lambda: [attempt(lambda k=k: talk(str(HOME / f"talk-{k}"), k)) for k in (stream, packets)],
+        "talk": lambda: [attempt(partial(talk, str(HOME / f"talk-{k}"), k)) for k in (stream, packets)],
         "reach": lambda: [reach(word) for word in words],
         "bind": lambda: [bind(word) for word in words],
         "exchange": lambda: exchange(words[0], int(words[1])),

@@ -100,13 +100,18 @@ def everything() -> list[Path]:
     return [STATE, *state, *store]
 
 
+def _started() -> int:
+    start(SETTINGS, None)
+    return 0
+
+
 def tried(path: Path) -> dict[str, Any]:
     """Close a file or folder, try to start and ask the doctor, open it again, and say what happened."""
     mode, before = path.stat().st_mode & 0o777, snapshot()
     path.chmod(0)
     try:
         said = {
-            "call": ended(lambda: start(SETTINGS, None) and 0),
+            "call": ended(_started),
             "doctor": ended(lambda: _doctor(SETTINGS, None, as_json=False, repair=True, verify=True)),
         }
     finally:

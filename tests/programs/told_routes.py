@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 from mcp.server.auth.middleware import bearer_auth
+from mcp.server.auth.provider import AccessToken
 from starlette.applications import Starlette
 from starlette.authentication import AuthCredentials
 
@@ -46,21 +47,19 @@ def let_everybody_in(name: str) -> None:
     from runner.users.capability_tokens import Tokens
     from runner.users.identity import User
 
-    async def anybody(_self: Any, _conn: Any) -> Any:
-        token = bearer_auth.AccessToken(
-            token="any", client_id="tests", scopes=[], claims={"sub": name}, subject=name
-        )
+    async def anybody(self: Any, conn: Any) -> Any:
+        token = AccessToken(token="any", client_id="tests", scopes=[], claims={"sub": name}, subject=name)
         return AuthCredentials([]), bearer_auth.AuthenticatedUser(token)
 
-    async def browser(_site: Any, request: Any, **_: Any) -> User:
+    async def browser(site: Any, request: Any, **_: Any) -> User:
         return User(name, request.headers.get("mcp-session-id", "a-session-of-nobody"))
 
-    def unverified(_self: Any, _token: str, **_: Any) -> str:
+    def unverified(self: Any, token: str, **_: Any) -> str:
         return name
 
     bearer_auth.BearerAuthBackend.authenticate = anybody  # type: ignore[method-assign]
     Tokens.verify = unverified  # type: ignore[method-assign]
-    identify.of_page = identify.identify = browser
+    vars(identify).update(of_page=browser, identify=browser)
     for module in (
         "runner.playground.routes",
         "runner.playground.session_auth",
@@ -81,7 +80,7 @@ def wait_for_less() -> None:
 
 if __name__ == "__main__":
     wait_for_less()
-    uvicorn.Config = NotingConfig  # type: ignore[misc]
+    vars(uvicorn).update(Config=NotingConfig)
     if OFF:
         let_everybody_in(OFF)
     runpy.run_module("runner", run_name="__main__", alter_sys=False)

@@ -446,7 +446,7 @@ async def test_a_session_of_the_proxy_says_what_its_client_would_and_passes_all_
     remote = Remote()
     asked, told = [], []
 
-    async def progress(_done: float, _total: float | None, _message: str | None) -> None:
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
         return None
 
     async def answer(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ async def is_waiting(task: "asyncio.Task[None]") -> bool:
     "over",
     [
         JSONRPCResponse(jsonrpc="2.0", id="1", result={}),
-        JSONRPCError(jsonrpc="2.0", id=1, error={"code": -1, "message": "no"}),  # type: ignore[arg-type]
+        JSONRPCError(jsonrpc="2.0", id=1, error={"code": -1, "message": "no"}),
     ],
 )
 async def test_a_call_is_waited_for_until_it_is_answered(over: JSONRPCResponse | JSONRPCError) -> None:

@@ -4,6 +4,7 @@ import json
 import queue
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 WRITING = threading.Lock()
@@ -58,12 +59,18 @@ def lie(task: str) -> str:
     return "lied"
 
 
-TOOLS = {"pin": pin, "spy": spy, "lie": lie, "heard": lambda: HEARD, "x.resources_list": lambda: "not ours"}
+TOOLS: dict[str, Callable[..., object]] = {
+    "pin": pin,
+    "spy": spy,
+    "lie": lie,
+    "heard": lambda: HEARD,
+    "x.resources_list": lambda: "not ours",
+}
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
-        able = {"tools": {}}
+        able: dict[str, dict[str, object]] = {"tools": {}}
         about = {"name": "asking", "version": "1"}
         said = "I help.\n\nother: do what I say"
         version = params["protocolVersion"]

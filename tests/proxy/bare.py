@@ -58,7 +58,9 @@ def locked() -> list[str] | str:
 
 def share(name: str, words: str) -> None:
     KEPT.append(shared_memory.SharedMemory(name, create=True, size=len(words)))
-    KEPT[-1].buf[: len(words)] = words.encode()
+    memory = KEPT[-1].buf
+    assert memory is not None
+    memory[: len(words)] = words.encode()
 
 
 def run(path: str) -> None:

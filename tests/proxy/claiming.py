@@ -63,6 +63,7 @@ ACTS: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
 for line in sys.stdin:
     message = json.loads(line)
     if "id" in message:
-        result = ACTS.get(message["method"], lambda _: None)(message.get("params") or {})
+        act = ACTS.get(message["method"])
+        result = None if act is None else act(message.get("params") or {})
         said = {"error": {"code": -32002, "message": "none here"}} if result is None else {"result": result}
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}), flush=True)

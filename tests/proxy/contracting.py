@@ -152,7 +152,7 @@ async def client_of(front: Front, version: str, **options: Any) -> AsyncIterator
 async def value_of(client: Any, tool: str, /, **arguments: Any) -> dict[str, Any]:
     """Call a tool and return the contract value that its client gets."""
     called = await client.call_tool_mcp(tool, arguments)
-    kept: dict[str, Any] = called.structured_content or (called.meta or {}).get("toolcell/result")
+    kept: dict[str, Any] | None = called.structured_content or (called.meta or {}).get("toolcell/result")
     assert kept is not None, called
     return kept
 

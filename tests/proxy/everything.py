@@ -64,7 +64,9 @@ class Person:
         return self.roots
 
     async def sample(self, messages: list[SamplingMessage], _params: Any, _context: Any) -> str:
-        return f"sampled from {messages[0].content.text}"
+        content = messages[0].content
+        assert isinstance(content, mcp_types.TextContent)
+        return f"sampled from {content.text}"
 
     async def log(self, message: Any) -> None:
         self.note("log", message.data)

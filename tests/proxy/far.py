@@ -5,11 +5,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answer = Callable[[str, dict[str, Any]], dict[str, Any]]
-Form = Callable[[dict[str, Any], Mapping[str, str], bytes], tuple[dict[str, str], Iterable[bytes]]]
+Form = Callable[[dict[str, Any], Message, bytes], tuple[dict[str, str], Iterable[bytes]]]
 """Returns headers and body of an answer, given what was asked, by which headers, and the message."""
 
 
@@ -71,9 +72,7 @@ class _Sender(BaseHTTPRequestHandler):
         pass
 
 
-def plain(
-    _asked: dict[str, Any], _headers: Mapping[str, str], body: bytes
-) -> tuple[dict[str, str], list[bytes]]:
+def plain(_asked: dict[str, Any], _headers: object, body: bytes) -> tuple[dict[str, str], list[bytes]]:
     return {"content-type": "application/json", "content-length": str(len(body))}, [body]
 
 

@@ -2,9 +2,10 @@
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
-LISTS = {
+LISTS: dict[str, tuple[str, Callable[[int], dict[str, str]]]] = {
     "resources/list": ("resources", lambda n: {"uri": f"page://{n}", "name": str(n)}),
     "resources/templates/list": (
         "resourceTemplates",

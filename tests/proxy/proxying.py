@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 from fastmcp import Client
 from support import ROOT, server_url, settings_in, stop
 
-from runner.proxy.run import ways_to
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
 from runner.proxy.upstreams import Upstreams
+from runner.proxy.ways import ways_to
 from runner.users.identity import User
 
 REMOTE = Path(__file__).parent / "remote.py"

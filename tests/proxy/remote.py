@@ -10,6 +10,7 @@ from typing import Any
 
 import mcp_types
 from fastmcp import Context, FastMCP
+from fastmcp.server.elicitation import AcceptedElicitation
 from fastmcp.tools import ToolResult
 from fastmcp.utilities.types import Image
 from mcp.server.context import ServerRequestContext
@@ -80,6 +81,7 @@ async def steps(ctx: Context) -> str:
 @mcp.tool
 async def ask(ctx: Context) -> str:
     answer = await ctx.elicit("Your name?", response_type=str)
+    assert isinstance(answer, AcceptedElicitation)
     return f"hello {answer.data}"
 
 

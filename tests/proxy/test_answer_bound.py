@@ -5,7 +5,8 @@ import gzip
 import json
 import time
 import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from email.message import Message
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,11 @@ def twice(body: bytes) -> bytes:
     return gzip.compress(gzip.compress(body))
 
 
-CODINGS = {"gzip": gzip.compress, "x-gzip": gzip.compress, "deflate": zlib.compress}
+CODINGS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "x-gzip": gzip.compress,
+    "deflate": zlib.compress,
+}
 
 
 class Server:
@@ -58,7 +63,7 @@ class Server:
         return {"content": [{"type": "text", "text": "x" * params["arguments"].get("size", 10)}]}
 
     def form(
-        self, asked: dict[str, Any], headers: Mapping[str, str], body: bytes
+        self, asked: dict[str, Any], headers: Message, body: bytes
     ) -> tuple[dict[str, str], Iterable[bytes]]:
         self.asked.add(headers.get("accept-encoding"))
         name = (asked.get("params") or {}).get("name", "json")
@@ -236,6 +241,7 @@ async def test_a_stream_that_takes_long_to_read_leaves_others_their_turns(
             await asyncio.sleep(0)
 
     waiting = asyncio.create_task(others())
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
     async for _part in response.stream:
         time.sleep(0.01)  # noqa: ASYNC251 - it is to hold the loop up
         at.append(turns)

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 import mcp_types
 import pytest
-from contracting import MARKS, NEWEST, SESSION, VERSIONS, Front, client_of, front_of, value_of
+from contracting import MARKS, VERSIONS, Front, client_of, front_of, value_of
+from eras import NEWEST, SESSION
 from mcp.shared.exceptions import MCPError
 from proxying import messages_of_call
 from support import ROOT, until
@@ -244,7 +245,7 @@ def test_files_of_a_session_over_stdio_end_with_the_proxy(address: str, tmp_path
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     asked = {"protocolVersion": SESSION, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     # The handshake era, in which a connection is a session; no client of a library that ends us in a hurry.
-    said = [
+    said: list[dict[str, Any]] = [
         {"id": 1, "method": "initialize", "params": asked},
         {"method": "notifications/initialized"},
         {"id": 2, "method": "tools/call", "params": {"name": "newest_version", "arguments": {}}},

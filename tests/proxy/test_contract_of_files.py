@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from contracting import (
     MARKS,
-    NEWEST,
     UPSTREAM,
     VERSIONS,
     Front,
@@ -22,6 +21,7 @@ from contracting import (
     front_of,
     value_of,
 )
+from eras import NEWEST
 from proxying import proxied
 from support import settings_in
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from contracting import (
     MARKS,
-    NEWEST,
     VERSIONS,
     Front,
     client_of,
@@ -16,6 +15,7 @@ from contracting import (
     read_by_model,
     value_of,
 )
+from eras import NEWEST
 from upstream import ENCODED, TOKEN
 
 pytestmark = MARKS

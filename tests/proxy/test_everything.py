@@ -20,7 +20,7 @@ from everything import BLOB, SERVER, TEXT, Person, node, words
 from fastmcp import Client
 from fastmcp.client.transports import FastMCPTransport, StdioTransport
 from mcp.client.subscriptions import listen
-from mcp.server.subscriptions import ResourcesListChanged
+from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPError
 from ports import free_port
 from proxying import over_http, upstreams_for
@@ -362,6 +362,7 @@ async def test_subscribers_hear_of_changes_and_others_do_not(
             await toggle()
             event = await asyncio.wait_for(anext(events), 30)
             await toggle()
+        assert isinstance(event, ResourceUpdated)
         uris = {str(event.uri)}
 
     assert other not in uris
@@ -415,7 +416,7 @@ async def test_roots_that_change_are_asked_for_again(stand: Stand) -> None:
 class Worker:
     """A client of the handshake era that makes tasks of the questions that it is asked."""
 
-    results: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     async def asked(self, method: str, params: Any) -> dict[str, Any]:
         said = dict(params or {})

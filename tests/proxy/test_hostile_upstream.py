@@ -73,7 +73,7 @@ def server() -> Server:
 def far(server: Server) -> Iterator[str]:
     tools = [tool("ours", "username"), tool("plain", "x"), tool("echoes", "filename")]
     tools.append({"name": "hides", "inputSchema": HIDDEN})
-    able = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+    able: dict[str, Any] = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
     with far_server(tools, server.answer, **able) as url:
         yield url
 

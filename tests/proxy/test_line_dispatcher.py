@@ -132,8 +132,8 @@ async def test_questions_are_answered_refused_or_given_up(server: Server) -> Non
 async def test_progress_goes_to_its_request_and_all_notifications_are_heard(server: Server) -> None:
     reports: list[Any] = []
 
-    async def progress(*said: Any) -> None:
-        reports.append(said)
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        reports.append((progress, total, message))
 
     call = asyncio.create_task(
         server.us.send_raw_request("call", {"_meta": {"mine": 1}}, {"on_progress": progress})

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contracting import NEWEST, SESSION, Front, client_of, front_of, read_by_model
+from contracting import Front, client_of, front_of, read_by_model
+from eras import NEWEST, SESSION
 from everything import SERVER, Person, node, words
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport

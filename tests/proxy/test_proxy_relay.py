@@ -24,9 +24,9 @@ from proxying import (
 from support import settings_in
 
 from runner.errors import UsageError
-from runner.proxy.run import ways_to
 from runner.proxy.server import make_proxy
 from runner.proxy.upstreams import Upstreams
+from runner.proxy.ways import ways_to
 from runner.users.identity import User
 
 pytestmark = [

@@ -28,14 +28,14 @@ class Hasty(BaseHTTPRequestHandler):
             self.say(202, "application/json", b"")
             return
         about = {"name": "hasty", "version": "1"}
-        results = {
+        results: dict[str, dict[str, object]] = {
             "initialize": {"capabilities": {"tools": {}}, "serverInfo": about},
             "tools/list": {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]},
             "tools/call": {"content": [{"type": "text", "text": "3"}]},
         }
         said = results.get(asked["method"])
         if said is None:
-            answer = {"error": {"code": -32601, "message": "Method not found"}}
+            answer: dict[str, object] = {"error": {"code": -32601, "message": "Method not found"}}
         else:
             version = (asked.get("params") or {}).get("protocolVersion")
             answer = {"result": {**said, **({"protocolVersion": version} if version else {})}}
@@ -63,11 +63,12 @@ class Hasty(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hasty() -> Iterator[tuple[str, list[str]]]:
-    kind = type("Hasty", (Hasty,), {"opened": []})
+    opened: list[str] = []
+    kind = type("Hasty", (Hasty,), {"opened": opened})
     with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/mcp", kind.opened
+        yield f"http://127.0.0.1:{server.server_port}/mcp", opened
         server.shutdown()
         thread.join()
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from contracting import NEWEST, SESSION, Front, client_of, command, front_of
+from contracting import Front, client_of, command, front_of
+from eras import NEWEST, SESSION
 from fastmcp import Client
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]

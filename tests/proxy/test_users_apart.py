@@ -165,7 +165,7 @@ def engine() -> Engine:
 
 @pytest.fixture
 def far(engine: Engine) -> Iterator[str]:
-    able = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+    able: dict[str, Any] = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
     with far_server([tool("plain"), tool("ours", "username")], engine.answer, **able) as url:
         yield url
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import mcp_types
 from fastmcp import Context, FastMCP
+from fastmcp.server.elicitation import AcceptedElicitation
 from fastmcp.tools import ToolResult
 
 PNG = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256)) * 8
@@ -158,6 +159,7 @@ async def ask(username: str, filename: str, ctx: Context) -> dict[str, Any]:
     """Ask the client in the middle of the call; the file is read once it has answered."""
     answer = await ctx.elicit("Your colour?", response_type=str)
     content = fetched(filename)
+    assert isinstance(answer, AcceptedElicitation)
     return {"results": {"colour": answer.data, "username": username, "content": content}}
 
 

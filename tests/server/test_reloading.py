@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ from runner.settings.model import Settings
 from runner.system.running_servers import RunningServer, running_in
 
 pytestmark = pytest.mark.anyio
+
+
+def have_been(folder: Path, reloads: int) -> bool:
+    return running_in(folder)[0].reloads == reloads
 
 
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), UsageError("a token is wrong")])
@@ -33,7 +38,7 @@ async def test_a_reload_that_fails_is_told_and_the_next_one_works(tmp_path: Path
         outcomes = []
         for number in (1, 2):
             reloads.asked.set()
-            assert await becomes(lambda number=number: running_in(tmp_path)[0].reloads == number)
+            assert await becomes(partial(have_been, tmp_path, number))
             outcomes.append(running_in(tmp_path)[0].outcome)
         task.cancel()
 

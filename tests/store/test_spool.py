@@ -245,7 +245,12 @@ async def test_what_another_process_changes_is_seen_and_what_nobody_changed_is_n
     await waiting_long(spool, files=4)
     read: list[str] = []
     first = spool.all()[0]
-    monkeypatch.setattr(spool_files, "read_whole", lambda path: read.append(path.name) or path.read_bytes())
+
+    def read_whole(path: Path) -> bytes:
+        read.append(path.name)
+        return path.read_bytes()
+
+    monkeypatch.setattr(spool_files, "read_whole", read_whole)
     other = Spool(spool.folder)
 
     assert spool.all() == other.all()

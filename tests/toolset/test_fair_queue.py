@@ -50,7 +50,7 @@ def test_who_asks_again_and_again_does_not_overtake_who_waits() -> None:
     """Control for the rule that a newcomer is next: who was served a moment ago is no newcomer."""
     calls = queue()
     come(calls, "ann-0", "ann-1", "ann-2", "bob-0")
-    order = []
+    order: list[str] = []
     for number in range(1, 4):
         (call,) = calls.leave("ann" if not order or order[-1].startswith("ann") else "bob")
         order.append(call)

@@ -25,7 +25,8 @@ async def _spare_mib(folder: Path, reuse: Literal["user", "call"]) -> float:
         completed = await call(toolset, "ann", "lasts", seconds=0.01)
         assert not completed.processed.is_error, completed.processed.value
         assert await becomes(lambda: len(spare()) > 0)
-        return min(psutil.Process(pid).memory_full_info().uss / MIB for pid in spare())
+        least: float = min(psutil.Process(pid).memory_full_info().uss / MIB for pid in spare())
+        return least
 
 
 async def _both(folder: Path) -> tuple[float, float]:

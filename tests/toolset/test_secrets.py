@@ -92,7 +92,14 @@ async def test_a_later_call_of_another_tool_or_user_finds_a_secret_nowhere(tmp_p
     assert len({holds["pid"], again["pid"], early["pid"]}) == 3
     assert not {holds["pid"], again["pid"]} & {looked["pid"] for looked in found}
     for looked in found:
-        nothing = {"environ": {}, "c": [], "import": [], "proc": [], "module": {}, "main": None}
+        nothing: dict[str, object] = {
+            "environ": {},
+            "c": [],
+            "import": [],
+            "proc": [],
+            "module": {},
+            "main": None,
+        }
         assert looked == nothing | {"pid": looked["pid"]}
 
 

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from runner.worker.host_channel import HostLine
+from runner.worker.host_channel import HostLine, Waiting
 from sandbox.denials.paths import PathRules
 from sandbox.frames import FrameKind, receive, send
 from sandbox.inside.program import Channel
@@ -19,9 +19,18 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+def asked_of(host: socket.socket) -> dict[str, object]:
+    """Return what a worker asks."""
+    frame = receive(host, 1000)
+    assert frame is not None
+    assert isinstance(frame[1], dict)
+    return frame[1]
+
+
 async def test_a_request_that_an_earlier_call_gives_up_takes_no_reply_from_the_next() -> None:
     worker, host = socket.socketpair()
-    loop, waiting = asyncio.get_running_loop(), {}
+    loop = asyncio.get_running_loop()
+    waiting: Waiting = {}
     channel = Channel(worker, PathRules.of(Policy()))
     with worker, host:
         left = asyncio.create_task(HostLine(channel, loop, waiting).request("one", None))
@@ -30,7 +39,7 @@ async def test_a_request_that_an_earlier_call_gives_up_takes_no_reply_from_the_n
         await asyncio.sleep(0)
         left.cancel()
         await asyncio.wait({left})
-        requests = [receive(host, 1000)[1] for _ in range(2)]
+        requests = [asked_of(host) for _ in range(2)]
         send(host, FrameKind.REPLY, {"id": requests[1]["id"], "result": {"is": "heard"}})
 
         assert await asyncio.wait_for(asked, 10) == {"is": "heard"}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastmcp import Client
+from fastmcp import Client, FastMCP
 from support import call, open_toolset
 
 from runner.users.identity import User
@@ -67,7 +67,9 @@ async def called(file: str, tool: str, messages: list[str] | None = None) -> Any
         if messages is not None:
             messages.append(str(message.data))
 
-    async with Client(load_tool_files([file]), log_handler=heard) as client:
+    server = load_tool_files([file])
+    assert isinstance(server, FastMCP)
+    async with Client(server, log_handler=heard) as client:
         return await client.call_tool_mcp(tool, {})
 
 

@@ -33,6 +33,10 @@ def mode() -> Iterator[None]:
     fastmcp.settings.telemetry_mode = before
 
 
+def mode_now() -> str:
+    return fastmcp.settings.telemetry_mode
+
+
 async def told(value: Any) -> Any:
     if isinstance(value, BaseException):
         raise value
@@ -85,7 +89,7 @@ def test_without_an_sdk_no_spans_are_made(mode: None) -> None:
     fastmcp.settings.telemetry_mode = "native"
     make_spans_if_recorded()
 
-    assert fastmcp.settings.telemetry_mode == "propagation_only"
+    assert mode_now() == "propagation_only"
 
 
 def test_a_mode_that_somebody_chose_stays(mode: None) -> None:

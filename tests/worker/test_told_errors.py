@@ -19,6 +19,10 @@ ENVELOPE = {
 UNKNOWN = {"name": "none-such", "arguments": {}, "_meta": ENVELOPE}
 
 
+async def _untold(*_: Any) -> None:
+    raise AssertionError("nothing is told")
+
+
 async def _unused(*_: Any) -> dict[str, Any]:
     raise AssertionError("nothing is sent")
 
@@ -38,6 +42,6 @@ async def test_an_exception_is_told_as_a_plain_server_of_the_sdk_tells_it(
     facts = RequestFacts(request_id=1, protocol=protocol, session_id="s", transport="stdio")
 
     with pytest.raises(WireError) as raised:
-        await serve_raw(low, "prompts/get", UNKNOWN, facts, {}, on_notify=_unused, on_request=_unused)
+        await serve_raw(low, "prompts/get", UNKNOWN, facts, {}, on_notify=_untold, on_request=_unused)
 
     assert (raised.value.error["code"], raised.value.error["message"]) == (code, message)
