@@ -10,11 +10,11 @@ from fastmcp.server.auth import AccessToken
 from fastmcp.server.dependencies import get_access_token
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError, NoBackChannelError
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request as HttpRequest
 
 from runner.http.identify import browser_session
 from runner.protocol.direct import DirectCall
+from runner.protocol.eras import has_sessions
 from runner.protocol.internals.connection import connection_of, notify_client, request_client, session_of
 from runner.protocol.internals.facts import connection_facts, direct_facts, facts_of
 from runner.settings.model import Settings
@@ -30,7 +30,6 @@ __all__ = [
     "Transport",
     "asker",
     "direct_sender",
-    "has_sessions",
     "newcomer",
     "request_facts",
     "sender",
@@ -86,11 +85,6 @@ class DirectClient:
             return await self._call.ask(method, params)
         except MCPError as error:
             raise ClientRefusal(error.error.code, error.error.message) from error
-
-
-def has_sessions(ctx: ServerRequestContext[Any, Any]) -> bool:
-    """Say whether the client's protocol has sessions, that is a handshake."""
-    return ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
 
 
 def newcomer(settings: Settings, transport: Transport) -> User:

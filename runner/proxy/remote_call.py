@@ -15,8 +15,8 @@ from mcp.shared.exceptions import MCPError
 
 from runner.errors import CallError, Code
 from runner.output_guard.guard import GuardedCall
+from runner.protocol.eras import has_sessions
 from runner.protocol.resource_tools import Reader, RemoteError, blocks_of
-from runner.protocol.sender import has_sessions
 from runner.proxy.contract import Contract
 from runner.proxy.deadline_watch import WatchedListener, watch
 from runner.proxy.foreign_words import told_beside, without_our_words

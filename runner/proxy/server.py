@@ -25,12 +25,13 @@ from runner.errors import CallError
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.artifact_resources import SCHEME, read_artifact
 from runner.protocol.artifact_tools import described
+from runner.protocol.eras import has_sessions, in_era_of
 from runner.protocol.failed_requests import answer_failures
 from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
 from runner.protocol.internals.host import relay_innermost, say_version, use_input_schemas
 from runner.protocol.resource_tools import Reader, RemoteError, resource_tools
 from runner.protocol.result_messages import DownloadUrl, ResultMessages
-from runner.protocol.sender import McpClient, Transport, asker, has_sessions, newcomer, request_facts
+from runner.protocol.sender import McpClient, Transport, asker, newcomer, request_facts
 from runner.protocol.subscriptions import offer_subscriptions
 from runner.proxy.calls import TASKS, Calls
 from runner.proxy.foreign_words import told_error
@@ -59,7 +60,6 @@ _PASSED_ON = frozenset(
     {"notifications/progress", "notifications/roots/list_changed", "notifications/tasks/status"}
 )
 _OF_HANDSHAKE, _OF_LATER_ERAS = "tasks", "extensions"
-_MODERN_ONLY = ("resultType", "ttlMs", "cacheScope")
 _TEMPLATE = {
     "uriTemplate": "artifact://{id}{?offset,length}",
     "name": "artifact",
@@ -170,7 +170,7 @@ class _Proxy:
         except CallError as error:
             said = {"error_code": error.code.name, **error.details}
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
-        return _in_its_era(ctx, result)
+        return in_era_of(ctx, result)
 
     async def _heard(self, ctx: _Context) -> None:
         """Pass on what a client with sessions tells the servers; when it is ready, get them ready for it."""
@@ -402,14 +402,3 @@ class _Proxy:
 
 async def _untold(_notice: str) -> None:
     """Tell nobody that the server is being stopped: only calls of tools are ended for it."""
-
-
-def _in_its_era(ctx: _Context, result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result in the form of the client's protocol version, whichever the server spoke."""
-    if has_sessions(ctx):
-        return {key: item for key, item in result.items() if key not in _MODERN_ONLY}
-    kept = {} if ctx.method in ("tools/call", "prompts/get", "completion/complete") else _UNCACHED
-    return {**kept, "resultType": "complete", **result}
-
-
-_UNCACHED = {"ttlMs": 0, "cacheScope": "private"}

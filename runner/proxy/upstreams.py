@@ -32,10 +32,10 @@ from runner.http.loopback import Loopback
 from runner.observation.metrics import Gauges
 from runner.observation.observers import Observers
 from runner.output_guard.guard import OutputGuard
+from runner.protocol.eras import has_sessions
 from runner.protocol.internals.connection import connection_of
 from runner.protocol.internals.types import Connection
 from runner.protocol.resource_tools import RemoteError, RemoteResources
-from runner.protocol.sender import has_sessions
 from runner.proxy.contract import Wish, contract_of
 from runner.proxy.held_calls import ANSWER_S, Pausing
 from runner.proxy.namespacing import Names

@@ -29,6 +29,7 @@ from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.protocol.artifact_resources import SCHEME, read_artifact
 from runner.protocol.artifact_tools import READING, described, reading_result
 from runner.protocol.direct import DirectCall
+from runner.protocol.eras import in_era_of
 from runner.protocol.failed_requests import answer_failures, failed_result, told_error, told_result
 from runner.protocol.internals.answer import is_told, sealed_question
 from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
@@ -105,9 +106,6 @@ EXTRAS = Extras(
     prompts=(AVAILABLE_FILES,),
 )
 """What the runner offers of its own, in the order in which it is listed."""
-
-_UNCACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-"""What a resource of the modern era says of its own keeping."""
 
 
 class Host(FastMCP):
@@ -248,10 +246,10 @@ class _Relay:
             except CallError as error:
                 return failed_result(error, protocol=request.facts.protocol)
         if self._reads_back(name):
-            return _in_its_era(ctx, await self._read_back(request))
+            return in_era_of(ctx, await self._read_back(request))
         if self._resources.has(name):
             message = await self._telling_of_reading(request, self._read_resources(ctx, request))
-            return _in_its_era(ctx, message)
+            return in_era_of(ctx, message)
         return await self._telling_of_reading(request, self._call_or_task(request))
 
     def _call_or_task(self, request: Request) -> Awaitable[dict[str, Any]]:
@@ -261,9 +259,9 @@ class _Relay:
         """Answer any request but a tool call: what the file offers first, then what is ours."""
         uri = str(request.params.get("uri", ""))
         if ctx.method == "resources/read" and uri.startswith(SCHEME):
-            return _in_its_era(ctx, await read_artifact(self._toolset.files(request.user), uri))
+            return in_era_of(ctx, await read_artifact(self._toolset.files(request.user), uri))
         if ctx.method == "resources/read" and (page := self._toolset.catalog.page(uri)) is not None:
-            return _in_its_era(ctx, page)
+            return in_era_of(ctx, page)
         try:
             answered = await relay(self._toolset, request, self._remote)
             if ctx.method == "server/discover":
@@ -279,7 +277,7 @@ class _Relay:
             ours = await self._ours(ctx, request, error.error.get("code"))
             if ours is None:
                 raise
-            return _in_its_era(ctx, ours)
+            return in_era_of(ctx, ours)
 
     async def _ours(
         self, ctx: ServerRequestContext[Any, Any], request: Request, code: object
@@ -497,14 +495,6 @@ class _Relay:
 def _parameters(toolset: Toolset, tool: str) -> Mapping[str, Any] | None:
     spec = toolset.catalog.tools.get(tool)
     return None if spec is None else spec.parameters
-
-
-def _in_its_era(ctx: ServerRequestContext[Any, Any], result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result that the host made itself in the form of the client's protocol version."""
-    if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-        return result
-    is_kept = ctx.method == "resources/read" or ctx.method in _LISTS
-    return {**(_UNCACHED if is_kept else {"resultType": "complete"}), **result}
 
 
 def _mcp_error(error: WireError) -> MCPError:
