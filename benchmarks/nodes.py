@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from benchmarks.figures import TARGET_HEADINGS, Target, percentile, table
 from runner.call import Request, execute

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import psutil  # type: ignore[import-untyped]
+import psutil
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from pydantic import SecretStr

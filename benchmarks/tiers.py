@@ -64,7 +64,7 @@ def main() -> None:
 
 def _reason(tier: str) -> str | None:
     """Return why this machine does not offer a tier; None if it does."""
-    missing = lacking(Settings(isolation=tier))  # type: ignore[arg-type]
+    missing = lacking(Settings(isolation=tier))
     return missing[0] if missing else None
 
 
