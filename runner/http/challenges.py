@@ -37,7 +37,7 @@ class Challenges:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer a request."""
-        if scope["type"] != "http" or not (self._required or self._metadata is not None):
+        if scope["type"] != "http":
             return self._app(scope, receive, send)
         return self._checked(scope, receive, send)
 

@@ -473,7 +473,8 @@ async def _serve_web(
         cast("Any", streams), trusted_hosts=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
     )
     config = uvicorn.Config(
-        Peers(believing),
+        # Only what a gateway says is taken by who is connected.
+        Peers(believing) if settings.auth.kind == "gateway" else believing,
         proxy_headers=False,
         http=protocol_of(settings.max_connections, settings.max_connections_per_address),
         ws="none",

@@ -61,13 +61,9 @@ def make_web(
     under_way = UnderWay()
     tier = (site.tier or in_force(site.settings)).value
     behind_tokens = [
-        Middleware(
-            Challenges,
-            required=() if mcp.auth is None else mcp.auth.required_scopes,
-            metadata=metadata_url(site.settings),
-        ),
+        *_challenges(mcp, site),
         Middleware(RequestsPerUser, site=site),
-        Middleware(EndsWithToken, clock=site.clock),
+        *([] if mcp.auth is None else [Middleware(EndsWithToken, clock=site.clock)]),
     ]
     ready = ready or Readiness.of_site(site, identity=partial(tokens_fault, mcp.auth))
     web = mcp.http_app(path=MCP_PATH, middleware=behind_tokens, **protection(site.settings))
@@ -104,3 +100,12 @@ def make_web(
         direct=direct,
     )
     return web
+
+
+def _challenges(mcp: FastMCP, site: Site) -> list[Middleware]:
+    """Return what asks for scopes and names where to log in, where there is either."""
+    required = () if mcp.auth is None else tuple(mcp.auth.required_scopes)
+    metadata = metadata_url(site.settings)
+    if not required and metadata is None:
+        return []
+    return [Middleware(Challenges, required=required, metadata=metadata)]
