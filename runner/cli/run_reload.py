@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.errors import UsageError
 from runner.settings.model import Settings
-from runner.system.running_servers import Running, running_in
+from runner.system.running_servers import Running, one_at_a_time, running_in
 
 __all__ = ["reload_from_shell"]
 
@@ -32,11 +32,12 @@ def reload_from_shell(settings: Settings, pid: int | None, *, as_json: bool) -> 
     Raises:
         UsageError: No such server runs here.
     """
-    running = running_in(settings.state_dir)
-    servers = [server for server in running if server.is_near and pid in (None, server.pid)]
-    if not servers:
-        raise UsageError(_nobody(settings, running, pid))
-    told = [{"pid": server.pid, "serves": server.serves, **_reload(server)} for server in servers]
+    with one_at_a_time(settings.state_dir, patience_s=_PATIENCE_S):
+        running = running_in(settings.state_dir)
+        servers = [server for server in running if server.is_near and pid in (None, server.pid)]
+        if not servers:
+            raise UsageError(_nobody(settings, running, pid))
+        told = [{"pid": server.pid, "serves": server.serves, **_reload(server)} for server in servers]
     print(json.dumps(told, indent=2) if as_json else "\n".join(map(_text, told)))  # noqa: T201
     return int(any(one["error"] is not None for one in told))
 

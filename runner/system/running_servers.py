@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from runner.system import locks
-from runner.system.state_files import Damaged, make_folder, open_regular
+from runner.system.state_files import Damaged, make_folder, open_lock, open_regular
 
-__all__ = ["Running", "RunningServer", "running_in"]
+__all__ = ["Running", "RunningServer", "one_at_a_time", "running_in"]
 
 log = logging.getLogger(__name__)
 
 _FOLDER = "servers"
+_LOCK = "reload.lock"
 _MOST_BYTES = 1 << 20
 _ATTEMPTS = 20
 _LOOK_S = 0.01
@@ -109,6 +110,24 @@ def running_in(state: Path) -> list[Running]:
     """Return the servers that run with a state folder; the files of others are removed."""
     files = sorted((state / _FOLDER).glob("*.json"))
     return [server for file in files if (server := _read(file)) is not None]
+
+
+@contextmanager
+def one_at_a_time(state: Path, *, patience_s: float) -> Iterator[None]:
+    """Wait for whoever has the servers of a state folder read their configuration anew at this moment.
+
+    A server counts how often it has done so, and not for whom: two that ask at once would both be told what
+    came of the first. Who cannot be waited for, since the folder cannot be written or the time is over, is
+    not waited for.
+    """
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            fd = open_lock(state / _FOLDER / _LOCK)
+            held.callback(os.close, fd)
+            deadline = time.monotonic() + patience_s
+            while not locks.try_lock(fd) and time.monotonic() < deadline:
+                time.sleep(_LOOK_S)
+        yield
 
 
 def _read(path: Path) -> Running | None:

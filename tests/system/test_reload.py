@@ -21,7 +21,7 @@ from fastmcp.client.transports import StreamableHttpTransport
 from fastmcp.exceptions import ToolError
 from support import Ran, becomes, server_url
 
-from runner.system.running_servers import RunningServer, running_in
+from runner.system.running_servers import RunningServer, one_at_a_time, running_in
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -361,6 +361,43 @@ async def test_a_broken_file_changes_nothing_and_is_said_in_a_sentence(
     assert as_before[0] != 401
     assert as_before[1] == 401
     assert length == len("first-value")
+
+
+async def test_of_two_commands_the_second_asks_when_the_first_has_its_answer(
+    environment: dict[str, str], folder: Path
+) -> None:
+    configure(folder, key="first-value")
+    state = Path(environment["RUNNER_STATE_DIR"])
+    command = [sys.executable, "-m", "runner", "reload"]
+
+    with serving(folder, environment):
+        configure(folder, most=7, key="first-value")
+        with one_at_a_time(state, patience_s=0):
+            second = subprocess.Popen(
+                command,
+                env=environment,
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert await becomes(lambda: any(name.endswith("reload.lock") for name in open_files(second.pid)))
+            # It could send its signal from here on, if it did not wait.
+            (before,) = running_in(state)
+        out, err = await asyncio.to_thread(second.communicate)
+
+    assert before.reloads == 0
+    assert second.returncode == 0, err
+    assert "1 changes hold from now on" in out
+
+
+def open_files(pid: int) -> list[str]:
+    found = []
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(entry))
+    return found
 
 
 async def test_reload_says_that_no_server_runs(run: Run) -> None:
