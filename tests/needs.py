@@ -37,7 +37,7 @@ SLOW = frozenset(
             "playground",
             "proxy",
         ),
-        *("sandbox", "selftest", "system", "worker"),
+        *("commands", "sandbox", "selftest", "worker"),
     }
 )
 """Folders whose tests start servers, or processes by the hundred."""

@@ -28,7 +28,7 @@ def test_every_path_named_in_the_architecture_exists() -> None:
 def test_every_invariant_of_the_architecture_names_a_test_that_exists() -> None:
     section = (ROOT / "ARCHITECTURE.md").read_text().split("## Invariants")[1].split("\n## ")[0]
     named = TEST_NAMES.findall(section)
-    tests = (ROOT / "tests" / "system" / "test_invariants.py").read_text()
+    tests = (ROOT / "tests" / "commands" / "test_invariants.py").read_text()
 
     assert len(named) == len(re.findall(r"(?m)^\d+\. ", section))
     assert [name for name in named if f"def {name}(" not in tests] == []

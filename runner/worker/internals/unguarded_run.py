@@ -3,7 +3,7 @@
 Run as a program it is right. Imported it would read the standard input of the zygote, open a port, or start
 threads. So while a file is imported, the methods that serve come back at once, and what follows them is run.
 They are public; that they are replaced is what makes this one of the internals. If one is renamed, such files
-serve themselves again, and `tests/system/test_bad_input.py -k serves_itself` fails.
+serve themselves again, and `tests/commands/test_bad_input.py -k serves_itself` fails.
 """
 
 import contextlib
