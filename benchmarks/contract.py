@@ -149,7 +149,7 @@ async def _keep(fd: int, *, name: str, mime: str, deferral: Deferral | None, tem
         size=os.fstat(fd).st_size,
         sha256="0" * 64,
         scope=Scope(user_id="bench"),
-        metadata=Put(name=name, mime=mime),
+        said=Put(name=name, mime=mime),
         created=datetime.now(UTC),
     )
 

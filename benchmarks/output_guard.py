@@ -54,7 +54,7 @@ class _Forgetful:
             size=len(content),
             sha256=digest,
             scope=scope,
-            metadata=about,
+            said=about,
             created=datetime.now(UTC),
         )
 

@@ -198,7 +198,7 @@ async def _kept_before(file: str, name: str, rules: Generated) -> list[Record]:
 
 
 def _lay_at(record: Record) -> object:
-    return record.metadata.source.get(_LAY_AT) if record.metadata.origin is Origin.GENERATED else None
+    return record.said.source.get(_LAY_AT) if record.said.origin is Origin.GENERATED else None
 
 
 async def _tried(change: ChangedFile, name: str, rules: Generated) -> Record | str | None:

@@ -73,7 +73,7 @@ class Gateway:
         if scope["type"] != "http" or not named:
             await self._app(scope, receive, send)
             return
-        peer = _address(scope.get(_PEER, scope.get("client")))
+        peer = _address(scope.get(_PEER))
         names: frozenset[str] = scope.get(PEER_NAMES, frozenset())
         if not self._is_gateway(peer, names):
             certificate = ", ".join(sorted(names)) or None

@@ -138,9 +138,15 @@ def hint_for(settings: Settings, tier: Tier) -> Callable[[str], str | None]:
 
 def failures_noted(target: Target, program: Path, settings: Settings) -> Callable[[str], None]:
     """Return what tells the operator of an option that may have helped a command, from what it says."""
-    own = (*_packages(program), *(file.parent for file in _files(program, target)))
-    left_out = (*own, *settings.private_paths)
+    read, list_only = _its_own(settings, program, target)
+    left_out = (*read, *list_only, *settings.private_paths)
     return UnlentPaths(target.name, settings.rights(), homes=settings.homes, left_out=left_out).note
+
+
+def _its_own(settings: Settings, program: Path, target: Target) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return what a command may read that is not lent to it, and what it may only list."""
+    files = (*_files(program, target), *_interpreters(program))
+    return _readable(files, (*settings.private_paths, settings.homes), tuple(Homes.of(settings).made()))
 
 
 class ConfinedTransport(HomedTransport):
@@ -275,10 +281,7 @@ class ConfinedTransport(HomedTransport):
         settings = self._settings
         environment = framework_environment(os.environ, ())
         personal = call_environment(user=self._user.name, home=home)
-        deny = (*settings.private_paths, settings.homes)
-        homes = Homes.of(settings).made()
-        files = (*_files(self._program, self._target), *_interpreters(self._program))
-        read, list_only = _readable(files, deny, tuple(homes))
+        read, list_only = _its_own(settings, self._program, self._target)
         limits = settings.widest_limits()
         policy = Policy(
             home=home,

@@ -1,16 +1,18 @@
 """Paths that a server names where it fails, and that are not lent to it: told to its operator only.
 
 A server that words a denial itself says no more than where it failed: "cannot use /srv/notes/a". Perhaps that
-is for want of an option and perhaps not, so the server's words go to its client as they are, and the option
-stands in the log, once.
+is for want of an option and perhaps not, and perhaps the server makes it up. So its words go to its client as
+they are, and what would lend the folder to be read stands in the log, once.
 
 Source: `docs/lending.md`, "What an error says".
 """
 
+import itertools
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from runner.settings.lendable import flag_for, within
@@ -21,7 +23,10 @@ __all__ = ["UnlentPaths"]
 log = logging.getLogger(__name__)
 
 _MOST_CHARS = 8192
-# How many options are named of one server: it could go on inventing paths.
+# A server may name as many as it likes, in every failure; what it costs to look at them is bounded.
+_MOST_PATHS = 16
+_MOST_PATH_CHARS = 1024
+_MOST_KNOWN = 256
 _MOST_TOLD = 16
 _PATH = re.compile(r"(?<![\w/.:-])/[^\s:;,'\"`()\[\]{}<>\u2018\u2019]+")
 
@@ -50,23 +55,27 @@ class UnlentPaths:
         self._homes = homes
         self._left_out = (*rights.write, *rights.read, *left_out)
         self._tops = frozenset(os.listdir("/") if tops is None else tops)
+        self._known: set[str] = set()
         self._told: set[str] = set()
 
     def note(self, said: str) -> None:
         """Tell the operator of the paths in what a server said of a failure, each option once."""
-        for path, flag in self._named(said[:_MOST_CHARS]):
-            if flag not in self._told and len(self._told) < _MOST_TOLD:
+        if len(self._told) >= _MOST_TOLD or len(self._known) >= _MOST_KNOWN:
+            return
+        for found in itertools.islice(_PATH.finditer(said[:_MOST_CHARS]), _MOST_PATHS):
+            path = os.path.normpath(found[0].rstrip("."))
+            if path in self._known or len(path) > _MOST_PATH_CHARS:
+                continue
+            self._known.add(path)
+            flag = self._flag(path)
+            if flag is not None and flag not in self._told:
                 self._told.add(flag)
-                facts = {"server": self._server, "path": path, "option": flag}
+                facts = {"server": self._server, "path": path, "option": shlex.quote(flag)}
                 log.warning("a server failed and named a path that is not lent to it", extra=facts)
 
-    def _named(self, said: str) -> Iterator[tuple[str, str]]:
-        for found in _PATH.findall(said):
-            path = found.rstrip(".")
-            if path.split("/", 2)[1] not in self._tops or any(
-                within(Path(path), top) for top in self._left_out
-            ):
-                continue
-            flag = flag_for(path, "", homes=self._homes)
-            if flag is not None:
-                yield path, flag
+    def _flag(self, path: str) -> str | None:
+        """Return what would lend the folder of a path to be read, if that is wanting and can be lent."""
+        if path.split("/", 2)[1] not in self._tops or any(within(Path(path), top) for top in self._left_out):
+            return None
+        # To be written it may be wanted, too. That is a server's word, and more than it may need.
+        return flag_for(path, "read", homes=self._homes)

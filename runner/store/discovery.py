@@ -88,7 +88,7 @@ class _Adapted:
             mime_type=record.mime,
             filename=record.name,
             scope=asdict(record.scope),
-            source=dict(record.metadata.source),
+            source=dict(record.said.source),
         )
 
     async def get(self, at: Bytes) -> bytes | None:

@@ -48,7 +48,7 @@ def does_not_fit(name: str | None) -> CallError:
 
 def is_lost(record: Record) -> bool:
     """Say whether a record only describes what no store has kept."""
-    return record.metadata.source.get("truncated") is True and "original_size" in record.metadata.source
+    return record.said.source.get("truncated") is True and "original_size" in record.said.source
 
 
 class NoStore:
@@ -119,7 +119,7 @@ class NoStore:
             size=size,
             sha256=digest,
             scope=scope,
-            metadata=said,
+            said=said,
             created=utc_now(),
         )
 

@@ -174,6 +174,8 @@ class Put:
 class Record:
     """One stored artifact.
 
+    The names of its fields stand in buckets and spools, which other releases read: they stay as they are.
+
     Attributes:
         id: `{namespace}_{sha256[:12]}`, longer only where another content has those digits.
         name: Its name, safe and unique within the scope; None only for observations.
@@ -181,7 +183,7 @@ class Record:
         size: Length in bytes.
         sha256: Hex digest.
         scope: Whose it is.
-        metadata: What was said of it when it was put.
+        said: What was said of it when it was put.
         created: When it was last put.
         expires_at: The last moment at which it is found, by its own time or its class's lifetime;
             None: it never ends by itself.
@@ -195,7 +197,7 @@ class Record:
     size: int
     sha256: str
     scope: Scope
-    metadata: Put
+    said: Put
     created: datetime
     expires_at: datetime | None = None
     pending: bool = False
@@ -211,11 +213,11 @@ class Record:
         """Return what a model may see of it; a MIME type only where one was given or a name suggests it."""
         return ArtifactRef(
             id=self.id,
-            mime_type=self.mime if self.name is not None else self.metadata.mime,
+            mime_type=self.mime if self.name is not None else self.said.mime,
             size_bytes=self.size,
             filename=self.name,
             sha256=self.sha256,
-            source={**self.metadata.source, **({"pending": True} if self.pending else {})},
+            source={**self.said.source, **({"pending": True} if self.pending else {})},
         )
 
 

@@ -582,13 +582,15 @@ class Lease:
 
     async def _end_tasks(self, relay: ListenerRelay | None) -> None:
         """Let go of what the call had in the host beside its worker; a short one had nothing."""
+        tasks = [task for task in (self._sender, self._watching) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if relay is not None:
+            relay.tell_no_more()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
         if relay is not None:
             await relay.end()
-        tasks = [task for task in (self._sender, self._watching) if task is not None]
-        if tasks:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
         # A task that was cancelled keeps where it was, and so this: a circle for the collector.
         self._sender = self._watching = self._relay = None
 

@@ -11,7 +11,7 @@ from support import ROOT
 def test_the_functions_that_a_call_enters_are_named_and_counted() -> None:
     command = [sys.executable, "-m", "benchmarks.call_path", "--list", "--transports", "stdio"]
     ran = subprocess.run(
-        [*command, "--eras", "2026-07-28"], cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, "--eras", "2026-07-28"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
     )
 
     assert ran.returncode == 0, ran.stderr

@@ -472,4 +472,4 @@ async def test_every_delivered_artifact_is_among_the_users_files(
     file = await bound.files(User(user)).find("kept.txt")
     assert file is not None
     assert f"artifact://{file.id}" == structured_of(result)["artifacts"][0]["uri"]
-    assert (file.size, file.metadata.origin) == (5, Origin.GENERATED)
+    assert (file.size, file.said.origin) == (5, Origin.GENERATED)

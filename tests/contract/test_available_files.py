@@ -37,7 +37,7 @@ def record(name: str | None, *, size: int = 2048, created: datetime = NOON, **sa
         size=size,
         sha256="0" * 64,
         scope=Scope(user_id="alice"),
-        metadata=Put(name=name, **{"origin": Origin.UPLOADED, **said}),
+        said=Put(name=name, **{"origin": Origin.UPLOADED, **said}),
         created=created,
     )
 

@@ -92,7 +92,7 @@ def test_without_a_store_it_gets_a_reference_that_says_so(text: bool) -> None:
 def test_everything_is_kept_as_an_observation_and_says_where_it_came_from(shelf: Shelf) -> None:
     guarded({"report": {"pdf": b64(PDF)}}, store=shelf, server="my.server", tool="get")
 
-    about = shelf.records[0].metadata
+    about = shelf.records[0].said
     assert about.retention is Retention.OBSERVATIONS
     assert about.source == {"tool": "get", "server": "my.server", "field": "report.pdf"}
     assert shelf.records[0].id.startswith("my_server_")

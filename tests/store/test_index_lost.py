@@ -487,7 +487,7 @@ async def state(store):
     found = {}
     for scope in (ALICE, BOB):
         for record in await store.list(scope=scope):
-            found[scope.user_id, record.name] = (await content_of(store, record), bool(record.metadata.facts))
+            found[scope.user_id, record.name] = (await content_of(store, record), bool(record.said.facts))
     return found
 
 async def look(root):

@@ -251,7 +251,7 @@ async def test_a_store_of_version_1_is_brought_up_with_every_file(tmp_path: Path
     records = await store.list(scope=ALICE)
 
     assert {record.name: await content_of(store, record) for record in records} == contents
-    assert {record.metadata.origin for record in records} == {Origin.UPLOADED}
+    assert {record.said.origin for record in records} == {Origin.UPLOADED}
     assert {record.expires_at for record in records} == {None}
     newest = await store.find("40.csv", scope=ALICE)
     assert newest is not None

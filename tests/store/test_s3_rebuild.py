@@ -173,7 +173,7 @@ async def test_the_later_state_counts_and_without_it_a_file_has_no_end(s3: Bucke
     await store.sweep()
     (second,) = await store.list(scope=ALICE)
 
-    assert (first.expires_at, first.metadata.reason) == (later, "later")
+    assert (first.expires_at, first.said.reason) == (later, "later")
     # Nobody knows until when it was prolonged.
     assert second.expires_at is None
 
@@ -227,7 +227,7 @@ async def test_a_damaged_marker_is_taken_for_an_empty_one(
     await store.sweep()
 
     (found,) = await store.list(scope=ALICE)
-    assert (found.id, found.name, found.metadata.facts) == (record.id, "a.txt", {})
+    assert (found.id, found.name, found.said.facts) == (record.id, "a.txt", {})
 
 
 async def test_a_marker_that_speaks_of_other_bytes_gives_nobody_theirs(rgw: BucketAddress) -> None:

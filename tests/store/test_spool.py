@@ -163,7 +163,7 @@ async def test_what_waited_is_sent_when_the_server_is_back_and_by_another_proces
     record = await after_restart.find("a.bin", scope=ALICE)
     assert record is not None
     assert not record.pending
-    assert (record.id, record.metadata) == (pending.id, pending.metadata)
+    assert (record.id, record.said) == (pending.id, pending.said)
     assert await read(after_restart, record) == content
     assert await read(after_restart, pending) == content
     assert files_in(spool) == 0
@@ -477,7 +477,7 @@ def test_what_was_acknowledged_survives_a_kill_and_nothing_is_half_there(spool: 
             writer.kill()
             acknowledged.update(writer.stdout.read().split())
 
-    kept = {each.record.metadata.name: each for each in spool.all()}
+    kept = {each.record.said.name: each for each in spool.all()}
     assert acknowledged <= set(kept)
     for name, each in kept.items():
         fd = spool.open(each)
@@ -502,7 +502,7 @@ async def test_touching_what_waits_moves_its_end(gone: BucketAddress, spool: Spo
     assert await store.touch(record.id, scope=ALICE, expires_at=ends)
 
     found = await store.find("a.txt", scope=ALICE)
-    assert found == replace(record, expires_at=ends, metadata=replace(record.metadata, expires_at=ends))
+    assert found == replace(record, expires_at=ends, said=replace(record.said, expires_at=ends))
 
 
 class Away(MemoryStore):

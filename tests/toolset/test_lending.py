@@ -132,8 +132,7 @@ def test_where_the_runner_is_loaded_from_is_never_written(folder: Path) -> None:
 
 def test_keys_in_a_home_folder_are_never_lent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "data/.ssh").mkdir()
-    # Not refused yet.
-    lent(folder, allow_read=(folder / "data",))
+    assert lent(folder, allow_read=(folder / "data",)).rights().read == (folder / "data",)
 
     monkeypatch.setenv("HOME", str(folder / "data"))
 

@@ -102,7 +102,7 @@ class Row:
             size=self.size,
             sha256=self.sha256,
             scope=replace(owner, trace_id=self.trace),
-            metadata=said_of(self),
+            said=said_of(self),
             created=datetime.fromtimestamp(self.created, UTC),
             expires_at=_moment(self.expires),
         )

@@ -136,7 +136,7 @@ class Rows:
         place = place_of(record.scope)
         tail = "area = ? AND session = ? AND id = ? AND name IS ? LIMIT 1"
         row = next(self._visible(owners, now, tail, *place, record.id, record.name), None)
-        if row is not None and record.metadata.retention is Retention.OBSERVATIONS:
+        if row is not None and record.said.retention is Retention.OBSERVATIONS:
             query = "UPDATE artifacts SET used = ? WHERE number = ?"
             self.connection.execute(query, (self._next(), row.number))
         return row

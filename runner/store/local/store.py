@@ -254,7 +254,7 @@ class LocalStore:
 
     def _open(self, record: Record, scope: Scope) -> int:
         # Only an observation's use is noted, and a reader of files waits for no writer.
-        observed = record.metadata.retention is Retention.OBSERVATIONS
+        observed = record.said.retention is Retention.OBSERVATIONS
         noting = observed and not self.unwritten
         areas, index = _areas(scope), self._index
         with _as_call_errors(), index.change(*areas) if noting else index.read(areas) as rows:

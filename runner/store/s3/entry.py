@@ -23,7 +23,7 @@ class BucketEntry:
     """One artifact by one name.
 
     Attributes:
-        record: The record; its `metadata.name` is the name that was asked for, made safe.
+        record: The record; its `said.name` is the name that was asked for, made safe.
         token: Token of its upload.
         put: When it was last put, in nanoseconds, growing with each put of a host.
         used: When it was last put or read, likewise.
@@ -39,18 +39,18 @@ class BucketEntry:
     @property
     def full_id(self) -> str:
         """Return namespace and full digest."""
-        return self.record.metadata.id_prefix + self.record.sha256
+        return self.record.said.id_prefix + self.record.sha256
 
     def is_again(self, about: Put, wanted: str | None) -> bool:
         """Say whether a put of the same content by the same owner is this artifact again."""
-        said = self.record.metadata
+        said = self.record.said
         if about.retention is not said.retention or about.id_prefix != said.id_prefix:
             return False
         return about.retention is Retention.OBSERVATIONS or wanted in (said.name, self.record.name)
 
     def until(self, expires_at: datetime | None, *, said: Put) -> "BucketEntry":
         """Return it with another end."""
-        return replace(self, record=replace(self.record, expires_at=expires_at, metadata=said))
+        return replace(self, record=replace(self.record, expires_at=expires_at, said=said))
 
 
 _ENTRY = TypeAdapter(BucketEntry)

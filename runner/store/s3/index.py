@@ -95,7 +95,7 @@ class S3Index:
 
     def marker_key(self, entry: BucketEntry) -> str:
         """Return the key of an artifact's marker."""
-        files = entry.record.metadata.retention is Retention.FILES
+        files = entry.record.said.retention is Retention.FILES
         marker = Marker(id=entry.full_id, token=entry.token, name=entry.record.name if files else None)
         return keys_of(self.prefix, entry.record.scope).marker(marker)
 
@@ -119,12 +119,12 @@ class S3Index:
     def add(self, entry: BucketEntry) -> BucketEntry:
         """Write an artifact down, a file under the name wanted or with a number; return it as written."""
         keys = keys_of(self.prefix, entry.record.scope)
-        if entry.record.metadata.retention is Retention.OBSERVATIONS:
+        if entry.record.said.retention is Retention.OBSERVATIONS:
             new = replace(entry, at=keys.note(entry.token))
             self.bucket.put(self.marker_key(new), written(new))
             self.bucket.put(new.at, written(new))
             return new
-        wanted = str(entry.record.metadata.name)
+        wanted = str(entry.record.said.name)
         # What a session sees are its own files and those bound to none: no name twice among them.
         taken = (
             self._names(keys_of(self.prefix, replace(entry.record.scope, session_id=None)))
@@ -241,4 +241,4 @@ def _without_end(entry: BucketEntry) -> BucketEntry:
 
 
 def _rank(entry: BucketEntry) -> tuple[bool, int]:
-    return entry.record.metadata.retention is Retention.FILES, entry.put
+    return entry.record.said.retention is Retention.FILES, entry.put

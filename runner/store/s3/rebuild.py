@@ -115,7 +115,7 @@ def _entry(
     if entry is None or later is not None:
         return entry
     # Its life may have been prolonged, nobody knows until when: it is not taken for ended.
-    said = replace(entry.record.metadata, expires_at=None, reason=None)
+    said = replace(entry.record.said, expires_at=None, reason=None)
     return entry.until(ends_at(said, now=now, rules=rules), said=said)
 
 
@@ -147,7 +147,7 @@ def _from_keys(index: S3Index, token: str, marker: Listed, content: Listed) -> B
         size=content.size,
         sha256=said["sha256"],
         scope=scope,
-        metadata=about,
+        said=about,
         created=content.modified,
         key=content.key,
     )
@@ -178,7 +178,7 @@ def _is_there(index: S3Index, entry: BucketEntry) -> bool:
 
 def _restored(index: S3Index, entry: BucketEntry) -> BucketEntry | None:
     """Write an artifact down under its name; under the next that is free, if another has it by now."""
-    if entry.record.metadata.retention is Retention.OBSERVATIONS:
+    if entry.record.said.retention is Retention.OBSERVATIONS:
         return index.add(entry)
     keys = keys_of(index.prefix, entry.record.scope)
     for name in _names(str(entry.record.name)):

@@ -262,7 +262,7 @@ class S3Store:
             size=size,
             sha256=sha256,
             scope=scope,
-            metadata=about,
+            said=about,
             created=now,
             expires_at=ends_at(about, now=now, rules=self._rules),
             key=key,
@@ -286,15 +286,15 @@ class S3Store:
         return sent
 
     def _renew(self, old: BucketEntry, about: Put, scope: Scope) -> BucketEntry:
-        said = renewed(about, old.record.metadata)
+        said = renewed(about, old.record.said)
         if about.retention is Retention.FILES:
-            said = replace(said, name=old.record.metadata.name)
+            said = replace(said, name=old.record.said.name)
         now, count = self._now(), self._count()
         record = replace(
             old.record,
             mime=about.mime or guess(about.name or ""),
             scope=scope,
-            metadata=said,
+            said=said,
             created=now,
             expires_at=ends_at(said, now=now, rules=self._rules),
         )
@@ -319,7 +319,7 @@ class S3Store:
         key, area = str(record.key), keys_of(self._prefix, record.scope).area
         ended = has_ended(record.expires_at, now=self._now())
         known = not ended and key.startswith(area) and may_have(record, scope)
-        if known and record.metadata.retention is Retention.FILES:
+        if known and record.said.retention is Retention.FILES:
             return key
         entry = self._entry_of(record, scope)
         if entry is None or entry.record.key is None:
@@ -358,7 +358,7 @@ class S3Store:
     def _touch(self, id_: str, scope: Scope, expires_at: datetime | None) -> bool:
         found = self._alive(self._index.with_id(id_, scope=scope))
         for entry in found:
-            said = entry.record.metadata
+            said = entry.record.said
             said = said if expires_at is None else replace(said, expires_at=expires_at)
             held = entry.record.expires_at
             until = expires_at or end_of_touched(said, held, now=self._now(), rules=self._rules)
@@ -450,4 +450,4 @@ def _gone(record: Record) -> CallError:
 
 
 def _is_observation(entry: BucketEntry) -> bool:
-    return entry.record.metadata.retention is Retention.OBSERVATIONS
+    return entry.record.said.retention is Retention.OBSERVATIONS

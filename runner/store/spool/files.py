@@ -268,7 +268,7 @@ class Spool:
             size=size,
             sha256=sha256,
             scope=scope,
-            metadata=said,
+            said=said,
             created=now,
             expires_at=said.expires_at,
             pending=True,
@@ -277,9 +277,7 @@ class Spool:
     def _used(self, scope: Scope, *, without: str) -> int:
         area = place_of(scope).area
         mine = (each.record for each in self.all() if place_of(each.record.scope).area == area)
-        files = {
-            record.sha256: record.size for record in mine if record.metadata.retention is Retention.FILES
-        }
+        files = {record.sha256: record.size for record in mine if record.said.retention is Retention.FILES}
         return sum(size for sha256, size in files.items() if sha256 != without)
 
     def _noted(self) -> tuple[list[SpooledFile], set[str]]:
@@ -341,7 +339,7 @@ class Spool:
 
 def is_same(stored: Record, kept: Record) -> bool:
     """Say whether what a store has is what is kept here: sent again, it would become no second one."""
-    said = kept.metadata
+    said = kept.said
     if said.retention is Retention.OBSERVATIONS:
         said = replace(said, name=stored.name)
     return _again(stored, said, kept.scope, kept.sha256)
@@ -349,8 +347,8 @@ def is_same(stored: Record, kept: Record) -> bool:
 
 def _again(record: Record, said: Put, scope: Scope, sha256: str) -> bool:
     same_content = (record.sha256, record.scope.owner) == (sha256, scope.owner)
-    kind = (record.metadata.retention, record.metadata.namespace) == (said.retention, said.namespace)
-    return same_content and kind and said.name in (record.metadata.name, record.name)
+    kind = (record.said.retention, record.said.namespace) == (said.retention, said.namespace)
+    return same_content and kind and said.name in (record.said.name, record.name)
 
 
 def _fill(path: Path, source: int | bytes) -> None:

@@ -170,8 +170,8 @@ class SpoolingStore:
         """Renew the lifetime of an observation from now, or let any artifact end at `expires_at`."""
         kept = [k for k in await self._waiting(scope) if k.record.id == id_]
         for each in kept if expires_at is not None else ():
-            said = replace(each.record.metadata, expires_at=expires_at)
-            record = replace(each.record, metadata=said, expires_at=expires_at)
+            said = replace(each.record.said, expires_at=expires_at)
+            record = replace(each.record, said=said, expires_at=expires_at)
             await asyncio.to_thread(self.spool.change, replace(each, record=record))
         return bool(kept) or await self.store.touch(id_, scope=scope, expires_at=expires_at)
 
@@ -258,7 +258,7 @@ class SpoolingStore:
         """Send several files at once; those of one user that want one name in their order, who gets it."""
         rivals: dict[tuple[Scope, str | None], builtins.list[SpooledFile]] = {}
         for kept in waiting:
-            rivals.setdefault((kept.record.scope.owner, kept.record.metadata.name), []).append(kept)
+            rivals.setdefault((kept.record.scope.owner, kept.record.said.name), []).append(kept)
         room = asyncio.Semaphore(_AT_ONCE)
 
         async def in_order(files: Sequence[SpooledFile]) -> int:
@@ -277,7 +277,7 @@ class SpoolingStore:
             try:
                 await asyncio.to_thread(_check, fd, kept.record)
                 with self._meter.counting():
-                    stored = await self.store.put_file(fd, kept.record.metadata, scope=kept.record.scope)
+                    stored = await self.store.put_file(fd, kept.record.said, scope=kept.record.scope)
             except CallError as error:
                 later = await asyncio.to_thread(self.spool.failed, kept, now=self.now())
                 facts = {"artifact": kept.record.id, "attempts": later.attempts, "code": error.code.name}
