@@ -96,7 +96,7 @@ def _check_bucket(bucket: str, path: str) -> None:
         )
     if not _S3_PREFIX.fullmatch(path):
         raise ValueError(
-            f"{path.lstrip('/')!r} is no prefix: one has at most 200 letters, digits, '_', '-', '.' and '/', "
+            f"{path.removeprefix('/')!r} is no prefix: one has at most 200 letters, digits, '_', '-', '.' and '/', "
             "and no part of it is empty or begins with a dot"
         )
 

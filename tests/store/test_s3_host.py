@@ -165,7 +165,7 @@ def test_a_fault_among_the_keys_is_told_without_them(tmp_path: Path, monkeypatch
         ("s3://", "s3://", "'' is no name of a bucket: one has 3 to 63"),
         ("s3://Bucket_1", "s3://Bucket_1", "'Bucket_1' is no name of a bucket: one has 3 to 63"),
         ("s3://bucket/../up", "s3://bucket/../up", "'../up' is no prefix: one has at most 200"),
-        ("s3://bucket//x", "s3://bucket//x", "is no prefix: one has at most 200"),
+        ("s3://bucket//x", "s3://bucket//x", "'/x' is no prefix: one has at most 200"),
         (f"s3://bucket/{'a' * 300}", f"s3://bucket/{'a' * 30}", "is no prefix: one has at most 200"),
     ],
 )
