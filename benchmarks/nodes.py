@@ -30,7 +30,7 @@ import psutil
 from benchmarks.figures import TARGET_HEADINGS, Target, percentile, table
 from runner.call import Request, execute
 from runner.fleet.engine import FleetEngine
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.steps.listener import Nobody
 from runner.steps.remote_executor import RemoteExecutor
 from runner.toolset.toolset import Toolset

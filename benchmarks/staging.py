@@ -18,7 +18,7 @@ from pathlib import Path
 from runner.doctor.report import reflinks
 from runner.files.my_files import open_library
 from runner.homes.homes import Homes
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.steps.staging import stage
 from runner.store.protocol import Origin
 

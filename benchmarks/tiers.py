@@ -19,7 +19,7 @@ from benchmarks.calm import Calm
 from benchmarks.figures import Target, table
 from benchmarks.servers import USER, Server, serving
 from runner.settings.isolation import lacking
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 __all__ = ["main"]
 

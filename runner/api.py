@@ -23,7 +23,7 @@ from runner.files.my_files import MyFiles, store_rules
 from runner.server.host import make_host
 from runner.server.serve import KEY_S, make_application, site_of
 from runner.settings.isolation import lacking
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.settings.sources import load
 from runner.settings.targets import check_targets
 from runner.steps.listener import Nobody

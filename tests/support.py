@@ -22,7 +22,7 @@ from ports import free_port
 from runner.call import Completed, Request, execute, relay
 from runner.files.my_files import open_library
 from runner.settings.isolation import AUTO
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.steps.listener import ClientRefusal
 from runner.store.protocol import Origin
 from runner.toolset.toolset import Toolset

@@ -14,8 +14,8 @@ from runner.check.needs import PolicyNeed
 from runner.check.rules import Finding, Severity
 from runner.check.text_rules import TextReport, check_text, waived
 from runner.check.widgets import seen_of_widgets
-from runner.settings.model import Settings
 from runner.settings.secrets import Secrets, secret_fault
+from runner.settings.settings import Settings
 from runner.settings.targets import entry_of
 from runner.toolset.background import refused_jobs
 from runner.toolset.catalog import ToolSpec

@@ -23,7 +23,7 @@ from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.http.logins import Logins
 from runner.observation.observers import audit_log_of
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.store.local.store import LocalStore
 from runner.store.protocol import Record, Retention
 from runner.system.uids import Uids

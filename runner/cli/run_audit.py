@@ -12,7 +12,7 @@ from pathlib import Path
 from runner.errors import UsageError
 from runner.observation.audit_chain import AuditVerdict, verify
 from runner.observation.audit_log import AuditLog
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 __all__ = ["AuditOptions", "audit_from_shell"]
 

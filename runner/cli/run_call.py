@@ -14,7 +14,7 @@ from runner.cli.terminal import TOKEN, Terminal
 from runner.errors import Code, UsageError
 from runner.files.my_files import MyFiles
 from runner.formats.json_pieces import json_pieces
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.steps.listener import LOG_LEVELS
 from runner.steps.shell_view import as_text
 from runner.store.protocol import Origin

@@ -5,7 +5,7 @@ from typing import Any
 
 from runner.output_guard.guard import config_of, file_name
 from runner.output_guard.rules_report import AppliedRule, rules_of
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 __all__ = ["explanation", "explanation_text"]
 

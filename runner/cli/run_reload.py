@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.errors import UsageError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.running_servers import Running, one_at_a_time, running_in
 
 __all__ = ["reload_from_shell"]

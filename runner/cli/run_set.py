@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from runner.cli.request_set import SavedRequest, faults_of
 from runner.errors import UsageError
 from runner.server.host import make_host
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 from sandbox.host.launch import Launched

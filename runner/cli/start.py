@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from runner.errors import UsageError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.settings.sources import load, origins
 from runner.settings.targets import entry_of
 from runner.system.logging_setup import set_up

@@ -1,6 +1,7 @@
 """Error envelopes and notices: the exact words of the contract, one constructor for each way to fail.
 
-Every constructor returns a `CallError`; `envelope` turns one into the JSON that callers get.
+Every constructor returns a `CallError`; `envelope` turns one into the JSON that callers get. What is said
+where a call has reached a limit of its resources stands in `runner.contract.limit_errors`.
 
 Source: document 001, sections 11.3 and 12; the table of error codes in `docs/cli.md`; requirements S1-122,
 S1-125 to S1-137 and S2-25.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from runner.doctor.report import DoctorLine, Level
 from runner.errors import CallError
 from runner.files.my_files import open_library
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.store.bucket_health import lost_records
 from runner.store.local.store import LocalStore, MissingBytes
 from runner.store.protocol import Reason, Removal

@@ -18,8 +18,8 @@ from typing import Any
 
 from runner.errors import CallError, RunnerError
 from runner.settings.isolation import AUTO
-from runner.settings.model import Settings
 from runner.settings.secrets import secret_fault
+from runner.settings.settings import Settings
 from runner.store.bucket_health import fault_of, lost_records
 from runner.store.local.examining import examine
 from runner.store.spool.files import Spool

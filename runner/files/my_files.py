@@ -26,7 +26,7 @@ from runner.files.content_facts import facts
 from runner.files.sessions import KnownSessions, Session, Sessions
 from runner.formats.filenames import safe_name
 from runner.formats.mime import guess
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.store.local.store import utc_now
 from runner.store.observations import budgets_of
 from runner.store.opening import open_store

@@ -22,7 +22,7 @@ from runner.fleet.address import RedisAddress
 from runner.fleet.internals.plain_pickles import read_plain_pickles_only
 from runner.fleet.redis_names import RedisKeys
 from runner.fleet.seal import FleetKey
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 __all__ = ["REDIS_FAILURES", "TASK", "FleetConnection", "leave_if_cancelled", "problem_of"]
 

@@ -27,6 +27,7 @@ from runner.fleet.connection import REDIS_FAILURES, TASK, FleetConnection, leave
 from runner.fleet.errors import may_have_run, no_room, redis_lost
 from runner.fleet.far_call import Again, FarCall, Gone, Limit
 from runner.fleet.listening import NOTICE
+from runner.fleet.lost_nodes import MISSED_S
 from runner.fleet.lua import COUNT, REVOKE
 from runner.fleet.messages import WIRE_VERSION, HostMessage, NodeMessage, read
 from runner.fleet.placing import LEASE_S, NOTE_S, Placing
@@ -51,7 +52,6 @@ log = logging.getLogger(__name__)
 _WATCH_S = 0.5
 _RENEW_S = 2.0
 _TAKEN_S = 5.0
-_MISSED_S = 2.0
 _TRIES = 4
 _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
 
@@ -393,7 +393,7 @@ class FleetEngine:
                 self._missed.setdefault(node, now)
         for call in calls:
             # One whose name Redis has lost says it again within a second.
-            if now - self._missed.get(str(call.node), now) > _MISSED_S:
+            if now - self._missed.get(str(call.node), now) > MISSED_S:
                 await self._take_back(call, "the worker node that ran it is gone")
             elif not call.has_taken and now - call.sent_at > _TAKEN_S:
                 await self._take_back(call, "the worker node did not take it")

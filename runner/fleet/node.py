@@ -26,6 +26,7 @@ from docket import Worker
 from runner.files.sessions import Unkept
 from runner.fleet.connection import REDIS_FAILURES, TASK, FleetConnection, leave_if_cancelled
 from runner.fleet.far_state import FarState
+from runner.fleet.lost_nodes import FENCE_S, TTL_S
 from runner.fleet.lua import BEGIN, SPEND
 from runner.fleet.messages import WIRE_VERSION, HostMessage, NodeMessage, SentCall, read
 from runner.fleet.node_call import NodeCall
@@ -35,15 +36,9 @@ from runner.settings.named_limits import Counted
 from runner.toolset.rates import RATES
 from runner.toolset.toolset import Toolset
 
-__all__ = ["FENCE_S", "TTL_S", "Node"]
+__all__ = ["Node"]
 
 log = logging.getLogger(__name__)
-
-TTL_S = 7.0
-"""After how long without a word hosts take a node for dead, in seconds."""
-
-FENCE_S = 5.0
-"""After how long without an answer of Redis a node ends its calls, in seconds: before hosts give up on it."""
 
 _HOUR_MS = 3_600_000
 _BEAT_S = 1.0

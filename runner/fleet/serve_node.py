@@ -13,7 +13,7 @@ from runner.fleet.release import release_of
 from runner.http.readiness import Readiness
 from runner.observation.metrics import Gauges, Metrics
 from runner.observation.metrics_server import metrics_served
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.stop_signals import StopSignals
 from runner.toolset.toolset import Toolset
 

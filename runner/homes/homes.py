@@ -30,7 +30,7 @@ from pathlib import Path
 from runner.homes.emptying import Emptied, empty
 from runner.homes.leftovers import walk
 from runner.homes.notes import HomeNote, HomeNotes
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system import locks
 from runner.system.openat import CONFINED, openat2
 from runner.system.own_folders import (

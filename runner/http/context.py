@@ -9,8 +9,8 @@ from runner.files.my_files import Library
 from runner.http.logins import Logins
 from runner.observation.observers import Observers
 from runner.settings.live import with_live
-from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
+from runner.settings.settings import Settings
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
 from runner.users.tokens_file import token_prints

@@ -22,7 +22,7 @@ from runner.formats.terminal_text import printable
 from runner.http.connections import PEER_NAMES
 from runner.http.responses import refused
 from runner.http.wrong_keys import note_wrong
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.users.gateway_tls import wanted_names
 
 __all__ = ["Gateway", "Peers"]

@@ -26,7 +26,7 @@ from runner.http.context import Site
 from runner.http.logins import Login, Logins
 from runner.http.origins import is_own, over_https
 from runner.http.responses import Refusal
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.users.capability_tokens import TokenError, Tokens
 from runner.users.identity import IdentityError, User, resolve
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runner.http.internals.endpoint import HostOriginGuardMiddleware
 from runner.http.responses import refused
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 __all__ = ["HostGuard", "KnownOrigins", "Protection", "is_own", "over_https", "protection", "with_memory"]
 

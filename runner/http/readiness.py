@@ -16,8 +16,8 @@ from typing import Protocol
 from runner.files.download_links import DownloadLinks
 from runner.files.my_files import Library
 from runner.http.context import Site
-from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
+from runner.settings.settings import Settings
 from runner.store.protocol import ArtifactStore
 from runner.users.capability_tokens import Tokens
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 __all__ = ["ResponseHeaders"]
 

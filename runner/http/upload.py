@@ -26,7 +26,7 @@ from runner.formats.base64 import canonical, decode
 from runner.formats.mime import DEFAULT_MIME, guess, is_mime
 from runner.http.multipart import FormFile
 from runner.http.responses import Refusal
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from sandbox.json_values import values_above
 
 __all__ = ["UploadedFile", "read_json", "receive"]

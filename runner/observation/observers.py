@@ -16,7 +16,7 @@ from runner.observation.call_log import CallLine
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord
 from runner.observation.metrics import Metrics
 from runner.observation.sender_process import SenderProcess
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 if TYPE_CHECKING:
     from runner.observation.spans import CallSpan, Spans

@@ -23,7 +23,7 @@ from runner.output_guard.operator_code import load_function
 from runner.output_guard.pipeline import Guarded, guard
 from runner.output_guard.schema_fit import fitted
 from runner.output_guard.transformer import Transformer
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.store.protocol import Record, Scope
 
 __all__ = ["GuardedCall", "OutputGuard", "config_of", "file_name"]

@@ -1,7 +1,8 @@
 """Layer 0: long strings, and large structures of short ones, are stored and described.
 
 Long strings go first. If the whole is still too long, what takes most of it goes: as little of the structure
-as will do, so that what is small stays readable where it stood.
+as will do, so that what is small stays readable where it stood. What is said in place of a long text is put
+together in `runner.output_guard.references`, from what `runner.formats.content_shape` sees in it.
 
 Source: document 004, section 3.1; requirements S4-13 to S4-16, S4-45, S4-57; rule X6 of the
 conformance cases.

@@ -13,7 +13,7 @@ from runner.playground.bundle import Bundle
 from runner.playground.model_relay import ModelRelay
 from runner.playground.other_servers import COMMAND, Beside
 from runner.playground.start_key import Passes, StartKey
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.users.identity import is_loopback
 
 __all__ = ["Playground", "check_connect", "frames_origin", "why_not", "with_connections"]

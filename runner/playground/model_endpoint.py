@@ -19,8 +19,8 @@ from runner.playground import anthropic_api, openai_api
 from runner.playground.loose_event import error_text, object_of_json
 from runner.playground.model_names import ModelNames
 from runner.playground.model_turn import Event, Turn
-from runner.settings.model import Settings
 from runner.settings.secrets import CallSecrets, read_key_file
+from runner.settings.settings import Settings
 
 __all__ = ["Endpoint", "ModelAnswer", "ModelRequest", "Unspoken"]
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.playground.json_body import object_of
 from runner.playground.other_servers import Beside, may_reach
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 __all__ = ["CALLBACK", "OAuthSteps"]
 

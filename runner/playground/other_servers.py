@@ -28,7 +28,7 @@ from runner.http.identify import login_of, of_page
 from runner.http.responses import SAFE_HEADERS, Refusal, refused
 from runner.http.under_way import UnderWay
 from runner.playground.json_body import object_of
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.users.identity import User
 
 __all__ = ["COMMAND", "CONNECTIONS_CHANGED", "Beside", "Connect", "ConnectedServer", "Wanted", "may_reach"]

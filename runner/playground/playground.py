@@ -23,7 +23,7 @@ from runner.playground.other_servers import Beside, Connect
 from runner.playground.second_origin import make_frames
 from runner.playground.start_key import StartKey
 from runner.settings.isolation import in_force
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.listening import QuietServer, listen_on
 from runner.users.identity import is_loopback
 from runner.users.resource import LOGINS

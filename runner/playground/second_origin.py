@@ -10,22 +10,17 @@ Source: the design's notes on the security of shown content (measured); MCP Apps
 """
 
 import json
-import re
 from collections.abc import Iterable, Mapping
-from urllib.parse import SplitResult, urlsplit
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from runner.users.identity import is_loopback
+from runner.playground.frame_policy import connections_of, policy_of, without_own
 
-__all__ = ["connections_of", "make_frames", "policy_of", "without_own"]
+__all__ = ["make_frames"]
 
-_ORIGIN = re.compile(r"(https?|wss?)://(\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]{1,5})?")
-_LISTS = ("connectDomains", "resourceDomains", "frameDomains")
-_MAX_ORIGINS = 32
 _MAX_ASKED = 8192
 
 
@@ -62,94 +57,6 @@ def make_frames(pages: Mapping[str, bytes], embedders: Iterable[str]) -> Starlet
     return Starlette(routes=[Route(path, frame, methods=["GET"]) for path in pages])
 
 
-def without_own(asked: Mapping[str, object], own: Iterable[str]) -> dict[str, object]:
-    """Return the lists that a resource asks for without what names the Playground's own server.
-
-    A widget would reach it as whoever looks at the widget. A pattern that covers it goes too, and sockets.
-
-    Args:
-        asked: Lists of origins, as for `policy_of`.
-        own: Origins of the Playground.
-    """
-    ours = [urlsplit(origin) for origin in own]
-
-    def kept(source: object) -> bool:
-        named = urlsplit(source) if isinstance(source, str) and _ORIGIN.fullmatch(source) else None
-        return named is None or not any(_covers(named, each) for each in ours)
-
-    lists = ((key, asked.get(key)) for key in _LISTS)
-    return {key: [each for each in named if kept(each)] for key, named in lists if isinstance(named, list)}
-
-
-def _covers(named: SplitResult, own: SplitResult) -> bool:
-    host, ours = (named.hostname or "").lower(), (own.hostname or "").lower()
-    if _port(named) != _port(own):
-        return False
-    if host.startswith("*."):
-        return ours.endswith(host[1:]) or (host.endswith(".localhost") and _is_here(ours))
-    return host == ours or (_is_here(host) and _is_here(ours))
-
-
-def _is_here(host: str) -> bool:
-    """Say whether a name leads to this machine; what is meant as "any address" does too."""
-    return is_loopback(host) or host.endswith(".localhost") or host == "0.0.0.0"  # noqa: S104 - compared only
-
-
-def _port(address: SplitResult) -> int:
-    try:
-        given = address.port
-    except ValueError:
-        return -1
-    return given or (443 if address.scheme in ("https", "wss") else 80)
-
-
-def policy_of(asked: Mapping[str, object], ancestors: str) -> str:
-    """Return the content security policy for what a resource asks to load.
-
-    Args:
-        asked: Lists of origins by the names of MCP Apps: `connectDomains`, `resourceDomains`, `frameDomains`.
-        ancestors: Origins that may show the page, divided by spaces.
-    """
-    connect = _origins(asked.get("connectDomains"))
-    load = _origins(asked.get("resourceDomains"))
-    frame = _origins(asked.get("frameDomains"))
-    return "; ".join(
-        [
-            "default-src 'none'",
-            # What is shown is one text with its scripts and styles inside.
-            " ".join(["script-src", "'unsafe-inline'", *load]),
-            " ".join(["style-src", "'unsafe-inline'", *load]),
-            " ".join(["img-src", "data:", "blob:", *load]),
-            " ".join(["font-src", "data:", *load]),
-            " ".join(["media-src", "data:", "blob:", *load]),
-            " ".join(["connect-src", *(connect or ["'none'"])]),
-            # What is shown must not go elsewhere by itself: its own navigation is checked against this.
-            " ".join(["frame-src", *(frame or ["'none'"])]),
-            "object-src 'none'",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "worker-src 'none'",
-            f"frame-ancestors {ancestors}",
-        ]
-    )
-
-
-def connections_of(asked: Mapping[str, object]) -> str:
-    """Return the list of connections that the page and all documents in it may begin.
-
-    The policy stops a document that navigates itself, but only once the browser has connected to its new
-    host, and it knows nothing of hints and WebRTC. This list is looked at before.
-
-    Args:
-        asked: As for `policy_of`.
-    """
-    named = [origin for key in _LISTS for origin in _origins(asked.get(key))]
-    # A pattern that names a socket by `ws:` fits nothing: sockets are compared by their http address.
-    patterns = dict.fromkeys(f'"{re.sub("^ws", "http", origin)}"' for origin in named)
-    # Each hop of a redirect is left to the policy, which names what may be loaded.
-    return f"({' '.join(patterns)});redirects=allow"
-
-
 def _read(asked: str) -> Mapping[str, object]:
     if not asked or len(asked) > _MAX_ASKED:
         return {}
@@ -158,11 +65,3 @@ def _read(asked: str) -> Mapping[str, object]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _origins(value: object) -> list[str]:
-    """Return what of a list are web origins, so that nothing else gets into the policy."""
-    if not isinstance(value, list):
-        return []
-    named = [each for each in value if isinstance(each, str) and _ORIGIN.fullmatch(each)]
-    return [each for each in named[:_MAX_ORIGINS] if urlsplit(each).hostname]

@@ -13,8 +13,8 @@ from typing import Any
 from runner.artifacts.accept import ArtifactFile, Processed
 from runner.files.my_files import MyFiles
 from runner.output_guard.guard import GuardedCall, OutputGuard
-from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
+from runner.settings.settings import Settings
 from runner.steps.client_message import Delivery, inline_limit, is_open_schema, render
 from runner.steps.execution import Completed, Request
 from runner.steps.short_meta_data import little

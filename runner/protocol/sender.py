@@ -17,7 +17,7 @@ from runner.protocol.direct import DirectCall
 from runner.protocol.eras import has_sessions
 from runner.protocol.internals.connection import connection_of, notify_client, request_client, session_of
 from runner.protocol.internals.facts import connection_facts, direct_facts, facts_of
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.steps.listener import ClientRefusal
 from runner.users.capability_tokens import Tokens
 from runner.users.identity import IdentityError, User, resolve

@@ -22,7 +22,7 @@ from typing import Any
 import httpx2
 
 from runner.proxy.stream_pace import StreamPace
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.now_and_then import NowAndThen
 from sandbox.host.loop_share import LoopShare
 

@@ -38,8 +38,8 @@ from runner.proxy.unlent_paths import UnlentPaths
 from runner.settings.isolation import in_force, uids_of, unfit
 from runner.settings.lendable import of_the_system
 from runner.settings.missed_network import missed_network
-from runner.settings.model import Settings
 from runner.settings.rights import interpreters_of, with_rights
+from runner.settings.settings import Settings
 from runner.system.threads import in_thread
 from runner.system.worker_environment import call_environment, framework_environment, planned_environment
 from runner.toolset.lending import lend

@@ -27,7 +27,7 @@ from runner.proxy.targets import Target, target_of
 from runner.proxy.upstreams import Upstreams
 from runner.proxy.ways import ways_to
 from runner.server.serve import ServedApplication
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.toolset.call_services import CallCounts
 from runner.users.identity import User
 

@@ -12,7 +12,7 @@ from runner.proxy.upstreams import Upstreams
 from runner.proxy.ways import ways_to
 from runner.server.ahead import first_user, transport_of
 from runner.server.serve import serve_application
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 __all__ = ["serve_proxy"]
 

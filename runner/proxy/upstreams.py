@@ -42,8 +42,8 @@ from runner.proxy.namespacing import Names
 from runner.proxy.remote import Announced
 from runner.proxy.upstream import ServerSaid, ServerUnreachable, Upstream
 from runner.settings.isolation import in_force
-from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
+from runner.settings.settings import Settings
 from runner.steps.execution import file_delivery_of
 from runner.steps.listener import MESSAGE, log_message
 from runner.store.measuring import measured

@@ -22,7 +22,7 @@ from runner.proxy.server_log import LogBudget
 from runner.proxy.targets import Target
 from runner.proxy.upstreams import Reach, UpstreamSpec
 from runner.settings.live import with_live
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.users.identity import User, is_loopback
 
 __all__ = ["ways_to"]

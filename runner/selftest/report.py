@@ -14,7 +14,7 @@ from xml.etree import ElementTree as Xml
 
 from runner.errors import UsageError
 from runner.selftest.program import EVERY
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.settings.sources import load
 from sandbox.inside.confine import LAYERS
 from sandbox.probe.machine import TRIAL_UID, Tier

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Generic, Literal, TypeVar
 
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.users.identity import IdentityError, User, resolve
 
 __all__ = ["Ahead", "first_user", "transport_of"]

@@ -19,8 +19,8 @@ from runner.playground.config import with_connections
 from runner.server.ahead import first_user
 from runner.server.host import DownloadUrl, make_host
 from runner.server.serve import Connecting, serve_application
-from runner.settings.model import Settings
 from runner.settings.own_paths import OwnPaths
+from runner.settings.settings import Settings
 from runner.settings.targets import entry_of
 from runner.toolset.toolset import Toolset
 from sandbox.errors import SandboxError

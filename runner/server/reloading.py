@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 
 from runner.errors import RunnerError
 from runner.settings.live import changes, with_live
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.running_servers import RunningServer
 
 __all__ = ["Prepare", "Reloaded", "Reloads", "Take"]

@@ -6,7 +6,7 @@ from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from runner.http.context import Site
 from runner.http.internals.authentication import replace_tokens
 from runner.server.reloading import Take
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.users.identity import auth_provider
 from runner.users.tokens_file import token_prints
 

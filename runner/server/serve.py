@@ -50,7 +50,7 @@ from runner.server.host import DownloadUrl, Host, make_host
 from runner.server.reloading import Reloads, Take
 from runner.server.renewed_tokens import prepare_tokens
 from runner.server.web import make_web
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.steps.remote_executor import RemoteExecutor
 from runner.system.listening import QuietServer, listen_on
 from runner.system.running_servers import RunningServer

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from runner.settings.model import Settings
 from runner.settings.rights import Rights
+from runner.settings.settings import Settings
 from sandbox.deadlines import Deadlines
 from sandbox.policy import Limits
 

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.uids import Uids
 from sandbox.inside.confine import LAYERS
 from sandbox.probe.machine import Tier, missing, unreadable

@@ -10,9 +10,9 @@ Source: `docs/calls.md`, "Reading the configuration anew".
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runner.settings.model import Settings, ToolSettings, is_pattern
 from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
+from runner.settings.settings import Settings, ToolSettings, is_pattern
 from runner.settings.sources import config_report
 
 __all__ = ["changes", "same_limits", "with_live"]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.own_folders import HIDDEN
 
 __all__ = ["OwnPaths"]

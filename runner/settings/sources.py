@@ -17,9 +17,9 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, SettingsError
 
 from runner.errors import UsageError
-from runner.settings.model import Auth, Settings, ToolSettings
 from runner.settings.named_limits import LimitSettings
 from runner.settings.secrets import SecretSettings
+from runner.settings.settings import Auth, Settings, ToolSettings
 from runner.settings.values import split_at_commas
 from runner.system.logging_setup import redact
 from runner.system.private_files import read_file

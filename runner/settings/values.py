@@ -1,4 +1,4 @@
-"""Types of values in `runner.settings.model`, with their checks; and default folders."""
+"""Types of values in `runner.settings.settings`, with their checks; and default folders."""
 
 import os
 import re
@@ -96,8 +96,8 @@ def _check_bucket(bucket: str, path: str) -> None:
         )
     if not _S3_PREFIX.fullmatch(path):
         raise ValueError(
-            f"{path.removeprefix('/')!r} is no prefix: one has at most 200 letters, digits, '_', '-', '.' and '/', "
-            "and no part of it is empty or begins with a dot"
+            f"{path.removeprefix('/')!r} is no prefix: one has at most 200 letters, digits, '_', '-', '.' "
+            "and '/', and no part of it is empty or begins with a dot"
         )
 
 

@@ -32,8 +32,8 @@ from runner.homes.homes import HomeLease
 from runner.observation.call_log import CallLine
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord, FileFacts, operation
 from runner.observation.observers import Observers
-from runner.settings.model import Settings
 from runner.settings.named_limits import Counted
+from runner.settings.settings import Settings
 from runner.steps.client_message import referenced
 from runner.steps.inputs import Link, prepare_inputs, read_arguments
 from runner.steps.light_events import without_bytes

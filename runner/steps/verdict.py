@@ -24,9 +24,10 @@ from runner.contract.error_messages import (
     tool_raised,
 )
 from runner.contract.jsonable import NotJsonError, jsonable
+from runner.contract.limit_errors import disk_full, over_limit, server_memory_full
 from runner.errors import CallError, Code
 from runner.settings.lendable import flag_for, within
-from runner.settings.resource_limits import DISK_FULL, disk_full, over_limit, server_memory_full
+from runner.settings.resource_limits import DISK_FULL
 from runner.steps.listener import CallListener
 from runner.worker.long_answers import FOLDED, unfolded
 from runner.worker.wire import WireError

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from runner.errors import CallError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.store.opening import s3_address
 from runner.store.s3.faults import StoreFault, fault_in
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.store.local.store import LocalStore
 from runner.store.memory import MemoryStore
 from runner.store.noop import NoStore

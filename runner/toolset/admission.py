@@ -12,8 +12,8 @@ from typing import Self
 
 from runner.contract.error_messages import busy
 from runner.errors import CallError
-from runner.settings.model import Settings
 from runner.settings.named_limits import Counted
+from runner.settings.settings import Settings
 from runner.toolset.fair_queue import FairQueue, Full, PlaceDemand
 
 __all__ = ["Admission"]

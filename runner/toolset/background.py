@@ -6,7 +6,7 @@ Source: `docs/calls.md`, "Jobs"; `docs/isolation.md`.
 import logging
 from collections.abc import Mapping
 
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.toolset.catalog import ToolSpec
 
 __all__ = ["refused_jobs", "warn_of_refused_jobs"]

@@ -19,8 +19,8 @@ from runner.files.upkeep import Upkeep
 from runner.homes.call_locks import CallLocks
 from runner.observation.observers import Observers
 from runner.settings.live import with_live
-from runner.settings.model import Settings
 from runner.settings.named_limits import Counted
+from runner.settings.settings import Settings
 from runner.toolset.admission import Admission
 from runner.toolset.drain import Drain
 from runner.toolset.rates import Rates

@@ -19,8 +19,8 @@ from pathlib import Path
 from runner.errors import UsageError
 from runner.homes.homes import Homes
 from runner.settings.lendable import KEYS, never_lent, of_the_system, shared, within
-from runner.settings.model import Settings, ToolSettings
 from runner.settings.rights import Lent
+from runner.settings.settings import Settings, ToolSettings
 from sandbox.readable import sibling_modules, system_secrets
 
 __all__ = ["lend"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from runner.homes.homes import USUAL_HOMES, HomeLease, Homes
 from runner.homes.scratch import scratch_folder
 from runner.settings.isolation import unfit
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.settings.targets import entry_of, tool_files
 from runner.system.worker_environment import (
     call_environment,

@@ -18,8 +18,8 @@ from runner.contract.error_messages import out_of_descriptors
 from runner.files.download_links import DownloadLinks
 from runner.homes.homes import HomeLease
 from runner.http.loopback import Loopback
-from runner.settings.model import Settings
 from runner.settings.rights import with_rights
+from runner.settings.settings import Settings
 from runner.system.now_and_then import NowAndThen
 from runner.system.threads import run_in_thread
 from runner.toolset.policies import PolicyBuilder

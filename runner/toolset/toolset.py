@@ -27,10 +27,10 @@ from runner.observation.observers import Observers
 from runner.settings.effective import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
 from runner.settings.live import same_limits
-from runner.settings.model import Settings
 from runner.settings.resource_limits import warn_of_memory
 from runner.settings.rights import program_files
 from runner.settings.secrets import Secrets
+from runner.settings.settings import Settings
 from runner.settings.targets import tool_files
 from runner.store.measuring import measured
 from runner.store.protocol import ArtifactStore

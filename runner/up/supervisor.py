@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import CallError, StartError, UsageError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system import locks
 from runner.system.state_files import open_lock
 from runner.system.uids import Uids

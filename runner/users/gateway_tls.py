@@ -24,7 +24,7 @@ from typing import Any
 
 from runner.errors import UsageError
 from runner.settings.auth import Auth
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.private_files import read_private, read_public
 
 __all__ = ["GatewayTls", "names_of", "wanted_names"]

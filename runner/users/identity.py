@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from runner.errors import RunnerError, UsageError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.users.name_rule import NameRule
 from runner.users.resource import base_url, describes_itself, is_loopback
 from runner.users.tokens_file import users_by_token

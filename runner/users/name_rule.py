@@ -18,7 +18,7 @@ from typing import Literal
 
 import re2
 
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 __all__ = ["NameRule"]
 

@@ -28,7 +28,7 @@ from pydantic import AnyHttpUrl, TypeAdapter, UrlConstraints
 from starlette.routing import Route
 
 from runner.errors import UsageError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.private_files import read_private
 from runner.users.asked_tokens import AskingVerifier
 from runner.users.bearer_tokens import TimedVerifier

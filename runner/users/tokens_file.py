@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.private_files import read_private
 
 __all__ = ["token_print", "token_prints", "users_by_token"]

@@ -14,7 +14,8 @@ class Reuse:
     """How long a worker stays with its user.
 
     Attributes:
-        calls: How many calls it serves; 1 for a fresh worker for each call.
+        calls: How many calls it serves; 1 for a fresh worker for each call. What a server has is the setting
+            `worker_calls`.
         age_s: Seconds after its first call began after which it takes no further one.
         idle_s: Seconds without a call after which it is retired.
     """

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from support import stop
 
 from runner.errors import UsageError
-from runner.settings.model import Auth, Settings
+from runner.settings.settings import Auth, Settings
 from runner.users.identity import auth_provider, unused_auth
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]

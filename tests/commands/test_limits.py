@@ -16,8 +16,10 @@ import pytest
 from attack_support import interpreter_for_anybody, opened
 from support import ROOT, TOOLS
 
+from runner.contract.limit_errors import over_limit
 from runner.settings.resource_limits import LIMITS
 from sandbox.layers.cgroup import places
+from sandbox.outcome import Reached
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]
 
@@ -422,7 +424,10 @@ def test_every_limit_has_a_setting_of_its_own_and_ends_in_a_sentence_that_names_
     names = {facts.setting for facts in LIMITS.values()}
 
     assert len(names) == len(LIMITS)
-    assert [limit for limit, facts in LIMITS.items() if "{limit}" not in facts.says] == ["file_bytes"]
+    ending = [limit for limit, facts in LIMITS.items() if facts.code is not None]
+    said = {limit: over_limit(Reached(limit=limit, value=12345, used=67890)) for limit in ending}
+    assert [limit for limit, error in said.items() if "12345" not in error.message] == ["file_bytes"]
+    assert all(LIMITS[limit].setting in error.details["suggestion"] for limit, error in said.items())
 
 
 @pytest.mark.parametrize("tool", ["hides", "shares"])

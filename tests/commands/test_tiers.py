@@ -21,7 +21,7 @@ from support import ROOT, TOOLS, Ran, alive, held, until
 from tools.acts import WAYS_TO_STAY
 
 from runner.homes.scratch import sweep
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from sandbox.layers.cgroup import places
 
 pytestmark = [pytest.mark.kernel, pytest.mark.long]

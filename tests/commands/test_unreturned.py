@@ -18,7 +18,7 @@ from support import TOOLS, Ran, becomes, call, open_toolset
 
 from runner.call import Completed
 from runner.homes import changes
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Origin, Record, Scope
 from runner.toolset.toolset import Toolset

@@ -7,7 +7,7 @@ from typing import Any
 from conformance_world import World
 
 from runner.errors import CallError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.steps.inputs import prepare_inputs, read_arguments
 from runner.steps.rewriting import FileDelivery
 from runner.store.protocol import Origin

@@ -13,7 +13,7 @@ from runner.artifacts.accept import failed
 from runner.contract.available_files import AvailableFile, files_block
 from runner.contract.normalise import normalise
 from runner.errors import CallError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.steps.listener import MESSAGE, PROGRESS, CallListener
 from runner.steps.verdict import judge
 from runner.toolset.session_state import SessionState

@@ -26,7 +26,7 @@ from runner.http.context import Site
 from runner.http.identify import BROWSER, COOKIE
 from runner.http.logins import Login
 from runner.server.web import make_web
-from runner.settings.model import Auth, Settings
+from runner.settings.settings import Auth, Settings
 from runner.store.protocol import Origin
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events

@@ -14,7 +14,7 @@ from runner.contract.error_messages import envelope
 from runner.contract.interface_events import announce, shown_file
 from runner.contract.normalise import Normalised, normalise
 from runner.formats.filenames import safe_name
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.steps.client_message import Delivery, render
 from runner.users.usernames import home_segment
 from sandbox.policy import MIB

@@ -11,7 +11,7 @@ from typing import Any
 from conformance_world import hear
 
 from runner.errors import CallError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.store.discovery import discover
 from runner.store.memory import MemoryStore
 from runner.store.opening import open_store

@@ -13,7 +13,7 @@ from compose_spec.models import ComposeSpecification, Service
 
 from runner.files.upkeep import LAST_SEND_S
 from runner.http.health import PATHS
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.settings.sources import load
 from runner.up.users_file import UsersFile
 

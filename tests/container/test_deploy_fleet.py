@@ -10,7 +10,7 @@ import yaml
 from runner.fleet.serve_node import check_of_fleet
 from runner.http.health import PATHS
 from runner.observation.metrics import Gauges, Metrics
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.settings.sources import load
 
 FLEET = Path(__file__).parents[2] / "deploy" / "kubernetes" / "overlays" / "fleet"

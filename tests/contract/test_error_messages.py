@@ -24,8 +24,8 @@ from runner.contract.error_messages import (
     tool_not_found,
     tool_raised,
 )
+from runner.contract.limit_errors import over_limit
 from runner.errors import CallError
-from runner.settings.resource_limits import over_limit
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.outcome import Reached
 

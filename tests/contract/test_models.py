@@ -17,6 +17,7 @@ from result_fakes import Shelf, contract_like, json_values
 from runner.artifacts.accept import process_artifacts
 from runner.contract import error_messages
 from runner.contract.error_messages import RefusedFile
+from runner.contract.limit_errors import over_limit
 from runner.contract.models import (
     CONTRACT_URI,
     Artifact,
@@ -30,7 +31,6 @@ from runner.contract.models import (
 )
 from runner.contract.normalise import normalise
 from runner.errors import CallError
-from runner.settings.resource_limits import over_limit
 from sandbox.deadlines import Deadlines
 from sandbox.outcome import Reached
 

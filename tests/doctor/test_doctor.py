@@ -9,7 +9,7 @@ from certificates import DAY, Authority, Pair, here
 
 from runner.doctor.report import SUPPORTED, DoctorLine, DoctorReport, Level, reflinks, report
 from runner.settings.isolation import in_force
-from runner.settings.model import Auth, Settings
+from runner.settings.settings import Auth, Settings
 from sandbox.probe.machine import probe
 
 

@@ -13,7 +13,7 @@ from other_processes import Start
 from runner.errors import CallError, Code
 from runner.files.my_files import Deferral, Library, MyFiles, open_library
 from runner.files.sessions import Session, Sessions
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.store.local.store import LocalStore, utc_now
 from runner.store.protocol import Origin, Put, Retention, Scope
 

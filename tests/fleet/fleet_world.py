@@ -23,7 +23,7 @@ from support import Listening, check_checkout, request
 
 from runner.call import Completed, execute
 from runner.fleet.engine import FleetEngine
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.store.s3.bucket import BucketAddress
 from runner.toolset.toolset import Toolset
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fleet_world import HostSide, World, alive, code_of, until
 
-from runner.fleet.node import TTL_S
+from runner.fleet.lost_nodes import TTL_S
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from fleet_network import Network, Relay, network
 from fleet_world import TOOLS, NodeProcess, RedisServer, World, alive, text_of, until, wrong_by
 
 from runner.files.my_files import open_library
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.store.s3.bucket import BucketAddress
 from runner.store.spool.files import Spool
 

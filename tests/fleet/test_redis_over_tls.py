@@ -12,7 +12,7 @@ from fleet_world import RedisServer, World
 
 from runner.errors import UsageError
 from runner.fleet.connection import FleetConnection
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from result_fakes import json_values
 
 from runner.errors import UsageError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.settings.sources import config_report, config_text, load
 from sandbox.denials.paths import PathRules
 from sandbox.errors import FrameError

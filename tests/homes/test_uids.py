@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from runner.errors import CallError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.uids import Uids
 
 AMONG = range(1_900_000_000, 1_900_000_020)

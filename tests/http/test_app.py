@@ -15,7 +15,7 @@ from runner.http.internals.endpoint import change_middleware
 from runner.http.origins import KnownOrigins, protection, with_memory
 from runner.protocol.endpoint import set_up_endpoint
 from runner.protocol.messages import MOST_VALUES
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 LIMIT = 6 * 1024 * 1024
 HEADERS = {"accept": "application/json, text/event-stream"}

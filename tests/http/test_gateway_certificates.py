@@ -31,7 +31,7 @@ from runner.errors import UsageError
 from runner.http.connections import HttpConnection, HttpConnections
 from runner.http.gateway import Gateway, Peers
 from runner.settings.auth import Auth
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.accepting import Acceptor
 from runner.system.handshakes import Handshakes
 from runner.system.listening import QuietServer, listen_on

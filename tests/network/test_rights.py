@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.settings.model import Settings, ToolSettings
 from runner.settings.rights import Rights, program_files, spell_out
+from runner.settings.settings import Settings, ToolSettings
 from runner.settings.sources import load
 
 

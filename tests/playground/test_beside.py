@@ -17,7 +17,7 @@ from web_everything import EVERYTHING, NODE
 from runner.errors import UsageError
 from runner.playground.config import check_connect, with_connections
 from runner.playground.other_servers import may_reach
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 pytestmark = pytest.mark.kernel
 

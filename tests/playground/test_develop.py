@@ -9,7 +9,7 @@ import pytest
 from playground_support import Shown, answer, ask
 
 from runner.server.develop import ended_at_once
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 
 pytestmark = pytest.mark.kernel
 

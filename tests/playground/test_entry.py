@@ -158,7 +158,7 @@ def test_there_is_none_on_an_open_address_without_a_login(start: Callable[..., S
 
 def test_a_setting_switches_it_off(start: Callable[..., Shown], tmp_path: Path) -> None:
     from runner.playground.config import why_not
-    from runner.settings.model import Settings
+    from runner.settings.settings import Settings
 
     settings = Settings(state_dir=tmp_path, store=tmp_path.as_uri(), playground=False)
     on = Settings(state_dir=tmp_path, store=tmp_path.as_uri())

@@ -17,7 +17,7 @@ from runner.playground.event_stream import EventStream
 from runner.playground.model_endpoint import Endpoint
 from runner.playground.model_names import ModelNames
 from runner.playground.model_turn import turn_of
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.settings.sources import config_text, load
 
 URL = "https://models.example/v1"

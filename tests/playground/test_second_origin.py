@@ -7,8 +7,8 @@ import pytest
 from playground_support import Shown
 
 from runner.playground.config import frames_origin
-from runner.playground.second_origin import connections_of, policy_of
-from runner.settings.model import Settings
+from runner.playground.frame_policy import connections_of, policy_of
+from runner.settings.settings import Settings
 
 ANCESTORS = "http://127.0.0.1:8000"
 

@@ -10,7 +10,7 @@ from support import becomes, settings_in
 
 from runner.errors import UsageError
 from runner.server.reloading import Reloads, Take
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.running_servers import RunningServer, running_in
 
 pytestmark = pytest.mark.anyio

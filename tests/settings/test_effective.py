@@ -1,6 +1,6 @@
 from runner.settings.effective import EffectiveToolSettings
-from runner.settings.model import Settings, ToolSettings
 from runner.settings.rights import Rights
+from runner.settings.settings import Settings, ToolSettings
 from sandbox.deadlines import Deadlines
 
 

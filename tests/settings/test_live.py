@@ -3,8 +3,8 @@
 from typing import Any
 
 from runner.settings.live import changes, same_limits, with_live
-from runner.settings.model import Settings
 from runner.settings.resource_limits import LIMITS
+from runner.settings.settings import Settings
 
 ONE_MORE = {facts.setting: 2 * Settings.model_fields[facts.setting].default for facts in LIMITS.values()}
 

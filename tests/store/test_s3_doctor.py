@@ -6,7 +6,7 @@ import pytest
 from s3_servers import CuttingProxy
 
 from runner.doctor.report import DoctorLine, Level, report
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.settings.sources import load
 from runner.store.bucket_health import fault_of
 from runner.store.s3.bucket import BucketAddress

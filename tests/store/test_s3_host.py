@@ -17,7 +17,7 @@ from suite import Clock, read
 from support import TOOLS, call
 
 from runner.errors import UsageError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.settings.sources import config_report, config_text, load
 from runner.store.local.store import LocalStore
 from runner.store.opening import open_store

@@ -12,8 +12,8 @@ from runner.errors import UsageError
 from runner.fleet.seal import FleetKey
 from runner.proxy.targets import read_targets
 from runner.settings.auth import Auth
-from runner.settings.model import Settings
 from runner.settings.secrets import SecretSettings, read_key_file, read_secret
+from runner.settings.settings import Settings
 from runner.settings.sources import load
 from runner.system.private_files import read_private, read_public
 from runner.up.users_file import Given, environment_of, read_users_file

@@ -10,7 +10,7 @@ from support import settings_in
 from runner.errors import UsageError
 from runner.proxy.targets import read_targets
 from runner.settings.lendable import flag_for
-from runner.settings.model import Settings, ToolSettings
+from runner.settings.settings import Settings, ToolSettings
 from runner.settings.sources import load
 from runner.toolset.lending import lend
 

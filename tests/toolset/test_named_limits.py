@@ -10,8 +10,8 @@ from somebody import somebody
 from support import call, details, error_code, open_toolset
 
 from runner.errors import CallError, Code
-from runner.settings.model import ToolSettings
 from runner.settings.named_limits import LimitSettings, counted
+from runner.settings.settings import ToolSettings
 from runner.toolset.fair_queue import FairQueue, PlaceDemand
 from runner.toolset.rates import Rates
 

@@ -12,7 +12,7 @@ from joserfc.jwk import RSAKey
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
 
 from runner.errors import UsageError
-from runner.settings.model import Auth, Settings
+from runner.settings.settings import Auth, Settings
 from runner.users.bearer_tokens import fault_in_times
 from runner.users.identity import IdentityError, User, auth_provider, check_startable, is_loopback, resolve
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import UsageError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.settings.sources import load
 from runner.users.identity import IdentityError, User, resolve
 from runner.users.name_rule import NameRule

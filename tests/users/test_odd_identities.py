@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from runner.http.gateway import Gateway, Peers
 from runner.settings.auth import Auth
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.system.logging_setup import _TextFormatter
 from runner.users.identity import IdentityError, resolve
 from runner.users.usernames import home_segment

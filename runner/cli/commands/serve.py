@@ -28,7 +28,7 @@ from runner.cli.options import (
 )
 from runner.cli.start import as_configured, explained, load_checked, start
 from runner.errors import UsageError
-from runner.settings.model import Settings
+from runner.settings.settings import Settings
 from runner.settings.targets import check_targets
 from runner.system.allocator import keep_little
 from runner.system.importing import import_whole
