@@ -1,4 +1,4 @@
-"""What large content looks like, in a few words: rows and columns of tables, keys of objects, lines."""
+"""What large content looks like, in a few words: rows and columns of CSV, keys of objects, lines."""
 
 import csv
 import io

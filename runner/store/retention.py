@@ -68,6 +68,8 @@ class Budgets:
 class Quota:
     """How much is kept of files. What changes here while a store goes by it holds from the next file on.
 
+    A server has the values of the settings `max_user_bytes` and `max_file_age_s`.
+
     Attributes:
         max_file_bytes: Largest one.
         max_user_bytes: All of one user; equal content counts once.

@@ -1,7 +1,8 @@
 """Layer `seccomp`: the system calls that Landlock does not govern.
 
-A list of what is denied, and an end to it: calls younger than the list do not exist (ENOSYS), so a
-new kernel opens nothing. Two filters, built as bytes by pure functions and loaded with one call:
+A list of what is denied (`sandbox.layers.syscall_table`), and an end to it: calls younger than the list do
+not exist (ENOSYS), so a new kernel opens nothing. Two filters, built as bytes by pure functions and loaded
+with one call:
 
 - `main_filter`, in a zygote before it loads the author's file, inherited by its workers;
 - `worker_filter`, small, in a worker: nothing leaves its process group or outlives it.

@@ -1,4 +1,4 @@
-"""Numbers of the system calls the filter speaks of, for each architecture.
+"""Which system calls the filter denies or looks at, and their numbers for each architecture.
 
 A name is here because the filter names it. None: this architecture never had that call.
 
