@@ -51,7 +51,7 @@ from sandbox.policy import MIB, Policy
 from sandbox.probe.machine import Tier
 from sandbox.readable import default_read, sibling_modules
 
-__all__ = ["ConfinedTransport", "check_command", "failures_noted", "hint_for", "lent_to", "tier_of"]
+__all__ = ["ConfinedTransport", "check_command", "hint_for", "lent_to", "tier_of"]
 
 _FETCHERS = {
     ("npx",): "npm install -g",
@@ -136,19 +136,6 @@ def hint_for(settings: Settings, tier: Tier) -> Callable[[str], str | None]:
     )
 
 
-def failures_noted(target: Target, program: Path, settings: Settings) -> Callable[[str], None]:
-    """Return what tells the operator of an option that may have helped a command, from what it says."""
-    read, list_only = _its_own(settings, program, target)
-    left_out = (*read, *list_only, *settings.private_paths)
-    return UnlentPaths(target.name, settings.rights(), homes=settings.homes, left_out=left_out).note
-
-
-def _its_own(settings: Settings, program: Path, target: Target) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Return what a command may read that is not lent to it, and what it may only list."""
-    files = (*_files(program, target), *_interpreters(program))
-    return _readable(files, (*settings.private_paths, settings.homes), tuple(Homes.of(settings).made()))
-
-
 class ConfinedTransport(HomedTransport):
     """The way to one process of the command, which ends with the connection.
 
@@ -162,6 +149,7 @@ class ConfinedTransport(HomedTransport):
             (S1-57) and not in a folder of its own.
         log_budget: How much of what it says is passed on, with all of its other processes; None for a budget
             of this one's own.
+        unlent: Is told what it may read that is not lent to it.
     """
 
     def __init__(
@@ -174,8 +162,10 @@ class ConfinedTransport(HomedTransport):
         *,
         reach: Callable[[], Awaitable[Sequence[tuple[str, int]]]] | None = None,
         log_budget: LogBudget | None = None,
+        unlent: UnlentPaths | None = None,
     ) -> None:
         self._log_budget = log_budget
+        self._unlent = unlent
         self._reach = reach
         self._target = target
         self._program = program
@@ -281,7 +271,12 @@ class ConfinedTransport(HomedTransport):
         settings = self._settings
         environment = framework_environment(os.environ, ())
         personal = call_environment(user=self._user.name, home=home)
-        read, list_only = _its_own(settings, self._program, self._target)
+        deny = (*settings.private_paths, settings.homes)
+        homes = Homes.of(settings).made()
+        files = (*_files(self._program, self._target), *_interpreters(self._program))
+        read, list_only = _readable(files, deny, tuple(homes))
+        if self._unlent is not None:
+            self._unlent.readable = (*read, *list_only)
         limits = settings.widest_limits()
         policy = Policy(
             home=home,

@@ -34,11 +34,14 @@ _PATH = re.compile(r"(?<![\w/.:-])/[^\s:;,'\"`()\[\]{}<>\u2018\u2019]+")
 class UnlentPaths:
     """What one server has named.
 
+    Attributes:
+        readable: What its processes may read or list besides, as found when one was started.
+
     Args:
         server: The server.
         rights: What it may do, and what is lent to it.
         homes: The folder of homes.
-        left_out: Folders that it may read without, or that are never lent.
+        never: Folders that are never lent.
         tops: Names in the root folder; what begins otherwise is no path, but perhaps a part of an address.
     """
 
@@ -48,12 +51,13 @@ class UnlentPaths:
         rights: Rights,
         *,
         homes: Path,
-        left_out: Sequence[Path] = (),
+        never: Sequence[Path] = (),
         tops: Sequence[str] | None = None,
     ) -> None:
         self._server = server
         self._homes = homes
-        self._left_out = (*rights.write, *rights.read, *left_out)
+        self.readable: tuple[Path, ...] = ()
+        self._left_out = (*rights.write, *rights.read, *never)
         self._tops = frozenset(os.listdir("/") if tops is None else tops)
         self._known: set[str] = set()
         self._told: set[str] = set()
@@ -75,7 +79,8 @@ class UnlentPaths:
 
     def _flag(self, path: str) -> str | None:
         """Return what would lend the folder of a path to be read, if that is wanting and can be lent."""
-        if path.split("/", 2)[1] not in self._tops or any(within(Path(path), top) for top in self._left_out):
+        left_out = (*self._left_out, *self.readable)
+        if path.split("/", 2)[1] not in self._tops or any(within(Path(path), top) for top in left_out):
             return None
         # To be written it may be wanted, too. That is a server's word, and more than it may need.
         return flag_for(path, "read", homes=self._homes)

@@ -10,16 +10,10 @@ from fastmcp.client.transports import ClientTransport, SSETransport, StreamableH
 
 from runner.protocol.internals.proxy import mend_messages_over_http
 from runner.proxy.answer_bound import AnswerBound, most_message_bytes
-from runner.proxy.confined_command import (
-    ConfinedTransport,
-    check_command,
-    failures_noted,
-    hint_for,
-    lent_to,
-    tier_of,
-)
+from runner.proxy.confined_command import ConfinedTransport, check_command, hint_for, lent_to, tier_of
 from runner.proxy.server_log import LogBudget
 from runner.proxy.targets import Target
+from runner.proxy.unlent_paths import UnlentPaths
 from runner.proxy.upstreams import Reach, UpstreamSpec
 from runner.settings.live import with_live
 from runner.settings.settings import Settings
@@ -49,14 +43,14 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
     lent = lent_to(target, program, settings)
     tier = tier_of(target, program, lent)
     # Each client has a process of its own, and all of them write to one log.
-    budget = LogBudget()
+    unlent = UnlentPaths(target.name, lent.rights(), homes=lent.homes, never=lent.private_paths)
+    make = partial(ConfinedTransport, target, program, log_budget=LogBudget(), unlent=unlent)
 
     def start(user: User, now: Settings) -> ClientTransport:
-        return ConfinedTransport(target, program, with_live(lent, now), user, tier, log_budget=budget)
+        return make(with_live(lent, now), user, tier)
 
     def start_in_home(user: User, now: Settings, reach: Reach) -> ClientTransport:
-        in_force = with_live(lent, now)
-        return ConfinedTransport(target, program, in_force, user, tier, reach=reach, log_budget=budget)
+        return make(with_live(lent, now), user, tier, reach=reach)
 
     return UpstreamSpec(
         name=target.name,
@@ -67,7 +61,7 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
         tier=tier,
         files=tuple(_scripts(target)),
         hint=hint_for(lent, tier),
-        note_failure=failures_noted(target, program, lent),
+        note_failure=unlent.note,
     )
 
 

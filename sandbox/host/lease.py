@@ -585,8 +585,6 @@ class Lease:
         tasks = [task for task in (self._sender, self._watching) if task is not None]
         for task in tasks:
             task.cancel()
-        if relay is not None:
-            relay.tell_no_more()
         if tasks:
             await asyncio.gather(*tasks, return_exceptions=True)
         if relay is not None:

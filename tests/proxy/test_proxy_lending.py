@@ -223,6 +223,7 @@ def test_the_option_is_found_in_what_a_server_says(words: str, flag: str | None)
         ("cannot use `/srv/a/b`, nor (/srv/a/c).", ["--allow-read=/srv/a"]),
         ("cannot use /srv/a|b$HOME/c", ["'--allow-read=/srv/a|b$HOME'"]),
         ("cannot use /srv/read/b, /srv/own/b, /srv/a/../own/b, /srv/a/b/../../read/b or /etc/passwd", []),
+        ("cannot use /srv/program/b", []),
         ("GET https://host.example/srv/a/b: 404; GET /api/v1/items: 404; see srv/a/b, a/srv/b", []),
         ("cannot use /root/.ssh/id_rsa or /proc/1/environ", []),
         ("cannot use /srv" + "/a" * 4000, []),
@@ -235,9 +236,10 @@ def test_the_option_is_found_in_what_a_server_says(words: str, flag: str | None)
 def test_the_operator_hears_once_of_a_path_that_a_failure_names_without_a_reason(
     words: str, options: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    rights, own = Rights(read=(Path("/srv/read"),)), (Path("/srv/own"),)
+    rights = Rights(read=(Path("/srv/read"),))
     tops = ("etc", "proc", "root", "srv")
-    paths = UnlentPaths("notes", rights, homes=Path("/tmp"), left_out=own, tops=tops)
+    paths = UnlentPaths("notes", rights, homes=Path("/tmp"), never=(Path("/srv/own"),), tops=tops)
+    paths.readable = (Path("/srv/program"),)
 
     for _ in range(3):
         paths.note(words)
