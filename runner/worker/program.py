@@ -14,12 +14,14 @@ import random
 import socket
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from os import mkdir
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
+from mcp import MCPDeprecationWarning
 
 from runner.author import connect
 from runner.settings.targets import entry_of
@@ -78,6 +80,8 @@ class ToolProgram:
         library = logging.getLogger("fastmcp")
         library.addHandler(logging.NullHandler())
         library.propagate = False
+        # An author who calls `ctx.info` cannot act on a warning about what FastMCP itself calls then.
+        warnings.filterwarnings("ignore", category=MCPDeprecationWarning, module=r"fastmcp\.")
         connect(self._request_host)
         files = [str(file) for file in _list(config["files"])]
         self._environment = {str(k): str(v) for k, v in dict(config["call_environment"]).items()}  # type: ignore[call-overload]

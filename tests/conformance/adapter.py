@@ -7,12 +7,14 @@ the translation of a case into calls, and of what came of them into an observati
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import conformance_path  # noqa: F401  (the modules below it share code with other tests)
+
+# isort: split
 import conformance_arguments
 import conformance_calls
 import conformance_guard
 import conformance_http
 import conformance_pages
-import conformance_path  # noqa: F401  (first: the modules below it share code with other tests)
 import conformance_resources
 import conformance_results
 import conformance_stores

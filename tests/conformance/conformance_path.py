@@ -6,6 +6,6 @@ from pathlib import Path
 __all__ = ["TESTS"]
 
 TESTS = Path(__file__).parents[1]
-for folder in (TESTS, TESTS / "playground"):
+for folder in (TESTS, TESTS / "playground", TESTS / "widgets"):
     if str(folder) not in sys.path:
         sys.path.append(str(folder))

@@ -1,5 +1,8 @@
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +56,12 @@ def test_a_case_that_expects_something_else_fails() -> None:
     case["expect"] = {"equals": {"results": "something else"}}
 
     assert run_case(observe, case).reasons != []
+
+
+def test_harness_command_of_the_readme_runs_by_itself() -> None:
+    command = [sys.executable, "harness.py", "--adapter", "adapter.py", "--area", "transformer"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    ran = subprocess.run(command, cwd=FOLDER, env=environment, capture_output=True, text=True)
+
+    assert (ran.returncode, ran.stdout.splitlines()[-1:]) == (0, ["3 passed, 0 failed"]), ran.stderr
