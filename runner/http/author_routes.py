@@ -30,8 +30,8 @@ Ask = Callable[[User, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 Known = Sequence[tuple[str, tuple[str, ...]]]
 
 _MOST_BYTES = 16 * 1024 * 1024
-# The cookie is a browser's key to this server, and not the file's. Nobody would unpack what is compressed: the
-# answer goes out without `Content-Encoding`.
+# The cookie is a browser's key to this server, and not the file's. An answer that is compressed would be sent
+# without `Content-Encoding`, and could not be read.
 _NOT_PASSED_ON = frozenset({"accept-encoding", "cookie"})
 
 

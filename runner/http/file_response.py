@@ -84,7 +84,9 @@ def content_disposition(name: str) -> str:
 
 def media_type(mime: str) -> str:
     """Return a MIME type as a header may carry it."""
-    return mime if len(mime) <= _MEDIA_TYPE_CHARS and _MEDIA_TYPE.fullmatch(mime) else "application/octet-stream"
+    return (
+        mime if len(mime) <= _MEDIA_TYPE_CHARS and _MEDIA_TYPE.fullmatch(mime) else "application/octet-stream"
+    )
 
 
 def gone() -> JSONResponse:

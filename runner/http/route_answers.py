@@ -1,11 +1,11 @@
 """The answer of a tool file's own route, as it may stand on the origin that users and the Playground share.
 
 The worker that sends it is not trusted: the number and the length of its headers are compared with their
-bounds before a value is read. A header passes if its full name is in the table below, in the form given there.
-All others are dropped: many are an instruction to a proxy in front (`X-Accel-Redirect`, `X-Sendfile`) or to
-the browser for the whole origin (`Set-Cookie`, `Clear-Site-Data`, `Access-Control-*`, `Link`).
+bounds before a value is read. A header passes if its full name is in `_ALLOWED`, in the form given there. All
+others are dropped: many are an instruction to a proxy in front (`X-Accel-Redirect`, `X-Sendfile`) or to the
+browser for the whole origin (`Set-Cookie`, `Clear-Site-Data`, `Access-Control-*`, `Link`).
 
-Source: RFC 9110, sections 8 to 10 and 15; RFC 9111, section 5.2.2; RFC 6266; CSP Level 3, `sandbox`; `docs/http.md`.
+Source: RFC 9110, sections 8 to 10 and 15; RFC 9111, section 5.2.2; RFC 6266; CSP Level 3; `docs/http.md`.
 """
 
 import binascii
@@ -52,26 +52,23 @@ def route_response(answer: Mapping[str, Any], *, method: str, url: str) -> Respo
     """
     status, headers, body = answer.get("status"), answer.get("headers"), answer.get("body")
     if not isinstance(headers, list) or not isinstance(body, str):
-        raise Refusal(500, "the route of the tool file answered with something that is not an HTTP response")
+        raise _wrong("with something that is not an HTTP response")
     if not isinstance(status, int) or isinstance(status, bool) or not 200 <= status <= 599:
-        shown = status if isinstance(status, int) and -1000 < status < 1000 else "something else"
-        raise Refusal(500, f"the route of the tool file answered with status {shown}; use one from 200 to 599")
+        shown = status if isinstance(status, int) and abs(status) < 1000 else "of another kind"
+        raise _wrong(f"with status {shown}; use one from 200 to 599")
     if len(headers) > ROUTE_HEADERS:
-        raise Refusal(
-            500,
-            f"the route of the tool file answered with {len(headers)} headers; at most {ROUTE_HEADERS} are sent",
-        )
+        raise _wrong(f"with {len(headers)} headers; at most {ROUTE_HEADERS} are sent")
     total, kept = 0, dict[str, list[str]]()
     for header in headers:
-        if not (isinstance(header, list) and len(header) == 2 and all(isinstance(each, str) for each in header)):
-            raise Refusal(500, "the route of the tool file answered with a header that is not a name and a value")
-        name, value = header
-        total += len(name) + len(value)
+        match header:
+            case [str(name), str(value)]:
+                total += len(name) + len(value)
+            case _:
+                raise _wrong("with a header that is not a name and a value")
         if len(name) + len(value) > ROUTE_HEADER_BYTES or total > ROUTE_HEADERS_BYTES:
-            raise Refusal(
-                500,
-                f"the headers of the tool file's route are too long; one may have {ROUTE_HEADER_BYTES} bytes, "
-                f"and all together {ROUTE_HEADERS_BYTES}",
+            raise _wrong(
+                f"with headers that are too long; one may have {ROUTE_HEADER_BYTES} bytes, "
+                f"and all together {ROUTE_HEADERS_BYTES}"
             )
         if name.lower() in _ALLOWED:
             in_latin_1 = value.encode("latin-1", "replace").decode("latin-1")
@@ -79,7 +76,7 @@ def route_response(answer: Mapping[str, Any], *, method: str, url: str) -> Respo
     try:
         content = b"" if status in _BODILESS else pybase64.b64decode(body, validate=True)
     except (ValueError, binascii.Error):
-        raise Refusal(500, "the body of the tool file's route is not base64") from None
+        raise _wrong("with a body that is not base64") from None
     response = Response(b"" if method == "HEAD" else content, status_code=status)
     if method == "HEAD" and status not in _BODILESS:
         response.headers["content-length"] = str(len(content))
@@ -97,6 +94,10 @@ def route_response(answer: Mapping[str, Any], *, method: str, url: str) -> Respo
     return response
 
 
+def _wrong(answer: str) -> Refusal:
+    return Refusal(500, f"the route of the tool file answered {answer}")
+
+
 def _location(value: str, url: str) -> str | None:
     """Return a redirect as a path on this server, or None where it leads elsewhere."""
     try:
@@ -112,7 +113,9 @@ def _location(value: str, url: str) -> str | None:
 def _cache_control(value: str) -> str:
     """Return the directives that keep an answer with the user who got it: no shared cache has another's."""
     kept = dict.fromkeys(
-        part for part in (each.strip().lower() for each in value.split(",")) if _KEPT_DIRECTIVES.fullmatch(part)
+        part
+        for part in (each.strip().lower() for each in value.split(","))
+        if _KEPT_DIRECTIVES.fullmatch(part)
     )
     if not kept:
         return ""

@@ -72,10 +72,11 @@ async def answer_route(
         return _failed("Internal Server Error")
     headers = list(start.get("headers", ()))
     lengths = [len(name) + len(value) for name, value in headers]
+    longest, total = max(lengths, default=0), sum(lengths)
     # Before a frame is made of them: the host would refuse them as well.
-    if len(lengths) > ROUTE_HEADERS or sum(lengths) > ROUTE_HEADERS_BYTES or max(lengths, default=0) > ROUTE_HEADER_BYTES:
+    if len(lengths) > ROUTE_HEADERS or longest > ROUTE_HEADER_BYTES or total > ROUTE_HEADERS_BYTES:
         return _failed(
-            f"the route answered with {len(lengths)} headers of {sum(lengths)} bytes; at most {ROUTE_HEADERS} "
+            f"the route answered with {len(lengths)} headers of {total} bytes; at most {ROUTE_HEADERS} "
             f"of {ROUTE_HEADER_BYTES} bytes each and {ROUTE_HEADERS_BYTES} together are sent"
         )
     whole = b"".join(message.get("body", b"") for message in sent if message["type"] == "http.response.body")
