@@ -83,10 +83,9 @@ def route_response(answer: Mapping[str, Any], *, method: str, url: str) -> Respo
     for name, values in kept.items():
         # Of what can be said once only, proxies and browsers would believe different ones.
         given = ", ".join(values) if name in _LISTS else values[0]
-        form = _ALLOWED[name]
-        value = _location(given, url) if name == "location" else form(given)
-        if value and not (status in _BODILESS and name in _OF_A_BODY):
-            response.headers.append(name, value)
+        sent = _location(given, url) if name == "location" else _ALLOWED[name](given)
+        if sent and not (status in _BODILESS and name in _OF_A_BODY):
+            response.headers.append(name, sent)
     if "cache-control" not in response.headers:
         response.headers["cache-control"] = "no-store"
     for name, value in _SAFE:
