@@ -7,7 +7,9 @@ import pybase64
 import pytest
 from starlette.responses import Response
 
-from runner.http.responses import Refusal
+from runner.errors import CallError, Code
+from runner.http.file_response import media_type
+from runner.http.responses import Refusal, of_call_error
 from runner.http.route_answers import route_response
 from runner.worker.wire import ROUTE_HEADER_BYTES, ROUTE_HEADERS, ROUTE_HEADERS_BYTES
 
@@ -194,3 +196,25 @@ def test_headers_above_a_bound_are_an_error_at_once(headers: Any) -> None:
 def test_body_that_is_not_base64_is_an_error(body: Any) -> None:
     with pytest.raises(Refusal):
         route_response({"status": 200, "headers": [], "body": body}, method="GET", url=URL)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "sent"), [(2, "2"), (0.5, "0.5"), ("1\r\nSet-Cookie: a=b", None), ([1], None)]
+)
+def test_retry_after_is_a_number_or_not_sent(seconds: Any, sent: str | None) -> None:
+    refusal = of_call_error(CallError(Code.E_TOOL, "no", details={"retry_after_seconds": seconds}))
+
+    assert refusal.headers.get("Retry-After") == sent
+
+
+@pytest.mark.parametrize(
+    ("mime", "sent"),
+    [
+        ("text/csv", "text/csv"),
+        ("text/csv; charset=utf-8", "text/csv; charset=utf-8"),
+        ("text/csv\r\nSet-Cookie: a=b", "application/octet-stream"),
+        ("text/" + "a" * 300, "application/octet-stream"),
+    ],
+)
+def test_type_of_a_stored_file_is_a_media_type(mime: str, sent: str) -> None:
+    assert media_type(mime) == sent
