@@ -7,6 +7,7 @@ from collections.abc import Callable
 from http.client import HTTPResponse
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
 
 pytestmark = pytest.mark.kernel
@@ -49,3 +50,26 @@ def test_unfinished_bodies_have_a_bound_on_a_real_server(serve_to: Callable[...,
     assert (refused[0], above[0]) == (429, 507)
     assert "max_request_bytes (1048576)" in refused[1]
     assert "limit of 1000 (max_user_bytes)" in above[1]
+
+
+def test_login_endpoints_take_short_bodies_only(serve_to: Callable[..., str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as provider:
+        named = f"http://127.0.0.1:{provider.getsockname()[1]}"
+        url = serve_to(
+            RUNNER_AUTH__KIND="oauth_proxy",
+            RUNNER_AUTH__AUTHORIZATION_ENDPOINT=f"{named}/auth",
+            RUNNER_AUTH__TOKEN_ENDPOINT=f"{named}/token",
+            RUNNER_AUTH__INTROSPECTION_ENDPOINT=f"{named}/introspection",
+            RUNNER_AUTH__CLIENT_ID="runner",
+            RUNNER_AUTH__CLIENT_SECRET="a-secret-of-the-runner",
+            RUNNER_IDENTITY_CLAIM="sub",
+            RUNNER_PUBLIC_URL="http://127.0.0.1:8000",
+        )
+        register = url.removesuffix("/mcp") + "/register"
+        client = {"redirect_uris": ["http://localhost:1/callback"], "token_endpoint_auth_method": "none"}
+
+        few = httpx2.post(register, json=client)
+        many = httpx2.post(register, json={**client, "client_name": "a" * MIB})
+
+    assert (few.status_code, many.status_code) == (201, 413)
+    assert "log in" in many.json()["error"]
