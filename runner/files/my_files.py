@@ -298,6 +298,10 @@ class MyFiles:
         found = await self.library.store.list(scope=self.scope)
         return [record for record in found if record.said.retention is Retention.FILES]
 
+    async def sizes(self) -> Sequence[int]:
+        """Return the length of each content that counts against the quota of the user."""
+        return await self.library.store.sizes(scope=self.scope)
+
     async def nearest(self, name: str) -> list[str]:
         """Return the names of files most like `name`, the best first."""
         names = [record.shown for record in await self.all()]

@@ -7,7 +7,6 @@ browser gets it in a sandbox, without a cookie, and with the headers that are ha
 Source: Content Security Policy Level 3, `sandbox`; `docs/http.md`.
 """
 
-import binascii
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from runner.http.context import Site
 from runner.http.identify import identify
 from runner.http.responses import Refusal
+from runner.http.route_answers import route_response
 from runner.http.wrong_keys import spare_tokens
 from runner.users.identity import User
 
@@ -30,19 +30,9 @@ Ask = Callable[[User, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 Known = Sequence[tuple[str, tuple[str, ...]]]
 
 _MOST_BYTES = 16 * 1024 * 1024
-_KEPT = frozenset(
-    {
-        "allow", "cache-control", "content-disposition", "content-language", "content-security-policy",
-        "content-type", "etag", "expires", "last-modified", "location", "retry-after", "vary",
-        "www-authenticate",
-    }
-)  # fmt: skip
-_KEPT_BEGINNINGS = ("access-control-", "x-")
-_SAFE = (
-    ("Content-Security-Policy", "sandbox allow-downloads allow-forms allow-popups allow-scripts"),
-    ("X-Content-Type-Options", "nosniff"),
-    ("Referrer-Policy", "no-referrer"),
-)
+# The cookie is a browser's key to this server, and not the file's. An answer that is compressed would be sent
+# without `Content-Encoding`, and could not be read.
+_NOT_PASSED_ON = frozenset({"accept-encoding", "cookie"})
 
 
 class AuthorRoutes(BaseRoute):
@@ -87,11 +77,13 @@ class AuthorRoutes(BaseRoute):
             "method": request.method,
             "path": request.url.path,
             "query": request.url.query,
-            # The cookie is a browser's key to this server, and no business of the file's.
-            "headers": [[name, value] for name, value in request.headers.items() if name != "cookie"],
+            "headers": [
+                [name, value] for name, value in request.headers.items() if name not in _NOT_PASSED_ON
+            ],
             "body": pybase64.b64encode(await _body(request)).decode(),
         }
-        await _response(await self._ask(user, asked))(scope, receive, send)
+        answer = await self._ask(user, asked)
+        await route_response(answer, method=request.method, url=str(request.url))(scope, receive, send)
 
 
 def compiled(known: Known) -> list[Route]:
@@ -125,25 +117,3 @@ async def _body(request: Request) -> bytes:
         if len(read) > _MOST_BYTES:
             raise Refusal(413, f"a route of a tool file takes {_MOST_BYTES} bytes; put files into My Files")
     return bytes(read)
-
-
-def _response(answer: Mapping[str, Any]) -> Response:
-    try:
-        status, body = int(answer["status"]), pybase64.b64decode(str(answer["body"]), validate=True)
-        headers = [(str(name).lower(), str(value)) for name, value in answer["headers"]]
-    except (KeyError, TypeError, ValueError, binascii.Error):
-        status, body, headers = 500, b"", []
-    response = Response(body, status_code=status if 200 <= status <= 599 else 500)
-    kept = [(name, value) for name, value in headers if name in _KEPT or name.startswith(_KEPT_BEGINNINGS)]
-    for name, value in (*kept, *_SAFE):
-        response.headers.append(_latin_1(name), _clean(value))
-    return response
-
-
-def _clean(value: str) -> str:
-    # A line break would end the header, and begin one of the author's choice.
-    return _latin_1("".join(char for char in value if char.isprintable()))
-
-
-def _latin_1(text: str) -> str:
-    return text.encode("latin-1", "replace").decode("latin-1")

@@ -37,6 +37,8 @@ __all__ = [
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(; ?charset=[\w-]+)?", re.ASCII)
+# RFC 6838, 4.2: 127 for either name; and a charset.
+_MEDIA_TYPE_CHARS = 300
 
 # What a browser would do with the bytes. The policy of a page trusts its own server, the bytes are anyone's.
 _RUNS = frozenset(
@@ -82,7 +84,9 @@ def content_disposition(name: str) -> str:
 
 def media_type(mime: str) -> str:
     """Return a MIME type as a header may carry it."""
-    return mime if _MEDIA_TYPE.fullmatch(mime) else "application/octet-stream"
+    return (
+        mime if len(mime) <= _MEDIA_TYPE_CHARS and _MEDIA_TYPE.fullmatch(mime) else "application/octet-stream"
+    )
 
 
 def gone() -> JSONResponse:

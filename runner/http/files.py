@@ -22,13 +22,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from runner.files.download_links import LINK_S, DownloadLinks
-from runner.files.my_files import MyFiles
+from runner.files.my_files import MyFiles, store_rules
 from runner.files.paging import MOST, CursorError, page
 from runner.http.context import Site
 from runner.http.file_response import OpenedResponse, file_response, media_type
 from runner.http.identify import identify, with_session
 from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.http.upload import read_json, receive
+from runner.http.upload_room import UploadRooms
 from runner.store.protocol import Content, Origin, Record
 from runner.users.identity import User
 
@@ -59,6 +60,10 @@ def routes(site: Site) -> list[Route]:
 class _FilesApi:
     site: Site
     _uploads: Counter[str] = field(default_factory=Counter)
+    _rooms: UploadRooms = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_rooms", UploadRooms(quota=lambda: store_rules(self.site.settings).files))
 
     async def all(self, request: Request) -> JSONResponse:
         files = self._of(await identify(self.site, request))
@@ -76,11 +81,13 @@ class _FilesApi:
 
     async def put(self, request: Request) -> JSONResponse:
         user = await identify(self.site, request)
+        files = self._of(user)
         with self._one_more(user):
-            async with receive(request, self.site.settings) as upload:
-                file = await self._of(user).put(
-                    upload.fd, name=upload.name, mime=upload.mime, origin=Origin.UPLOADED
-                )
+            async with (
+                self._rooms.one(files) as room,
+                receive(request, self.site.settings, room) as upload,
+            ):
+                file = await files.put(upload.fd, name=upload.name, mime=upload.mime, origin=Origin.UPLOADED)
         _log.info("file uploaded", extra={"user": user.name, "file": file.id, "size": file.size})
         headers = {**SAFE_HEADERS, "Location": f"/api/files/{file.id}"}
         return JSONResponse(_shown(file), status_code=201, headers=headers)

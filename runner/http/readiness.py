@@ -18,6 +18,7 @@ from runner.files.my_files import Library
 from runner.http.context import Site
 from runner.settings.own_paths import OwnPaths
 from runner.settings.settings import Settings
+from runner.store.disk import least_free_bytes
 from runner.store.protocol import ArtifactStore
 from runner.users.capability_tokens import Tokens
 
@@ -29,8 +30,6 @@ _FRESH_S = 1.0
 _STALE_S = 5.0
 # Orchestrators wait for a second by default.
 _PATIENCE_S = 0.7
-_LEAST_BYTES = 64 * 1024 * 1024
-_LEAST_SHARE = 0.02
 _MIB = 1024 * 1024
 
 
@@ -198,7 +197,7 @@ def _room_fault(folder: Path) -> str | None:
     """Say that there is too little room for a call."""
     there = os.statvfs(folder)
     free, total = there.f_bavail * there.f_frsize, there.f_blocks * there.f_frsize
-    if free < min(_LEAST_BYTES, int(_LEAST_SHARE * total)):
+    if free < least_free_bytes(folder):
         return f"has {free // _MIB} MiB left of {total // _MIB}"
     # Some file systems have no table of files, and say that none is left in it.
     if there.f_files and not there.f_favail:

@@ -1,4 +1,4 @@
-"""How many requests of one user may be under way at once: streams that stay open, uploads, calls that wait.
+"""Bounds of what one user has in flight: requests (open streams, uploads, calls that wait) and their bodies.
 
 It stands behind the check of tokens, since only then is known whose a request is; `runner.http.connections`
 bounds what comes before. Whether the server is well can always be asked.
@@ -15,9 +15,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runner.http.context import Site
 from runner.http.health import PATHS
+from runner.http.held_bodies import HeldBodies
 from runner.http.identify import browser_session
 from runner.http.responses import refused
 from runner.users.identity import IdentityError, resolve
+from sandbox.host.server_memory import find_server_memory
 
 __all__ = ["RequestsPerUser", "token_user"]
 
@@ -34,14 +36,25 @@ class RequestsPerUser:
         self._app = app
         self._site = site
         self._under_way: Counter[str] = Counter()
+        self._bodies = HeldBodies(
+            max_request_bytes=site.settings.max_request_bytes,
+            memory_bytes=find_server_memory().limit_bytes,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        user = _user_of(self._site, scope) if scope["type"] == "http" and scope["path"] not in PATHS else None
-        if user is None:
-            # Who is nobody is refused further on, and at once.
+        if scope["type"] != "http" or scope["path"] in PATHS:
             await self._app(scope, receive, send)
             return
+        user = _user_of(self._site, scope)
+        with self._bodies.one(user, scope, receive, send) as body:
+            if user is None:
+                # Most are refused further on, and at once; the others log in.
+                await self._app(scope, body.receive, body.send)
+            else:
+                await self._of_user(user, scope, body.receive, body.send)
+
+    async def _of_user(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
         most = self._site.settings.max_requests_per_user
         if self._under_way[user] >= most:
             sentence = (

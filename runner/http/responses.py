@@ -65,7 +65,8 @@ def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None
 def of_call_error(error: CallError) -> Refusal:
     """Return what an error of the store means for a request."""
     later = error.details.get("retry_after_seconds")
-    headers = {} if later is None else {"Retry-After": str(later)}
+    # A number of ours; details of a tool could hold any text.
+    headers = {"Retry-After": str(later)} if type(later) in (int, float) else {}
     return Refusal(_STATUS.get(error.code, 400), error.message, headers)
 
 

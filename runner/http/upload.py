@@ -13,6 +13,7 @@ import contextlib
 import errno
 import json
 import logging
+import os
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,16 +25,18 @@ from starlette.requests import ClientDisconnect, Request
 
 from runner.formats.base64 import canonical, decode
 from runner.formats.mime import DEFAULT_MIME, guess, is_mime
+from runner.http.held_bodies import streamed
 from runner.http.multipart import FormFile
 from runner.http.responses import Refusal
+from runner.http.upload_room import UploadRoom
 from runner.settings.settings import Settings
+from runner.store.disk import free_bytes, least_free_bytes
 from sandbox.json_values import values_above
 
 __all__ = ["UploadedFile", "read_json", "receive"]
 
 log = logging.getLogger(__name__)
 
-_IDLE_S = 60.0
 _BUFFER_BYTES = 1024 * 1024
 # What a form may have around its file.
 _FORM_BYTES = 1024 * 1024
@@ -61,19 +64,25 @@ class UploadedFile:
 
 
 @asynccontextmanager
-async def receive(request: Request, settings: Settings) -> AsyncIterator[UploadedFile]:
+async def receive(request: Request, settings: Settings, room: UploadRoom) -> AsyncIterator[UploadedFile]:
     """Read the file that a request brings; it is gone when the block ends.
 
+    Args:
+        request: The request.
+        settings: The effective settings.
+        room: The reservation of the user's quota.
+
     Raises:
-        Refusal: 400 what the request brings is no file, 408 it stopped coming, 413 it is too large,
-            503 the store's folder cannot be used, 507 its disk is full.
+        Refusal: 400 what the request brings is not a file, 413 it is too large, 503 the store's folder
+            cannot be used, 507 its disk is full.
+        CallError: `E_QUOTA`: the user may not keep so much.
     """
     folder = settings.store_path
     with contextlib.ExitStack() as stack:
         try:
             await asyncio.to_thread(_make, folder)
             file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=0))
-            yield await _received(request, settings, _Sink(file, settings.max_upload_bytes))
+            yield await _received(request, settings, _Sink(file, folder, settings.max_upload_bytes, room))
         except OSError as error:
             if error.errno not in _FULL:
                 # Of the machine, and no fault of ours.
@@ -94,12 +103,12 @@ async def read_json(request: Request, max_bytes: int) -> object:
     """Return the JSON value that a request brings.
 
     Raises:
-        Refusal: 400 it is no JSON or is made of too many values, 408, or 413 it is longer than `max_bytes`.
+        Refusal: 400 it is not JSON or is made of too many values, or 413 it is longer than `max_bytes`.
     """
     body = bytearray()
     too_large = f"a JSON body may have {max_bytes} bytes; send a larger file as it is, with ?filename="
     _check_length(request, max_bytes, too_large)
-    async for chunk in _body(request):
+    async for chunk in _pieces(request.stream()):
         body += chunk
         if len(body) > max_bytes:
             raise Refusal(413, too_large)
@@ -114,10 +123,12 @@ async def read_json(request: Request, max_bytes: int) -> object:
 class _Sink:
     """Writes a file in large pieces, in a thread: a disk may make one wait."""
 
-    def __init__(self, file: IO[bytes], max_bytes: int) -> None:
+    def __init__(self, file: IO[bytes], folder: Path, max_bytes: int, room: UploadRoom) -> None:
         self.fd = file.fileno()
         self.max_bytes = max_bytes
         self._file = file
+        self._folder = folder
+        self._room = room
         self._held = bytearray()
         self._size = 0
 
@@ -125,10 +136,16 @@ class _Sink:
     def too_large(self) -> str:
         return f"the file is larger than {self.max_bytes} bytes, the limit of this server (max_upload_bytes)"
 
+    async def expect(self, least: int, most: int) -> None:
+        """Refuse at once what will not fit: nobody has to send it first."""
+        await self._room.expect(least, most)
+        await asyncio.to_thread(self._check_disk, least)
+
     async def write(self, chunk: bytes) -> None:
         self._size += len(chunk)
         if self._size > self.max_bytes:
             raise Refusal(413, self.too_large)
+        await self._room.take(len(chunk))
         self._held += chunk
         if len(self._held) >= _BUFFER_BYTES:
             await self.flush()
@@ -137,7 +154,13 @@ class _Sink:
         held, self._held = self._held, bytearray()
         await asyncio.to_thread(self._write, memoryview(held))
 
+    def _check_disk(self, more: int) -> None:
+        # With less than this, no call would work (`runner.http.readiness`).
+        if more > free_bytes(self._folder) - least_free_bytes(self._folder):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     def _write(self, left: memoryview) -> None:
+        self._check_disk(len(left))
         while left:
             left = left[self._file.write(left) :]
 
@@ -159,8 +182,10 @@ async def _received(request: Request, settings: Settings, sink: _Sink) -> Upload
 async def _of_body(request: Request, sink: _Sink, name: str | None, kind: str) -> UploadedFile:
     if not name:
         raise Refusal(400, "the file has no name; add ?filename=NAME")
-    _check_length(request, sink.max_bytes, sink.too_large)
-    async for chunk in _body(request):
+    length = _check_length(request, sink.max_bytes, sink.too_large)
+    if length is not None:
+        await sink.expect(length, length)
+    async for chunk in _pieces(streamed(request)):
         await sink.write(chunk)
     return UploadedFile(fd=sink.fd, name=name, mime=_type(name, kind))
 
@@ -168,9 +193,11 @@ async def _of_body(request: Request, sink: _Sink, name: str | None, kind: str) -
 async def _of_form(request: Request, sink: _Sink, stated: str, named: str | None) -> UploadedFile:
     form = FormFile(stated)
     most = sink.max_bytes + _FORM_BYTES
-    _check_length(request, most, sink.too_large)
+    length = _check_length(request, most, sink.too_large)
+    if length is not None:
+        await sink.expect(max(0, length - _FORM_BYTES), length)
     total = 0
-    async for chunk in _body(request):
+    async for chunk in _pieces(streamed(request)):
         total += len(chunk)
         if total > most:
             raise Refusal(413, f"the form is larger than {most} bytes")
@@ -189,7 +216,9 @@ async def _of_json(request: Request, sink: _Sink, max_bytes: int) -> UploadedFil
     content = await asyncio.to_thread(canonical, said.get("content_base64"))
     if content is None:
         raise Refusal(400, "content_base64 is no base64")
-    await sink.write(await asyncio.to_thread(decode, content))
+    decoded = await asyncio.to_thread(decode, content)
+    await sink.expect(len(decoded), len(decoded))
+    await sink.write(decoded)
     return UploadedFile(
         fd=sink.fd, name=said["filename"], mime=_type(said["filename"], said.get("content_type"))
     )
@@ -202,27 +231,25 @@ def _type(name: str, stated: object) -> str | None:
     return None if stated.lower() in _SAYS_NOTHING else stated
 
 
-def _check_length(request: Request, most: int, sentence: str) -> None:
-    """Refuse at once what says that it is too large: nobody has to send it first."""
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > most:
+def _check_length(request: Request, most: int, sentence: str) -> int | None:
+    """Return the length that a client has announced, if it has; refuse one that is too large."""
+    said = request.headers.get("content-length", "")
+    if not (said.isascii() and said.isdecimal()):
+        return None
+    # As a number of so many digits it would take long to read, and be too large anyway.
+    length = int(said[:20])
+    if length > most:
         raise Refusal(413, sentence)
+    return length
 
 
-async def _body(request: Request) -> AsyncIterator[bytes]:
-    pieces = aiter(request.stream())
-    while True:
-        try:
-            async with asyncio.timeout(_IDLE_S):
-                chunk = await anext(pieces, None)
-        except TimeoutError as error:
-            raise Refusal(408, f"nothing came for {_IDLE_S:g} seconds; send the file again") from error
-        except ClientDisconnect as error:
-            # Nobody reads the answer.
-            raise Refusal(400, "the client left before the file was whole") from error
-        if chunk is None:
-            return
-        yield chunk
+async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    try:
+        async for piece in stream:
+            yield piece
+    except ClientDisconnect as error:
+        # Nobody reads the answer.
+        raise Refusal(400, "the client left before the file was whole") from error
 
 
 def _make(folder: Path) -> None:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 from runner.store.sources import write_all
 
-__all__ = ["free_bytes", "try_to_write"]
+__all__ = ["free_bytes", "least_free_bytes", "try_to_write"]
+
+_LEAST_BYTES = 64 * 1024 * 1024
+_LEAST_SHARE = 50
 
 _TRIAL = bytes(64 * 1024)
 
@@ -22,6 +25,18 @@ def free_bytes(folder: Path) -> int:
     """
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
+
+
+def least_free_bytes(folder: Path) -> int:
+    """Return how much is to stay free on the disk of a folder: 64 MiB, of a small one a fiftieth.
+
+    With less, a server is not ready for calls, and takes no upload.
+
+    Raises:
+        OSError: It is not there or cannot be looked at.
+    """
+    found = os.statvfs(folder)
+    return min(_LEAST_BYTES, found.f_blocks * found.f_frsize // _LEAST_SHARE)
 
 
 def try_to_write(folder: Path) -> None:

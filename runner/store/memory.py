@@ -139,6 +139,11 @@ class MemoryStore:
         async with self._change() as rows:
             return rows.of(scope=scope, now=self._clock())
 
+    async def sizes(self, *, scope: Scope) -> Sequence[int]:
+        """Return the length of each content that counts against the quota of the user of `scope`."""
+        async with self._change() as rows:
+            return rows.sizes(place_of(scope).area)
+
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
         """Delete an artifact: that name of it, or all of it."""
         if not id_.isascii() or (name is not None and safe_name(name) != name):

@@ -89,6 +89,10 @@ class NoStore:
         """Return no record: nothing is kept."""
         return ()
 
+    async def sizes(self, *, scope: Scope) -> Sequence[int]:
+        """Return no length: nothing is kept."""
+        return ()
+
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
         """Return that there was no such artifact: nothing is kept."""
         return False

@@ -280,6 +280,12 @@ class ArtifactStore(Protocol):
     async def list(self, *, scope: Scope) -> Sequence[Record]:
         """Return all artifacts that the scope may have, by name."""
 
+    async def sizes(self, *, scope: Scope) -> Sequence[int]:
+        """Return the length of each content that counts against the quota of the user of `scope`.
+
+        They are those of every session of the user. The answer may be some seconds old.
+        """
+
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
         """Delete an artifact: that name of it, or all of it; say whether there was one."""
 

@@ -186,7 +186,7 @@ def check_quota(size: int, used_bytes: int, quota: Quota) -> None:
         raise CallError(
             Code.E_QUOTA,
             f"My Files of this user hold {used_bytes} bytes, and {size} more would be above their limit "
-            f"of {quota.max_user_bytes}; remove files and try again",
+            f"of {quota.max_user_bytes} (max_user_bytes); remove files and try again",
             details={"used_bytes": used_bytes, "file_size_bytes": size, "limit_bytes": quota.max_user_bytes},
         )
 

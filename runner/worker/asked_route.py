@@ -8,9 +8,11 @@ import pybase64
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Message
 
+from runner.worker.wire import ROUTE_HEADER_BYTES, ROUTE_HEADERS, ROUTE_HEADERS_BYTES
+
 __all__ = ["answer_route", "described_routes"]
 
-_FAILED = pybase64.b64encode(b"Internal Server Error").decode()
+_TEXT = [["content-type", "text/plain"]]
 
 
 def described_routes(routes: Sequence[BaseRoute]) -> list[dict[str, object]]:
@@ -64,11 +66,26 @@ async def answer_route(
         await Router(routes=list(routes))(scope, receive, send)
     except Exception:  # noqa: BLE001 - the author's code; a web server answers so, and logs where it was
         traceback.print_exc()
-        return {"status": 500, "headers": [["content-type", "text/plain"]], "body": _FAILED}
-    start = next(message for message in sent if message["type"] == "http.response.start")
+        return _failed("Internal Server Error")
+    start = next((message for message in sent if message["type"] == "http.response.start"), None)
+    if start is None:
+        return _failed("Internal Server Error")
+    headers = list(start.get("headers", ()))
+    lengths = [len(name) + len(value) for name, value in headers]
+    longest, total = max(lengths, default=0), sum(lengths)
+    # Before a frame is made of them: the host would refuse them as well.
+    if len(lengths) > ROUTE_HEADERS or longest > ROUTE_HEADER_BYTES or total > ROUTE_HEADERS_BYTES:
+        return _failed(
+            f"the route answered with {len(lengths)} headers of {total} bytes; at most {ROUTE_HEADERS} "
+            f"of {ROUTE_HEADER_BYTES} bytes each and {ROUTE_HEADERS_BYTES} together are sent"
+        )
     whole = b"".join(message.get("body", b"") for message in sent if message["type"] == "http.response.body")
     return {
         "status": start["status"],
-        "headers": [[name.decode("latin-1"), value.decode("latin-1")] for name, value in start["headers"]],
+        "headers": [[name.decode("latin-1"), value.decode("latin-1")] for name, value in headers],
         "body": pybase64.b64encode(whole).decode(),
     }
+
+
+def _failed(sentence: str) -> dict[str, object]:
+    return {"status": 500, "headers": _TEXT, "body": pybase64.b64encode(sentence.encode()).decode()}

@@ -10,6 +10,9 @@ __all__ = [
     "LATEST_PROTOCOL",
     "PUBLISHED",
     "ROUTE",
+    "ROUTE_HEADERS",
+    "ROUTE_HEADERS_BYTES",
+    "ROUTE_HEADER_BYTES",
     "SENT_MAX_CHARS",
     "VISIBILITY_SUFFIX",
     "RequestFacts",
@@ -35,6 +38,15 @@ PUBLISHED = "toolcell/published"
 
 ROUTE = "toolcell/route"
 """The request by which a host has an HTTP request answered by a route that a file adds."""
+
+ROUTE_HEADERS = 64
+"""Most headers of the answer of such a route."""
+
+ROUTE_HEADER_BYTES = 8 * 1024
+"""Longest header of it, name and value."""
+
+ROUTE_HEADERS_BYTES = 16 * 1024
+"""Most bytes of all headers of it, those that are dropped included."""
 
 VISIBILITY_SUFFIX = ":_visibility_rules"
 """FastMCP reads a session state key that ends like this in every request."""

@@ -377,6 +377,16 @@ class StoreSuite:
         await store.put_bytes(b"123", Put(name="b"), scope=BOB)
         assert [record.name for record in await store.list(scope=ALICE)] == ["a"]
 
+    async def test_sizes_are_of_each_content_of_a_user_once(self, store: ArtifactStore) -> None:
+        session = replace(ALICE, session_id="s")
+        await store.put_bytes(b"1234", Put(name="a"), scope=ALICE)
+        await store.put_bytes(b"1234", Put(name="b"), scope=session)
+        await store.put_bytes(b"12", Put(name="c"), scope=session)
+        await store.put_text("observed", NOTE, scope=ALICE)
+        await store.put_bytes(b"of somebody else", Put(name="d"), scope=BOB)
+
+        assert sorted(await store.sizes(scope=ALICE)) == [2, 4]
+
     async def test_a_sweep_removes_what_has_ended_and_nothing_else(
         self, store: ArtifactStore, clock: Clock
     ) -> None:

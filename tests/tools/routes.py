@@ -6,6 +6,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 
 mcp = FastMCP("routes")
 asked: list[str] = []
+FORBIDDEN = {"clear-site-data": '"*"', "x-accel-redirect": "/internal", "access-control-allow-origin": "*"}
 
 
 @mcp.tool
@@ -25,7 +26,7 @@ async def health(request: Request) -> Response:
 async def item(request: Request) -> Response:
     """Show what came, and try what only a page of this server may."""
     text = f"{request.path_params['item']} {(await request.body()).decode()} {request.headers.get('cookie')}"
-    answer = HTMLResponse(text, status_code=201, headers={"x-own": "mine", "clear-site-data": '"*"'})
+    answer = HTMLResponse(text, status_code=201, headers={"content-language": "de", **FORBIDDEN})
     answer.set_cookie("toolcell_session", "forged")
     return answer
 

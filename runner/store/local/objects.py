@@ -11,6 +11,7 @@ Source: fsync(2), rename(2), flock(2).
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -212,6 +213,8 @@ def _fill(target: int, source: int | bytes) -> tuple[str, int]:
     digest = hashlib.sha256()
     # A clone is hashed, not its source: that one may change while it is read.
     shared = isinstance(source, int) and ficlone(source, target)
+    if isinstance(source, int) and not shared:
+        _check_room(source, target)
     read = chunks(target if shared else source) if isinstance(source, int) else iter([source])
     write = _write_with_holes if isinstance(source, int) and _has_holes(source) else _write
     size = 0
@@ -223,6 +226,13 @@ def _fill(target: int, source: int | bytes) -> tuple[str, int]:
     if not shared:
         os.ftruncate(target, size)
     return digest.hexdigest(), size
+
+
+def _check_room(source: int, target: int) -> None:
+    """Refuse a copy that does not fit, before it has taken from everybody what is left of the disk."""
+    status, disk = os.fstat(source), os.fstatvfs(target)
+    if min(status.st_size, status.st_blocks * 512) > disk.f_bavail * disk.f_frsize:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _has_holes(fd: int) -> bool:

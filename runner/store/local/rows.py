@@ -174,6 +174,14 @@ class Rows:
         (size,) = self.connection.execute(query).fetchone()
         return int(size)
 
+    def sizes(self, area: str, *, without: str = "") -> list[int]:
+        """Return the length of each content of files in an area, but for that of one digest."""
+        query = (
+            "SELECT size FROM (SELECT DISTINCT sha256, size FROM artifacts "
+            "WHERE area = ? AND retention = 'files' AND sha256 <> ?)"
+        )
+        return [int(size) for (size,) in self.connection.execute(query, (area, without))]
+
     def refers_to(self, area: str, sha256: str) -> bool:
         """Say whether a row needs these bytes."""
         return self._first("area = ? AND sha256 = ?", area, sha256) is not None
@@ -246,12 +254,7 @@ class Rows:
         return next(id_ for id_ in ids if self._first(clash, new.place.area, id_, new.sha256) is None)
 
     def _check_quota(self, new: "_New", rules: RetentionRules) -> None:
-        query = (
-            "SELECT COALESCE(SUM(size), 0) FROM (SELECT DISTINCT sha256, size FROM artifacts "
-            "WHERE area = ? AND retention = 'files' AND sha256 <> ?)"
-        )
-        (used,) = self.connection.execute(query, (new.place.area, new.sha256)).fetchone()
-        check_quota(new.size, used, rules.files)
+        check_quota(new.size, sum(self.sizes(new.place.area, without=new.sha256)), rules.files)
 
     def _make_room(self, new: "_New", old: Row | None, rules: RetentionRules) -> list[tuple[Row, Reason]]:
         tail = "area = ? AND session = ? AND retention = 'observations'"

@@ -133,6 +133,10 @@ class LocalStore:
         """Return all artifacts that the scope may have, by name."""
         return await run_in_thread(self._read, LocalStore._list, scope)
 
+    async def sizes(self, *, scope: Scope) -> Sequence[int]:
+        """Return the length of each content that counts against the quota of the user of `scope`."""
+        return await run_in_thread(self._read, LocalStore._sizes, scope)
+
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
         """Delete an artifact: that name of it, or all of it."""
         return await run_in_thread(self._surely, self._delete, id_, scope, name)
@@ -286,6 +290,11 @@ class LocalStore:
     def _list(self, scope: Scope) -> Sequence[Record]:
         with _as_call_errors(), self._index.read(_areas(scope)) as rows:
             return rows.of(scope=scope, now=self.clock())
+
+    def _sizes(self, scope: Scope) -> Sequence[int]:
+        area = place_of(scope).area
+        with _as_call_errors(), self._index.read([area]) as rows:
+            return rows.sizes(area)
 
     def _delete(self, id_: str, scope: Scope, name: str | None) -> bool:
         if not id_.isascii() or (name is not None and safe_name(name) != name):

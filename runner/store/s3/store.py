@@ -152,6 +152,11 @@ class S3Store:
         order = sorted(found, key=lambda e: (e.record.name is None, e.record.name or "", e.put))
         return [entry.record for entry in order]
 
+    async def sizes(self, *, scope: Scope) -> Sequence[int]:
+        """Return the length of each content that counts against the quota of the user of `scope`."""
+        keys = keys_of(self._prefix, scope)
+        return await self._ask("list", scope, lambda: self._usage.lengths(keys))
+
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
         """Delete an artifact: that name of it, or all of it; say whether there was one."""
         return await self._ask("delete", scope, lambda: self._delete(id_, scope, name))

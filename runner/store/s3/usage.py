@@ -57,6 +57,10 @@ class S3Usage:
         listing = self._listing(keys)
         return size not in listing.lengths and listing.used(without=None) + size <= quota.max_user_bytes
 
+    def lengths(self, keys: OwnerKeys) -> list[int]:
+        """Return the length of each content."""
+        return list(self._listing(keys).sizes.copy().values())
+
     def add(self, keys: OwnerKeys, sha256: str, size: int) -> None:
         """Count a file in that was put."""
         with self._lock:

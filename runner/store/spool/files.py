@@ -131,13 +131,20 @@ class Spool:
                     if _again(each.record, said, scope, sha256):
                         return each.record
                 if said.retention is Retention.FILES:
-                    check_quota(size, self._used(scope, without=sha256), quota or Quota())
+                    check_quota(size, sum(self.sizes(scope, without=sha256).values()), quota or Quota())
                 record = self._record(said, scope, now, sha256=sha256, size=size)
                 path.rename(self._bytes(token))
                 self._note(SpooledFile(record=record, token=token, attempts=0, due=now))
         finally:
             path.unlink(missing_ok=True)
         return record
+
+    def sizes(self, scope: Scope, *, without: str = "") -> dict[str, int]:
+        """Return the length of each content of a user's files that wait, by digest, but for one digest."""
+        area = place_of(scope).area
+        mine = (each.record for each in self.all() if place_of(each.record.scope).area == area)
+        files = (record for record in mine if record.said.retention is Retention.FILES)
+        return {record.sha256: record.size for record in files if record.sha256 != without}
 
     def all(self) -> list[SpooledFile]:
         """Return everything that is kept, the oldest first."""
@@ -273,12 +280,6 @@ class Spool:
             expires_at=said.expires_at,
             pending=True,
         )
-
-    def _used(self, scope: Scope, *, without: str) -> int:
-        area = place_of(scope).area
-        mine = (each.record for each in self.all() if place_of(each.record.scope).area == area)
-        files = {record.sha256: record.size for record in mine if record.said.retention is Retention.FILES}
-        return sum(size for sha256, size in files.items() if sha256 != without)
 
     def _noted(self) -> tuple[list[SpooledFile], set[str]]:
         """Return what the notes say, the oldest first, and the names of all regular files."""

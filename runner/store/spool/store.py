@@ -138,6 +138,14 @@ class SpoolingStore:
         waiting = [k.record for k in kept if not any(is_same(r, k.record) for r in stored)]
         return sorted([*stored, *waiting], key=lambda r: (r.name is None, r.name or "", r.created))
 
+    async def sizes(self, *, scope: Scope) -> Sequence[int]:
+        """Return the length of each content that counts against the quota of the user of `scope`.
+
+        Those that wait here count too: each goes to the store, whose own quota has not seen it yet.
+        """
+        stored = await self.store.sizes(scope=scope)
+        return [*stored, *(await asyncio.to_thread(self.spool.sizes, scope)).values()]
+
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
         """Delete an artifact: that name of it, or all of it; say whether there was one."""
         kept = [k for k in await self._waiting(scope) if k.record.id == id_]

@@ -1,0 +1,189 @@
+"""The bytes of request bodies in flight: bounded for each user, for clients without one, and in all.
+
+A body is counted as it is received, until its request ends: most routes need it whole, and the call that it
+begins holds it. What a route reads with `streamed`, to write it to disk, is not held. A body that stalls is
+refused, and its bytes are released.
+
+Nothing is reserved by what a client announces, so nobody takes room by announcing it. One user never holds
+more than is left to all others: as the total fills up, each gets less, and a small request still passes.
+
+Source: RFC 9110, 15.5.9 (408) and 15.5.14 (413); RFC 6585, section 4 (429).
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import cast
+
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from runner.http.responses import refused
+from runner.http.wrong_keys import of_address
+
+__all__ = ["HeldBodies", "HeldBody", "streamed"]
+
+_IN_SCOPE = "toolcell.held_body"
+_IDLE_S = 60.0
+_NOBODYS_BYTES = 1024 * 1024
+_OF_ONE, _OF_ALL = 2, 8
+_SHARE_OF_MEMORY = 8
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class HeldBodies:
+    """The bodies that one server holds.
+
+    Attributes:
+        max_request_bytes: The setting: longest body of a request, of which a user may hold two.
+        memory_bytes: The memory of the server: all bodies may take an eighth of it.
+        idle_s: The time without a byte after which a body is refused, in seconds. One of a client without
+            a user has to be whole by then.
+    """
+
+    max_request_bytes: int
+    memory_bytes: int
+    idle_s: float = _IDLE_S
+    _users: Counter[str] = field(init=False, default_factory=Counter)
+    _addresses: Counter[str] = field(init=False, default_factory=Counter)
+    _total: int = field(init=False, default=0)
+
+    @property
+    def most_of_one(self) -> int:
+        """Return the most bytes that one user holds; clients without a user are one together."""
+        return _OF_ONE * self.max_request_bytes
+
+    @property
+    def most(self) -> int:
+        """Return the most bytes of all."""
+        share = self.memory_bytes // _SHARE_OF_MEMORY
+        return max(self.most_of_one, min(_OF_ALL * self.max_request_bytes, share))
+
+    @contextmanager
+    def one(self, user: str | None, scope: Scope, receive: Receive, send: Send) -> Iterator["HeldBody"]:
+        """Hold the body of one request until the block ends.
+
+        Args:
+            user: Whose request it is; None: that is not known, and its address stands for it.
+            scope: The request.
+            receive: Returns its next message.
+            send: Sends its answer.
+        """
+        address = of_address((scope.get("client") or ("", 0))[0]) if user is None else None
+        body = HeldBody(self, user or "", address, scope, receive, send)
+        scope[_IN_SCOPE] = body
+        try:
+            yield body
+        finally:
+            body.release()
+
+    def take(self, user: str, address: str | None, count: int) -> tuple[int, str] | None:
+        """Count bytes that were received; return status and sentence of a refusal, if they do not fit."""
+        if address is not None and self._addresses[address] + count > _NOBODYS_BYTES:
+            return 413, (
+                f"requests of your address without a login may bring {_NOBODYS_BYTES} bytes at a time; "
+                "log in, or send less"
+            )
+        held, total = self._users[user] + count, self._total
+        if held > self.most_of_one:
+            whose = "of all clients without a login" if address is not None else "of yours"
+            return 429, (
+                f"requests {whose} that are in flight bring more than {self.most_of_one} bytes, twice "
+                f"max_request_bytes ({self.max_request_bytes}); wait for one, then send this one again"
+            )
+        if held > self.most - total:
+            return 503, (
+                f"requests in flight bring {total} of {self.most} bytes that this server holds at a time "
+                f"(by max_request_bytes, {self.max_request_bytes}, and its memory); send this one again later"
+            )
+        self._users[user] = held
+        self._total += count
+        if address is not None:
+            self._addresses[address] += count
+        return None
+
+    def release(self, user: str, address: str | None, count: int) -> None:
+        """Count bytes no more."""
+        self._total -= count
+        for counter, key in ((self._users, user), (self._addresses, address)):
+            if key is not None:
+                counter[key] -= count
+                if counter[key] <= 0:
+                    del counter[key]
+
+
+class HeldBody:
+    """The body of one request.
+
+    Attributes:
+        is_held: Whether what is received of it is held until its request ends.
+    """
+
+    def __init__(
+        self,
+        bodies: HeldBodies,
+        user: str,
+        address: str | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        self.is_held = True
+        self._held = 0
+        self._bodies = bodies
+        self._key = (user, address)
+        self._request = (scope, receive, send)
+        self._end = asyncio.get_running_loop().time() + bodies.idle_s
+        self._is_whole = self._is_answered = self._is_refused = False
+
+    async def receive(self) -> Message:
+        """Return the next message of the request; after a refusal, that its client has gone."""
+        scope, receive, send = self._request
+        if self._is_whole:
+            return await receive()
+        if self._is_refused:
+            return {"type": "http.disconnect"}
+        refusal, message = None, cast("Message", {})
+        loop_s, address = asyncio.get_running_loop().time, self._key[1]
+        try:
+            async with asyncio.timeout_at(self._end if address else loop_s() + self._bodies.idle_s):
+                message = await receive()
+        except TimeoutError:
+            late = "it is not whole after" if address else "no byte of it was received for"
+            refusal = 408, f"the body stalled: {late} {self._bodies.idle_s:g} seconds; send it again"
+        if refusal is None:
+            self._is_whole = not message.get("more_body")
+            count = len(message.get("body", b"")) if self.is_held else 0
+            refusal = self._bodies.take(*self._key, count) if count else None
+            if refusal is None:
+                self._held += count
+                return message
+        # Sent from here, whatever reads the body: the SDK and FastMCP have no word for it.
+        self._is_refused, self._is_whole = True, False
+        self.release()
+        if not self._is_answered:
+            self._is_answered = True
+            await refused(*refusal)(scope, receive, send)
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the answer, unless the request was refused."""
+        if not self._is_refused:
+            self._is_answered = True
+            await self._request[2](message)
+
+    def release(self) -> None:
+        """Hold nothing of it any more."""
+        count, self._held = self._held, 0
+        self._bodies.release(*self._key, count)
+
+
+async def streamed(request: Request) -> AsyncIterator[bytes]:
+    """Yield the body of a request in pieces; whoever asks for the next one holds none of those before."""
+    body: HeldBody | None = request.scope.get(_IN_SCOPE)
+    if body is not None:
+        body.is_held = False
+    async for piece in request.stream():
+        yield piece

@@ -1,0 +1,128 @@
+"""Room for uploads under way: what their users may still keep, and what is left of the disk.
+
+A quota is compared with what a file takes when the store keeps it. Until then an upload has a reservation of
+its user's quota: of the whole length where the client says it, else of what has been received. So several
+uploads of one user that do not fit together are refused while they come, and not once they are on disk.
+
+What the store already has counts once. An upload that is as long as a stored file may be that file, so it may
+come, if no other of its user is under way; the store compares the content.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from runner.errors import CallError
+from runner.files.my_files import MyFiles
+from runner.store.retention import Quota, check_quota
+
+__all__ = ["UploadRoom", "UploadRooms"]
+
+# A bucket that does not answer delays no upload for longer: the store refuses it later.
+_ASK_S = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class _User:
+    """The uploads of one user, and what the store had when it was last asked: lengths, and their sum."""
+
+    rooms: list["UploadRoom"] = field(default_factory=list)
+    sizes: Sequence[int] = ()
+    used: int = 0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class UploadRooms:
+    """The uploads of all users.
+
+    Attributes:
+        quota: Returns what each user may keep now.
+    """
+
+    quota: Callable[[], Quota]
+    _users: dict[str, _User] = field(init=False, default_factory=dict)
+
+    @asynccontextmanager
+    async def one(self, files: MyFiles) -> AsyncIterator["UploadRoom"]:
+        """Have one upload count until the block ends, by when the store has it or it is given up."""
+        user = self._users.setdefault(files.user, _User())
+        room = UploadRoom(quota=self.quota, files=files, user=user)
+        user.rooms.append(room)
+        try:
+            await room.ask()
+            yield room
+            if len(user.rooms) > 1:
+                # The store counts this one from now on, and the others are compared with what it has.
+                await room.ask()
+        finally:
+            user.rooms.remove(room)
+            if not user.rooms:
+                del self._users[files.user]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class UploadRoom:
+    """The reservation of one upload.
+
+    Attributes:
+        quota: Returns what its user may keep now.
+        files: The files of its user.
+        user: All uploads of its user.
+        reserved: The bytes that other uploads of the user may not have.
+    """
+
+    quota: Callable[[], Quota]
+    files: MyFiles
+    user: _User
+    reserved: int = 0
+    _came: int = 0
+    _lengths: range = range(0)
+
+    async def expect(self, least: int, most: int) -> None:
+        """Reserve a length that the client has said, as exactly as it can be said.
+
+        Raises:
+            CallError: `E_QUOTA` or `E_FILE_TOO_LARGE`.
+        """
+        self._lengths = range(least, most + 1)
+        await self._reserve(least)
+
+    async def take(self, count: int) -> None:
+        """Count bytes that have come; reserve them, where they are more than was said.
+
+        Raises:
+            CallError: As from `expect`.
+        """
+        self._came += count
+        if self._came > self.reserved:
+            await self._reserve(self._came)
+
+    async def ask(self) -> None:
+        """Ask the store what its user has; where it cannot say, what it said last counts."""
+        with contextlib.suppress(CallError, TimeoutError):
+            async with asyncio.timeout(_ASK_S):
+                sizes = await self.files.sizes()
+            self.user.sizes, self.user.used = sizes, sum(sizes)
+
+    async def _reserve(self, count: int) -> None:
+        # At once, so that no other upload reserves the same bytes while the store is asked.
+        before, self.reserved = self.reserved, count
+        try:
+            self._check()
+        except CallError:
+            # Something may have been removed meanwhile.
+            await self.ask()
+            try:
+                self._check()
+            except CallError:
+                self.reserved = before
+                raise
+
+    def _check(self) -> None:
+        others = sum(room.reserved for room in self.user.rooms if room is not self)
+        may_be_stored = bool(self._lengths) and not others
+        if may_be_stored and any(self.reserved <= size for size in self.user.sizes if size in self._lengths):
+            return
+        check_quota(self.reserved, self.user.used + others, self.quota())
