@@ -4,12 +4,12 @@ r"""Untrusted text for a terminal, a log line or a reviewer: hidden characters a
     "pay", U+202E, "txt.exe"             pay\u202etxt.exe
     "Adds.", U+E0041, U+E0042            Adds.\U000e0041\U000e0042
 
-Escaped: control characters (C0 except line feed and tab, DEL, C1), bidirectional controls, tag characters, line
-separators, lone surrogates, and everything else with the Unicode property Default_Ignorable_Code_Point.
+Escaped: control characters (C0 except line feed and tab, DEL, C1), bidirectional controls, tag characters,
+line separators, lone surrogates, and the rest with the Unicode property Default_Ignorable_Code_Point.
 
 Kept, because people write it: a carriage return before a line feed; a joiner inside an emoji or a script that
-needs it; one variation selector after an emoji or an ideograph; the flags of England, Scotland and Wales. Other
-runs of tags or selectors can carry hidden text. Pure.
+needs it; one variation selector after an emoji or an ideograph; the flags of England, Scotland and Wales.
+Other runs of tags or selectors can carry hidden text. Pure.
 
 Source: Unicode 16, DerivedCoreProperties (Default_Ignorable_Code_Point); UTS 51, ED-9 and ED-14; ECMA-48.
 """

@@ -40,9 +40,8 @@ Choices that are not obvious:
   host, to whom a worker can hand any descriptor. So are SO_PASSRIGHTS, by which the host keeps descriptors
   from being sent to it, and out-of-band data, whose descriptors no reader ever sees. A filter cannot see
   that a message carries descriptors, since what it carries is said in memory.
-- SO_ZEROCOPY and MSG_ZEROCOPY are refused: pages of a process would stay pinned, uncounted, until the peer has
-  read them, and the kernel's code for it has had holes. So are SO_BINDTODEVICE and SO_BINDTOIFINDEX, which
-  choose an interface past the routes of the machine.
+- SO_ZEROCOPY and MSG_ZEROCOPY are refused: pages of a process would stay pinned until the peer has read them.
+  So are SO_BINDTODEVICE and SO_BINDTOIFINDEX, which choose an interface past the routes of the machine.
 - Where Landlock cannot confine signals (below ABI 6) every sending of signals is denied, except to
   one's own process group: a filter cannot tell a child from the host. Killing a subprocess fails
   there with EPERM, and abort() ends in SIGSEGV.

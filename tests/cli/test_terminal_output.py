@@ -19,26 +19,26 @@ mcp = FastMCP("t")
 
 @mcp.tool
 def result() -> str:
-    return {ascii(SEQUENCE)}
+    return {SEQUENCE!a}
 
 @mcp.tool
 def error() -> str:
-    raise ToolError({ascii(SEQUENCE)})
+    raise ToolError({SEQUENCE!a})
 
 @mcp.tool
 def crash() -> str:
-    sys.stderr.write({ascii(SEQUENCE)} + "\\n")
+    sys.stderr.write({SEQUENCE!a} + "\\n")
     sys.stderr.flush()
     os._exit(3)
 
-mcp.tool(lambda: "x", name="name" + {ascii(SEQUENCE)})
+mcp.tool(lambda: "x", name="name" + {SEQUENCE!a})
 """
 
 
 def run(folder: Path, words: list[str], *, on_terminal: bool) -> bytes:
     """Run the command with its output on a terminal of its own, or on a pipe; return what it wrote."""
     (folder / "tools.py").write_text(TOOLS)
-    (folder / "broken.py").write_text(f"raise RuntimeError({ascii(SEQUENCE)})\n")
+    (folder / "broken.py").write_text(f"raise RuntimeError({SEQUENCE!a})\n")
     env = {name: value for name, value in os.environ.items() if not name.startswith("RUNNER_")}
     env |= {"RUNNER_STATE_DIR": str(folder / "state"), "RUNNER_STORE": f"file://{folder}/store"}
     env |= {"PYTHONUTF8": "1"}

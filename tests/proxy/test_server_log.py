@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from proxying import over_stdio, proxied, upstreams_for
 from support import ROOT, environment_in
 
-from runner.proxy.server import make_proxy
 from runner.formats.terminal_text import has_hidden
+from runner.proxy.server import make_proxy
 from runner.proxy.server_log import LogBudget, ServerLog
 from runner.proxy.stderr import LastWords
 

@@ -74,7 +74,8 @@ def test_terminal_receives_what_is_drawn() -> None:
 
 
 def test_file_receives_a_value_unchanged_and_a_report_escaped(tmp_path: Path) -> None:
-    code = f"{GUARDED}guard_standard_streams()\ntext = 'a\\x1b\\x9b\\r\\u202e'\nwrite_exactly(text)\nprint(text)\n"
+    text = "a\x1b\x9b\r\u202e"
+    code = f"{GUARDED}guard_standard_streams()\ntext = {text!a}\nwrite_exactly(text)\nprint(text)\n"
     target = tmp_path / "out"
 
     with target.open("wb") as file:
