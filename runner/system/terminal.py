@@ -32,8 +32,9 @@ class VisibleText(io.TextIOWrapper):
 
 def guard_standard_streams() -> None:
     """Replace standard output and error of this process with streams that escape."""
-    sys.stdout = sys.__stdout__ = _guarded(sys.stdout)
-    sys.stderr = sys.__stderr__ = _guarded(sys.stderr)
+    sys.stdout, sys.stderr = _guarded(sys.stdout), _guarded(sys.stderr)
+    # The originals have no buffer any more, and some libraries write there.
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc, assignment]
 
 
 def draw(text: str, stream: TextIO) -> None:
@@ -61,7 +62,7 @@ def _guarded(stream: TextIO | None) -> TextIO:
     buffering, through = stream.line_buffering, stream.write_through
     stream.flush()
     return VisibleText(
-        stream.detach(),  # type: ignore[arg-type]
+        stream.detach(),
         encoding=encoding,
         # A lone surrogate, which JSON can hold, must not end the command.
         errors="backslashreplace",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fastmcp import Client
+from mcp_types import TextContent
 from proxying import over_stdio, proxied
 from support import settings_in
 
@@ -57,10 +58,12 @@ async def test_hidden_offers_are_visible_and_long_prompts_stored(command: str, t
         instructions = client.initialize_result.instructions if client.initialize_result else None
 
     assert [(tool.name, tool.title, tool.description) for tool in tools] == [("add", SHOWN, SHOWN)]
-    assert [each.description for each in (*resources, *prompts)] == [SHOWN, SHOWN]
+    assert [resources[0].description, prompts[0].description] == [SHOWN, SHOWN]
     if instructions is not None:
         assert instructions.startswith(SHOWN)
     said, stored, image = prompt.messages
+    assert isinstance(said.content, TextContent)
+    assert isinstance(stored.content, TextContent)
     assert (said.role, said.content.text) == ("user", "Summarise:")
     assert (stored.role, image.content.type) == ("assistant", "resource_link")
     assert len(prompt.model_dump_json()) < 20_000
