@@ -21,6 +21,7 @@ if (
     del sys.path[0]
 
 from runner.system.importing import import_whole  # noqa: E402
+from runner.system.terminal import guard_standard_streams  # noqa: E402
 from runner.system.worker_environment import framework_environment  # noqa: E402
 from sandbox.host.launch import Launched, launch  # noqa: E402
 
@@ -31,6 +32,7 @@ _COMMANDS = ("call", "dev", "serve")
 
 def main() -> None:
     """Run the command line."""
+    guard_standard_streams()
     launched = head_start(sys.argv[1:])
     try:
         # Imported here: that this takes a while is why the forkserver has begun.

@@ -329,3 +329,24 @@ def test_no_file_names_a_folder_of_the_machine_it_was_written_on() -> None:
 
 def test_no_file_names_a_package_registry() -> None:
     assert lines_with(REGISTRIES, tracked_files()) == []
+
+
+def writes_past_the_streams(module: Path) -> Iterator[str]:
+    """Yield where a module writes to standard output or error without the escapes of `VisibleText`."""
+    for node in nodes_of(module):
+        if isinstance(node, ast.Attribute) and of(node, "sys") and node.attr in {"__stdout__", "__stderr__"}:
+            yield f"sys.{node.attr}"
+        if isinstance(node, ast.Attribute) and node.attr in {"buffer", "detach"}:
+            under = node.value
+            if isinstance(under, ast.Attribute) and of(under, "sys") and under.attr in {"stdout", "stderr"}:
+                yield f"sys.{under.attr}.{node.attr}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and of(node.func, "os", "sys"):
+            to = node.args[0] if node.args else None
+            if node.func.attr == "write" and isinstance(to, ast.Constant) and to.value in (1, 2):
+                yield "os.write"
+
+
+def test_nothing_bypasses_the_escapes_of_standard_streams() -> None:
+    hosts = [path for path in MODULES if path.parts[0] == "runner" and path.parts[1] != "worker"]
+
+    assert set(offenders(writes_past_the_streams, hosts)) == {"runner/system/terminal.py"}

@@ -1,7 +1,6 @@
 """`runner check`: is this a good tool file? Its text is read here, its import watched in the sandbox."""
 
 import asyncio
-import json
 import tokenize
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,6 +13,7 @@ from runner.check.needs import PolicyNeed
 from runner.check.rules import Finding, Severity
 from runner.check.text_rules import TextReport, check_text, waived
 from runner.check.widgets import seen_of_widgets
+from runner.formats.terminal_text import json_text
 from runner.settings.secrets import Secrets, secret_fault
 from runner.settings.settings import Settings
 from runner.settings.targets import entry_of
@@ -77,7 +77,7 @@ async def check_from_shell(settings: Settings, target: str, *, as_json: bool) ->
         SandboxError: It cannot be loaded here; the message says why.
     """
     report = await _check(settings, entry_of(target).file, target)
-    print(json.dumps(_json(report), indent=2) if as_json else _text(report))  # noqa: T201
+    print(json_text(_json(report), indent=2) if as_json else _text(report))  # noqa: T201
     if report.error is not None:
         raise report.error
     return report.exit_status

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from runner.errors import UsageError
+from runner.formats.terminal_text import json_text
 from runner.observation.audit_chain import AuditVerdict, verify
 from runner.observation.audit_log import AuditLog
 from runner.settings.settings import Settings
@@ -54,7 +55,7 @@ def audit_from_shell(settings: Settings, options: AuditOptions) -> int:
         return 0
     verdict = verify(folder, expected=options.expect)
     told = {**asdict(verdict), "is_whole": verdict.is_whole}
-    print(json.dumps(told) if options.as_json else _text(verdict))  # noqa: T201
+    print(json_text(told) if options.as_json else _text(verdict))  # noqa: T201
     return 0 if verdict.is_whole else 1
 
 

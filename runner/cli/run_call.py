@@ -18,6 +18,7 @@ from runner.settings.settings import Settings
 from runner.steps.listener import LOG_LEVELS
 from runner.steps.shell_view import as_text
 from runner.store.protocol import Origin
+from runner.system.terminal import write_exactly
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
@@ -168,10 +169,11 @@ async def _put(files: MyFiles, path: Path) -> str:
 def _print(completed: Completed, options: CallOptions) -> None:
     processed = completed.processed
     if options.as_json:
-        sys.stdout.writelines(json_pieces(processed.value))
-        sys.stdout.write("\n")
+        for piece in json_pieces(processed.value):
+            write_exactly(piece)
+        write_exactly("\n")
     else:
-        sys.stdout.write(as_text(processed) + "\n")
+        write_exactly(as_text(processed) + "\n")
     sys.stdout.flush()
 
 

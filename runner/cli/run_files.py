@@ -5,7 +5,6 @@ Source: `docs/cli.md`; `docs/files.md`.
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
 import sys
@@ -21,7 +20,7 @@ from runner.errors import CallError, UsageError
 from runner.files.my_files import MyFiles
 from runner.files.paging import MOST, CursorError, page
 from runner.formats.human_numbers import human_size
-from runner.formats.terminal_text import table
+from runner.formats.terminal_text import json_text, table
 from runner.homes.homes import Homes
 from runner.store.protocol import Origin, Record
 from sandbox.syscalls import rename_noreplace
@@ -299,5 +298,4 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def _print_json(document: Mapping[str, Any]) -> None:
-    json.dump(document, sys.stdout, ensure_ascii=False)
-    sys.stdout.write("\n")
+    sys.stdout.write(json_text(document) + "\n")

@@ -3,7 +3,6 @@
 Source: `docs/cli.md`, "Reload".
 """
 
-import json
 import os
 import signal
 import time
@@ -11,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.errors import UsageError
+from runner.formats.terminal_text import json_text
 from runner.settings.settings import Settings
 from runner.system.running_servers import Running, one_at_a_time, running_in
 
@@ -38,7 +38,7 @@ def reload_from_shell(settings: Settings, pid: int | None, *, as_json: bool) -> 
         if not servers:
             raise UsageError(_nobody(settings, running, pid))
         told = [{"pid": server.pid, "serves": server.serves, **_reload(server)} for server in servers]
-    print(json.dumps(told, indent=2) if as_json else "\n".join(map(_text, told)))  # noqa: T201
+    print(json_text(told, indent=2) if as_json else "\n".join(map(_text, told)))  # noqa: T201
     return int(any(one["error"] is not None for one in told))
 
 

@@ -1,6 +1,5 @@
 """`runner test`: the requests of a set, one after the other, through the server that MCP clients meet."""
 
-import json
 import sys
 import time
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from mcp.shared.exceptions import MCPError
 
 from runner.cli.request_set import SavedRequest, faults_of
 from runner.errors import UsageError
+from runner.formats.terminal_text import json_text
 from runner.server.host import make_host
 from runner.settings.settings import Settings
 from runner.toolset.toolset import Toolset
@@ -57,7 +57,7 @@ async def run_set(
                     _print(told[-1])
     passed = sum(each["passed"] for each in told)
     if as_json:
-        print(json.dumps({"passed": passed, "failed": len(told) - passed, "requests": told}))  # noqa: T201
+        print(json_text({"passed": passed, "failed": len(told) - passed, "requests": told}))  # noqa: T201
     else:
         print(f"{passed} of {len(told)} passed")  # noqa: T201
     return 0 if passed == len(told) else 1

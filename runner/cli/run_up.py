@@ -4,7 +4,6 @@ Source: `docs/cli.md`, "up, ps, down"; `docs/deploy.md`.
 """
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 
 from runner.cli.start import load_checked
 from runner.errors import StartError
-from runner.formats.terminal_text import table
+from runner.formats.terminal_text import json_text, table
 from runner.system.logging_setup import set_up
 from runner.up.control import NoSupervisor, ask, supervise
 from runner.up.folders import Folders
@@ -108,7 +107,7 @@ def down_from_shell(names: Sequence[str], folder: Path | None, config: Path | No
     except NoSupervisor:
         answer = {"supervisor": None, **_down_alone(folders, names, config)}
     if as_json:
-        print(json.dumps(answer, indent=2))  # noqa: T201
+        print(json_text(answer, indent=2))  # noqa: T201
     else:
         print("\n".join(f"ended {name}" for name in answer["ended"]) or "no server runs")  # noqa: T201
     return 0
@@ -189,7 +188,7 @@ def _tell(answer: Mapping[str, Any], *, as_json: bool) -> int:
 
 
 def _print(answer: Mapping[str, Any], *, as_json: bool) -> None:
-    text = json.dumps(answer, indent=2) if as_json else "\n".join(_lines(answer))
+    text = json_text(answer, indent=2) if as_json else "\n".join(_lines(answer))
     print(text, flush=True)  # noqa: T201
 
 

@@ -3,7 +3,6 @@
 Source: `docs/cli.md`, "Users".
 """
 
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -13,7 +12,7 @@ from runner.cli.administration import Account, Administration
 from runner.contract.error_messages import envelope
 from runner.errors import CallError, UsageError
 from runner.formats.human_numbers import human_size
-from runner.formats.terminal_text import printable
+from runner.formats.terminal_text import json_text, one_line
 
 __all__ = ["ACTIONS", "UsersOptions", "users_from_shell"]
 
@@ -69,11 +68,11 @@ async def users_from_shell(administration: Administration, options: UsersOptions
         document, text = envelope(error), ""
         if not options.as_json:
             return error.code.exit_status
-        _print(json.dumps(document, ensure_ascii=False))
+        _print(json_text(document))
         return error.code.exit_status
     except ValueError as error:
         raise UsageError(f"the user name {options.name!r} cannot be used: {error}") from error
-    _print(json.dumps(document, ensure_ascii=False) if options.as_json else text)
+    _print(json_text(document) if options.as_json else text)
     return 0
 
 
@@ -102,14 +101,14 @@ async def _answer(administration: Administration, options: UsersOptions) -> tupl
 def _line(account: Account) -> str:
     running = "  a call is under way" if account.calls_running else ""
     home = "" if account.home is None else f"  home {human_size(account.home_bytes)}"
-    return f"{printable(account.user)}  {account.files} files, {human_size(account.bytes)}{home}{running}"
+    return f"{one_line(account.user)}  {account.files} files, {human_size(account.bytes)}{home}{running}"
 
 
 def _lines(said: Mapping[str, Any]) -> str:
     lines = []
     for key, value in said.items():
         items = value if isinstance(value, list) else [value]
-        lines += [f"{key}: {printable(str(item))}" for item in items]
+        lines += [f"{key}: {one_line(str(item))}" for item in items]
     return "\n".join(lines)
 
 

@@ -4,8 +4,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from runner.formats.terminal_text import printable
+from runner.formats.terminal_text import one_line
 from runner.steps.listener import MESSAGE, PROGRESS, ClientRefusal
+from runner.system.terminal import draw
 
 __all__ = ["TOKEN", "Terminal"]
 
@@ -19,9 +20,9 @@ _METHOD_NOT_FOUND = -32601
 class Terminal:
     """Shows progress, messages and notices; a bar where standard error is a terminal."""
 
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
-        self._stream = stream
-        self._live = stream.isatty()
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._live = self._stream.isatty()
         self._bar = False
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
@@ -59,7 +60,7 @@ class Terminal:
             self._line(f"{share:4.0%} {message}".rstrip())
             return
         bar = ("#" * round(share * _WIDTH)).ljust(_WIDTH, ".")
-        self._stream.write(f"\r\x1b[K[{bar}] {share:4.0%} {message[:100]}")
+        draw(f"\r\x1b[K[{bar}] {share:4.0%} {message[:100]}", self._stream)
         self._stream.flush()
         self._bar = True
 
@@ -70,4 +71,4 @@ class Terminal:
 
 
 def _plain(text: object) -> str:
-    return printable(str(text or ""), " ")
+    return one_line(str(text or ""))

@@ -3,9 +3,10 @@
 Source: requirement S1-15: a file of up to 300 MiB travels as base64.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from runner.formats.terminal_text import json_text
 
 __all__ = ["PIECE_CHARS", "json_pieces"]
 
@@ -22,18 +23,18 @@ def json_pieces(value: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _member(key: str, item: Any) -> Iterator[str]:
-    yield f"{_dumps(key)}: "
+    yield f"{json_text(key)}: "
     if key in _FILES and isinstance(item, list):
         yield "["
         yield from _joined(_file(entry) for entry in item)
         yield "]"
     else:
-        yield _dumps(item)
+        yield json_text(item)
 
 
 def _file(entry: Any) -> Iterator[str]:
     if not isinstance(entry, dict):
-        yield _dumps(entry)
+        yield json_text(entry)
         return
     yield "{"
     yield from _joined(_field(key, item) for key, item in entry.items())
@@ -41,13 +42,13 @@ def _file(entry: Any) -> Iterator[str]:
 
 
 def _field(key: str, item: Any) -> Iterator[str]:
-    yield f"{_dumps(key)}: "
+    yield f"{json_text(key)}: "
     if not isinstance(item, str) or len(item) <= PIECE_CHARS:
-        yield _dumps(item)
+        yield json_text(item)
         return
     yield '"'
     for start in range(0, len(item), PIECE_CHARS):
-        yield _dumps(item[start : start + PIECE_CHARS])[1:-1]
+        yield json_text(item[start : start + PIECE_CHARS])[1:-1]
     yield '"'
 
 
@@ -56,7 +57,3 @@ def _joined(parts: Iterable[Iterator[str]]) -> Iterator[str]:
         if number:
             yield ", "
         yield from part
-
-
-def _dumps(item: Any) -> str:
-    return json.dumps(item, ensure_ascii=False)

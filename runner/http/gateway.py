@@ -18,7 +18,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from runner.formats.terminal_text import printable
+from runner.formats.terminal_text import one_line
 from runner.http.connections import PEER_NAMES
 from runner.http.responses import refused
 from runner.http.wrong_keys import note_wrong
@@ -82,7 +82,7 @@ class Gateway:
                 extra={
                     "address": str(peer),
                     "header": self._shown,
-                    "certificate": certificate and printable(certificate[:_MOST_LOGGED_CHARS]),
+                    "certificate": certificate and one_line(certificate[:_MOST_LOGGED_CHARS]),
                 },
             )
             note_wrong(Request(scope), "header")

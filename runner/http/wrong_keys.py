@@ -23,7 +23,7 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from runner.formats.terminal_text import printable
+from runner.formats.terminal_text import one_line
 from runner.http.responses import refused
 from runner.system.backoff import doubled_s
 
@@ -244,4 +244,4 @@ def _user_in(authorization: bytes, claims: Sequence[str]) -> tuple[str, ...]:
 
 def _short(name: str) -> str:
     """Return a name as it is counted and logged: of bounded length, in characters that can be seen."""
-    return printable(name[:_NAME_CHARS])
+    return one_line(name[:_NAME_CHARS])

@@ -18,7 +18,7 @@ from runner.contract.models import FILE_LISTS
 from runner.errors import UsageError
 from runner.files.my_files import FileChange, MyFiles
 from runner.output_guard.config import GuardConfig, from_mapping
-from runner.output_guard.message import guard_message
+from runner.output_guard.message import guard_message, guard_prompt
 from runner.output_guard.operator_code import load_function
 from runner.output_guard.pipeline import Guarded, guard
 from runner.output_guard.schema_fit import fitted
@@ -171,6 +171,19 @@ class OutputGuard:
             held = made.get("structuredContent") if guarded.transformed else was
             made = await self._fitted(made, held, call, call.schema)
         return aside.back_in(made)
+
+    async def prompt(self, result: Mapping[str, Any], call: GuardedCall) -> dict[str, Any]:
+        """Return the result of a `prompts/get` with what a model reads of it guarded."""
+        guarded = await guard_prompt(
+            result,
+            server=call.server,
+            config=self.config,
+            store=call.files.library.store,
+            scope=call.scope,
+        )
+        self._tell(guarded, call)
+        made: dict[str, Any] = guarded.value
+        return made
 
     async def _fitted(
         self, made: dict[str, Any], was: Any, call: GuardedCall, schema: Mapping[str, Any]

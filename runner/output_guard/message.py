@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.contract.payload import payload_of, with_payload
+from runner.formats.terminal_text import visible
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.json_view import text_of, view
 from runner.output_guard.pipeline import Guarded, guard
@@ -22,10 +23,12 @@ from runner.output_guard.storing import Store
 from runner.output_guard.transformer import TransformContext, Transformer
 from runner.store.protocol import Scope
 
-__all__ = ["guard_message"]
+__all__ = ["guard_message", "guard_prompt"]
 
 _SHOWN = ("content", "structuredContent")
 _HOLDERS = frozenset({"image", "audio", "resource"})
+# Of the result of `prompts/get`; whatever else it holds, no client knows.
+_BESIDE_MESSAGES = ("_meta", "resultType")
 
 
 async def guard_message(
@@ -64,6 +67,55 @@ async def guard_message(
         return dataclasses.replace(guarded, value=dict(message))
     rest = {key: item for key, item in message.items() if key not in _SHOWN}
     return dataclasses.replace(guarded, value=rest | _lawful(guarded.value, list(shown)))
+
+
+async def guard_prompt(
+    result: Mapping[str, Any],
+    *,
+    server: str | None = None,
+    config: GuardConfig,
+    store: Store | None,
+    scope: Scope,
+) -> Guarded:
+    """Return the result of `prompts/get` with its messages and description guarded, lawful again afterwards.
+
+    Args:
+        result: The result as on the wire; it is not changed.
+        server: Name of its server.
+        config: The guard's settings.
+        store: Where content is kept; None: nowhere.
+        scope: Whose it is.
+    """
+    sent = result.get("messages")
+    messages = [each for each in sent if isinstance(each, Mapping)] if isinstance(sent, list) else []
+    parts: list[tuple[str, Any]] = []
+    for each in messages:
+        content = each.get("content")
+        role = "assistant" if each.get("role") == "assistant" else "user"
+        parts += [(role, block) for block in (content if isinstance(content, list) else [content])]
+    description = result.get("description")
+    if isinstance(description, str):
+        # Last, so that what comes before it has the places of the messages.
+        parts.append(("", _text(description)))
+    guarded = await guard_message(
+        {"content": [block for _, block in parts]},
+        tool="prompts/get",
+        server=server,
+        config=config,
+        store=store,
+        scope=scope,
+    )
+    blocks = [_block(block) for block in guarded.value["content"]]
+    made = {key: result[key] for key in _BESIDE_MESSAGES if key in result}
+    if len(blocks) != len(parts):
+        # All of it together was too long.
+        roles = ["user"] * len(blocks)
+    else:
+        roles = [role for role, _ in parts]
+        if isinstance(description, str):
+            made["description"] = visible(str(blocks.pop().get("text", "")))
+    made["messages"] = [{"role": role, "content": block} for role, block in zip(roles, blocks, strict=False)]
+    return dataclasses.replace(guarded, value=made)
 
 
 def _of_payload(transformer: Transformer) -> Transformer:

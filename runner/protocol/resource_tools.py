@@ -24,6 +24,7 @@ from runner.output_guard.config import GuardConfig
 from runner.output_guard.pipeline import guard
 from runner.output_guard.references import large_text
 from runner.output_guard.storing import Find, Keeper, LayerRun, drive
+from runner.protocol.visible_offers import visible_list
 from runner.store.protocol import ArtifactStore, Record, Scope
 from runner.users.events import UPDATED
 
@@ -129,11 +130,11 @@ class RemoteResources:
 
     async def all(self, remote: Remote) -> list[dict[str, Any]]:
         """Return every resource, of all pages."""
-        return await _pages(remote.list_resources, "resources")
+        return await _pages(remote.list_resources, "resources/list", "resources")
 
     async def templates(self, remote: Remote) -> list[dict[str, Any]]:
         """Return every template, of all pages."""
-        return await _pages(remote.list_templates, "resourceTemplates")
+        return await _pages(remote.list_templates, "resources/templates/list", "resourceTemplates")
 
     async def read(self, remote: Remote, uri: str, reader: Reader) -> dict[str, Any]:
         """Return what a model may read of a resource.
@@ -316,7 +317,7 @@ def _large(text: str, item: Mapping[str, Any]) -> LayerRun[dict[str, Any]]:
 
 
 async def _pages(
-    ask: Callable[[str | None], Awaitable[Mapping[str, Any]]], items: str
+    ask: Callable[[str | None], Awaitable[Mapping[str, Any]]], method: str, items: str
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     seen: set[str | None] = set()
@@ -324,7 +325,7 @@ async def _pages(
     # A server that repeats a cursor, or never ends, must not keep us for ever.
     while cursor not in seen and len(seen) < _PAGES:
         seen.add(cursor)
-        page = await ask(cursor)
+        page = visible_list(method, await ask(cursor))
         found += [dict(item) for item in page.get(items) or () if isinstance(item, Mapping)]
         cursor = page.get("nextCursor")
         if cursor is None:

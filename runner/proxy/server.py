@@ -33,8 +33,9 @@ from runner.protocol.resource_tools import Reader, RemoteError, resource_tools
 from runner.protocol.result_messages import DownloadUrl, ResultMessages
 from runner.protocol.sender import McpClient, Transport, asker, newcomer, request_facts
 from runner.protocol.subscriptions import offer_subscriptions
+from runner.protocol.visible_offers import visible_introduction, visible_list
 from runner.proxy.calls import TASKS, Calls
-from runner.proxy.foreign_words import told_error
+from runner.proxy.foreign_words import told_error, without_our_words, without_secrets
 from runner.proxy.question_rounds import answered
 from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.proxy.upstreams import Upstreams
@@ -132,11 +133,13 @@ class _Proxy:
     async def __call__(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
         if ctx.method in ("initialize", "server/discover"):
             met = self._announced(ctx, await call_next(ctx))
-            if not (isinstance(met, dict) and self._upstreams.may_take_files):
+            if not isinstance(met, dict):
                 return met
+            if not self._upstreams.may_take_files:
+                return visible_introduction(met)
             settings = self._upstreams.settings
             user = newcomer(settings, self._transport) if ctx.method == "initialize" else self.user_of(ctx)
-            return await with_instructions(met, self._upstreams, user)
+            return visible_introduction(await with_instructions(met, self._upstreams, user))
         if ctx.request_id is None:
             await self._heard(ctx)
             return await call_next(ctx)
@@ -170,7 +173,7 @@ class _Proxy:
         except CallError as error:
             said = {"error_code": error.code.name, **error.details}
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
-        return in_era_of(ctx, result)
+        return in_era_of(ctx, visible_list(ctx.method, result))
 
     async def _heard(self, ctx: _Context) -> None:
         """Pass on what a client with sessions tells the servers; when it is ready, get them ready for it."""
@@ -359,7 +362,17 @@ class _Proxy:
         if found is None:
             message = f"there is no prompt {params.get('name')!r}"
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
-        return await self._ask(ctx, user, found[0], {**params, "name": found[1]})
+        result = await self._ask(ctx, user, found[0], {**params, "name": found[1]})
+        if "messages" not in result:
+            # The server asks for input first.
+            return result
+        files = self._upstreams.files(user)
+        offered = user.name in self._upstreams.guard.keepers
+        call = GuardedCall(tool="prompts/get", server=found[0], files=files)
+        made = await self._upstreams.guard.prompt(without_secrets(without_our_words(result)), call)
+        if not offered and user.name in self._upstreams.guard.keepers and self._upstreams.settings.extras:
+            await self._upstreams.tell(ctx, user, "notifications/tools/list_changed")
+        return made
 
     async def _complete(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         ref = params.get("ref")

@@ -8,6 +8,7 @@ all lines of one server only so much is passed on as somebody may want to read. 
 import re
 from dataclasses import dataclass, field
 
+from runner.formats.terminal_text import one_line
 from runner.system.refilled_budget import RefilledBudget
 
 __all__ = ["LogBudget", "ServerLog", "plain_line"]
@@ -106,8 +107,5 @@ class ServerLog:
 
 
 def plain_line(text: str) -> str:
-    """Return a text on one line, without what a terminal would obey or nobody sees."""
-    text = _COLOURS.sub("", text)
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else " " if char.isspace() else "" for char in text)
+    """Return a text on one line, without colours, and with escapes for what else cannot be seen."""
+    return one_line(_COLOURS.sub("", text))

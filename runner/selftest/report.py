@@ -3,7 +3,6 @@
 Source: `docs/selftest.md`.
 """
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,9 +12,11 @@ from typing import Any
 from xml.etree import ElementTree as Xml
 
 from runner.errors import UsageError
+from runner.formats.terminal_text import json_text
 from runner.selftest.program import EVERY
 from runner.settings.settings import Settings
 from runner.settings.sources import load
+from runner.system.terminal import draw
 from sandbox.inside.confine import LAYERS
 from sandbox.probe.machine import TRIAL_UID, Tier
 from sandbox.selftest.attempt import Attempt, AttemptKind, Blind
@@ -153,7 +154,7 @@ async def selftest_from_shell(options: SelftestOptions) -> int:
     counter.close()
     if options.junit is not None:
         options.junit.write_bytes(_junit(report, options))
-    print(json.dumps(_json(report, options), indent=2) if options.as_json else _text(report, options))  # noqa: T201
+    print(json_text(_json(report, options), indent=2) if options.as_json else _text(report, options))  # noqa: T201
     return 0 if report.held else 1
 
 
@@ -168,12 +169,12 @@ class _Counter:
     def tell(self, _trial: Trial) -> None:
         self._done += 1
         if self._live:
-            sys.stderr.write(f"\r\x1b[K{self._done}/{self._total}")
+            draw(f"\r\x1b[K{self._done}/{self._total}", sys.stderr)
             sys.stderr.flush()
 
     def close(self) -> None:
         if self._live:
-            sys.stderr.write("\r\x1b[K")
+            draw("\r\x1b[K", sys.stderr)
             sys.stderr.flush()
 
 

@@ -43,6 +43,7 @@ from runner.protocol.internals.host import (
 from runner.protocol.result_messages import DownloadUrl, ResultMessages, inline_limit_of
 from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, newcomer, sender
 from runner.protocol.subscriptions import announced, offer_subscriptions
+from runner.protocol.visible_offers import visible_introduction, visible_list
 from runner.server.extras import Extras, ExtraTemplate
 from runner.server.files_block import with_descriptions, with_instructions
 from runner.server.mcp_tasks import EXTENSION, McpTasks
@@ -215,7 +216,7 @@ class _Relay:
             if not isinstance(begun, dict):
                 return begun
             user = newcomer(self._toolset.settings, self._transport)
-            return await with_instructions(begun, self._toolset, user)
+            return visible_introduction(await with_instructions(begun, self._toolset, user))
         if ctx.request_id is None or not is_ready(ctx) or not self._is_relayed(ctx.method):
             return await call_next(ctx)
         request = self._request(ctx)
@@ -224,7 +225,7 @@ class _Relay:
         if self.tasks.takes(ctx.method):
             return await self.tasks.answer(request)
         try:
-            return await self._relayed(ctx, request)
+            return visible_list(ctx.method, await self._relayed(ctx, request))
         except WireError as error:
             raise _mcp_error(error) from error
         except CallError as error:
@@ -266,18 +267,25 @@ class _Relay:
             answered = await relay(self._toolset, request, self._remote)
             if ctx.method == "server/discover":
                 discovered = self._with_tasks(announced(answered))
-                return await with_instructions(discovered, self._toolset, request.user)
+                introduced = await with_instructions(discovered, self._toolset, request.user)
+                return visible_introduction(introduced)
             if ctx.method == "tools/list":
                 listed = with_schemes(self._without_identity(answered))
                 listed = await with_descriptions(listed, self._toolset, request.user)
                 shown = self._with_reading(listed, request.user)
                 return callable_tools(shown, self._toolset.settings.scopes, request.facts)
+            if ctx.method == "prompts/get" and "messages" in answered:
+                return await self._telling_of_reading(request, self._guarded_prompt(request, answered))
             return self._extras.merged(ctx.method, answered)
         except WireError as error:
             ours = await self._ours(ctx, request, error.error.get("code"))
             if ours is None:
                 raise
             return in_era_of(ctx, ours)
+
+    async def _guarded_prompt(self, request: Request, answered: Mapping[str, Any]) -> dict[str, Any]:
+        files = self._toolset.files(request.user, trace=request.id)
+        return await self._guard.prompt(answered, GuardedCall(tool="prompts/get", files=files))
 
     async def _ours(
         self, ctx: ServerRequestContext[Any, Any], request: Request, code: object

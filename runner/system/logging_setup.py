@@ -20,6 +20,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
+from runner.formats.terminal_text import has_hidden, one_line, visible_json
 from runner.system.now_and_then import NowAndThen
 
 __all__ = ["CallScope", "redact", "set_up"]
@@ -197,7 +198,7 @@ class _JsonFormatter(logging.Formatter):
         fields = {**_facts(record), **fields}
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)[-_MOST_TRACE_CHARS:]
-        return redact(json.dumps(fields, default=str))
+        return redact(visible_json(json.dumps(fields, default=str)))
 
 
 class _TextFormatter(logging.Formatter):
@@ -218,12 +219,10 @@ class _TextFormatter(logging.Formatter):
 
 def _one_line(text: str) -> str:
     # A name from a caller must not be able to forge a record of its own.
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return one_line(text)
 
 
 def _quoted(value: object) -> str:
     text = str(value)
-    plain = text and text.isprintable() and not _QUOTED.search(text)
+    plain = text and not has_hidden(text) and not _QUOTED.search(text)
     return text if plain else _one_line(json.dumps(text, ensure_ascii=False))

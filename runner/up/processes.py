@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import psutil
 
-from runner.formats.terminal_text import printable
+from runner.formats.terminal_text import one_line
 from runner.up.bounds import ServerBounds, kill_group
 from runner.up.plan import Server
 
@@ -166,4 +166,4 @@ def last_line(log: Path) -> str:
     except OSError:
         return ""
     line = next((line for line in reversed(lines) if line.strip()), "")
-    return printable(line)[:_LINE]
+    return one_line(line)[:_LINE]

@@ -40,6 +40,8 @@ Choices that are not obvious:
   host, to whom a worker can hand any descriptor. So are SO_PASSRIGHTS, by which the host keeps descriptors
   from being sent to it, and out-of-band data, whose descriptors no reader ever sees. A filter cannot see
   that a message carries descriptors, since what it carries is said in memory.
+- SO_ZEROCOPY and MSG_ZEROCOPY are refused: pages of a process would stay pinned until the peer has read them.
+  So are SO_BINDTODEVICE and SO_BINDTOIFINDEX, which choose an interface past the routes of the machine.
 - Where Landlock cannot confine signals (below ABI 6) every sending of signals is denied, except to
   one's own process group: a filter cannot tell a child from the host. Killing a subprocess fails
   there with EPERM, and abort() ends in SIGSEGV.
@@ -97,10 +99,11 @@ _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
 _SOCK_TYPE_MASK = 0xF
 _ANY_PROTOCOL, _TCP = 0, 6
-_MSG_FASTOPEN, _MSG_OOB = 0x2000_0000, 0x1
+_MSG_FASTOPEN, _MSG_OOB, _MSG_ZEROCOPY = 0x2000_0000, 0x1, 0x400_0000
 _SOL_SOCKET = 1
-# SO_LINGER; programs on a socket: SO_ATTACH_FILTER, _BPF, _REUSEPORT_CBPF, _REUSEPORT_EBPF; SO_PASSRIGHTS.
-_SOCKET_OPTIONS_DENIED = (13, 26, 50, 51, 52, 83)
+# SO_LINGER; SO_BINDTODEVICE and SO_BINDTOIFINDEX; SO_ZEROCOPY; programs on a socket: SO_ATTACH_FILTER, _BPF,
+# _REUSEPORT_CBPF, _REUSEPORT_EBPF; SO_PASSRIGHTS.
+_SOCKET_OPTIONS_DENIED = (13, 25, 62, 60, 26, 50, 51, 52, 83)
 # TCP_ULP.
 _TCP_OPTIONS_DENIED = (31,)
 # Joining groups, which sends reports to the network even from a TCP socket: IP_ADD_MEMBERSHIP,
@@ -257,7 +260,7 @@ def _network(architecture: Architecture, *, gated: bool, sockets: bool) -> bytes
         + _inspect(
             number("setsockopt"), _if_equal(1, _SOL_SOCKET, _deny_values(2, _SOCKET_OPTIONS_DENIED, _EPERM))
         )
-        + _flags_denied(architecture, _MSG_OOB, _EPERM)
+        + _flags_denied(architecture, _MSG_OOB | _MSG_ZEROCOPY, _EPERM)
     )
 
 
@@ -282,11 +285,11 @@ def _gate(architecture: Architecture) -> bytes:
     )
 
 
-def _flags_denied(architecture: Architecture, flag: int, action: int) -> bytes:
-    """Answer `action` to whatever sends with a flag."""
+def _flags_denied(architecture: Architecture, flags: int, action: int) -> bytes:
+    """Answer `action` to whatever sends with one of the flags."""
     sending = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
     return b"".join(
-        _inspect(architecture.number(name), _deny_bits(argument, flag, action))
+        _inspect(architecture.number(name), _deny_bits(argument, flags, action))
         for name, argument in sending.items()
     )
 

@@ -11,7 +11,8 @@ Decides only. Nothing here looks anything up or connects; `sandbox.network.egres
     *                       every public address
 
 A name opens public addresses only: whoever answers for it could otherwise point it into the network
-that this machine is part of. A private address is reached where it is named itself.
+that this machine is part of. A private address is reached where it is named itself. Every address of this
+machine counts as private, also a globally routable one: `sandbox.network.own_addresses` finds those.
 
 Source: architecture, decision "Network"; RFC 1123, section 2.1; inet(3); RFC 1918, 4193, 6598, 6890;
 RFC 6052 and 8215 for NAT64.
@@ -19,16 +20,17 @@ RFC 6052 and 8215 for NAT64.
 
 import ipaddress
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
-__all__ = ["ANYWHERE", "Destination", "Destinations", "is_name", "is_public", "plain", "written"]
+__all__ = ["ANYWHERE", "Destination", "Destinations", "IpAddress", "is_name", "is_public", "plain", "written"]
 
 ANYWHERE = "*"
 """Every public address, as `--allow-net` without a value says it."""
 
-_IP = ipaddress.IPv4Address | ipaddress.IPv6Address
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+"""A parsed address."""
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
@@ -93,7 +95,7 @@ class Destination:
             return self.network is None
         return name.endswith(self.name[1:]) if self.name.startswith("*.") else name == self.name
 
-    def covers(self, address: _IP) -> bool:
+    def covers(self, address: IpAddress) -> bool:
         """Say whether an address is named by itself, whatever kind it is."""
         if self.network is not None:
             return address in self.network
@@ -124,13 +126,21 @@ class Destinations:
             return False
         return any((port is None or one.has_port(port)) and one.matches_name(name) for one in self.all)
 
-    def may_reach(self, address: str, port: int, names: Collection[str]) -> bool:
-        """Say whether an address may be reached on a port.
+    def may_reach(
+        self,
+        address: str,
+        port: int,
+        names: Collection[str],
+        *,
+        is_own: Callable[[IpAddress], bool] | None = None,
+    ) -> bool:
+        """Return whether an address may be reached on a port.
 
         Args:
             address: A numeric address.
             port: The port.
             names: Names that are known to stand for this address.
+            is_own: Returns whether an address is one of this machine, which then counts as private.
         """
         ip = _plain_address(address)
         fitting = [one for one in self.all if one.has_port(port)]
@@ -138,10 +148,11 @@ class Destinations:
             return True
         if not is_public(ip):
             return False
-        return any(
+        is_named = any(
             one.name == ANYWHERE or (one.name is not None and any(one.matches_name(name) for name in names))
             for one in fitting
         )
+        return is_named and not (is_own is not None and is_own(ip))
 
 
 def written(host: str, port: int | None) -> str:
@@ -170,24 +181,24 @@ def is_name(name: str) -> bool:
     return bool(_NAME.fullmatch(name)) and not _NUMBER.fullmatch(name.rpartition(".")[2])
 
 
-def is_public(address: _IP) -> bool:
+def is_public(address: IpAddress) -> bool:
     """Say whether an address is one of the Internet at large."""
     if address.is_multicast or address == _AZURE_AGENT or _is_in(address, _SPECIAL):
         return False
     return address.is_global and (address.version == 4 or address in _GLOBAL_V6)
 
 
-def _is_never_meant(address: _IP) -> bool:
+def _is_never_meant(address: IpAddress) -> bool:
     """Say whether a port alone does not mean this address: clouds give out keys at link-local ones."""
     nobody = address.is_multicast or address.is_unspecified or address.is_link_local
     return nobody or address == _AZURE_AGENT or _is_in(address, _CARRYING)
 
 
-def _is_in(address: _IP, networks: Iterable[_Network]) -> bool:
+def _is_in(address: IpAddress, networks: Iterable[_Network]) -> bool:
     return any(address in network for network in networks)
 
 
-def _plain_address(address: str) -> _IP:
+def _plain_address(address: str) -> IpAddress:
     ip = ipaddress.ip_address(address.partition("%")[0])
     return ip.ipv4_mapped or ip if isinstance(ip, ipaddress.IPv6Address) else ip
 

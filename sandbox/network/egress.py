@@ -24,9 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from sandbox.network.destinations import Destinations, is_name, plain
+from sandbox.network.destinations import Destinations, IpAddress, is_name, plain
 from sandbox.network.dns import LENGTH, Question, RecordType, ResponseCode, answer, read_question
 from sandbox.network.gate import Address
+from sandbox.network.own_addresses import is_own_address
 
 __all__ = ["RESOLVER_OPTIONS", "Egress", "addresses_of"]
 
@@ -68,12 +69,14 @@ class Egress:
         destinations: What the operator allows beside them.
         closed_ports: Ports that are open nowhere beside them, whatever is allowed.
         look_up: Finds the addresses of a name, of one family. Runs in a thread.
+        is_own: Returns whether an address is one of this machine.
     """
 
     reach: frozenset[Address] = frozenset()
     destinations: Destinations = field(default_factory=Destinations)
     closed_ports: frozenset[int] = frozenset()
     look_up: Callable[[str, RecordType], Sequence[str]] = field(default_factory=lambda: addresses_of)
+    is_own: Callable[[IpAddress], bool] = is_own_address
     _learned: dict[int, _Learned] = field(init=False, default_factory=dict)
     _hosts: dict[str, set[str]] | None = field(init=False, default=None)
     # Connections for names, by the process group that has made each.
@@ -86,7 +89,8 @@ class Egress:
             return True
         if not self.destinations.all or address[1] in self.closed_ports:
             return False
-        return self.destinations.may_reach(*address, self._names_of(address[0], group))
+        names = self._names_of(address[0], group)
+        return self.destinations.may_reach(*address, names, is_own=self.is_own)
 
     def tells_gates_apart(self, address: Address) -> bool:
         """Say whether it is one of our own addresses: others need not know of gates."""

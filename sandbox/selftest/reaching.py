@@ -7,7 +7,7 @@ import ctypes
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sandbox.selftest.attempt import Act, ActEvidence, Attempt, AttemptNeed, Surroundings, tampering
@@ -20,7 +20,9 @@ __all__ = ["REACHING"]
 _AT_CWD = -100
 _MSG_FASTOPEN = 0x2000_0000
 _IPPROTO_MPTCP = 262
-_AF_NETLINK, _AF_PACKET = 16, 17
+_AF_NETLINK, _AF_PACKET, _AF_RXRPC, _AF_ALG, _AF_VSOCK = 16, 17, 33, 38, 40
+_NETLINK_XFRM = 6
+_SO_PROTOCOL, _SO_DOMAIN = 38, 39
 _LINGER = struct.Struct("2i")
 
 
@@ -49,33 +51,37 @@ def _listens(world: World, _pid: int) -> bool:
     return True
 
 
-def _lingers(_world: World, pid: int) -> bool:
-    """Say whether a socket of a process makes whoever closes it last wait."""
+def _sockets_of(pid: int) -> Iterator[socket.socket]:
+    """Yield a duplicate of each socket of a process, which is closed before the next is taken."""
     process = os.pidfd_open(pid)
     try:
-        # Each is closed here before the next is taken.
-        times = [
-            _linger_s(_taken(process, int(name)))
-            for name in os.listdir(f"/proc/{pid}/fd")
-            if _is_socket(pid, name)
-        ]
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            if os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:"):
+                # Family and type are given: some families have no address to be asked for.
+                taken = call("pidfd_getfd", process, int(name), 0)
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, taken) as end:
+                    yield end
     finally:
         os.close(process)
-    return any(times)
 
 
-def _is_socket(pid: int, name: str) -> bool:
-    return os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
+def _lingers(_world: World, pid: int) -> bool:
+    """Return whether a socket of a process delays the last process that closes it."""
+    options = (end.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.size) for end in _sockets_of(pid))
+    return any(_LINGER.unpack(option)[1] for option in options)
 
 
-def _taken(process: int, descriptor: int) -> socket.socket:
-    return socket.socket(fileno=call("pidfd_getfd", process, descriptor, 0))
+def _has_socket_of(family: int, protocol: int) -> Callable[[World, int], bool]:
+    """Return an oracle for a socket of a family and protocol, as the kernel reports them of the socket."""
 
+    def during(_world: World, pid: int) -> bool:
+        found = (
+            (end.getsockopt(socket.SOL_SOCKET, _SO_DOMAIN), end.getsockopt(socket.SOL_SOCKET, _SO_PROTOCOL))
+            for end in _sockets_of(pid)
+        )
+        return (family, protocol) in found
 
-def _linger_s(end: socket.socket) -> int:
-    with end:
-        _is_on, seconds = _LINGER.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.size))
-    return int(seconds)
+    return during
 
 
 def _linger(place: Surroundings) -> None:
@@ -216,6 +222,26 @@ REACHING: tuple[Attempt, ...] = (
         "socket(2) of AF_NETLINK",
         _holding(_AF_NETLINK, socket.SOCK_RAW, 0, (0, 0)),
         _has_socket("netlink"),
+    ),
+    gain(
+        "xfrm",
+        "socket(2) of AF_NETLINK with NETLINK_XFRM",
+        _holding(_AF_NETLINK, socket.SOCK_RAW, _NETLINK_XFRM),
+        _has_socket_of(_AF_NETLINK, _NETLINK_XFRM),
+    ),
+    gain("alg", "socket(2) of AF_ALG", _holding(_AF_ALG, socket.SOCK_SEQPACKET), _has_socket_of(_AF_ALG, 0)),
+    gain(
+        "rxrpc",
+        "socket(2) of AF_RXRPC",
+        # Its protocol is the family that it is carried over.
+        _holding(_AF_RXRPC, socket.SOCK_DGRAM, socket.AF_INET),
+        _has_socket_of(_AF_RXRPC, socket.AF_INET),
+    ),
+    gain(
+        "vsock",
+        "socket(2) of AF_VSOCK",
+        _holding(_AF_VSOCK, socket.SOCK_STREAM),
+        _has_socket_of(_AF_VSOCK, 0),
     ),
     gain("packet", "socket(2) of AF_PACKET", _holding(_AF_PACKET, socket.SOCK_RAW), _has_socket("packet")),
     gain("raw", "socket(2) of SOCK_RAW", _holding(socket.AF_INET, socket.SOCK_RAW, 255), _has_socket("raw")),

@@ -9,6 +9,38 @@ from sandbox.network.destinations import Destination, Destinations, written
 PUBLIC = "93.184.215.14"
 
 
+def test_own_address_counts_as_private() -> None:
+    judged = []
+
+    def is_own(address: object) -> bool:
+        judged.append(str(address))
+        return str(address) == PUBLIC
+
+    def reached(rule: str, address: str, *names: str) -> bool:
+        return Destinations.parse([rule]).may_reach(address, 443, names, is_own=is_own)
+
+    assert not reached("*", PUBLIC)
+    assert not reached("*", f"::ffff:{PUBLIC}")
+    assert not reached("*:443", PUBLIC)
+    assert not reached("good.test", PUBLIC, "good.test")
+    assert not reached("*.test", PUBLIC, "good.test")
+    assert reached("*", "151.101.1.69")
+    assert reached("good.test", "151.101.1.69", "good.test")
+    assert judged == [PUBLIC] * 5 + ["151.101.1.69"] * 2
+    # Named by itself, as any private address.
+    assert reached(PUBLIC, PUBLIC)
+    assert reached(f"{PUBLIC}:443", f"::ffff:{PUBLIC}")
+    assert reached("93.184.0.0/16", PUBLIC)
+    assert reached(":443", PUBLIC)
+
+
+@pytest.mark.parametrize(
+    "carrying", ["64:ff9b::5db8:d70e", "2002:5db8:d70e::1", "64:ff9b:1::5db8:d70e", "2001::a247:28f1"]
+)
+def test_address_that_carries_an_own_one_is_not_public(carrying: str) -> None:
+    assert not Destinations.parse(["*"]).may_reach(carrying, 443, (), is_own=lambda _: False)
+
+
 def reach(rules: list[str], address: str, port: int, *names: str) -> bool:
     return Destinations.parse(rules).may_reach(address, port, names)
 

@@ -18,6 +18,7 @@ from support import ROOT, TOOLS, stop
 pytestmark = pytest.mark.kernel
 
 PUBLIC, OTHER, PRIVATE, KEYS = "93.184.215.14", "151.101.1.69", "10.1.2.3", "169.254.169.254"
+OWN = "151.101.65.69"
 
 
 @dataclass(frozen=True)
@@ -213,6 +214,20 @@ def test_without_a_name_every_public_address_is_open_and_no_private_one(world: W
     assert called.results[:2] == [f"{PUBLIC}:80", f"{OTHER}:80"]
     assert all("Permission denied" in text for text in called.results[2:]), called.results
     assert called.seen == [f"{PUBLIC}:80", f"{OTHER}:80"]
+
+
+def test_own_public_address_is_reached_only_where_it_is_named(world: World) -> None:
+    named = world.call("own_named_connect", host=OWN, port=8081)
+    mapped = world.call("own_named_connect", host=f"::ffff:{OWN}", port=8081)
+    refused = [
+        world.call(f"{right}_connect", host=host, port=8081)
+        for right in ("anywhere", "own_name")
+        for host in (OWN, f"::ffff:{OWN}", "own.test")
+    ]
+
+    assert [each.value.get("meta_data", {}).get("error_code") for each in (named, mapped)] == [None, None]
+    assert [each.code for each in refused] == ["E_NETWORK_DENIED"] * 6
+    assert refused[0].details["flag"] == f"--allow-net={OWN}:8081"
 
 
 def test_a_name_that_does_not_exist_is_no_denial(world: World) -> None:

@@ -20,12 +20,14 @@ from sandbox.network.dns import RecordType, ResponseCode, answer, read_question
 
 TIER, FOLDER, TOOL_FILE = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 PUBLIC, OTHER, PRIVATE, KEYS = "93.184.215.14", "151.101.1.69", "10.1.2.3", "169.254.169.254"
+OWN = "151.101.65.69"
 NAMES = {
     "good.test": [PUBLIC],
     "other.test": [OTHER],
     "a.wild.test": [OTHER],
     "inner.test": [PRIVATE],
     "keys.test": [KEYS],
+    "own.test": [OWN],
     "both.test": [PRIVATE, PUBLIC],
     "new\N{LATIN SMALL LETTER E WITH ACUTE}.test".encode("idna").decode(): [PUBLIC],
 }
@@ -36,6 +38,8 @@ TOOLS = {
     "wild": ["*.wild.test:80"],
     "port": [":8080"],
     "anywhere": ["*"],
+    "own_name": ["own.test"],
+    "own_named": ["own.test", OWN],
     "closed": [],
 }
 
@@ -83,6 +87,7 @@ def lay_cable() -> "subprocess.Popen[str]":
     ip("link", "add", "near", "type", "veth", "peer", "name", "far", "netns", str(servers.pid))
     ip("address", "add", "198.18.0.1/24", "dev", "near")
     ip("link", "set", "near", "up")
+    ip("address", "add", f"{OWN}/32", "dev", "lo")
     ask(servers, "go")
     ip("route", "add", "default", "via", "198.18.0.2")
     resolver = FOLDER / "resolv.conf"
@@ -103,7 +108,7 @@ async def main() -> None:
     servers = lay_cable()
     loop = asyncio.get_running_loop()
     _, names = await loop.create_datagram_endpoint(Names, local_addr=("127.0.0.1", 53))
-    own = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 8081)
+    own = await asyncio.start_server(lambda _, writer: writer.close(), ["127.0.0.1", OWN], 8081)
     rights = {
         f"{right}_{act}": {"allow_net": allowed}
         for right, allowed in TOOLS.items()

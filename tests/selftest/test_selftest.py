@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import socket
 import xml.etree.ElementTree as Xml
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,24 @@ PRIVILEGED = {
 }
 # A process of root stays readable to root; who may ping, and how much may be locked, is a setting.
 ANYWAY = {"tamper-dumpable", "tamper-ping"}
+
+
+def absent_families() -> set[str]:
+    """Return the attempts with families of sockets that the kernel here is built without."""
+    families = {"tamper-alg": (38, 5, 0), "tamper-rxrpc": (33, 2, 2), "tamper-vsock": (40, 1, 0)}
+    families |= {"tamper-xfrm": (16, 3, 6)}
+    return {name for name, family in families.items() if not can_be_made(family)}
+
+
+def can_be_made(family: tuple[int, int, int]) -> bool:
+    try:
+        socket.socket(*family).close()
+    except OSError:
+        return False
+    return True
+
+
+ANYWAY |= absent_families()
 UNPRIVILEGED_TOO = {"resources-mlockall"}
 # Left out one at a time. The session and death with the parent have no row: the forkserver, which ends the
 # session of a dead zygote, and the filter each do the same again.
@@ -85,6 +104,7 @@ STOPPED_BY = {
         "resources-timers",
         "other-lease",
         "tamper-linger",
+        *({"tamper-alg", "tamper-rxrpc", "tamper-vsock", "tamper-xfrm"} - absent_families()),
         "tamper-unix",
         "tamper-prlimit",
     ),

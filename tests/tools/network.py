@@ -44,6 +44,7 @@ def _tried(act) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-for right in ("named", "several", "beside", "wild", "port", "anywhere", "closed"):
+OWN = ("own_name", "own_named")
+for right in ("named", "several", "beside", "wild", "port", "anywhere", "closed", *OWN):
     for act in (fetch, fetch_in_a_program, connect, look_up, fetch_each):
         mcp.tool(act, name=f"{right}_{act.__name__}")

@@ -1,7 +1,6 @@
 """The commands that say how things are: `doctor`, `config`, `check`, `selftest` and `schema`."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +20,7 @@ from runner.cli.options import (
     given,
 )
 from runner.cli.start import explained, load_checked, start
+from runner.formats.terminal_text import json_text
 from runner.settings.sources import config_report, config_text, load
 from runner.settings.targets import check_targets
 from sandbox.errors import IsolationUnavailable
@@ -138,7 +138,7 @@ def _doctor(
     read = asyncio.run(store.verify(settings)) if verify and usable else ()
     # After the repair, so that it says what is left.
     found = report(settings, *mended, *read, whole_bucket=whole_bucket)
-    print(json.dumps(found.to_json(), indent=2) if as_json else found.text())  # noqa: T201
+    print(json_text(found.to_json(), indent=2) if as_json else found.text())  # noqa: T201
     return found.exit_status
 
 
@@ -149,10 +149,10 @@ def _config(
     if tool is not None:
         from runner.cli.run_config import explanation, explanation_text  # noqa: PLC0415 - only for a tool
 
-        rules = json.dumps(explanation(settings, tool, server), indent=2) if as_json else None
+        rules = json_text(explanation(settings, tool, server), indent=2) if as_json else None
         print(rules or explanation_text(settings, tool, server))  # noqa: T201
         return 0
-    print(json.dumps(config_report(settings), indent=2) if as_json else config_text(settings))  # noqa: T201
+    print(json_text(config_report(settings), indent=2) if as_json else config_text(settings))  # noqa: T201
     return 0
 
 
@@ -183,5 +183,5 @@ def _selftest(told: Mapping[str, Any], isolation: str | None) -> int:
 def _schema() -> int:
     from runner.contract.models import contract_schema  # noqa: PLC0415 - only `schema` needs it
 
-    print(json.dumps(contract_schema(), indent=2))  # noqa: T201
+    print(json_text(contract_schema(), indent=2))  # noqa: T201
     return 0

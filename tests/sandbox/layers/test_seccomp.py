@@ -304,19 +304,21 @@ def test_sockets_are_pairs_without_datagrams_or_nothing(architecture: Architectu
 
 @each_architecture
 @pytest.mark.parametrize("gated", [False, True])
-def test_nothing_is_sent_or_set_that_makes_who_closes_a_socket_wait(
+def test_socket_options_and_flags_that_burden_the_host_are_denied(
     architecture: Architecture, gated: bool
 ) -> None:
     program = main_filter(architecture, signals_are_scoped=True, gated=gated).program
     answer, number = Answers(program, architecture.audit), architecture.number
     linger, pass_rights, keepalive = 13, 83, 9
-    out_of_band, no_signal = 0x1, 0x4000
+    out_of_band, no_signal, zero_copy = 0x1, 0x4000, 0x4000000
+    devices_and_zero_copy = (25, 62, 60)
+    denied = (linger, pass_rights, *devices_and_zero_copy)
 
-    assert {answer(number("setsockopt"), 3, 1, o) for o in (linger, pass_rights)} == {errno.EPERM}
+    assert {answer(number("setsockopt"), 3, 1, o) for o in denied} == {errno.EPERM}
     assert {answer(number("setsockopt"), 3, level, o) for level, o in ((1, keepalive), (6, 13))} == {ALLOW}
     for name, at in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)):
-        flags = [[*[0] * at, value] for value in (no_signal, no_signal | out_of_band)]
-        assert [answer(number(name), *arguments) for arguments in flags] == [ALLOW, errno.EPERM]
+        flags = [[*[0] * at, value] for value in (no_signal, no_signal | out_of_band, zero_copy)]
+        assert [answer(number(name), *each) for each in flags] == [ALLOW, errno.EPERM, errno.EPERM]
 
 
 @each_architecture

@@ -410,6 +410,40 @@ def test_a_socket_cannot_wait_for_others_to_come() -> None:
     assert said == ["EACCES", "EACCES"]
 
 
+def test_socket_options_for_zero_copy_and_devices_are_denied() -> None:
+    loopback = struct.pack("i", socket.if_nametoindex("lo"))
+
+    def act() -> Said:
+        with socket.socket() as mine:
+            return [
+                attempt(partial(mine.setsockopt, socket.SOL_SOCKET, option, value))
+                for option, value in ((60, struct.pack("i", 1)), (25, b"lo"), (62, loopback))
+            ]
+
+    assert unprotected(act) == [None, None, None]
+    said, _ = in_gated_child(act, set())
+
+    assert said == ["EPERM", "EPERM", "EPERM"]
+
+
+def test_zero_copy_flag_of_every_sending_call_is_denied() -> None:
+    zero_copy = 0x4000000
+
+    def act() -> list[int | str]:
+        with socket.create_connection(here) as mine:
+            return [
+                attempt(lambda: mine.send(b"x", zero_copy)),
+                attempt(lambda: mine.sendmsg([b"x"], [], zero_copy)),
+                attempt(lambda: mine.sendmsg([b"x"], [], socket.MSG_NOSIGNAL)),
+            ]
+
+    with listening() as (_, here):
+        assert unprotected(act) == [1, 1, 1]
+        said, _ = in_gated_child(act, {here})
+
+    assert said == ["EPERM", "EPERM", 1]
+
+
 def test_no_filter_program_can_be_put_on_a_socket() -> None:
     def act() -> Said:
         with socket.socket() as mine:

@@ -1,0 +1,50 @@
+"""Offers of a server as clients list them: hidden characters in descriptions are written as escapes.
+
+A description can hold instructions that a model reads and a reviewer does not see, in tag characters for
+example. So lists, instructions and facts of a server pass through here.
+
+Source: `runner.formats.terminal_text`; `docs/output-guard.md`.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from runner.formats.terminal_text import has_hidden, one_line, visible_value
+
+__all__ = ["visible_introduction", "visible_list"]
+
+log = logging.getLogger(__name__)
+
+_LISTS = {
+    "tools/list": ("tools", "name"),
+    "prompts/list": ("prompts", "name"),
+    "resources/list": ("resources", "uri"),
+    "resources/templates/list": ("resourceTemplates", "uriTemplate"),
+}
+_INTRODUCTION = ("instructions", "serverInfo")
+
+
+def visible_list(method: str, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a list with its texts visible; any other result is returned unchanged.
+
+    An item is left out if the name or URI that requests it holds hidden characters: an escaped one would not
+    reach it.
+    """
+    key, identifier = _LISTS.get(method, ("", ""))
+    items = result.get(key)
+    if not isinstance(items, list):
+        return dict(result)
+    shown = []
+    for item in items:
+        named = item.get(identifier) if isinstance(item, Mapping) else None
+        if isinstance(named, str) and has_hidden(named):
+            log.warning("offer hidden", extra={"method": method, "offer": one_line(named)[:200]})
+        else:
+            shown.append(visible_value(item))
+    return {**result, key: shown}
+
+
+def visible_introduction(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result of `initialize` or `server/discover` with what the server says of itself visible."""
+    return {**result, **{key: visible_value(result[key]) for key in _INTRODUCTION if key in result}}
