@@ -350,7 +350,7 @@ class _Relay:
             params=call.params,
             facts=facts,
             client=DirectClient(call),
-            levels=frozenset() if connection is None else connection_levels(self._app, connection),
+            levels=frozenset() if connection is None else connection_levels(connection),
             inline_max_bytes=inline_limit_of(self._toolset.settings, call.params, facts),
         )
         message = await self._telling_of_reading(request, self._call_or_task(request))
@@ -479,7 +479,7 @@ class _Relay:
             params=params,
             facts=facts,
             client=McpClient(ctx),
-            levels=message_levels(self._app, ctx),
+            levels=message_levels(ctx),
             inline_max_bytes=inline_limit_of(self._toolset.settings, params, facts),
         )
 

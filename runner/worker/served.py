@@ -19,7 +19,6 @@ from runner.widgets.registration import served_pages
 from runner.worker.asked_route import described_routes
 from runner.worker.failure_capture import FailureCapture
 from runner.worker.host_channel import strict
-from runner.worker.internals.direct_calls import DirectToolCalls
 from runner.worker.internals.sdk_server import (
     AnySdkServer,
     announce_with,
@@ -66,10 +65,6 @@ class AuthorServer(Protocol):
         """Return the low-level server that answers its requests."""
 
     @property
-    def direct(self) -> DirectToolCalls | None:
-        """Return what answers calls of tools without what does nothing for them, if there is that."""
-
-    @property
     def routes(self) -> list[BaseRoute]:
         """Return the HTTP routes that the file adds."""
 
@@ -97,15 +92,10 @@ class _FastMcp:
     def __init__(self, server: FastMCP) -> None:
         self._server = server
         self._tasks: dict[str, int] = {}
-        self._direct: DirectToolCalls | None = None
 
     @property
     def low(self) -> Server[Any]:
         return low_level(self._server)
-
-    @property
-    def direct(self) -> DirectToolCalls | None:
-        return self._direct
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -118,7 +108,6 @@ class _FastMcp:
         self._tasks = await task_tools(self._server)
         await single_call_server(self._server, state)
         await warm_type_adapters(self._server)
-        self._direct = DirectToolCalls(self._server, failures)
 
         async def find(ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams) -> Any:
             del ctx
@@ -156,10 +145,6 @@ class _Sdk:
     @property
     def low(self) -> Server[Any]:
         return low_level_of(self._server)
-
-    @property
-    def direct(self) -> DirectToolCalls | None:
-        return None
 
     @property
     def routes(self) -> list[BaseRoute]:

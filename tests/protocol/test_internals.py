@@ -319,8 +319,8 @@ async def test_a_client_hears_from_the_level_on_that_it_has_set() -> None:
 
     async def relay(ctx: Any, call_next: Any) -> Any:
         if ctx.method == "prompts/list":
-            levels.append(message_levels(app, ctx))
-            levels.append(connection_levels(app, connection_of(ctx)))
+            levels.append(message_levels(ctx))
+            levels.append(connection_levels(connection_of(ctx)))
         return await call_next(ctx)
 
     relay_innermost(app, relay, around=passed_on)

@@ -19,6 +19,8 @@ from mcp_types import (
     methods,
 )
 
+from runner.protocol.internals.connection import note_level
+
 __all__ = [
     "come_first",
     "let_tasks_pass",
@@ -54,7 +56,7 @@ def relay_innermost(app: FastMCP, relay: Relay, *, around: Relay) -> None:
         around: Goes around all that the application does for a request.
     """
     middleware: list[Any] = app._mcp_server.middleware
-    middleware.append(relay)
+    middleware.extend((note_level, relay))
     middleware.insert(0, around)
 
 

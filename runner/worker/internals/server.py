@@ -38,7 +38,6 @@ from pydantic_core import PydanticSerializationError
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from runner.worker.internals.direct_calls import CALL_TOOL, DirectToolCalls
 from runner.worker.internals.exchange import RelayedExchange
 from runner.worker.wire import RequestFacts, WireError
 
@@ -265,11 +264,8 @@ async def serve_raw(
     *,
     on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
     on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
-    direct: DirectToolCalls | None = None,
 ) -> dict[str, Any]:
     """Serve one raw request with the handlers of a low-level server; return the wire result.
-
-    Calls of tools go to `direct` where that is given, and nothing in front of the handler would do anything.
 
     Raises:
         WireError: The server answered with a JSON-RPC error.
@@ -292,8 +288,6 @@ async def serve_raw(
     connection.session_id = facts.session_id
     runner = ServerRunner(low, connection, state)
     try:
-        if direct is not None and method == CALL_TOOL and params is not None and direct.would_pass():
-            return await direct.answer(runner, exchange, params)
         return await runner.on_request(exchange, method, params)
     except Exception as error:
         told = _told(error, facts.protocol)
