@@ -14,7 +14,7 @@ from fastmcp import FastMCP
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from runner.worker.failure_capture import FailureCapture
-from runner.worker.internals.server import low_level, serve_raw, single_call_server, warm_type_adapters
+from runner.worker.internals.server import lifespan, low_level, serve_raw, single_call_server, warm_type_adapters
 from runner.worker.remote_state import RemoteState
 from runner.worker.wire import RequestFacts
 
@@ -42,6 +42,8 @@ class Rehearsal:
         await single_call_server(self._server, RemoteState(_refuse))
         await warm_type_adapters(self._server)
         self._server.middleware.append(FailureCapture(Path()))
+        async with lifespan(self._server):
+            pass
         # A sync tool would leave its thread behind, and what is to be forked must have one only.
         for facts in (_STDIO, _HTTP):
             await self._call("think", facts)

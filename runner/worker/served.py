@@ -22,9 +22,9 @@ from runner.worker.host_channel import strict
 from runner.worker.internals.sdk_server import (
     AnySdkServer,
     announce_with,
+    changes_of,
     lifespan_of,
     listing_of,
-    lists_of,
     low_level_of,
     own_methods,
     routes_of,
@@ -141,6 +141,7 @@ class _Sdk:
 
     def __init__(self, server: AnySdkServer) -> None:
         self._server = server
+        self._changes: Callable[[], int] = int
 
     @property
     def low(self) -> Server[Any]:
@@ -155,6 +156,7 @@ class _Sdk:
         without_sealing(self._server)
         watch_calls(self._server, failures.seen)
         announce_with(self._server, publish)
+        self._changes = changes_of(self._server)
         listing = listing_of(self._server)
 
         async def find(ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams) -> Any:
@@ -193,7 +195,7 @@ class _Sdk:
         return lifespan_of(self._server)
 
     def lists(self) -> object:
-        return lists_of(self._server)
+        return self._changes()
 
 
 _META = {
