@@ -107,9 +107,7 @@ _Act = Callable[[_Context, dict[str, Any], User], Awaitable[dict[str, Any]]]
 class _Proxy:
     """Relays requests, inside the SDK's own middleware. A `runner.protocol.subscriptions.Beyond`."""
 
-    def __init__(
-        self, upstreams: Upstreams, transport: Transport, download_url: DownloadUrl | None
-    ) -> None:
+    def __init__(self, upstreams: Upstreams, transport: Transport, download_url: DownloadUrl | None) -> None:
         self._upstreams = upstreams
         self._transport = transport
         messages = ResultMessages(

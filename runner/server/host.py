@@ -33,7 +33,6 @@ from runner.protocol.eras import in_era_of
 from runner.protocol.failed_requests import answer_failures, failed_result, told_error, told_result
 from runner.protocol.internals.answer import is_told, sealed_question
 from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
-from runner.protocol.internals.dispatch import SessionConnection, SessionConnections
 from runner.protocol.internals.host import (
     let_tasks_pass,
     relay_innermost,
@@ -42,6 +41,7 @@ from runner.protocol.internals.host import (
 )
 from runner.protocol.result_messages import DownloadUrl, ResultMessages, inline_limit_of
 from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, newcomer, sender
+from runner.protocol.sessions import LiveSession, LiveSessions
 from runner.protocol.subscriptions import announced, offer_subscriptions
 from runner.server.extras import Extras, ExtraTemplate
 from runner.server.files_block import with_descriptions, with_instructions
@@ -197,7 +197,7 @@ class _Relay:
             settings=toolset.settings, guard=self._guard, own_paths=own_paths, download_url=download_url
         )
         self._resources = OwnResources(toolset, self._guard)
-        self._connections = SessionConnections()
+        self._sessions = LiveSessions()
         self.tasks = McpTasks(
             self._call_tool,
             polls=lambda tool: toolset.catalog.tasks.get(tool),
@@ -209,7 +209,7 @@ class _Relay:
             let_tasks_pass()
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        self._connections.note(ctx)
+        self._sessions.note(ctx)
         if ctx.method == "initialize":
             begun = self._with_capabilities(await call_next(ctx))
             if not isinstance(begun, dict):
@@ -332,9 +332,9 @@ class _Relay:
         spec = self._toolset.catalog.tools.get(tool)
         return spec is not None and not spec.mirrors_arguments
 
-    def connected(self, session: str | None) -> SessionConnection | None:
-        """Return the connection of a session, or, for None, that over stdio."""
-        return self._connections.of(session)
+    def connected(self, session: str | None) -> LiveSession | None:
+        """Return a session, or, for None, the one over stdio."""
+        return self._sessions.of(session)
 
     async def answer(self, call: DirectCall) -> dict[str, Any]:
         """Return the result of a call that came directly.
@@ -357,7 +357,7 @@ class _Relay:
         if "requestState" not in message:
             return message
         http = None if call.scope is None else HttpRequest(call.scope)
-        sealed = sealed_question(self._app, message, request=http, facts=facts, params=call.params)
+        sealed = await sealed_question(self._app, message, request=http, facts=facts, params=call.params)
         return dict(cast("Mapping[str, Any]", sealed))
 
     async def _call_tool(self, request: Request) -> dict[str, Any]:

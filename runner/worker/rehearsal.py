@@ -14,7 +14,8 @@ from fastmcp import FastMCP
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from runner.worker.failure_capture import FailureCapture
-from runner.worker.internals.server import lifespan, low_level, serve_raw, single_call_server, warm_type_adapters
+from runner.worker.internals.low_level import low_level
+from runner.worker.internals.server import lifespan, serve_raw, single_call_server, warm_type_adapters
 from runner.worker.remote_state import RemoteState
 from runner.worker.wire import RequestFacts
 

@@ -19,6 +19,7 @@ from runner.widgets.registration import served_pages
 from runner.worker.asked_route import described_routes
 from runner.worker.failure_capture import FailureCapture
 from runner.worker.host_channel import strict
+from runner.worker.internals.low_level import low_level
 from runner.worker.internals.sdk_server import (
     AnySdkServer,
     announce_with,
@@ -38,7 +39,6 @@ from runner.worker.internals.server import (
     find_tool,
     lifespan,
     lists,
-    low_level,
     masks_errors,
     routes,
     serve_raw,

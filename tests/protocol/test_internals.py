@@ -35,11 +35,11 @@ from runner.protocol.internals.connection import (
 )
 from runner.protocol.internals.host import relay_innermost, serve_streams, use_input_schemas
 from runner.protocol.internals.proxy import ask_remote, learn_tools, relaying_session, tell_remote
+from runner.worker.internals.low_level import low_level
 from runner.worker.internals.server import (
     capabilities,
     inner_provider,
     lifespan,
-    low_level,
     serve_raw,
     single_call_server,
     warm_type_adapters,

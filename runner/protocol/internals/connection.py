@@ -6,7 +6,9 @@ from typing import Any, get_args
 
 from mcp.server.connection import Connection, allowed_log_levels
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.message import ServerMessageMetadata
 from mcp_types import LoggingLevel
+from pydantic import BaseModel, RootModel
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
@@ -51,7 +53,7 @@ def is_ready(ctx: ServerRequestContext[Any, Any]) -> bool:
 
 
 async def note_level(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Remember the least level of log messages that a client sets for its session; a middleware of the SDK."""
+    """Remember the least level of log messages that a client sets for its session; middleware of the SDK."""
     result = await call_next(ctx)
     if ctx.method == "logging/setLevel" and ctx.params is not None:
         # Only what passed the SDK's validation is remembered.
@@ -76,15 +78,29 @@ def _above_least(connection: Connection, allowed: Collection[str]) -> frozenset[
     return frozenset(level for level in allowed if _LEVELS.index(level) >= _LEVELS.index(least))
 
 
+class _Raw(BaseModel):
+    """A notification or request of any method: the SDK sends what a model is dumped to."""
+
+    method: str
+    params: Mapping[str, Any] | None
+
+
+class _Result(RootModel[dict[str, Any]]):
+    """A result of any shape."""
+
+
 async def notify_client(
     ctx: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any] | None
 ) -> None:
     """Send a notification on the stream of this request."""
-    await ctx.session._request_outbound.notify(method, params)
+    message: Any = _Raw(method=method, params=params)
+    await ctx.session.send_notification(message, related_request_id=ctx.request_id)
 
 
 async def request_client(
     ctx: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Ask the client something on the stream of this request."""
-    return await ctx.session._request_outbound.send_raw_request(method, params)
+    message: Any = _Raw(method=method, params=params)
+    here = ServerMessageMetadata(related_request_id=ctx.request_id)
+    return (await ctx.session.send_request(message, _Result, metadata=here)).root

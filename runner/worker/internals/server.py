@@ -37,6 +37,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from runner.worker.internals.exchange import RelayedExchange
+from runner.worker.internals.low_level import low_level
 from runner.worker.wire import RequestFacts, WireError
 
 __all__ = [
@@ -46,7 +47,6 @@ __all__ = [
     "inner_provider",
     "lifespan",
     "lists",
-    "low_level",
     "masks_errors",
     "mend_returned_texts",
     "routes",
@@ -146,7 +146,7 @@ def mend_returned_texts() -> None:
             plain = _ANYTHING.dump_python(raw_value, mode="python", fallback=str, warnings=False)
             return convert(tool, _mended(plain))
 
-    Tool.convert_result = converted  # type: ignore[method-assign]
+    Tool.convert_result = converted  # type: ignore[method-assign, assignment]
 
 
 def _mended(value: Any) -> Any:
@@ -226,16 +226,12 @@ def routes(server: FastMCP) -> list[BaseRoute]:
     return server._get_additional_http_routes()
 
 
-def low_level(server: FastMCP) -> Server[Any]:
-    """Return the server of the SDK inside one of FastMCP."""
-    return server._mcp_server
-
-
 def capabilities(server: FastMCP) -> dict[str, Any]:
     """Return the capabilities that the server announces."""
-    low = low_level(server)
+    low: Any = low_level(server)
     value = low.get_capabilities(low.notification_options, server.experimental_capabilities or None)
-    return value.model_dump(by_alias=True, mode="json", exclude_none=True)
+    told: dict[str, Any] = value.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return told
 
 
 async def serve_raw(
