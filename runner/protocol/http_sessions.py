@@ -47,8 +47,8 @@ class BoundedSessions:
     """An ASGI application in front of the endpoint: no user has more than so many sessions.
 
     One more ends the user's own that was idle longest. A client whose session has ended begins another, as
-    the protocol asks of it. A session in use, by a call or a stream that is open, is not ended: where all of them
-    are, the new one is refused.
+    the protocol asks of it. A session in use, by a call or a stream that is open, is not ended: where all of
+    them are, the new one is refused.
 
     Args:
         app: The endpoint. It must get a body in one message.

@@ -1,7 +1,7 @@
-"""The sessions of clients that the host has seen, and the tool calls in flight in them that the SDK does not run.
+"""Sessions of clients, and the tool calls in flight in them that the SDK does not run.
 
-A call that takes the short way (`runner.protocol.direct`) runs in a task of its own. Here is what belongs to it:
-the client can cancel it, can be asked while it runs, and ends it with the session.
+A call that takes the short way (`runner.protocol.direct`) runs in a task of its own. What belongs to it: the
+client can cancel it, can be asked while it runs, and ends it with the session.
 
 Source: JSON-RPC 2.0; MCP specification 2025-11-25, "Cancellation" and "Lifecycle".
 """
@@ -189,7 +189,7 @@ class LiveSession:
         self._in_flight.pop(coerce_request_id(call.request.id), None)
 
     def hear(self, message: object) -> bool:
-        """Act on a message of the client if it is about a call or a question here; return True for an answer."""
+        """Act on a message that is about a call or a question here; return True for the answer to one."""
         if isinstance(message, JSONRPCNotification):
             if message.method == _CANCELLED and isinstance(message.params, Mapping):
                 number = message.params.get("requestId")

@@ -38,7 +38,7 @@ from runner.worker.internals.server import (
     capabilities,
     find_tool,
     lifespan,
-    lists,
+    lists_of,
     masks_errors,
     routes,
     serve_raw,
@@ -92,6 +92,7 @@ class _FastMcp:
     def __init__(self, server: FastMCP) -> None:
         self._server = server
         self._tasks: dict[str, int] = {}
+        self._lists: Callable[[], object] = int
 
     @property
     def low(self) -> Server[Any]:
@@ -108,6 +109,7 @@ class _FastMcp:
         self._tasks = await task_tools(self._server)
         await single_call_server(self._server, state)
         await warm_type_adapters(self._server)
+        self._lists = lists_of(self._server)
 
         async def find(ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams) -> Any:
             del ctx
@@ -133,7 +135,7 @@ class _FastMcp:
         return lifespan(self._server)
 
     def lists(self) -> object:
-        return lists(self._server)
+        return self._lists()
 
 
 class _Sdk:

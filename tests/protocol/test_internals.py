@@ -277,26 +277,22 @@ async def raw(client: ClientSession, method: str, params: dict[str, Any]) -> dic
     return await ask_remote(client, method, params, timeout_s=60, progress=None)
 
 
-async def test_a_session_is_the_one_that_fastmcp_sees_and_stays_it() -> None:
+async def test_a_session_without_an_id_keeps_the_one_it_gets() -> None:
     app, seen = FastMCP("host"), []
 
-    @app.tool
-    def own(ctx: Context) -> str:
-        return ctx.session_id
-
     async def relay(ctx: Any, call_next: Any) -> Any:
-        if ctx.method == "tools/call":
+        if ctx.method == "prompts/list":
             seen.append(session_of(connection_of(ctx), None if ctx.request is None else ctx.request.scope))
         return await call_next(ctx)
 
     relay_innermost(app, relay, around=passed_on)
-    async with connected(app) as client:
-        await client.initialize()
-        answers = [await raw(client, "tools/call", {"name": "own"}) for _ in range(2)]
+    for _ in range(2):
+        async with connected(app) as client:
+            await client.initialize()
+            await client.list_prompts()
+            await client.list_prompts()
 
-    told = [answer["structuredContent"]["result"] for answer in answers]
-    assert seen == told
-    assert len(set(told)) == 1
+    assert seen[0] == seen[1] != seen[2] == seen[3]
 
 
 async def test_a_connection_is_ready_once_its_handshake_is_done() -> None:

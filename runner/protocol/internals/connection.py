@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 _LEVELS: tuple[str, ...] = get_args(LoggingLevel)
+_SESSION = "toolcell_session"
 _LEAST = "toolcell_least_level"
 
 
@@ -33,17 +34,17 @@ def connection_of(ctx: ServerRequestContext[Any, Any]) -> Connection:
 
 
 def session_of(connection: Connection, scope: Scope | None) -> str:
-    """Follow `fastmcp.Context.session_id`, which needs a running FastMCP context.
+    """Return the id of the session of a connection: the protocol's, or one of our own that stays.
 
     Args:
         connection: The connection of a request.
         scope: The request over HTTP, as in ASGI, if it came so.
     """
-    known = connection.state.get("_fastmcp_state_prefix") or connection.session_id
+    known = connection.state.get(_SESSION) or connection.session_id
     if known is None and scope is not None:
         known = Headers(scope=scope).get("mcp-session-id")
     known = str(known or uuid.uuid4())
-    connection.state["_fastmcp_state_prefix"] = known
+    connection.state[_SESSION] = known
     return known
 
 

@@ -11,7 +11,6 @@ from fastmcp.client.transports import http
 from mcp import ClientSession
 from mcp.client import sse, streamable_http
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import sse_within_origin
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types import (
     ClientCapabilities,
@@ -59,7 +58,7 @@ def mend_messages_over_http() -> None:
     for module in (sse, streamable_http):
         vars(module)["jsonrpc_message_adapter"] = _Messages
     vars(http)["streamable_http_client"] = partial(streamable_http_client, max_sse_event_size=None)
-    vars(sse)["sse_within_origin"] = partial(sse_within_origin, max_event_size=None)
+    vars(sse)["sse_within_origin"] = partial(vars(sse)["sse_within_origin"], max_event_size=None)
 
 
 def relaying_session(

@@ -155,7 +155,7 @@ def changes_of(server: AnySdkServer) -> Callable[[], int]:
         return changed
 
     if isinstance(server, MCPServer):
-        # On this object alone; decorators go through these methods, and `resource` is one that adds templates.
+        # On this object alone. Decorators go through these methods; `resource` is one, and adds templates.
         for name in ("add_tool", "remove_tool", "add_resource", "resource", "add_prompt", "remove_prompt"):
             vars(server)[name] = counting(getattr(server, name))
     return lambda: count

@@ -15,6 +15,7 @@ from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError, ValidationError
 from fastmcp.server.auth import AccessToken
 from fastmcp.server.context import Context, set_transport
+from fastmcp.server.providers import LocalProvider
 from fastmcp.server.providers.addressing import parse_hashed_backend_name
 from fastmcp.server.providers.base import Provider
 from fastmcp.server.providers.fastmcp_provider import FastMCPProvider
@@ -46,7 +47,7 @@ __all__ = [
     "find_tool",
     "inner_provider",
     "lifespan",
-    "lists",
+    "lists_of",
     "masks_errors",
     "mend_returned_texts",
     "routes",
@@ -56,6 +57,10 @@ __all__ = [
     "warm_type_adapters",
 ]
 
+_CHANGES = (
+    *("add_tool", "add_resource", "add_template", "add_prompt"),
+    *("remove_tool", "remove_resource", "remove_template", "remove_prompt"),
+)
 _STATE_COLLECTION = "fastmcp_state"
 _OF_JWT = ("jwks_uri", "public_key", "algorithm", "issuer", "audience", "required_scopes")
 _HALF = "surrogates not allowed"
@@ -120,7 +125,7 @@ def _keep_state_in(state_store: Any, server: FastMCP, collection: str) -> None:
 async def warm_type_adapters(server: FastMCP) -> None:
     """Build the argument validators that the first call of each tool would build.
 
-    A call with an argument that no function can have builds them, and is refused before the author's code runs.
+    A call with an argument that no function has builds them, and is refused before the author's code runs.
     """
     for tool in await server.local_provider.list_tools():
         if isinstance(tool, FunctionTool):
@@ -180,16 +185,37 @@ async def find_tool(server: FastMCP, name: str) -> dict[str, Any]:
     return {"tools": [tool.to_mcp_tool(name=name).model_dump(by_alias=True, mode="json", exclude_none=True)]}
 
 
-def lists(server: FastMCP) -> tuple[object, ...]:
-    """Return what is another value once the lists of what a server offers have changed."""
+def lists_of(server: FastMCP) -> Callable[[], object]:
+    """Return what gives another value once the lists of what a server offers have changed from now on."""
+    count = 0
+
+    def counting(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            return change(*args, **kwargs)
+
+        return changed
+
+    def watch(one: FastMCP) -> None:
+        for provider in map(inner_provider, one.providers):
+            if isinstance(provider, FastMCPProvider):
+                watch(provider.server)
+            elif isinstance(provider, LocalProvider):
+                for name in _CHANGES:
+                    vars(provider)[name] = counting(getattr(provider, name))
+
+    watch(server)
+    return lambda: (count, _made_of(server))
+
+
+def _made_of(server: FastMCP) -> tuple[object, ...]:
+    """Return the ids of all that shapes the lists of a server, besides its components."""
     parts: list[object] = [tuple(map(id, server.transforms)), tuple(map(id, server.middleware))]
     for provider in map(inner_provider, server.providers):
+        parts.append((id(provider), tuple(map(id, provider.transforms))))
         if isinstance(provider, FastMCPProvider):
-            parts.append((id(provider), lists(provider.server)))
-        else:
-            held = getattr(provider, "_components", {})
-            parts.append((id(provider), *((key, id(value)) for key, value in held.items())))
-            parts.append(tuple(map(id, provider.transforms)))
+            parts.append(_made_of(provider.server))
     return tuple(parts)
 
 
