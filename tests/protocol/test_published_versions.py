@@ -1,4 +1,4 @@
-"""The edge to FastMCP and the SDK, with the newest versions that are published and the oldest that we allow."""
+"""The edge to FastMCP and the SDK, with the newest versions published and the oldest that we allow."""
 
 import os
 import subprocess
