@@ -4,9 +4,8 @@ The SDK serves a call with tasks, streams and contexts that the host has no use 
 what it does for a call. So a request that is exactly what a client sends is answered without them, and
 everything unusual goes to the SDK as it came.
 
-A call of the later era needs nothing but itself. One of the handshake era belongs to a connection: what is
-cancelled, asked and ended on it stays with the SDK, among whose requests the call is put
-(`SessionConnection`).
+A call of the later era needs nothing but itself. One of the handshake era belongs to a session
+(`runner.protocol.sessions`).
 
 Source: MCP specification 2026-07-28, "Basic protocol" on the fields of each request; 2025-11-25,
 "Lifecycle"; requirement S3-142.
@@ -26,8 +25,8 @@ from mcp_types.version import LATEST_MODERN_VERSION
 from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 from starlette.types import Scope
 
-from runner.protocol.internals.dispatch import Own, SessionConnection
-from runner.protocol.internals.types import Connection, DispatchContext, TransportContext
+from runner.protocol.internals.types import Connection
+from runner.protocol.sessions import CallInFlight, LiveSession, Outlet
 
 __all__ = ["Answerer", "Ask", "DirectCall", "Notify", "is_traced", "is_usual", "take"]
 
@@ -70,7 +69,7 @@ class Answerer(Protocol):
         """Say whether calls of a tool may come directly."""
         ...
 
-    def connected(self, session: str | None) -> SessionConnection | None:
+    def connected(self, session: str | None) -> LiveSession | None:
         """Return the connection of a session, or, for None, that over stdio; None if it is not known yet."""
         ...
 
@@ -81,43 +80,41 @@ class Answerer(Protocol):
 
 def take(
     answer: Answerer,
-    connected: SessionConnection,
+    session: LiveSession,
     request: JSONRPCRequest,
+    out: Outlet,
     *,
-    own: Own | None = None,
     scope: Scope | None = None,
 ) -> bool:
-    """Begin to answer a request of a connection, if it is a usual call; say whether it is.
+    """Begin to answer a request in a session, if it is a usual call; return False for any other.
 
     Args:
         answer: Answers.
-        connected: The connection.
+        session: The session.
         request: The request.
-        own: The request's own response, if it has one.
+        out: Takes all messages about it.
         scope: The HTTP request's, if it came over HTTP.
     """
     params = request.params
-    has_handshake = connected.has_handshake
+    has_handshake = session.has_handshake
     if params is None or request.method != "tools/call" or not is_usual(params, has_handshake=has_handshake):
         return False
-    if is_traced() or not connected.is_ready or not answer.takes(params["name"]):
+    if is_traced() or not session.is_ready or not answer.takes(params["name"]):
         return False
 
-    async def serve(
-        told: DispatchContext[TransportContext], _method: str, _params: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
+    async def serve(in_flight: CallInFlight) -> dict[str, Any]:
         call = DirectCall(
             id=request.id,
             params=params,
-            notify=told.notify,
-            ask=told.send_raw_request if has_handshake else None,
-            can_ask=has_handshake and told.can_send_request,
-            connection=connected.connection if has_handshake else None,
+            notify=in_flight.notify,
+            ask=in_flight.ask if has_handshake else None,
+            can_ask=has_handshake and out.can_ask,
+            connection=session.connection if has_handshake else None,
             scope=scope,
         )
         return await answer.answer(call)
 
-    return connected.begin(request, serve, own)
+    return session.begin(request, serve, out)
 
 
 def is_usual(params: object, *, has_handshake: bool = False) -> bool:

@@ -12,7 +12,7 @@ Source: MCP specification 2026-07-28 and 2025-11-25, "Streamable HTTP".
 import asyncio
 import json
 from collections.abc import Awaitable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
@@ -20,10 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.http.whole import again
 from runner.protocol.direct import Answerer, DirectCall, is_traced, is_usual
-from runner.protocol.direct_http_sessions import answer_in_session
+from runner.protocol.direct_http_sessions import HttpSession, answer_in_session
 from runner.protocol.http_exchange import HttpExchange
 from runner.protocol.internals.answer import error_reply
-from runner.protocol.internals.http_sessions import HttpSessions
+from runner.protocol.internals.types import StreamableHTTPSessionManager, credential_of
 
 __all__ = ["DirectCalls"]
 
@@ -37,6 +37,7 @@ _IN_SESSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERS
 _KEYS = frozenset({"jsonrpc", "id", "method", "params"})
 # Made once: `json` would make one for each answer.
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
+_PING_REQUEST = b'{"jsonrpc":"2.0","id":"toolcell-ping","method":"ping"}'
 _PING = b": ping\r\n\r\n"
 
 
@@ -46,13 +47,15 @@ class DirectCalls:
     Args:
         app: The SDK's endpoint, for everything else. It must get a body in one message.
         answer: Answers.
-        sessions: The sessions of the handshake era.
+        manager: The SDK's, which keeps the sessions of the handshake era.
     """
 
-    def __init__(self, app: ASGIApp, answer: Answerer, sessions: HttpSessions | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, answer: Answerer, manager: StreamableHTTPSessionManager | None = None
+    ) -> None:
         self._app = app
         self._answer = answer
-        self._sessions = sessions
+        self._manager = manager
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -73,15 +76,50 @@ class DirectCalls:
         """Begin to answer a request, if it is a usual call; return the rest of it, or None if it is none."""
         scope, receive, send = request
         if _SESSION in headers:
-            if self._sessions is None:
-                return None
-            session = self._sessions.of(scope, headers[_SESSION].decode("latin-1"))
+            session = self._session(scope, headers[_SESSION].decode("latin-1"))
             return None if session is None else answer_in_session(self._answer, session, body, request)
         exchange = HttpExchange(receive=receive, send=send, ping=lambda: _PING)
         call = None if is_traced() else _call(body, headers, scope, exchange)
         if call is None or not self._answer.takes(call.params["name"]):
             return None
         return _run(exchange, call, self._answer)
+
+    def _session(self, scope: Scope, session: str) -> HttpSession | None:
+        """Return the session in which a request speaks, if it is open, its own, and as usual.
+
+        None otherwise, also where events are stored to be sent once more, or where the SDK looks at `Host`
+        and `Origin` itself: then the SDK has to answer.
+        """
+        manager, live = self._manager, self._answer.connected(session)
+        if manager is None or live is None or not live.is_open or live.credential != credential_of(scope):
+            return None
+        security = manager.security_settings
+        if manager.event_store is not None or (security and security.enable_dns_rebinding_protection):
+            return None
+        return HttpSession(
+            id=session,
+            live=live,
+            wants_json=manager.json_response,
+            idle_s=manager.session_idle_timeout,
+            ping=partial(self._ping, scope),
+        )
+
+    async def _ping(self, scope: Scope) -> None:
+        """Have the SDK serve a ping in the session of a request, so that it does not take it for idle."""
+        body = {"type": "http.request", "body": _PING_REQUEST, "more_body": False}
+        headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
+        # It ends by itself: the answer of a ping is one message.
+        await self._app({**scope, "headers": headers}, again(body, _never), _discard)
+
+
+async def _never() -> Message:
+    """Stay connected."""
+    await asyncio.Event().wait()
+    return {"type": "http.disconnect"}
+
+
+async def _discard(_message: Message) -> None:
+    return None
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes] | None:

@@ -1,31 +1,65 @@
 """Tool calls in a session over HTTP, answered on their own response and not through the session's streams.
 
-The session stays the SDK's: whose it is, what is under way in it, what is cancelled, asked and ended in it. A
-call goes on if its client leaves, as the protocol wants, and ends with its session.
+The session stays the SDK's, which ends it when no request was served in it for a while. It does not see the
+calls here, so it is sent a ping in the session from time to time. A call goes on if its client leaves, as the
+protocol wants, and ends with its session.
 
 Source: MCP specification 2025-11-25, "Streamable HTTP", "Sending messages to the server".
 """
 
 import asyncio
-from collections.abc import Awaitable
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Self
 
 import anyio
 import pydantic_core
-from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from runner.protocol.direct import Answerer, take
 from runner.protocol.http_exchange import HttpExchange
-from runner.protocol.internals.dispatch import Own
-from runner.protocol.internals.http_sessions import HttpSession
-from runner.protocol.internals.types import SessionMessage
+from runner.protocol.sessions import LiveSession, Outlet
 
-__all__ = ["answer_in_session"]
+__all__ = ["HttpSession", "answer_in_session"]
 
+_ENDED = "Session terminated before the request completed"
 _KEYS = frozenset({"jsonrpc", "id", "method", "params"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSession:
+    """One session, at the time of one request.
+
+    Attributes:
+        id: Of the session.
+        live: What is in flight in it.
+        wants_json: Whether each answer is one body of JSON, and no message comes before it.
+        idle_s: How long the SDK keeps a session in which it serves no request, if it ends any.
+        ping: Has the SDK serve a request in it.
+    """
+
+    id: str
+    live: LiveSession
+    wants_json: bool
+    idle_s: float | None
+    ping: Callable[[], Awaitable[None]]
+
+    @property
+    def ping_in_s(self) -> float | None:
+        """In how many seconds the SDK has to see a request, if it ends idle sessions."""
+        if self.idle_s is None:
+            return None
+        return max(0.0, self.live.seen_at + self.idle_s / 4 - time.monotonic())
 
 
 def answer_in_session(
@@ -48,8 +82,10 @@ def answer_in_session(
         receive=receive, send=send, ping=_ping, more=[named], is_stream=not session.wants_json
     )
     said = _Said(exchange, session)
-    own = Own(stream=said, can_ask=not session.wants_json, settled=said.settled.set)
-    return said.wait(request) if take(answer, session.connected, asked, own=own, scope=scope) else None
+    out = Outlet(
+        send=said.send, can_ask=not session.wants_json, has_own_response=True, settled=said.settled.set
+    )
+    return said.wait(request) if take(answer, session.live, asked, out, scope=scope) else None
 
 
 def _request(body: bytes) -> JSONRPCRequest | None:
@@ -80,13 +116,13 @@ class _Said:
         self._fault: Exception | None = None
         self.settled = asyncio.Event()
 
-    async def send(self, item: SessionMessage) -> None:
+    async def send(self, item: JSONRPCMessage) -> None:
         """Pass on a message; of a session that has been ended, nothing more is said."""
-        if self._session.is_over:
+        if not self._session.live.is_open:
             raise anyio.ClosedResourceError
-        is_last = isinstance(item.message, JSONRPCResponse | JSONRPCError)
+        is_last = isinstance(item, JSONRPCResponse | JSONRPCError)
         try:
-            message = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+            message = item.model_dump_json(by_alias=True, exclude_unset=True).encode()
             if is_last:
                 await self._exchange.finish(message)
             elif not self._session.wants_json:
@@ -94,17 +130,6 @@ class _Said:
         except Exception as error:  # noqa: BLE001 - the request's, which raises it: it must not end the session
             self._fault = error
             self.settled.set()
-
-    async def aclose(self) -> None:
-        """Do nothing: the response ends when all is said."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     async def wait(self, request: tuple[Scope, Receive, Send]) -> None:
         """Wait until all is said, or the client has left."""
@@ -115,10 +140,9 @@ class _Said:
             left = True
             self.settled.set()
 
-        self._session.hold()
         self._exchange.watch(leave)
         try:
-            await self.settled.wait()
+            await self._settled()
             if self._fault is not None:
                 raise self._fault
             if not left and not self._exchange.is_over:
@@ -127,12 +151,23 @@ class _Said:
             self._exchange.unwatch()
             # The call may go on; nobody hears of it.
             self._exchange.is_over = True
-            self._session.let_go()
+
+    async def _settled(self) -> None:
+        """Wait until all is said, and let the SDK know that the session is in use meanwhile."""
+        while not self.settled.is_set():
+            try:
+                async with asyncio.timeout(self._session.ping_in_s):
+                    await self.settled.wait()
+            except TimeoutError:
+                await self._session.ping()
 
     async def _end(self, request: tuple[Scope, Receive, Send]) -> None:
         """End a response without an answer: its session has been ended."""
         if self._session.wants_json:
-            await self._session.ended()(*request)
+            error = ErrorData(code=INTERNAL_ERROR, message=_ENDED)
+            ended = JSONRPCError(jsonrpc="2.0", id=None, error=error)
+            body = ended.model_dump_json(by_alias=True, exclude_unset=True)
+            await Response(body, 500, media_type="application/json")(*request)
         else:
             await self._exchange.finish(None)
 

@@ -14,7 +14,8 @@ from mcp_types import JSONRPCMessage, JSONRPCRequest
 
 from runner.protocol.direct import Answerer, take
 from runner.protocol.internals.types import SessionMessage
-from runner.protocol.lines import IncomingLines
+from runner.protocol.lines import IncomingLines, OutgoingLines
+from runner.protocol.sessions import Outlet
 
 __all__ = ["DirectLines"]
 
@@ -24,19 +25,29 @@ class DirectLines:
 
     Args:
         incoming: All messages.
+        outgoing: Takes what the server sends.
         answer: Answers.
     """
 
-    def __init__(self, incoming: IncomingLines, answer: Answerer) -> None:
+    def __init__(self, incoming: IncomingLines, outgoing: OutgoingLines, answer: Answerer) -> None:
         self._incoming = incoming
         self._answer = answer
+
+        async def send(message: JSONRPCMessage) -> None:
+            await outgoing.send(SessionMessage(message))
+
+        self._out = Outlet(send=send, can_ask=True)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
         while True:
-            item = await self._incoming.__anext__()
+            try:
+                item = await self._incoming.__anext__()
+            except StopAsyncIteration:
+                await self._end()
+                raise
             if isinstance(item, Exception) or not self._take(item.message):
                 return item
 
@@ -52,7 +63,8 @@ class DirectLines:
             raise anyio.EndOfStream from None
 
     async def aclose(self) -> None:
-        """Take no further line."""
+        """Take no further line, and end the calls in flight."""
+        await self._end()
         await self._incoming.aclose()
 
     async def __aenter__(self) -> Self:
@@ -64,8 +76,15 @@ class DirectLines:
         await self.aclose()
 
     def _take(self, message: JSONRPCMessage) -> bool:
-        """Begin to answer a message, if it is a usual call."""
-        if not isinstance(message, JSONRPCRequest):
+        """Begin to answer a message, if it is a usual call; return whether the SDK is not to get it."""
+        session = self._answer.connected(None)
+        if session is None or not session.is_open:
             return False
-        connected = self._answer.connected(None)
-        return connected is not None and take(self._answer, connected, message)
+        if isinstance(message, JSONRPCRequest):
+            return take(self._answer, session, message, self._out)
+        return session.hear(message)
+
+    async def _end(self) -> None:
+        session = self._answer.connected(None)
+        if session is not None:
+            await session.ended()

@@ -16,7 +16,7 @@ from runner.http.whole import WholeRequests
 from runner.protocol.counted_bodies import CountedBodies
 from runner.protocol.direct import Answerer
 from runner.protocol.direct_http import DirectCalls
-from runner.protocol.internals.http_sessions import HttpSessions, bound_sessions
+from runner.protocol.http_sessions import BoundedSessions
 
 __all__ = ["set_up_endpoint"]
 
@@ -51,8 +51,15 @@ def _front(
     manager: StreamableHTTPSessionManager,
     endpoint: ASGIApp,
 ) -> ASGIApp:
-    bound_sessions(manager, most=max_sessions, user=user)
-    checked = WholeRequests(CountedBodies(endpoint))
-    return (
-        checked if direct is None else DirectCalls(checked, direct, HttpSessions(manager, direct.connected))
+    checked: ASGIApp = WholeRequests(CountedBodies(endpoint))
+    return BoundedSessions(
+        checked if direct is None else DirectCalls(checked, direct, manager),
+        most=max_sessions,
+        idle_s=manager.session_idle_timeout,
+        user=user,
+        connected=_none if direct is None else direct.connected,
     )
+
+
+def _none(_session: str) -> None:
+    """Return no session: the SDK serves all requests."""

@@ -47,7 +47,7 @@ async def serve_stdio(app: FastMCP, unanswered: Unanswered, *, direct: Answerer 
     with _claimed(0, null) as incoming, _claimed(1, os.dup(2)) as outgoing:
         answers = _Answers(outgoing, unanswered)
         lines = _Requests(incoming, answers, unanswered)
-        await serve_streams(app, lines if direct is None else DirectLines(lines, direct), answers)
+        await serve_streams(app, lines if direct is None else DirectLines(lines, answers, direct), answers)
 
 
 class _Requests(IncomingLines):

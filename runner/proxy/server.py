@@ -12,7 +12,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import mcp_types
@@ -87,8 +86,8 @@ def make_proxy(
         auth=auth_provider(upstreams.settings) if transport == "http" else None,
     )
     say_version(app, upstreams.about.version)
-    upstreams.levels = partial(connection_levels, app)
-    relay = _Proxy(app, upstreams, transport, download_url)
+    upstreams.levels = connection_levels
+    relay = _Proxy(upstreams, transport, download_url)
     relay_innermost(app, relay, around=answer_failures(upstreams.own_paths))
     lists_files = upstreams.may_take_files and upstreams.settings.files_block == "descriptions"
     offer_subscriptions(app, upstreams.events, relay.user_of, relay, lists_files=lists_files)
@@ -109,9 +108,7 @@ _Act = Callable[[_Context, dict[str, Any], User], Awaitable[dict[str, Any]]]
 class _Proxy:
     """Relays requests, inside the SDK's own middleware. A `runner.protocol.subscriptions.Beyond`."""
 
-    def __init__(
-        self, app: FastMCP, upstreams: Upstreams, transport: Transport, download_url: DownloadUrl | None
-    ) -> None:
+    def __init__(self, upstreams: Upstreams, transport: Transport, download_url: DownloadUrl | None) -> None:
         self._upstreams = upstreams
         self._transport = transport
         messages = ResultMessages(
@@ -120,7 +117,7 @@ class _Proxy:
             own_paths=upstreams.own_paths,
             download_url=download_url,
         )
-        calls = Calls(upstreams, partial(message_levels, app), messages)
+        calls = Calls(upstreams, message_levels, messages)
         self._acts = {
             **dict.fromkeys(_LISTS, self._list),
             **dict.fromkeys(TASKS, calls.task),

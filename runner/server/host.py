@@ -33,7 +33,6 @@ from runner.protocol.eras import in_era_of
 from runner.protocol.failed_requests import answer_failures, failed_result, told_error, told_result
 from runner.protocol.internals.answer import is_told, sealed_question
 from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
-from runner.protocol.internals.dispatch import SessionConnection, SessionConnections
 from runner.protocol.internals.host import (
     let_tasks_pass,
     relay_innermost,
@@ -42,6 +41,7 @@ from runner.protocol.internals.host import (
 )
 from runner.protocol.result_messages import DownloadUrl, ResultMessages, inline_limit_of
 from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, newcomer, sender
+from runner.protocol.sessions import LiveSession, LiveSessions
 from runner.protocol.subscriptions import announced, offer_subscriptions
 from runner.protocol.visible_offers import visible_introduction, visible_list
 from runner.server.extras import Extras, ExtraTemplate
@@ -198,7 +198,7 @@ class _Relay:
             settings=toolset.settings, guard=self._guard, own_paths=own_paths, download_url=download_url
         )
         self._resources = OwnResources(toolset, self._guard)
-        self._connections = SessionConnections()
+        self._sessions = LiveSessions()
         self.tasks = McpTasks(
             self._call_tool,
             polls=lambda tool: toolset.catalog.tasks.get(tool),
@@ -210,7 +210,7 @@ class _Relay:
             let_tasks_pass()
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        self._connections.note(ctx)
+        self._sessions.note(ctx)
         if ctx.method == "initialize":
             begun = self._with_capabilities(await call_next(ctx))
             if not isinstance(begun, dict):
@@ -340,9 +340,9 @@ class _Relay:
         spec = self._toolset.catalog.tools.get(tool)
         return spec is not None and not spec.mirrors_arguments
 
-    def connected(self, session: str | None) -> SessionConnection | None:
-        """Return the connection of a session, or, for None, that over stdio."""
-        return self._connections.of(session)
+    def connected(self, session: str | None) -> LiveSession | None:
+        """Return a session, or, for None, the one over stdio."""
+        return self._sessions.of(session)
 
     async def answer(self, call: DirectCall) -> dict[str, Any]:
         """Return the result of a call that came directly.
@@ -358,14 +358,14 @@ class _Relay:
             params=call.params,
             facts=facts,
             client=DirectClient(call),
-            levels=frozenset() if connection is None else connection_levels(self._app, connection),
+            levels=frozenset() if connection is None else connection_levels(connection),
             inline_max_bytes=inline_limit_of(self._toolset.settings, call.params, facts),
         )
         message = await self._telling_of_reading(request, self._call_or_task(request))
         if "requestState" not in message:
             return message
         http = None if call.scope is None else HttpRequest(call.scope)
-        sealed = sealed_question(self._app, message, request=http, facts=facts, params=call.params)
+        sealed = await sealed_question(self._app, message, request=http, facts=facts, params=call.params)
         return dict(cast("Mapping[str, Any]", sealed))
 
     async def _call_tool(self, request: Request) -> dict[str, Any]:
@@ -487,7 +487,7 @@ class _Relay:
             params=params,
             facts=facts,
             client=McpClient(ctx),
-            levels=message_levels(self._app, ctx),
+            levels=message_levels(ctx),
             inline_max_bytes=inline_limit_of(self._toolset.settings, params, facts),
         )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fastmcp.exceptions import DisabledError, FastMCPError, NotFoundError, ToolError, ValidationError
-from fastmcp.server.middleware import CallNext, MiddlewareContext
+from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools import ToolResult
 from mcp.server.mcpserver.exceptions import MCPServerError
 from mcp.server.mcpserver.exceptions import ToolError as SdkToolError
@@ -23,7 +23,6 @@ from pydantic import ValidationError as PydanticValidationError
 
 from runner.settings.resource_limits import DISK_FULL
 from runner.worker.host_channel import strict
-from runner.worker.internals.direct_calls import CallWatcher
 from runner.worker.long_answers import least_bytes
 from runner.worker.toolfile import author_frames
 from runner.worker.wire import SENT_MAX_CHARS
@@ -44,7 +43,7 @@ _LIMITS = {
 }
 
 
-class FailureCapture(CallWatcher):
+class FailureCapture(Middleware):
     """Innermost middleware: remembers what a tool raised, and on which of the author's lines.
 
     Attributes:

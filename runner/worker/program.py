@@ -181,7 +181,6 @@ class ToolProgram:
                 self._lifespan_state,
                 on_notify=self._line.notify,
                 on_request=self._line.request,
-                direct=self._server.direct,
             )
         except WireError as error:
             return {"error": error.error, **self._seen()}

@@ -14,8 +14,8 @@ from fastmcp import FastMCP
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from runner.worker.failure_capture import FailureCapture
-from runner.worker.internals.direct_calls import DirectToolCalls
-from runner.worker.internals.server import low_level, serve_raw, single_call_server, warm_type_adapters
+from runner.worker.internals.low_level import low_level
+from runner.worker.internals.server import lifespan, serve_raw, single_call_server, warm_type_adapters
 from runner.worker.remote_state import RemoteState
 from runner.worker.wire import RequestFacts
 
@@ -37,23 +37,23 @@ class Rehearsal:
         self._server: FastMCP = FastMCP("rehearsal")
         self._server.tool(self._think, name="think")
         self._server.tool(self._work, name="work")
-        self._direct: DirectToolCalls | None = None
 
     async def prepare(self) -> None:
         """Make the server like one that serves a call, and call it as from stdio and as from HTTP."""
         await single_call_server(self._server, RemoteState(_refuse))
         await warm_type_adapters(self._server)
-        direct = self._direct = DirectToolCalls(self._server, FailureCapture(Path()))
+        self._server.middleware.append(FailureCapture(Path()))
+        async with lifespan(self._server):
+            pass
         # A sync tool would leave its thread behind, and what is to be forked must have one only.
         for facts in (_STDIO, _HTTP):
-            await self._call("think", facts, direct)
-            await self._call("think", facts, None)
+            await self._call("think", facts)
 
     async def walk(self) -> None:
         """Call a tool on the longest way of all, from HTTP and into a thread: in a worker."""
-        await self._call("work", _HTTP, self._direct)
+        await self._call("work", _HTTP)
 
-    async def _call(self, tool: str, facts: RequestFacts, direct: DirectToolCalls | None) -> None:
+    async def _call(self, tool: str, facts: RequestFacts) -> None:
         params = {"name": tool, "arguments": {"number": 1}, "_meta": _MODERN_META}
         answer = await serve_raw(
             low_level(self._server),
@@ -63,7 +63,6 @@ class Rehearsal:
             {},
             on_notify=_drop,
             on_request=_refuse,
-            direct=direct,
         )
         json.dumps(answer)
 

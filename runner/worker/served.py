@@ -19,13 +19,13 @@ from runner.widgets.registration import served_pages
 from runner.worker.asked_route import described_routes
 from runner.worker.failure_capture import FailureCapture
 from runner.worker.host_channel import strict
-from runner.worker.internals.direct_calls import DirectToolCalls
+from runner.worker.internals.low_level import low_level
 from runner.worker.internals.sdk_server import (
     AnySdkServer,
     announce_with,
+    changes_of,
     lifespan_of,
     listing_of,
-    lists_of,
     low_level_of,
     own_methods,
     routes_of,
@@ -38,8 +38,7 @@ from runner.worker.internals.server import (
     capabilities,
     find_tool,
     lifespan,
-    lists,
-    low_level,
+    lists_of,
     masks_errors,
     routes,
     serve_raw,
@@ -64,10 +63,6 @@ class AuthorServer(Protocol):
     @property
     def low(self) -> Server[Any]:
         """Return the low-level server that answers its requests."""
-
-    @property
-    def direct(self) -> DirectToolCalls | None:
-        """Return what answers calls of tools without what does nothing for them, if there is that."""
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -97,15 +92,11 @@ class _FastMcp:
     def __init__(self, server: FastMCP) -> None:
         self._server = server
         self._tasks: dict[str, int] = {}
-        self._direct: DirectToolCalls | None = None
+        self._lists: Callable[[], object] = int
 
     @property
     def low(self) -> Server[Any]:
         return low_level(self._server)
-
-    @property
-    def direct(self) -> DirectToolCalls | None:
-        return self._direct
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -118,7 +109,7 @@ class _FastMcp:
         self._tasks = await task_tools(self._server)
         await single_call_server(self._server, state)
         await warm_type_adapters(self._server)
-        self._direct = DirectToolCalls(self._server, failures)
+        self._lists = lists_of(self._server)
 
         async def find(ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams) -> Any:
             del ctx
@@ -144,7 +135,7 @@ class _FastMcp:
         return lifespan(self._server)
 
     def lists(self) -> object:
-        return lists(self._server)
+        return self._lists()
 
 
 class _Sdk:
@@ -152,14 +143,11 @@ class _Sdk:
 
     def __init__(self, server: AnySdkServer) -> None:
         self._server = server
+        self._changes: Callable[[], int] = int
 
     @property
     def low(self) -> Server[Any]:
         return low_level_of(self._server)
-
-    @property
-    def direct(self) -> DirectToolCalls | None:
-        return None
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -170,6 +158,7 @@ class _Sdk:
         without_sealing(self._server)
         watch_calls(self._server, failures.seen)
         announce_with(self._server, publish)
+        self._changes = changes_of(self._server)
         listing = listing_of(self._server)
 
         async def find(ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams) -> Any:
@@ -208,7 +197,7 @@ class _Sdk:
         return lifespan_of(self._server)
 
     def lists(self) -> object:
-        return lists_of(self._server)
+        return self._changes()
 
 
 _META = {

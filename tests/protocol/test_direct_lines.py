@@ -101,7 +101,7 @@ async def served(toolset: Toolset, *, directly: bool) -> AsyncIterator[Line]:
 
     host.direct.answer = noted  # type: ignore[method-assign]
     lines, answers = IncomingLines(to_server), OutgoingLines(from_server)
-    incoming = DirectLines(lines, host.direct) if directly else lines
+    incoming = DirectLines(lines, answers, host.direct) if directly else lines
     serving = asyncio.create_task(serve_streams(host, incoming, answers))
     line = Line(into=into, out=out, taken=taken)
     try:

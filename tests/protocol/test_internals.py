@@ -35,11 +35,11 @@ from runner.protocol.internals.connection import (
 )
 from runner.protocol.internals.host import relay_innermost, serve_streams, use_input_schemas
 from runner.protocol.internals.proxy import ask_remote, learn_tools, relaying_session, tell_remote
+from runner.worker.internals.low_level import low_level
 from runner.worker.internals.server import (
     capabilities,
     inner_provider,
     lifespan,
-    low_level,
     serve_raw,
     single_call_server,
     warm_type_adapters,
@@ -277,26 +277,22 @@ async def raw(client: ClientSession, method: str, params: dict[str, Any]) -> dic
     return await ask_remote(client, method, params, timeout_s=60, progress=None)
 
 
-async def test_a_session_is_the_one_that_fastmcp_sees_and_stays_it() -> None:
+async def test_a_session_without_an_id_keeps_the_one_it_gets() -> None:
     app, seen = FastMCP("host"), []
 
-    @app.tool
-    def own(ctx: Context) -> str:
-        return ctx.session_id
-
     async def relay(ctx: Any, call_next: Any) -> Any:
-        if ctx.method == "tools/call":
+        if ctx.method == "prompts/list":
             seen.append(session_of(connection_of(ctx), None if ctx.request is None else ctx.request.scope))
         return await call_next(ctx)
 
     relay_innermost(app, relay, around=passed_on)
-    async with connected(app) as client:
-        await client.initialize()
-        answers = [await raw(client, "tools/call", {"name": "own"}) for _ in range(2)]
+    for _ in range(2):
+        async with connected(app) as client:
+            await client.initialize()
+            await client.list_prompts()
+            await client.list_prompts()
 
-    told = [answer["structuredContent"]["result"] for answer in answers]
-    assert seen == told
-    assert len(set(told)) == 1
+    assert seen[0] == seen[1] != seen[2] == seen[3]
 
 
 async def test_a_connection_is_ready_once_its_handshake_is_done() -> None:
@@ -319,8 +315,8 @@ async def test_a_client_hears_from_the_level_on_that_it_has_set() -> None:
 
     async def relay(ctx: Any, call_next: Any) -> Any:
         if ctx.method == "prompts/list":
-            levels.append(message_levels(app, ctx))
-            levels.append(connection_levels(app, connection_of(ctx)))
+            levels.append(message_levels(ctx))
+            levels.append(connection_levels(connection_of(ctx)))
         return await call_next(ctx)
 
     relay_innermost(app, relay, around=passed_on)
@@ -480,5 +476,6 @@ async def test_a_session_of_the_proxy_says_what_its_client_would_and_passes_all_
     assert options["headers"]["mcp-name"] == "own"
     assert options["headers"]["Mcp-Param-Region"] == "here"
     assert (options["timeout"], options["on_progress"]) == (5, progress)
-    assert remote.told == [("notifications/own", {"a": 1})]
+    notified, said = remote.told[-1]
+    assert (notified, said and said["a"]) == ("notifications/own", 1)
     assert (asked, told) == ([("own/request", {"b": 2})], [("notifications/other", {"c": 3})])

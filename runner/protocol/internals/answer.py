@@ -1,27 +1,37 @@
 """Answers to calls that have not passed the SDK, as it would have given them."""
 
+import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fastmcp import FastMCP
 from mcp.server.connection import Connection
-from mcp.server.context import HandlerResult
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.request_state import RequestStateBoundary
-from mcp.server.runner import ServerRunner, _extract_meta, modern_error_data
+from mcp.server.runner import modern_error_data
+from mcp.server.session import ServerSession
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
+from mcp_types import ErrorData
 from starlette.requests import Request
 
 from runner.worker.internals.exchange import RelayedExchange
+from runner.worker.internals.low_level import low_level
 from runner.worker.wire import RequestFacts
 
-__all__ = ["error_reply", "is_told", "sealed_question"]
+__all__ = ["error_of", "error_reply", "is_told", "sealed_question"]
+
+log = logging.getLogger(__name__)
+
+# The code of an exception that the SDK does not know, in eras with sessions.
+_EXCEPTION = 0
 
 
-def sealed_question(
+async def sealed_question(
     app: FastMCP,
     result: dict[str, Any],
     *,
@@ -30,8 +40,6 @@ def sealed_question(
     params: Mapping[str, Any],
 ) -> HandlerResult:
     """Return an `input_required` result whose state is sealed, as the SDK does to what passes through it."""
-    low = app._mcp_server
-    seals = [item for item in low.middleware if isinstance(item, RequestStateBoundary)]
     exchange = RelayedExchange(
         request_id=facts.request_id,
         can_send_request=False,
@@ -41,12 +49,30 @@ def sealed_question(
         on_request=_ask_nobody,
     )
     connection = Connection.from_envelope(facts.protocol, facts.client_info, facts.client_capabilities)
-    runner = ServerRunner(low, connection, None)
-    ctx = runner._make_context(exchange, "tools/call", params, _extract_meta(params), facts.protocol)
-    answer: HandlerResult = result
-    for seal in reversed(seals):
-        answer = seal._seal_result(ctx, answer, None)
-    return answer
+    ctx: ServerRequestContext[Any, Any] = ServerRequestContext(
+        session=ServerSession(exchange, connection),
+        lifespan_context=None,
+        protocol_version=facts.protocol,
+        method="tools/call",
+        params=params,
+        request_id=facts.request_id,
+        request=request,
+    )
+
+    async def answer(_ctx: ServerRequestContext[Any, Any]) -> HandlerResult:
+        return result
+
+    call_next: CallNext = answer
+    for seal in reversed(low_level(app).middleware):
+        if isinstance(seal, RequestStateBoundary):
+            call_next = partial(_through, seal, call_next)
+    return await call_next(ctx)
+
+
+async def _through(
+    seal: RequestStateBoundary, call_next: CallNext, ctx: ServerRequestContext[Any, Any]
+) -> HandlerResult:
+    return await seal(ctx, call_next)
 
 
 async def _tell_nobody(_method: str, _params: Mapping[str, Any] | None) -> None:
@@ -62,6 +88,15 @@ def error_reply(request_id: str | int, error: Exception) -> tuple[dict[str, Any]
     told = modern_error_data(error)
     body = told.model_dump(mode="json", by_alias=True, exclude_none=True)
     return {"jsonrpc": "2.0", "id": request_id, "error": body}, ERROR_CODE_HTTP_STATUS.get(told.code, 200)
+
+
+def error_of(error: Exception, *, has_handshake: bool) -> ErrorData:
+    """Return an exception in the words in which the SDK answers a request with it in each era."""
+    told = handler_exception_to_error_data(error)
+    if told is not None:
+        return told
+    log.error("handler of a tool call raised", exc_info=error)
+    return ErrorData(code=_EXCEPTION, message=str(error)) if has_handshake else modern_error_data(error)
 
 
 def is_told(error: Exception) -> bool:

@@ -4,10 +4,11 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
-from fastmcp import FastMCP
 from mcp.server.connection import Connection, allowed_log_levels
-from mcp.server.context import ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.message import ServerMessageMetadata
 from mcp_types import LoggingLevel
+from pydantic import BaseModel, RootModel
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
@@ -16,12 +17,15 @@ __all__ = [
     "connection_of",
     "is_ready",
     "message_levels",
+    "note_level",
     "notify_client",
     "request_client",
     "session_of",
 ]
 
 _LEVELS: tuple[str, ...] = get_args(LoggingLevel)
+_SESSION = "toolcell_session"
+_LEAST = "toolcell_least_level"
 
 
 def connection_of(ctx: ServerRequestContext[Any, Any]) -> Connection:
@@ -30,53 +34,74 @@ def connection_of(ctx: ServerRequestContext[Any, Any]) -> Connection:
 
 
 def session_of(connection: Connection, scope: Scope | None) -> str:
-    """Follow `fastmcp.Context.session_id`, which needs a running FastMCP context.
+    """Return the id of the session of a connection: the protocol's, or one of our own that stays.
 
     Args:
         connection: The connection of a request.
         scope: The request over HTTP, as in ASGI, if it came so.
     """
-    known = connection.state.get("_fastmcp_state_prefix") or connection.session_id
+    known = connection.state.get(_SESSION) or connection.session_id
     if known is None and scope is not None:
         known = Headers(scope=scope).get("mcp-session-id")
     known = str(known or uuid.uuid4())
-    connection.state["_fastmcp_state_prefix"] = known
+    connection.state[_SESSION] = known
     return known
 
 
 def is_ready(ctx: ServerRequestContext[Any, Any]) -> bool:
     """Say whether the connection has finished its handshake, where its era has one."""
-    return bool(ctx.session._connection.initialize_accepted)
+    return connection_of(ctx).initialize_accepted
 
 
-def message_levels(app: FastMCP, ctx: ServerRequestContext[Any, Any]) -> frozenset[str]:
+async def note_level(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Remember the least level of log messages that a client sets for its session; middleware of the SDK."""
+    result = await call_next(ctx)
+    if ctx.method == "logging/setLevel" and ctx.params is not None:
+        # Only what passed the SDK's validation is remembered.
+        connection_of(ctx).state[_LEAST] = ctx.params["level"]
+    return result
+
+
+def message_levels(ctx: ServerRequestContext[Any, Any]) -> frozenset[str]:
     """Return the levels of log messages that the client wants to get, in its era's way of asking."""
-    allowed = allowed_log_levels(ctx.protocol_version, ctx.meta)
-    return _above_least(app, ctx.session._connection, allowed)
+    return _above_least(connection_of(ctx), allowed_log_levels(ctx.protocol_version, ctx.meta))
 
 
-def connection_levels(app: FastMCP, connection: Connection) -> frozenset[str]:
+def connection_levels(connection: Connection) -> frozenset[str]:
     """Return the levels of log messages that a client wants to get outside of any request."""
-    return _above_least(app, connection, allowed_log_levels(connection.protocol_version, None))
+    return _above_least(connection, allowed_log_levels(connection.protocol_version, None))
 
 
-def _above_least(app: FastMCP, connection: Connection, allowed: Collection[str]) -> frozenset[str]:
-    session = connection.session_id
-    least = app._client_log_levels.get("__no_session__" if session is None else session)
+def _above_least(connection: Connection, allowed: Collection[str]) -> frozenset[str]:
+    least = connection.state.get(_LEAST)
     if least is None:
         return frozenset(allowed)
     return frozenset(level for level in allowed if _LEVELS.index(level) >= _LEVELS.index(least))
+
+
+class _Raw(BaseModel):
+    """A notification or request of any method: the SDK sends what a model is dumped to."""
+
+    method: str
+    params: Mapping[str, Any] | None
+
+
+class _Result(RootModel[dict[str, Any]]):
+    """A result of any shape."""
 
 
 async def notify_client(
     ctx: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any] | None
 ) -> None:
     """Send a notification on the stream of this request."""
-    await ctx.session._request_outbound.notify(method, params)
+    message: Any = _Raw(method=method, params=params)
+    await ctx.session.send_notification(message, related_request_id=ctx.request_id)
 
 
 async def request_client(
     ctx: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Ask the client something on the stream of this request."""
-    return await ctx.session._request_outbound.send_raw_request(method, params)
+    message: Any = _Raw(method=method, params=params)
+    here = ServerMessageMetadata(related_request_id=ctx.request_id)
+    return (await ctx.session.send_request(message, _Result, metadata=here)).root

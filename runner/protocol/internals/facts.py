@@ -13,7 +13,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOC
 from mcp_types.version import LATEST_MODERN_VERSION
 from starlette.types import Scope
 
-from runner.protocol.internals.connection import session_of
+from runner.protocol.internals.connection import connection_of, session_of
 from runner.worker.wire import RequestFacts
 
 __all__ = ["connection_facts", "direct_facts", "facts_of"]
@@ -25,7 +25,7 @@ def facts_of(ctx: ServerRequestContext[Any, Any], token: AccessToken | None) -> 
     """Gather what a worker needs to know of a request that reached the host."""
     session, scope = ctx.session, None if ctx.request is None else ctx.request.scope
     return connection_facts(
-        session._connection, scope, ctx.request_id, token, can_ask=session.can_send_request
+        connection_of(ctx), scope, ctx.request_id, token, can_ask=session.can_send_request
     )
 
 

@@ -10,14 +10,15 @@ from typing import Any
 from fastmcp import FastMCP
 from fastmcp.server.context import reset_transport, set_transport
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.shared._stream_protocols import ReadStream, WriteStream
-from mcp.shared.message import SessionMessage
 from mcp_types import (
     SubscribeRequestParams,
     SubscriptionsListenRequestParams,
     UnsubscribeRequestParams,
     methods,
 )
+
+from runner.protocol.internals.connection import note_level
+from runner.worker.internals.low_level import low_level
 
 __all__ = [
     "come_first",
@@ -32,15 +33,19 @@ __all__ = [
 Relay = Callable[[ServerRequestContext[Any, Any], CallNext], Coroutine[Any, Any, HandlerResult]]
 
 
-async def serve_streams(
-    app: FastMCP, incoming: ReadStream[SessionMessage | Exception], outgoing: WriteStream[SessionMessage]
-) -> None:
-    """Serve one client over a pair of streams, as `FastMCP.run_stdio_async` does over its own pair."""
+async def serve_streams(app: FastMCP, incoming: Any, outgoing: Any) -> None:
+    """Serve one client over a pair of streams, as `FastMCP.run_stdio_async` does over its own pair.
+
+    Args:
+        app: The application.
+        incoming: Yields `SessionMessage`, or the exception that a message could not be read for.
+        outgoing: Sends `SessionMessage`.
+    """
     token = set_transport("stdio")
     try:
-        async with app._lifespan_manager():
-            low = app._mcp_server
-            await low.run(incoming, outgoing, low.create_initialization_options())
+        low = low_level(app)
+        # It enters the lifespan of the application.
+        await low.run(incoming, outgoing, low.create_initialization_options())
     finally:
         reset_transport(token)
 
@@ -53,14 +58,14 @@ def relay_innermost(app: FastMCP, relay: Relay, *, around: Relay) -> None:
         relay: Answers.
         around: Goes around all that the application does for a request.
     """
-    middleware: list[Any] = app._mcp_server.middleware
-    middleware.append(relay)
+    middleware: list[Any] = low_level(app).middleware
+    middleware.extend((note_level, relay))
     middleware.insert(0, around)
 
 
 def come_first(app: FastMCP, relay: Relay) -> None:
     """Let `relay` see every request before anything else of the application does."""
-    middleware: list[Any] = app._mcp_server.middleware
+    middleware: list[Any] = low_level(app).middleware
     middleware.insert(0, relay)
 
 
@@ -70,7 +75,7 @@ def say_version(app: FastMCP, version: str | None) -> None:
     FastMCP would say its own in place of an empty one; a server of the SDK says the empty one.
     """
     if version is not None:
-        app._mcp_server.version = version
+        low_level(app).version = version
 
 
 def let_tasks_pass() -> None:
@@ -90,7 +95,7 @@ def let_tasks_pass() -> None:
 
 def use_input_schemas(app: FastMCP, schemas: Callable[[str], Mapping[str, Any] | None]) -> None:
     """Tell the HTTP transport the input schema of a tool, which it would else list all tools for."""
-    app._mcp_server.get_tool_input_schema = schemas
+    low_level(app).get_tool_input_schema = schemas
 
 
 def serve_subscriptions(
@@ -101,7 +106,7 @@ def serve_subscriptions(
     listen: Callable[[ServerRequestContext[Any, Any], SubscriptionsListenRequestParams], Awaitable[Any]],
 ) -> None:
     """Answer subscriptions, which FastMCP does not, in both eras; the capability follows by itself."""
-    low = app._mcp_server
+    low = low_level(app)
     low.add_request_handler("resources/subscribe", SubscribeRequestParams, subscribe)
     low.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)
     low.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)

@@ -11,9 +11,16 @@ from fastmcp.client.transports import http
 from mcp import ClientSession
 from mcp.client import sse, streamable_http
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import sse_within_origin
-from mcp.shared.dispatcher import CallOptions, ProgressFnT
-from mcp_types import ClientCapabilities, JSONRPCError, JSONRPCMessage, ListToolsResult
+from mcp.shared.dispatcher import ProgressFnT
+from mcp_types import (
+    ClientCapabilities,
+    JSONRPCError,
+    JSONRPCMessage,
+    ListToolsResult,
+    Notification,
+    Request,
+)
+from pydantic import TypeAdapter
 from pydantic_core import PydanticCustomError, ValidationError
 
 from runner.protocol.messages import Unreadable, read_message
@@ -51,7 +58,7 @@ def mend_messages_over_http() -> None:
     for module in (sse, streamable_http):
         vars(module)["jsonrpc_message_adapter"] = _Messages
     vars(http)["streamable_http_client"] = partial(streamable_http_client, max_sse_event_size=None)
-    vars(sse)["sse_within_origin"] = partial(sse_within_origin, max_event_size=None)
+    vars(sse)["sse_within_origin"] = partial(vars(sse)["sse_within_origin"], max_event_size=None)
 
 
 def relaying_session(
@@ -85,6 +92,18 @@ def relaying_session(
     return _Relaying
 
 
+class _Request(Request[dict[str, Any] | None, str]):
+    """A request of any method."""
+
+
+class _Notification(Notification[dict[str, Any] | None, str]):
+    """A notification of any method."""
+
+
+# For the SDK's types results are models; what it does with one holds for any type.
+_RESULT: Any = TypeAdapter(dict[str, Any])
+
+
 async def ask_remote(
     session: ClientSession,
     method: str,
@@ -93,19 +112,20 @@ async def ask_remote(
     timeout_s: float | None,
     progress: ProgressFnT | None,
 ) -> dict[str, Any]:
-    """Send a request as it is and return the server's own result; `params` gets what the protocol adds."""
-    options: CallOptions = {}
-    session._stamp({"method": method, "params": params}, options)
-    if timeout_s is not None:
-        options["timeout"] = timeout_s
-    if progress is not None:
-        options["on_progress"] = progress
-    return await session._dispatcher.send_raw_request(method, params, options)
+    """Send a request as it is and return the server's own result."""
+    result: dict[str, Any] = await session.send_request(
+        _Request(method=method, params=params),
+        _RESULT,
+        request_read_timeout_seconds=timeout_s,
+        progress_callback=progress,
+    )
+    return result
 
 
 async def tell_remote(session: ClientSession, method: str, params: Mapping[str, Any] | None) -> None:
     """Send a notification as it is."""
-    await session._dispatcher.notify(method, params)
+    message: Any = _Notification(method=method, params=None if params is None else dict(params))
+    await session.send_notification(message)
 
 
 def learn_tools(session: ClientSession, page: Mapping[str, Any]) -> None:

@@ -10,7 +10,6 @@ servers, and are a third of it:
 - a task group, made to ask one provider.
 
 The first is left out by a setting of FastMCP, the second through `runner.worker.internals.providers`.
-What else is passed over is in `runner.worker.internals.direct_calls`.
 """
 
 from collections.abc import Awaitable, Iterable

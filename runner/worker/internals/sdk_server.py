@@ -19,9 +19,9 @@ from starlette.routing import Route
 __all__ = [
     "AnySdkServer",
     "announce_with",
+    "changes_of",
     "lifespan_of",
     "listing_of",
-    "lists_of",
     "low_level_of",
     "own_methods",
     "routes_of",
@@ -142,13 +142,23 @@ def own_methods(low: Server[Any]) -> list[str]:
     return sorted(method for method in low._request_handlers if not method.startswith(_OF_PROTOCOL))
 
 
-def lists_of(server: AnySdkServer) -> tuple[object, ...]:
-    """Return what is another value once the lists of a server have changed; a low-level one has none."""
-    if not isinstance(server, MCPServer):
-        return ()
-    tools, resources, prompts = server._tool_manager, server._resource_manager, server._prompt_manager
-    held = (tools._tools, resources._resources, resources._templates, prompts._prompts)
-    return tuple((key, id(value)) for items in held for key, value in items.items())
+def changes_of(server: AnySdkServer) -> Callable[[], int]:
+    """Return the counter of changes to the lists of a server from now on; a low-level one has no lists."""
+    count = 0
+
+    def counting(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            return change(*args, **kwargs)
+
+        return changed
+
+    if isinstance(server, MCPServer):
+        # On this object alone. Decorators go through these methods; `resource` is one, and adds templates.
+        for name in ("add_tool", "remove_tool", "add_resource", "resource", "add_prompt", "remove_prompt"):
+            vars(server)[name] = counting(getattr(server, name))
+    return lambda: count
 
 
 def verifier_of(server: AnySdkServer) -> Any:

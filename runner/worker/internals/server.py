@@ -4,6 +4,7 @@ The SDK's own single-exchange driver answers it, so that claims, headers, sessio
 reach the tool exactly as in plain FastMCP. Warming up builds what the first call would build.
 """
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import PurePath
@@ -11,19 +12,16 @@ from typing import Any
 
 import mcp_types
 from fastmcp import FastMCP
+from fastmcp.exceptions import ToolError, ValidationError
 from fastmcp.server.auth import AccessToken
 from fastmcp.server.context import Context, set_transport
-from fastmcp.server.dependencies import without_injected_parameters
+from fastmcp.server.providers import LocalProvider
 from fastmcp.server.providers.addressing import parse_hashed_backend_name
 from fastmcp.server.providers.base import Provider
 from fastmcp.server.providers.fastmcp_provider import FastMCPProvider
-from fastmcp.server.providers.wrapped_provider import _WrappedProvider
-from fastmcp.server.server import StateValue, default_lifespan
-from fastmcp.tools import base as tools_base
-from fastmcp.tools.base import _JSONABLE_ADAPTER
-from fastmcp.tools.function_tool import FunctionTool, _wrap_body_errors
+from fastmcp.server.server import StateValue
+from fastmcp.tools import FunctionTool, Tool, ToolResult
 from fastmcp.utilities.tasks import TaskConfig
-from fastmcp.utilities.types import get_cached_typeadapter
 from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.connection import Connection
@@ -34,12 +32,13 @@ from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from runner.worker.internals.direct_calls import CALL_TOOL, DirectToolCalls
 from runner.worker.internals.exchange import RelayedExchange
+from runner.worker.internals.low_level import low_level
 from runner.worker.wire import RequestFacts, WireError
 
 __all__ = [
@@ -48,8 +47,7 @@ __all__ = [
     "find_tool",
     "inner_provider",
     "lifespan",
-    "lists",
-    "low_level",
+    "lists_of",
     "masks_errors",
     "mend_returned_texts",
     "routes",
@@ -59,17 +57,23 @@ __all__ = [
     "warm_type_adapters",
 ]
 
+_CHANGES = (
+    *("add_tool", "add_resource", "add_template", "add_prompt"),
+    *("remove_tool", "remove_resource", "remove_template", "remove_prompt"),
+)
 _STATE_COLLECTION = "fastmcp_state"
 _OF_JWT = ("jwks_uri", "public_key", "algorithm", "issuer", "audience", "required_scopes")
 _HALF = "surrogates not allowed"
+_NO_ARGUMENT = "\0"
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 # The code of an exception that the SDK does not know, in eras with sessions.
 _EXCEPTION = 0
 
 
 def inner_provider(provider: Provider) -> Provider:
     """Return the provider inside its namespace and transform wrappers."""
-    while isinstance(provider, _WrappedProvider):
-        provider = provider._inner
+    while isinstance(inner := getattr(provider, "_inner", None), Provider):
+        provider = inner
     return provider
 
 
@@ -100,9 +104,9 @@ async def single_call_server(server: FastMCP, state_store: Any) -> None:
     The host seals request state, so the server must not; it keeps tasks and session state, too,
     so here every tool runs in the foreground. Its list says all the same that a tool may be a task.
     """
-    low = server._mcp_server
+    low = low_level(server)
     low.middleware[:] = [item for item in low.middleware if not isinstance(item, RequestStateBoundary)]
-    for tool in await server._local_provider.list_tools():
+    for tool in await server.local_provider.list_tools():
         if tool.task_config.supports_tasks() and not tool.execution:
             tool.execution = mcp_types.ToolExecution(task_support=tool.task_config.mode)
         tool.task_config = TaskConfig(mode="forbidden")
@@ -119,12 +123,14 @@ def _keep_state_in(state_store: Any, server: FastMCP, collection: str) -> None:
 
 
 async def warm_type_adapters(server: FastMCP) -> None:
-    """Build the argument validators that the first call of each tool would build."""
-    for tool in await server._local_provider.list_tools():
+    """Build the argument validators that the first call of each tool would build.
+
+    A call with an argument that no function has builds them, and is refused before the author's code runs.
+    """
+    for tool in await server.local_provider.list_tools():
         if isinstance(tool, FunctionTool):
-            body = _wrap_body_errors(tool.fn, materialize_generators=True)
-            outer = without_injected_parameters(body, run_in_thread=tool.run_in_thread)
-            get_cached_typeadapter(_wrap_body_errors(outer))
+            with contextlib.suppress(ValidationError):
+                await tool.run({_NO_ARGUMENT: None})
 
 
 def mend_returned_texts() -> None:
@@ -133,31 +139,19 @@ def mend_returned_texts() -> None:
     Names of files have such halves where they are no UTF-8 (PEP 383), and FastMCP cannot write them as JSON.
     What can be written is written as before; nothing is looked through.
     """
-    to_text, to_values = tools_base.default_serializer, tools_base._serialize_to_jsonable
+    convert = Tool.convert_result
 
-    def text(data: Any) -> str:
+    def converted(tool: Tool, raw_value: Any) -> ToolResult:
         try:
-            return to_text(data)
-        except (PydanticSerializationError, UnicodeEncodeError) as error:
+            return convert(tool, raw_value)
+        except (PydanticSerializationError, UnicodeEncodeError, ToolError) as error:
+            # FastMCP makes a ToolError of it where the tool has an output schema.
             if _HALF not in str(error):
                 raise
-            return to_text(_without_halves(data))
+            plain = _ANYTHING.dump_python(raw_value, mode="python", fallback=str, warnings=False)
+            return convert(tool, _mended(plain))
 
-    def values(data: Any, annotation: Any = Any) -> Any:
-        try:
-            return to_values(data, annotation)
-        except (PydanticSerializationError, UnicodeEncodeError) as error:
-            if _HALF not in str(error):
-                raise
-            # As plain values already, so the annotation has had its say.
-            return to_values(_without_halves(data))
-
-    vars(tools_base)["default_serializer"] = text
-    vars(tools_base)["_serialize_to_jsonable"] = values
-
-
-def _without_halves(data: Any) -> Any:
-    return _mended(_JSONABLE_ADAPTER.dump_python(data, mode="python", fallback=str, warnings=False))
+    Tool.convert_result = converted  # type: ignore[method-assign, assignment]
 
 
 def _mended(value: Any) -> Any:
@@ -173,16 +167,9 @@ def _mended(value: Any) -> Any:
 
 @asynccontextmanager
 async def lifespan(server: FastMCP) -> AsyncIterator[Any]:
-    """Enter the server's own lifespan; yields the state its requests need.
-
-    Where the author gave none and mounts nothing there is nothing to enter, and entering nothing
-    would cost each worker 3 ms.
-    """
-    if server._lifespan is default_lifespan and server.providers == [server._local_provider]:
-        yield {}
-        return
-    low = server._mcp_server
-    async with server._lifespan_manager(), low.lifespan(low) as state:
+    """Enter the server's own lifespan; yields the state that its requests need."""
+    low = low_level(server)
+    async with low.lifespan(low) as state:
         yield state
 
 
@@ -198,16 +185,37 @@ async def find_tool(server: FastMCP, name: str) -> dict[str, Any]:
     return {"tools": [tool.to_mcp_tool(name=name).model_dump(by_alias=True, mode="json", exclude_none=True)]}
 
 
-def lists(server: FastMCP) -> tuple[object, ...]:
-    """Return what is another value once the lists of what a server offers have changed."""
+def lists_of(server: FastMCP) -> Callable[[], object]:
+    """Return what gives another value once the lists of what a server offers have changed from now on."""
+    count = 0
+
+    def counting(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            return change(*args, **kwargs)
+
+        return changed
+
+    def watch(one: FastMCP) -> None:
+        for provider in map(inner_provider, one.providers):
+            if isinstance(provider, FastMCPProvider):
+                watch(provider.server)
+            elif isinstance(provider, LocalProvider):
+                for name in _CHANGES:
+                    vars(provider)[name] = counting(getattr(provider, name))
+
+    watch(server)
+    return lambda: (count, _made_of(server))
+
+
+def _made_of(server: FastMCP) -> tuple[object, ...]:
+    """Return the ids of all that shapes the lists of a server, besides its components."""
     parts: list[object] = [tuple(map(id, server.transforms)), tuple(map(id, server.middleware))]
     for provider in map(inner_provider, server.providers):
+        parts.append((id(provider), tuple(map(id, provider.transforms))))
         if isinstance(provider, FastMCPProvider):
-            parts.append((id(provider), lists(provider.server)))
-        else:
-            held = getattr(provider, "_components", {})
-            parts.append((id(provider), *((key, id(value)) for key, value in held.items())))
-            parts.append(tuple(map(id, provider.transforms)))
+            parts.append(_made_of(provider.server))
     return tuple(parts)
 
 
@@ -244,16 +252,12 @@ def routes(server: FastMCP) -> list[BaseRoute]:
     return server._get_additional_http_routes()
 
 
-def low_level(server: FastMCP) -> Server[Any]:
-    """Return the server of the SDK inside one of FastMCP."""
-    return server._mcp_server
-
-
 def capabilities(server: FastMCP) -> dict[str, Any]:
     """Return the capabilities that the server announces."""
-    low = server._mcp_server
+    low: Any = low_level(server)
     value = low.get_capabilities(low.notification_options, server.experimental_capabilities or None)
-    return value.model_dump(by_alias=True, mode="json", exclude_none=True)
+    told: dict[str, Any] = value.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return told
 
 
 async def serve_raw(
@@ -265,11 +269,8 @@ async def serve_raw(
     *,
     on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
     on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
-    direct: DirectToolCalls | None = None,
 ) -> dict[str, Any]:
     """Serve one raw request with the handlers of a low-level server; return the wire result.
-
-    Calls of tools go to `direct` where that is given, and nothing in front of the handler would do anything.
 
     Raises:
         WireError: The server answered with a JSON-RPC error.
@@ -292,8 +293,6 @@ async def serve_raw(
     connection.session_id = facts.session_id
     runner = ServerRunner(low, connection, state)
     try:
-        if direct is not None and method == CALL_TOOL and params is not None and direct.would_pass():
-            return await direct.answer(runner, exchange, params)
         return await runner.on_request(exchange, method, params)
     except Exception as error:
         told = _told(error, facts.protocol)

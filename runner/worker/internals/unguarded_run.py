@@ -34,16 +34,12 @@ def serving_nothing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(kind: type[Any], name: str) -> Iterator[None]:
-    own = vars(kind).get(name)
+    own = getattr(kind, name)
     setattr(kind, name, _at_once if name == "run" else _at_once_async)
     try:
         yield
     finally:
-        if own is None:
-            # It was inherited.
-            delattr(kind, name)
-        else:
-            setattr(kind, name, own)
+        setattr(kind, name, own)
 
 
 def _at_once(self: object, *args: object, **kwargs: object) -> None:

@@ -1,0 +1,227 @@
+"""Sessions over HTTP, as requests show them: how many a user has, which of them are idle, and their end.
+
+The SDK keeps the sessions. Here is counted what passes: which response opened one, which requests are in it.
+
+Source: MCP specification 2025-11-25, "Streamable HTTP", session management.
+"""
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from runner.errors import CallError, Code
+from runner.http.whole import again
+from runner.protocol.internals.types import credential_of
+from runner.protocol.sessions import QUESTION_IDS, LiveSession
+
+__all__ = ["BoundedSessions"]
+
+log = logging.getLogger(__name__)
+
+_SESSION = b"mcp-session-id"
+_VERSION = b"mcp-protocol-version"
+_IN_SESSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
+# A message that is about a call of ours, or a question of ours, holds one of these.
+_ABOUT_OURS = (b"notifications/cancelled", QUESTION_IDS.encode())
+
+
+@dataclass(slots=True)
+class _Open:
+    """One session that has been opened."""
+
+    user: str | None
+    client: object
+    credential: object
+    requests: int = 0
+    used_at: float = field(default_factory=time.monotonic)
+
+
+class BoundedSessions:
+    """An ASGI application in front of the endpoint: no user has more than so many sessions.
+
+    One more ends the user's own that was idle longest. A client whose session has ended begins another, as
+    the protocol asks of it. A session in use, by a call or a stream that is open, is not ended: where all of
+    them are, the new one is refused.
+
+    Args:
+        app: The endpoint. It must get a body in one message.
+        most: Sessions of one user at a time.
+        idle_s: How long the SDK keeps a session in which no request is served, if it ends any.
+        user: Returns whose the present request is; None stands for those of whom that cannot be said.
+        connected: Returns what is in flight in a session besides the SDK's requests.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        most: int,
+        idle_s: float | None,
+        user: Callable[[], str | None],
+        connected: Callable[[str], LiveSession | None],
+    ) -> None:
+        self._app = app
+        self._most = most
+        self._idle_s = idle_s
+        self._user = user
+        self._connected = connected
+        self._open: dict[str, _Open] = {}
+        self._opening: Counter[str | None] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        session = _header(scope, _SESSION)
+        if session is not None:
+            await self._within(session.decode("latin-1"), scope, receive, send)
+        elif scope["method"] == "POST" and _header(scope, _VERSION) in {None, *_IN_SESSIONS}:
+            await self._opened(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _within(self, session: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request in a session, and act on what the endpoint has accepted."""
+        known = self._open.get(session)
+        accepted: Callable[[], None] | None = None
+        # Notifications and answers to questions are accepted; the end of a session is done.
+        wanted = 200 if scope["method"] == "DELETE" else 202
+        if scope["method"] == "POST":
+            first = await receive()
+            body: bytes = first.get("body", b"")
+            receive = again(first, receive)
+            if any(sign in body for sign in _ABOUT_OURS):
+                accepted = lambda: self._hear(session, body)  # noqa: E731
+        elif scope["method"] == "DELETE":
+            accepted = lambda: self._ended(session)  # noqa: E731
+        gone = False
+
+        async def watched(message: Message) -> None:
+            nonlocal gone
+            if message["type"] == "http.response.start":
+                is_own = known is not None and known.credential == credential_of(scope)
+                gone = is_own and message["status"] == 404
+                if accepted is not None and message["status"] == wanted:
+                    accepted()
+            await send(message)
+
+        if known is None:
+            await self._app(scope, receive, watched if accepted else send)
+            return
+        known.requests += 1
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            known.requests -= 1
+            known.used_at = time.monotonic()
+            if gone:
+                self._ended(session)
+
+    def _hear(self, session: str, body: bytes) -> None:
+        """Act on a message that the endpoint has accepted, if it is about a call or question of ours."""
+        live = self._connected(session)
+        if live is None:
+            return
+        try:
+            message = json.loads(body)
+            kind = (
+                JSONRPCNotification
+                if "method" in message
+                else JSONRPCResponse
+                if "result" in message
+                else JSONRPCError
+            )
+            live.hear(kind.model_validate(message))
+        except (ValueError, TypeError, RecursionError):
+            return
+
+    def _ended(self, session: str) -> None:
+        self._open.pop(session, None)
+        live = self._connected(session)
+        if live is not None:
+            live.close()
+
+    async def _opened(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that opens a session, if its user may have one more.
+
+        Raises:
+            CallError: `E_BUSY`; the user has as many as may be, and none of them is idle.
+        """
+        user = self._user()
+        self._forget_expired()
+        mine = {key: item for key, item in self._open.items() if item.user == user}
+        if len(mine) + self._opening[user] >= self._most:
+            await self._end_idlest(mine, user, scope)
+        self._opening[user] += 1
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] < 400:
+                for name, value in message.get("headers", ()):
+                    if name.lower() == _SESSION:
+                        self._open[value.decode("latin-1")] = _Open(
+                            user, scope.get("user"), credential_of(scope)
+                        )
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        finally:
+            self._opening[user] -= 1
+            if not self._opening[user]:
+                del self._opening[user]
+
+    def _forget_expired(self) -> None:
+        """Forget what the SDK has ended for being idle."""
+        if self._idle_s is None:
+            return
+        oldest = time.monotonic() - self._idle_s
+        for key, item in [*self._open.items()]:
+            if not self._is_used(key, item) and item.used_at < oldest:
+                del self._open[key]
+
+    def _is_used(self, key: str, item: _Open) -> bool:
+        live = self._connected(key)
+        return item.requests > 0 or (live is not None and live.is_busy)
+
+    async def _end_idlest(self, mine: dict[str, _Open], user: str | None, scope: Scope) -> None:
+        """End the session that was idle longest, as its client would.
+
+        Raises:
+            CallError: `E_BUSY`; none of them is idle.
+        """
+        idle = [key for key, item in mine.items() if not self._is_used(key, item)]
+        if not idle:
+            raise CallError(
+                Code.E_BUSY,
+                f"all {len(mine)} MCP sessions that a user may have (max_sessions_per_user) are in use; "
+                "end one, or close a stream that is open",
+            )
+        idlest = min(idle, key=lambda key: mine[key].used_at)
+        ended = self._open.pop(idlest)
+        request = {**scope, "method": "DELETE", "headers": [(_SESSION, idlest.encode("latin-1"))]}
+        request.pop("user", None)
+        if ended.client is not None:
+            request["user"] = ended.client
+        await self._app(request, _nothing, _discard)
+        self._ended(idlest)
+        log.info("idle session ended", extra={"user": user, "sessions": len(mine)})
+
+
+def _header(scope: Scope, name: bytes) -> bytes | None:
+    return next((value for key, value in scope["headers"] if key == name), None)
+
+
+async def _nothing() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _discard(message: Message) -> None:
+    del message

@@ -1,0 +1,13 @@
+"""The server of the SDK inside one of FastMCP, which FastMCP does not document: the one door to it."""
+
+from typing import Any
+
+from fastmcp import FastMCP
+from mcp.server.lowlevel import Server
+
+__all__ = ["low_level"]
+
+
+def low_level(server: FastMCP) -> Server[Any]:
+    """Return the server of the SDK inside one of FastMCP."""
+    return server._mcp_server
