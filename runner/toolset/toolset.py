@@ -39,6 +39,7 @@ from runner.system.worker_environment import framework_environment
 from runner.toolset.background import warn_of_refused_jobs
 from runner.toolset.call_services import CallCounts, CallServices
 from runner.toolset.catalog import Catalog, ToolSpec
+from runner.toolset.grants import check_files
 from runner.toolset.lending import lend
 from runner.toolset.load_check import LoadCheck
 from runner.toolset.policies import PolicyBuilder
@@ -157,7 +158,8 @@ class Toolset(CallServices):
             of_fleet: Whether calls come from other hosts: they end sessions, and hear of calls.
 
         Raises:
-            UsageError: A secret cannot be had, or a program that may be run is not there.
+            UsageError: A secret cannot be had, a program that may be run is not there, or a tool file lies
+                where nothing is granted.
             LoadError: A tool file is at fault.
             ConfinementError: A layer could not be put in place.
             IsolationUnavailable: The tier needs something of a tool file or its folder that is not so.
@@ -165,6 +167,7 @@ class Toolset(CallServices):
         """
         # What tools may see of ours, each zygote is told by itself: all of them share the forkserver.
         environment = framework_environment(os.environ, ())
+        await asyncio.to_thread(check_files, settings, tool_files(targets))
         settings = await asyncio.to_thread(lend, settings, tool_files(targets))
         tier = in_force(settings, tool_files(targets))
         for tool in (None, *settings.tools):

@@ -182,6 +182,7 @@ class Bench:
             home=made.home,
             read=self.readable.read,
             list_only=self.readable.list_only,
+            names=self.readable.names,
             homes=(self.ground.homes,),
             environment={"PATH": _PATH, "HOME": str(made.home), "TMPDIR": str(made.home)},
             limits=LIMITS,
@@ -272,9 +273,12 @@ async def bench(setup: Setup) -> AsyncIterator[Bench]:
             **{name: os.environ[name] for name in _INHERITED if name in os.environ},
         }
         spec = importlib.util.find_spec(setup.program)
-        file = Path(spec.origin if spec is not None and spec.origin is not None else __file__)
+        file = Path(os.path.realpath(spec.origin if spec and spec.origin else __file__))
         readable = default_read(
-            deny=(made.homes, made.state), tool_file=file, extra=(made.shared, file.parent)
+            deny=(made.homes,),
+            never=(made.state,),
+            beside=(file,),
+            extra=(made.shared, file.parent),
         )
         forkserver = await Forkserver.start(setup.program, environment=environment, lasting=False)
         try:

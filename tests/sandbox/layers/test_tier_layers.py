@@ -392,8 +392,8 @@ def test_a_link_in_the_name_of_what_is_lent_is_made_and_gives_nothing(tmp_path: 
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
 
-    shown = view_of(Policy(lent_read=(tmp_path / "real",), lent_names=(tmp_path / "link",)))
-    named = view_of(Policy(lent_names=(tmp_path / "link",)))
+    shown = view_of(Policy(lent_read=(tmp_path / "real",), names=(tmp_path / "link",)))
+    named = view_of(Policy(names=(tmp_path / "link",)))
 
     assert (tmp_path / "link", "real") in shown.links
     assert shown.kept == (tmp_path / "real",)
