@@ -215,7 +215,8 @@ def _permitted(found: Readable, never: Sequence[Path], files: frozenset[tuple[in
 
 
 def _alone(path: Path, denied: _Denied) -> Readable:
-    return _beside(path, denied, own=True).readable if path.is_dir() else Readable((path,), ())
+    is_folder = path.is_dir() and not path.is_symlink()
+    return _beside(path, denied, own=True).readable if is_folder else Readable((path,), ())
 
 
 def _named_twice(never: Sequence[Path]) -> frozenset[tuple[int, int]]:

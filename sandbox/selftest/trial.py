@@ -272,8 +272,7 @@ async def bench(setup: Setup) -> AsyncIterator[Bench]:
             SECRET_WORD: made.word,
             **{name: os.environ[name] for name in _INHERITED if name in os.environ},
         }
-        spec = importlib.util.find_spec(setup.program)
-        file = Path(os.path.realpath(spec.origin if spec and spec.origin else __file__))
+        file = _file_of(setup.program)
         readable = default_read(
             deny=(made.homes,),
             never=(made.state,),
@@ -293,6 +292,11 @@ async def bench(setup: Setup) -> AsyncIterator[Bench]:
                 )
         finally:
             await forkserver.close()
+
+
+def _file_of(module: str) -> Path:
+    spec = importlib.util.find_spec(module)
+    return Path(spec.origin if spec is not None and spec.origin is not None else __file__).resolve()
 
 
 def _seen(outcome: Outcome) -> ActEvidence:

@@ -262,14 +262,77 @@ def test_a_secret_deep_in_an_import_folder_is_cut_out_and_a_link_is_not_followed
         assert not covered(tmp_path / name, found.read), name
 
 
-def test_modules_beside_a_file_behind_a_link_are_those_beside_the_link(tmp_path: Path) -> None:
-    plant(tmp_path, "real/tool.py", "served/module.py")
-    (tmp_path / "served/tool.py").symlink_to(tmp_path / "real/tool.py")
+@pytest.mark.parametrize("name", ["tool.py", "__init__.py", "data/one.csv", "package"])
+def test_link_beside_tool_opens_nothing_and_is_named(tmp_path: Path, name: str) -> None:
+    plant(tmp_path, "pk/server.py", "pk/data/.env", "elsewhere/secret/file")
+    target = tmp_path / "elsewhere/secret/file"
+    link = tmp_path / "pk" / name
+    link.symlink_to(target.parent if name == "package" else target)
 
-    found = default_read(deny=[], beside=[tmp_path / "served/tool.py"])
+    found = default_read(deny=[], beside=[tmp_path / "pk/server.py", link], files=[link])
+    plain = default_read(deny=[], beside=[tmp_path / "pk/server.py"], files=[target])
 
-    assert covered(tmp_path / "real/tool.py", found.read)
-    assert covered(tmp_path / "served/module.py", found.read)
+    assert not covered(target, found.read + found.list_only)
+    assert covered(target, plain.read)
+    assert link in found.names
+
+
+def test_nothing_of_never_is_granted_for_any_reason(tmp_path: Path) -> None:
+    plant(tmp_path, "state/tool.py", "state/keys.json", "packages/keys/one", "packages/code.py")
+    state, keys = tmp_path / "state", tmp_path / "packages/keys"
+    asked = {
+        "beside": [state / "tool.py"],
+        "files": [state / "keys.json", state],
+        "extra": [tmp_path / "packages"],
+    }
+
+    plain = default_read(deny=[state, keys], **asked)
+    found = default_read(deny=[], never=[state, keys], **asked)
+
+    assert covered(state / "keys.json", plain.read)
+    assert covered(tmp_path / "packages/code.py", found.read)
+    for path in (state, state / "keys.json", state / "tool.py", keys / "one"):
+        assert not covered(path, found.read + found.list_only), path
+
+
+def test_further_name_of_a_denied_file_is_denied(tmp_path: Path) -> None:
+    plant(tmp_path, "keys/id", "tool/tool.py", "tool/data/plain.csv")
+    linked = tmp_path / "tool/data/linked.csv"
+    linked.hardlink_to(tmp_path / "keys/id")
+
+    plain = default_read(deny=[], beside=[tmp_path / "tool/tool.py"], files=[linked])
+    found = default_read(
+        deny=[], never=[tmp_path / "keys"], beside=[tmp_path / "tool/tool.py"], files=[linked]
+    )
+
+    assert covered(linked, plain.read)
+    assert not covered(linked, found.read)
+    assert covered(tmp_path / "tool/data/plain.csv", found.read)
+
+
+def test_bytecode_is_readable_of_installed_packages_only(tmp_path: Path) -> None:
+    cache = "__pycache__/mod.cpython-311.pyc"
+    own = [f"tool/{cache}", f"tool/pk/{cache}", f"tool/space/deep/{cache}", "tool/legacy.pyc"]
+    installed = [f"tool/venv/lib/python3.11/site-packages/a/{cache}", f"library/{cache}"]
+    plant(tmp_path, "tool/tool.py", "tool/pk/mod.py", "tool/space/deep/mod.py", *own, *installed)
+
+    found = default_read(deny=[], beside=[tmp_path / "tool/tool.py"], extra=[tmp_path / "library"])
+
+    for name in own:
+        assert not covered(tmp_path / name, found.read), name
+    for name in (*installed, "tool/pk/mod.py", "tool/space/deep/mod.py"):
+        assert covered(tmp_path / name, found.read), name
+
+
+def test_imports_of_a_pipe_or_a_link_are_not_waited_for(tmp_path: Path) -> None:
+    plant(tmp_path, "module.py", "package/__init__.py")
+    (tmp_path / "module.py").write_text("import package\n")
+    os.mkfifo(tmp_path / "package/pipe.py")
+    (tmp_path / "package/zero.py").symlink_to("/dev/zero")
+    (tmp_path / "tool.py").symlink_to("module.py")
+
+    assert sibling_modules(tmp_path / "module.py") == (tmp_path / "package",)
+    assert sibling_modules(tmp_path / "tool.py") == ()
 
 
 @pytest.mark.parametrize("text", ["import (", "\0", "from . import module\nfrom .module import x\n"])
