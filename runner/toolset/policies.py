@@ -11,11 +11,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.errors import UsageError
 from runner.homes.homes import USUAL_HOMES, HomeLease, Homes
 from runner.homes.scratch import scratch_folder
 from runner.settings.isolation import unfit
 from runner.settings.settings import Settings
-from runner.settings.targets import entry_of, split_target, tool_files
+from runner.settings.targets import EntryPoint, entry_of, split_target
 from runner.system.worker_environment import (
     call_environment,
     homeless_environment,
@@ -25,7 +26,7 @@ from runner.system.worker_environment import (
 from runner.toolset.grants import readable
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
-from sandbox.errors import IsolationUnavailable
+from sandbox.errors import IsolationUnavailable, LoadError
 from sandbox.policy import Policy
 from sandbox.probe.machine import Tier
 from sandbox.readable import Readable
@@ -90,6 +91,7 @@ class PolicyBuilder:
 
         Raises:
             IsolationUnavailable: A process of that user id could not read the tool files.
+            LoadError: One of them is not a tool file any more.
         """
         uids = self.homes.uids
         if uids is None:
@@ -98,7 +100,8 @@ class PolicyBuilder:
         with nullcontext(uids.of(segment)) if segment else uids.of_nobody() as uid:
             # Where users have ids, whether they can read the interpreter was tried before.
             more = (Path(sys.executable),) if self.tier is Tier.PROCESS else ()
-            closed = unfit(self.tier, [*tool_files(self.targets), *more], self.settings)
+            files = [entry.file for entry in self._entries()]
+            closed = unfit(self.tier, [*files, *more], self.settings)
             if closed is not None:
                 raise IsolationUnavailable((closed,))
             yield uid
@@ -120,8 +123,19 @@ class PolicyBuilder:
             "rehearses": self.lasting and self.settings.reuse.calls == 1,
         }
 
+    def _entries(self) -> list[EntryPoint]:
+        """Return what the tool files are by now: a link may lead elsewhere since the start.
+
+        Raises:
+            LoadError: One of them is not a tool file any more.
+        """
+        try:
+            return [entry_of(target) for target in self.targets]
+        except UsageError as error:
+            raise LoadError(str(error)) from error
+
     def _readable(self) -> Readable:
-        entries = [entry_of(target) for target in self.targets]
+        entries = self._entries()
         found = readable(
             self.settings,
             beside=[file for entry in entries for file in entry.beside],

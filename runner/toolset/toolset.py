@@ -75,6 +75,7 @@ class Toolset(CallServices):
         load_check: Whether they can be loaded now.
         memory_guard: Sees to it that all calls together leave the host its memory.
         unseen: Folders that are empty for tools but for what is theirs.
+        named_files: The tool files, as found at the start.
         keep_s: How long homes are kept after this toolset, in seconds.
         secrets: What calls of some tools find in their environment.
         further_faults: Says why calls cannot be taken where they are executed elsewhere.
@@ -97,6 +98,7 @@ class Toolset(CallServices):
     load_check: LoadCheck = field(init=False)
     memory_guard: MemoryGuard = field(init=False)
     unseen: tuple[Path, ...] = field(init=False)
+    named_files: list[Path] = field(init=False)
     _pool_maker: PoolMaker = field(init=False)
     _effective: dict[str | None, EffectiveToolSettings] = field(init=False)
     _user_pools: "dict[PoolKey, asyncio.Task[UserPool]]" = field(init=False, default_factory=dict)
@@ -111,6 +113,7 @@ class Toolset(CallServices):
         self._loopback = Once(self._open_loopback)
         self.memory_guard = MemoryGuard(memory=find_server_memory())
         self.unseen = (*map(Path, EMPTY), self.settings.homes) if self.tier is Tier.NAMESPACE else ()
+        self.named_files = tool_files(self.targets)
         self.load_check = LoadCheck(make=lambda: self._make(None, NOBODY), keep=self._keep_nobodys)
         self._effective = self._effective_of(self.settings)
         self._pool_maker = PoolMaker(
@@ -210,11 +213,6 @@ class Toolset(CallServices):
     def kind(self) -> str:
         """Say what is served, in a word."""
         return "tools"
-
-    @property
-    def named_files(self) -> list[Path]:
-        """Return the tool files."""
-        return tool_files(self.targets)
 
     def access(self, tool: ToolSpec | None = None) -> HomeAccess:
         """Return what calls of a tool, or other requests, may do with their user's home."""
