@@ -185,21 +185,23 @@ def read(path: str) -> str:
 
 @pytest.mark.parametrize("tier", ["process", "namespace"])
 def test_link_in_a_package_opens_nothing_and_source_is_loaded(
-    tier: str, run: Callable[..., Ran], folder: Path
+    tier: str, run: Callable[..., Ran], folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    away = tmp_path_factory.mktemp("away")
     written(folder, {"pk/server.py": READING, "pk/value.py": "TEXT = 'source '", "pk/plain.txt": "plain"})
-    written(folder, {"pk/__init__.py": "", "away/empty.py": "", "away/value.py": "TEXT = 'bytecode '"})
-    for source, module in (("away/empty.py", "pk/__init__.py"), ("away/value.py", "pk/value.py")):
+    written(folder, {"pk/__init__.py": ""})
+    written(away, {"empty.py": "", "value.py": "TEXT = 'bytecode '"})
+    for source, module in (("empty.py", "pk/__init__.py"), ("value.py", "pk/value.py")):
         py_compile.compile(
-            str(folder / source),
+            str(away / source),
             cfile=importlib.util.cache_from_source(folder / module),
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
     call = ("call", "pk/server.py", "read", "--isolation", tier)
-    plain, before = run(*call, f"path={folder}/pk/plain.txt"), run(*call, f"path={folder}/away/value.py")
+    plain, before = run(*call, f"path={folder}/pk/plain.txt"), run(*call, f"path={away}/value.py")
     (folder / "pk/__init__.py").unlink()
-    (folder / "pk/__init__.py").symlink_to(folder / "away/value.py")
-    after = run(*call, f"path={folder}/away/value.py")
+    (folder / "pk/__init__.py").symlink_to(away / "value.py")
+    after = run(*call, f"path={away}/value.py")
 
     assert plain.out == "source plain\n", plain.err
     assert before.status != 0
