@@ -61,13 +61,13 @@ class Policy:
         home: The one folder a worker may write, or None for a worker that may write nothing.
         aliases: Other names of the home, which lead to it where there are namespaces.
         scratch: Warm-up folder: written while the program loads, read-only for workers.
-        read: Hierarchies that may be read, listed and executed; a file counts as its own hierarchy.
+        read: Hierarchies that may be read, listed and executed; a file counts as its own hierarchy. Nobody
+            may choose by a link where it lies, so no part of these paths is one.
         homes: Folders under which the homes of users lie; the guard explains denied reads there.
-        list_only: Hierarchies whose folders may be listed, their files not read.
-        lent_read: What an operator lends to read, like `read`. Nobody may choose by a link where it lies, so
-            no part of these paths may be one.
+        list_only: Hierarchies whose folders may be listed, their files not read; no part of a path is a link.
+        lent_read: What an operator lends to read, like `read`.
         lent_write: What an operator lends to read and write beside the home; nothing there can be executed.
-        lent_names: What the lent ones were called, where links lead to them. They give no right.
+        names: Links by which what may be read or written is called. They give no right.
         programs: Whether other programs may be run, inside the same confinement.
         run: The only files that may be executed; empty: whatever may be read.
         reach: Numeric IP addresses and ports to which the host connects a worker that asks for it.
@@ -102,7 +102,7 @@ class Policy:
     list_only: tuple[Path, ...] = ()
     lent_read: tuple[Path, ...] = ()
     lent_write: tuple[Path, ...] = ()
-    lent_names: tuple[Path, ...] = ()
+    names: tuple[Path, ...] = ()
     programs: bool = True
     run: tuple[Path, ...] = ()
     reach: tuple[tuple[str, int], ...] = ()
@@ -123,7 +123,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         folders = [p for p in (self.home, self.scratch) if p is not None]
-        lent = (*self.lent_read, *self.lent_write, *self.lent_names, *self.aliases)
+        lent = (*self.lent_read, *self.lent_write, *self.names, *self.aliases)
         for path in (*folders, *self.read, *self.homes, *self.list_only, *self.hidden, *self.run, *lent):
             if not path.is_absolute():
                 raise ValueError(f"a policy names absolute paths only, got {str(path)!r}")
@@ -158,7 +158,7 @@ class Policy:
             "list_only": [str(path) for path in self.list_only],
             "lent_read": [str(path) for path in self.lent_read],
             "lent_write": [str(path) for path in self.lent_write],
-            "lent_names": [str(path) for path in self.lent_names],
+            "names": [str(path) for path in self.names],
             "programs": self.programs,
             "run": [str(path) for path in self.run],
             "reach": [list(address) for address in self.reach],
@@ -195,7 +195,7 @@ class Policy:
                 list_only=_paths(data["list_only"]),
                 lent_read=_paths(data["lent_read"]),
                 lent_write=_paths(data["lent_write"]),
-                lent_names=_paths(data["lent_names"]),
+                names=_paths(data["names"]),
                 programs=bool(data["programs"]),
                 run=_paths(data["run"]),
                 reach=_addresses(data["reach"]),

@@ -7,6 +7,12 @@ Two things follow. What is created later in a folder so replaced stays denied un
 And the right to list is a hierarchy too: a folder above a denied *folder* cannot be listed, or
 the names in there could be; above a denied file it can.
 
+No grant goes through a link: every path is named without one, and `sandbox.layers.landlock` opens it so. A
+link beside the tool file works where its target is readable, and gives no right.
+
+Bytecode beside the tool file is not readable, so Python loads the source that is there, in children too.
+Bytecode of installed packages is readable.
+
 Source: architecture, decision "Reads"; sandbox notes, "Read list"; requirements on other users' names.
 """
 
@@ -14,12 +20,15 @@ import ast
 import fnmatch
 import os
 import re
+import stat
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
+
+from sandbox.syscalls import AT_FDCWD, Resolve, openat2
 
 __all__ = ["MOST_ENTRIES", "Readable", "carve", "default_read", "sibling_modules", "system_secrets"]
 
@@ -52,17 +61,30 @@ _SYSTEM_SECRETS = (
 _SECRET_NAME = re.compile("|".join(map(fnmatch.translate, (".*", "runner.toml", "*.pem", "*.key"))))
 # Python imports nothing from there, and it is most of what lies in a checkout that has one.
 _NOT_IMPORTED = frozenset({"node_modules"})
+# Their bytecode was written by an installer.
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_BYTECODE = (".pyc", ".pyo")
 _MOST_MODULES = 1000
+_MOST_NAMED_TWICE = 2000
+# Nobody writes a longer one, and what it imports is only a part of what is granted.
+_MOST_SOURCE_BYTES = 16 << 20
 # CPython counts, for all threads in one place, how deep it is in a tree that it makes; so two threads at once
 # can make it find itself at fault: SystemError, "AST constructor recursion depth mismatch".
 _PARSING = threading.Lock()
 
 
 class Readable(NamedTuple):
-    """Hierarchies to read, and hierarchies whose folders may only be listed."""
+    """Grants, as paths without links.
+
+    Attributes:
+        read: Hierarchies to read; a file is one.
+        list_only: Hierarchies whose folders may only be listed.
+        names: Links beside what may be read. They give no right.
+    """
 
     read: tuple[Path, ...]
     list_only: tuple[Path, ...]
+    names: tuple[Path, ...] = ()
 
 
 class _TooLarge(Exception):
@@ -82,45 +104,74 @@ class _Found(NamedTuple):
     Attributes:
         read: What may be read.
         listed: Folders that may be listed.
+        links: Links, which are not followed.
         secrets: What was found to be secret.
         whole: Whether nothing was left out, so that the folder itself may stand for all of it.
     """
 
     read: list[str]
     listed: list[str]
+    links: list[str]
     secrets: list[str]
     whole: bool
 
 
+class _Denied(NamedTuple):
+    """Paths that are denied beneath a folder.
+
+    Attributes:
+        paths: The paths, which are hierarchies.
+        files: Device and inode of denied files that have several names (hard links).
+    """
+
+    paths: Sequence[Path]
+    files: frozenset[tuple[int, int]] = frozenset()
+
+
 def default_read(
-    *, deny: Sequence[Path], tool_file: Path, extra: Sequence[Path] = (), homes: Sequence[Path] = ()
+    *,
+    deny: Sequence[Path],
+    never: Sequence[Path] = (),
+    beside: Sequence[Path],
+    files: Sequence[Path] = (),
+    extra: Sequence[Path] = (),
+    homes: Sequence[Path] = (),
 ) -> Readable:
-    """Return what the workers of one tool file may read.
+    """Return everything that the workers of one policy may read.
 
     Args:
-        deny: What nobody may read: state, store, keys, the folder of homes. Something that must be
-            readable may lie beneath, as an interpreter in `/root` does.
-        tool_file: The author's file.
+        deny: What is denied, such as the folder of homes. Something that must be readable may lie beneath, as
+            an interpreter does.
+        never: Files and folders of which nothing is granted, for whatever reason: state, store, keys.
+        beside: Files beside which everything may be read: the author's, without links.
+        files: Further files and packages, each granted alone; kept apart from what lies around them, so that
+            each can be mounted in its place.
         extra: Further folders to read, such as the packages that the program consists of.
         homes: Homes of users that exist. A tool file in one of them is granted with its modules only.
     """
-    denied = _both_forms((*deny, *system_secrets()))
+    never = _both_forms((*never, *system_secrets()))
+    denied = _Denied((*_both_forms(deny), *never), _named_twice(never))
     homes = _both_forms(homes)
     wide = _wide_folders(homes)
-    # Modules lie beside the name that was given, also where that is a link to the file itself.
-    tool = tool_file.parent.resolve() / tool_file.name
-    beside, secrets = _tool(tool, denied, wide, homes)
-    parts = [_of_system(carve(top, (*denied, *secrets))) for top in _system(denied)]
-    parts += [carve(path, denied) for path in _libraries(extra)]
+    libraries = _libraries(extra)
+    surveys = [_tool(file, denied, wide, homes, libraries) for file in dict.fromkeys(beside)]
+    secrets = tuple(dict.fromkeys(secret for survey in surveys for secret in survey.secrets))
+    closed = _Denied((*denied.paths, *secrets), denied.files)
+    parts = [_of_system(carve(top, closed.paths)) for top in _system(denied.paths)]
+    parts += [carve(path, denied.paths) for path in libraries]
     # Each once: a checkout that is the working folder, too, stands twice in sys.path.
-    folders = dict.fromkeys(_import_folders(wide, denied))
-    parts += [_beside(folder, denied, left_out=_NOT_IMPORTED).readable for folder in folders]
-    return _joined([*parts, beside])
+    folders = dict.fromkeys(_import_folders(wide, denied.paths))
+    parts += [_beside(folder, closed, left_out=_NOT_IMPORTED).readable for folder in folders]
+    parts += [survey.readable for survey in surveys]
+    alone = [_alone(file, closed) for file in dict.fromkeys(files)]
+    found, named = (_permitted(_joined(some), never, denied.files) for some in ([*parts, *alone], alone))
+    return found._replace(read=tuple(dict.fromkeys((*found.read, *named.read))))
 
 
 def carve(top: Path, deny: Sequence[Path]) -> Readable:
     """Return `top`, or in its place those of its parts that hold nothing of `deny`."""
-    inside = [path for path in deny if path == top or top in path.parents]
+    above = f"{str(top).rstrip('/')}/"
+    inside = [path for path in deny if f"{path}/".startswith(above)]
     if not inside:
         return Readable((top,), ())
     if top in inside:
@@ -144,62 +195,130 @@ def sibling_modules(tool_file: Path) -> tuple[Path, ...]:
             if module is None or module in found or module == tool_file:
                 continue
             found[module] = None
-            todo += [module] if module.suffix == ".py" else sorted(module.rglob("*.py"))[:_MOST_MODULES]
+            inner = [module] if module.suffix == ".py" else sorted(module.rglob("*.py"))
+            todo += inner[:_MOST_MODULES]
     return tuple(found)
 
 
+def _permitted(found: Readable, never: Sequence[Path], files: frozenset[tuple[int, int]]) -> Readable:
+    """Return the grants without anything of `never`: the one way out, for what is granted for any reason."""
+    tops = tuple(f"{path}/" for path in never)
+    parts: list[Readable] = []
+    for path in found.read:
+        text = f"{path}/"
+        if text.startswith(tops) or (files and _identity(path) in files):
+            continue
+        is_above = any(top.startswith(text) for top in tops)
+        parts.append(carve(path, never) if is_above else Readable((path,), ()))
+    listed = tuple(path for path in found.list_only if not f"{path}/".startswith(tops))
+    return _joined([*parts, Readable((), listed, found.names)])
+
+
+def _alone(path: Path, denied: _Denied) -> Readable:
+    is_folder = path.is_dir() and not path.is_symlink()
+    return _beside(path, denied, own=True).readable if is_folder else Readable((path,), ())
+
+
+def _named_twice(never: Sequence[Path]) -> frozenset[tuple[int, int]]:
+    """Return device and inode of files in `never` that have another name, by which they are denied as well.
+
+    Of a large folder, such as a store, not all are looked at.
+    """
+    found: set[tuple[int, int]] = set()
+    for top in never:
+        todo, budget = [str(top)], iter(range(_MOST_NAMED_TWICE))
+        while todo and next(budget, None) is not None:
+            path = todo.pop()
+            try:
+                facts = os.lstat(path)
+                if stat.S_ISDIR(facts.st_mode):
+                    todo += [f"{path}/{name}" for name in os.listdir(path)[:_MOST_NAMED_TWICE]]
+                elif stat.S_ISREG(facts.st_mode) and facts.st_nlink > 1:
+                    found.add((facts.st_dev, facts.st_ino))
+            except OSError:
+                continue
+    return frozenset(found)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        facts = path.lstat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
+
+
 def _tool(
-    tool: Path, denied: Sequence[Path], wide: frozenset[Path], homes: Sequence[Path]
-) -> tuple[Readable, tuple[Path, ...]]:
-    """Return what lies beside the tool file, and what of it nobody may read, the system list or not."""
+    tool: Path, denied: _Denied, wide: frozenset[Path], homes: Sequence[Path], libraries: Sequence[Path]
+) -> _Survey:
+    """Return what lies beside a tool file, and what of it nobody may read, the system list or not."""
     folder = tool.parent
+    own = not _beneath(folder, libraries)
     secrets: tuple[Path, ...] = ()
     if folder not in wide and not _beneath(folder, homes):
-        survey = _beside(folder, denied)
+        survey = _beside(folder, denied, own=own)
         if survey.readable.read:
-            return _joined([survey.readable, Readable((tool.resolve(),), ())]), survey.secrets
+            return survey
         secrets = (folder,)
     # Nothing but the program itself: what else lies there belongs to somebody, or is too much.
-    modules = [
-        _beside(m, denied).readable if m.is_dir() else Readable((m,), ()) for m in sibling_modules(tool)
-    ]
-    return _joined([Readable((tool.resolve(),), ()), *modules]), secrets
+    modules = [_alone(module, denied) for module in sibling_modules(tool)]
+    return _Survey(_joined([Readable((tool,), ()), *modules]), secrets)
 
 
-def _beside(folder: Path, denied: Sequence[Path], *, left_out: frozenset[str] = frozenset()) -> _Survey:
+def _beside(
+    folder: Path, denied: _Denied, *, left_out: frozenset[str] = frozenset(), own: bool = False
+) -> _Survey:
     """Return the entries of a folder but what looks like a secret; nothing if it is too large.
 
     Args:
-        folder: The folder.
+        folder: The folder, as a path without links.
         denied: What nobody may read.
         left_out: Names of folders that are neither granted nor looked at.
+        own: Whether it is the author's own, whose bytecode is not loaded.
     """
     try:
-        found = _survey(str(folder), denied, left_out, iter(range(MOST_ENTRIES)))
+        found = _survey(str(folder), denied, left_out, iter(range(MOST_ENTRIES)), own=own)
     except _TooLarge:
         return _Survey(Readable((), ()), ())
-    return _Survey(Readable(_paths(found.read), _paths(found.listed)), _paths(found.secrets))
+    readable = Readable(_paths(found.read), _paths(found.listed), _paths(found.links))
+    return _Survey(readable, _paths(found.secrets))
 
 
-def _survey(folder: str, denied: Sequence[Path], left_out: frozenset[str], budget: Iterator[int]) -> _Found:
-    inside = [path for path in denied if _is_above(folder, path)]
+def _survey(
+    folder: str, denied: _Denied, left_out: frozenset[str], budget: Iterator[int], *, own: bool
+) -> _Found:
+    inside = [path for path in denied.paths if _is_above(folder, path)]
     names = frozenset(map(str, inside))
-    found = _Found([], [] if any(_may_be_folder(path) for path in inside) else [folder], [], whole=False)
+    listed = [] if any(_may_be_folder(path) for path in inside) else [folder]
+    found = _Found([], listed, [], [], whole=False)
     skipped = False
     for child in _entries(folder):
         if next(budget, None) is None:
             raise _TooLarge
-        if _is_secret(child.name) or child.path in names:
+        if _is_secret(child.name) or child.path in names or (own and _is_bytecode(child.name)):
             found.secrets.append(child.path)
+        elif child.is_symlink():
+            found.links.append(child.path)
         elif not child.is_dir(follow_symlinks=False):
-            found.read.append(child.path)
+            is_denied = denied.files and _identity(Path(child.path)) in denied.files
+            (found.secrets if is_denied else found.read).append(child.path)
         elif child.name in left_out:
             skipped = True
         else:
-            below = _survey(child.path, inside, left_out, budget)
-            found.read.extend([child.path] if below.whole else below.read)
-            found.listed.extend(below.listed)
+            below = _survey(
+                child.path,
+                denied._replace(paths=inside),
+                left_out,
+                budget,
+                own=own and child.name not in _INSTALLED,
+            )
             found.secrets.extend(below.secrets)
+            if below.whole:
+                found.read.append(child.path)
+            else:
+                found.read.extend(below.read)
+                found.listed.extend(below.listed)
+                found.links.extend(below.links)
     return found._replace(whole=not inside and not found.secrets and not skipped)
 
 
@@ -219,12 +338,16 @@ def _is_secret(name: str) -> bool:
     return lower.startswith("id_") and not lower.endswith(".py")
 
 
+def _is_bytecode(name: str) -> bool:
+    return name == "__pycache__" or name.endswith(_BYTECODE)
+
+
 def _children(folder: Path) -> tuple[Path, ...]:
-    return _paths(entry.path for entry in _entries(str(folder)))
+    return _paths(entry.path for entry in _entries(str(folder)) if not entry.is_symlink())
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """Return the files and folders in `folder`. A link is none: to follow it could leave the folder."""
+    """Return the files, folders and links in `folder`. No pipe, socket or device is granted."""
     try:
         with os.scandir(folder) as entries:
             return sorted(filter(_is_plain, entries), key=attrgetter("name"))
@@ -233,7 +356,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _is_plain(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
+    return entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False) or entry.is_symlink()
 
 
 def _may_be_folder(path: Path) -> bool:
@@ -254,7 +377,7 @@ def _system(denied: Sequence[Path]) -> Iterator[Path]:
 def _of_system(found: Readable) -> Readable:
     """Return what is the system's: where /var was taken apart, /var/tmp is a part, and is other people's."""
     others = _both_forms((Path("/var/tmp"),))  # noqa: S108
-    return Readable(*(tuple(path for path in paths if not _beneath(path, others)) for paths in found))
+    return Readable(*(tuple(path for path in paths if not _beneath(path, others)) for paths in found[:2]))
 
 
 def system_secrets() -> Iterator[Path]:
@@ -289,7 +412,7 @@ def _wide_folders(homes: Sequence[Path]) -> frozenset[Path]:
 
 def _imported_names(file: Path) -> Iterator[str]:
     try:
-        text = file.read_bytes()
+        text = _source(file)
         with _PARSING:
             tree = ast.parse(text)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -302,6 +425,21 @@ def _imported_names(file: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
         elif isinstance(node, ast.ImportFrom):
             yield from (alias.name for alias in node.names)
+
+
+def _source(file: Path) -> bytes:
+    """Return the text of a file, which lies in a folder that nobody trusts.
+
+    Raises:
+        OSError: It is a link, has one on the way, or is not a regular file.
+    """
+    descriptor = openat2(
+        str(file), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, directory=AT_FDCWD, resolve=Resolve.NO_SYMLINKS
+    )
+    with open(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return b""
+        return opened.read(_MOST_SOURCE_BYTES)
 
 
 def _module(folder: Path, name: str) -> Path | None:
@@ -328,5 +466,7 @@ def _joined(parts: Sequence[Readable]) -> Readable:
     kept = tuple(sorted(path for path in read if not read.intersection(path.parents)))
     known = read | listed
     return Readable(
-        kept, tuple(sorted(path for path in listed - read if not known.intersection(path.parents)))
+        kept,
+        tuple(sorted(path for path in listed - read if not known.intersection(path.parents))),
+        tuple(sorted({path for part in parts for path in part.names})),
     )

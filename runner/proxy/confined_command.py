@@ -36,12 +36,13 @@ from runner.proxy.stdio_process import spoken_with
 from runner.proxy.targets import SCRIPTS, Target
 from runner.proxy.unlent_paths import UnlentPaths
 from runner.settings.isolation import in_force, uids_of, unfit
-from runner.settings.lendable import of_the_system
+from runner.settings.lendable import of_the_system, shared
 from runner.settings.missed_network import missed_network
 from runner.settings.rights import interpreters_of, with_rights
 from runner.settings.settings import Settings
 from runner.system.threads import in_thread
 from runner.system.worker_environment import call_environment, framework_environment, planned_environment
+from runner.toolset.grants import opened, readable, refused_word
 from runner.toolset.lending import lend
 from runner.toolset.policies import GUARD_ONLY, aliases
 from runner.users.identity import User
@@ -49,7 +50,7 @@ from sandbox.errors import IsolationUnavailable
 from sandbox.layers.mounts import EMPTY
 from sandbox.policy import MIB, Policy
 from sandbox.probe.machine import Tier
-from sandbox.readable import default_read, sibling_modules
+from sandbox.readable import Readable, sibling_modules
 
 __all__ = ["ConfinedTransport", "check_command", "hint_for", "lent_to", "tier_of"]
 
@@ -98,11 +99,12 @@ def check_command(target: Target, settings: Settings) -> Path:
 
 
 def lent_to(target: Target, program: Path, settings: Settings) -> Settings:
-    """Return the settings of one command, with what is lent to it looked at.
+    """Return the settings of one command, with its words and what is lent to it looked at.
 
     Raises:
-        UsageError: Something of it cannot be lent.
+        UsageError: Something of it cannot be lent, or a word names a file that could not be lent either.
     """
+    _check_words(program, target, settings)
     own = {"allow_read": target.allow_read, "allow_write": target.allow_write}
     named = settings.model_copy(update={key: value for key, value in own.items() if value is not None})
     scripts = (path for path in _files(program, target) if path.suffix in SCRIPTS)
@@ -271,17 +273,16 @@ class ConfinedTransport(HomedTransport):
         settings = self._settings
         environment = framework_environment(os.environ, ())
         personal = call_environment(user=self._user.name, home=home)
-        deny = (*settings.private_paths, settings.homes)
-        homes = Homes.of(settings).made()
         files = (*_files(self._program, self._target), *_interpreters(self._program))
-        read, list_only = _readable(files, deny, tuple(homes))
+        found = _readable(settings, files)
         if self._unlent is not None:
-            self._unlent.readable = (*read, *list_only)
+            self._unlent.readable = (*found.read, *found.list_only)
         limits = settings.widest_limits()
         policy = Policy(
             home=home,
-            read=read,
-            list_only=list_only,
+            read=found.read,
+            list_only=found.list_only,
+            names=(*found.names, *files),
             homes=(settings.homes,),
             environment={**planned_environment(limits), **environment, **personal, **self._target.env},
             limits=limits,
@@ -296,25 +297,64 @@ class ConfinedTransport(HomedTransport):
         return with_rights(policy, settings.rights(), os.environ)
 
 
-@functools.lru_cache(maxsize=64)
-def _readable(
-    files: tuple[Path, ...], deny: tuple[Path, ...], homes: tuple[Path, ...]
-) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Return what a server may read, and what it may only list; found once for all of its processes."""
-    read: dict[Path, None] = {}
-    listed: dict[Path, None] = {}
-    for file in files:
-        found = default_read(deny=deny, tool_file=file, extra=_packages(file), homes=homes)
-        # By name too: where a tier covers a folder of the system, what is named in it is mounted back.
-        read |= dict.fromkeys((*found.read, file, *sibling_modules(file)))
-        listed |= dict.fromkeys(found.list_only)
-    return tuple(read), tuple(listed)
+def _readable(settings: Settings, files: Sequence[Path]) -> Readable:
+    """Return what a server may read of its own accord.
+
+    Args:
+        settings: The effective settings.
+        files: The files that it consists of, as they are called.
+    """
+    # Beside the name, and for a link the file that it leads to; of the program, which stands there by both of
+    # its names, the folder that it leads to as well.
+    beside = tuple(dict.fromkeys(_in_place(file) for file in files))
+    real = tuple(dict.fromkeys(file.resolve() for file in files))
+    return readable(
+        settings,
+        beside=beside,
+        files=(*real, *(module for file in beside for module in sibling_modules(file))),
+        extra=tuple(folder for file in files for folder in _packages(file)),
+    )
+
+
+def _check_words(program: Path, target: Target, settings: Settings) -> None:
+    """Check that no word of a command, and no link that it names, leads to what could not be lent.
+
+    Raises:
+        UsageError: One does.
+    """
+    for file in (program, *_interpreters(program)):
+        for path in (_in_place(file), file.resolve()):
+            why = opened(path, settings)
+            if why is not None:
+                raise UsageError(f"{target.name}: its program {_called(file)} {why}; install it elsewhere")
+    for file in _words(target):
+        for path in (_in_place(file), file.resolve()):
+            why = refused_word(path, settings)
+            if why is not None:
+                raise UsageError(
+                    f"{target.name}: the word {_called(file)} of its command {why}; leave the word out, or "
+                    "name another file"
+                )
+
+
+def _called(file: Path) -> str:
+    real = file.resolve()
+    return str(file) if file == real else f"{file} ({real})"
+
+
+def _in_place(file: Path) -> Path:
+    """Return a path whose folders are no links; the file itself may be one."""
+    return file.parent.resolve() / file.name
 
 
 def _files(program: Path, target: Target) -> tuple[Path, ...]:
     """Return the files that a command names: its program, and what of its arguments is a file."""
-    named = [target.folder / word for word in target.command[1:] if _is_file(target.folder, word)]
-    return tuple(dict.fromkeys([program, program.resolve(), *(path.absolute() for path in named)]))
+    return tuple(dict.fromkeys([program, program.resolve(), *_words(target)]))
+
+
+def _words(target: Target) -> tuple[Path, ...]:
+    words = (word for word in target.command[1:] if _is_file(target.folder, word))
+    return tuple((target.folder / word).absolute() for word in words)
 
 
 def _is_file(folder: Path, word: str) -> bool:
@@ -333,7 +373,9 @@ def _packages(file: Path) -> tuple[Path, ...]:
     if not (environment / "pyvenv.cfg").is_file():
         return node
     base = real.parent.parent
-    return (*node, environment, *((base,) if (base / "lib").is_dir() and not of_the_system(base) else ()))
+    # Only of an interpreter is it one: a link of that environment may lead to a program in somebody's folder.
+    is_python = any(base.glob("lib/python3*/os.py")) and not (of_the_system(base) or shared(base))
+    return (*node, environment, *((base,) if is_python else ()))
 
 
 @functools.lru_cache(maxsize=64)

@@ -122,7 +122,8 @@ def _needed(file: Path) -> Iterator[Path]:
     yield file
     for module in sibling_modules(file):
         yield module
-        yield from sorted(module.rglob("*.py"))
+        # Links are not granted, so nobody has to be able to read them.
+        yield from sorted(path for path in module.rglob("*.py") if not path.is_symlink())
 
 
 def _closed(files: Sequence[Path], uid: int) -> str | None:

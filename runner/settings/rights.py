@@ -19,6 +19,7 @@ from pydantic_settings import NoDecode
 
 from runner.errors import UsageError
 from runner.settings.values import OPEN_TO_TOOLS, Names, split_at_commas
+from runner.system.private_files import open_file
 from sandbox.network.destinations import Destinations
 from sandbox.network.egress import RESOLVER_OPTIONS
 from sandbox.policy import Policy
@@ -151,7 +152,7 @@ def with_rights(policy: Policy, rights: Rights, variables: Mapping[str, str]) ->
         run=program_files(rights.programs, path=policy.environment.get("PATH", "")),
         lent_read=rights.read,
         lent_write=rights.write,
-        lent_names=rights.lent.names if rights.read or rights.write else (),
+        names=(*policy.names, *(rights.lent.names if rights.read or rights.write else ())),
         gid=owner[1] if owner is not None and owner[0] else None,
         umask=policy.umask if umask is None else umask,
         environment={**git, **seen, **policy.environment, **options},
@@ -235,7 +236,7 @@ def interpreters_of(file: Path, path: str) -> list[str]:
         UsageError: The file cannot be read.
     """
     try:
-        with file.open("rb") as opened:
+        with open(open_file(file), "rb") as opened:
             head = opened.read(_SCRIPT_HEAD_BYTES)
             if head.startswith(b"\x7fELF"):
                 loader = _loader(head, opened.read(8192))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import UsageError
+from runner.settings.lendable import within
 from runner.system.private_files import open_file, read_file
 
 __all__ = [
@@ -41,7 +42,8 @@ class EntryPoint:
     """What is loaded for one FILE argument.
 
     Attributes:
-        file: The file of Python.
+        file: The file of Python, without links: where a link leads is the folder of the tool.
+        named: What it was called, which may be a link to it.
         name: Name of the object in it, if one is given.
         config: The `fastmcp.json` that names the file, if one does.
         arguments: What the file finds in `sys.argv` behind its own name.
@@ -50,6 +52,7 @@ class EntryPoint:
     """
 
     file: Path
+    named: Path
     name: str | None = None
     config: Path | None = None
     arguments: tuple[str, ...] = ()
@@ -59,8 +62,8 @@ class EntryPoint:
     @property
     def title(self) -> str:
         """What the tools of the file are known by, where several files are served."""
-        is_package = self.file.name == "__init__.py"
-        return self.file.parent.name if is_package else self.file.stem
+        is_package = self.named.name == "__init__.py"
+        return self.named.parent.name if is_package else self.named.stem
 
     @cached_property
     def package(self) -> tuple[Path, str] | None:
@@ -81,9 +84,9 @@ class EntryPoint:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Return the folders in which the file finds modules, the nearest first: where a link leads, too."""
+        """Return the folders in which the file finds modules, the nearest first; not those of a link."""
         root = () if self.package is None else (self.package[0],)
-        return tuple(dict.fromkeys((self.file.parent, self.file.resolve().parent, *root)))
+        return tuple(dict.fromkeys((self.file.parent, *root)))
 
     @property
     def beside(self) -> tuple[Path, ...]:
@@ -120,11 +123,11 @@ def entry_of(target: str) -> EntryPoint:
     """Return what a checked target stands for.
 
     Raises:
-        UsageError: Its configuration is gone or wrong.
+        UsageError: Its configuration is gone or wrong, or a link leads to something else than Python.
     """
     file, name = split_target(target)
     path = _absolute(file)
-    return _configured(path, name) if path.suffix == ".json" else EntryPoint(file=path, name=name)
+    return _configured(path, name) if path.suffix == ".json" else _python(path, path, name=name)
 
 
 def proxy_line(*command: str) -> str:
@@ -145,10 +148,9 @@ def _check(target: str) -> str:
         )
     file, name = split_target(target)
     path = _found(file)
-    if path.suffix == ".json":
-        entry = _configured(path, name)
-        _readable(entry.file, str(entry.file))
     _readable(path, file)
+    entry = _configured(path, name) if path.suffix == ".json" else _python(path, path, name=name)
+    _readable(entry.file, str(entry.file))
     return f"{path}:{name}" if name else str(path)
 
 
@@ -197,7 +199,7 @@ def _in_package(folder: Path, given: str) -> Path:
 
 def _has(file: Path, sign: re.Pattern[str]) -> bool:
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        text = read_file(file).decode(errors="replace")
     except OSError:
         return False
     return sign.search(text) is not None
@@ -240,15 +242,29 @@ def _configured(path: Path, name: str | None) -> EntryPoint:
     file = _beside_config(path, given)
     if file.suffix != ".py" or not file.is_file():
         raise UsageError(f"{path} names {given}, and there is no such Python file beside it or here")
+    if not within(file.resolve(), path.resolve().parent):
+        raise UsageError(
+            f"{path} names {given}, which is {file.resolve()}, outside of its own folder; to serve "
+            f"that file, name it: {shlex.join(['runner', 'serve', str(file.resolve())])}"
+        )
     variables, arguments = deployment.get("env"), deployment.get("args")
-    return EntryPoint(
-        file=file,
+    return _python(
+        path,
+        file,
         name=None if entrypoint is None else str(entrypoint),
-        config=path,
+        config=path.resolve(),
         arguments=tuple(map(str, arguments)) if isinstance(arguments, list) else (),
         variables={str(k): str(v) for k, v in variables.items()} if isinstance(variables, dict) else {},
         deployment=deployment,
     )
+
+
+def _python(given: Path, named: Path, *, name: str | None, **more: Any) -> EntryPoint:
+    """Return the entry point of a file of Python, which may be called by a link."""
+    file = named.resolve()
+    if file.suffix != ".py":
+        raise UsageError(f"{given} leads to {file}, which is not a Python file: its name must end in .py")
+    return EntryPoint(file=file, named=named, name=name, **more)
 
 
 def _beside_config(path: Path, given: str) -> Path:

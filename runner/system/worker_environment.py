@@ -42,7 +42,6 @@ FOLDERS = {
     "XDG_RUNTIME_DIR": ".run",
     "MPLCONFIGDIR": ".config/matplotlib",
     "NUMBA_CACHE_DIR": ".cache/numba",
-    "PYTHONPYCACHEPREFIX": ".cache/pycache",
 }
 """Variables that name a folder, and the folder below the home that each one names."""
 
@@ -82,4 +81,5 @@ def homeless_environment(*, user: str, empty: Path) -> dict[str, str]:
 
 def _personal(user: str, home: Path) -> dict[str, str]:
     folders = {name: str(home / folder) for name, folder in FOLDERS.items()}
-    return {"HOME": str(home), "USER": user, "LOGNAME": user, **folders}
+    # Bytecode of installed packages is read where it lies. None is written: not into what is lent either.
+    return {"HOME": str(home), "USER": user, "LOGNAME": user, "PYTHONDONTWRITEBYTECODE": "1", **folders}

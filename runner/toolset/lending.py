@@ -18,10 +18,11 @@ from pathlib import Path
 
 from runner.errors import UsageError
 from runner.homes.homes import Homes
-from runner.settings.lendable import KEYS, never_lent, of_the_system, shared, within
+from runner.settings.lendable import never_lent, of_the_system, shared, within
 from runner.settings.rights import Lent
 from runner.settings.settings import Settings, ToolSettings
-from sandbox.readable import sibling_modules, system_secrets
+from runner.toolset.grants import opened
+from sandbox.readable import sibling_modules
 
 __all__ = ["lend"]
 
@@ -135,21 +136,15 @@ def _refusal(one: _Named, settings: Settings, programs: Sequence[Path]) -> str |
 
 
 def _secret(one: _Named, shown: str, settings: Settings) -> str | None:
-    for path in map(_real, settings.private_paths):
-        if _overlap(one.path, path):
-            return (
-                f"{shown} would open {path}, where the runner keeps its state, files of users, keys or its "
-                "configuration; name another folder, or one in it that does not hold this"
-            )
+    why = opened(one.path, settings)
+    if why is not None:
+        return f"{shown} {why}; name another folder, or one in it that does not hold this"
     homes = _real(settings.homes)
     if within(homes, one.path):
         return f"{shown} holds the homes of all users ({homes}); name a folder in it that is no home"
     for home in map(_real, Homes.of(settings).made()):
         if within(one.path, home):
             return f"{shown} lies in {home}, which is the home of a user of this runner; name another folder"
-    for key in _key_places():
-        if _overlap(one.path, key):
-            return f"{shown} would open {key}, where keys are kept; name another folder"
     return None
 
 
@@ -180,15 +175,6 @@ def _own_places() -> Iterator[Path]:
     yield from (Path(name) for name in (sys.prefix, sys.base_prefix) if name != "/usr")
     yield from (Path(name) for name in sys.path if name)
     yield Path(__file__).parents[2]
-
-
-def _key_places() -> Iterator[Path]:
-    yield from map(_real, system_secrets())
-    people = {Path(entry.pw_dir) for entry in pwd.getpwall() if entry.pw_dir.startswith(("/home/", "/root"))}
-    for home in {Path(os.path.expanduser("~")), *people}:
-        for key in KEYS:
-            if (home / key).exists():
-                yield _real(home / key)
 
 
 def _owner(found: Sequence[_Named]) -> tuple[int, int] | None:

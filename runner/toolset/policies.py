@@ -11,23 +11,25 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.errors import UsageError
 from runner.homes.homes import USUAL_HOMES, HomeLease, Homes
 from runner.homes.scratch import scratch_folder
 from runner.settings.isolation import unfit
 from runner.settings.settings import Settings
-from runner.settings.targets import entry_of, tool_files
+from runner.settings.targets import EntryPoint, entry_of, split_target
 from runner.system.worker_environment import (
     call_environment,
     homeless_environment,
     load_environment,
     planned_environment,
 )
+from runner.toolset.grants import readable
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
-from sandbox.errors import IsolationUnavailable
+from sandbox.errors import IsolationUnavailable, LoadError
 from sandbox.policy import Policy
 from sandbox.probe.machine import Tier
-from sandbox.readable import default_read
+from sandbox.readable import Readable
 
 __all__ = ["GUARD_ONLY", "PolicyBuilder", "aliases"]
 
@@ -57,9 +59,8 @@ class PolicyBuilder:
 
     def policy(self, user: User | None, access: HomeAccess, home: HomeLease | None, scratch: Path) -> Policy:
         """Return what a zygote of this user may touch. Looks through the folder of the tool file."""
-        read, list_only = self._readable()
-        if access is HomeAccess.READ and home is not None:
-            read = (*read, home.path)
+        found = self._readable()
+        shown = (home.path,) if access is HomeAccess.READ and home is not None else ()
         name = user.name if user is not None else "nobody"
         limits = self.settings.widest_limits()
         environment = load_environment(self.environment, user=name, scratch=scratch)
@@ -67,9 +68,10 @@ class PolicyBuilder:
             home=home.path if home is not None and access is HomeAccess.WRITE else None,
             aliases=aliases(home) if access is HomeAccess.WRITE else (),
             scratch=scratch,
-            read=read,
+            read=(*found.read, *(path.resolve() for path in shown)),
+            names=(*found.names, *shown),
             homes=(self.settings.homes,),
-            list_only=list_only,
+            list_only=found.list_only,
             environment={**planned_environment(limits), **environment},
             limits=limits,
             closed_ports=self.settings.closed_ports,
@@ -89,6 +91,7 @@ class PolicyBuilder:
 
         Raises:
             IsolationUnavailable: A process of that user id could not read the tool files.
+            LoadError: One of them is not a tool file any more.
         """
         uids = self.homes.uids
         if uids is None:
@@ -97,7 +100,8 @@ class PolicyBuilder:
         with nullcontext(uids.of(segment)) if segment else uids.of_nobody() as uid:
             # Where users have ids, whether they can read the interpreter was tried before.
             more = (Path(sys.executable),) if self.tier is Tier.PROCESS else ()
-            closed = unfit(self.tier, [*tool_files(self.targets), *more], self.settings)
+            files = [entry.file for entry in self._entries()]
+            closed = unfit(self.tier, [*files, *more], self.settings)
             if closed is not None:
                 raise IsolationUnavailable((closed,))
             yield uid
@@ -119,22 +123,28 @@ class PolicyBuilder:
             "rehearses": self.lasting and self.settings.reuse.calls == 1,
         }
 
-    def _readable(self) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-        read: list[Path] = []
-        list_only: list[Path] = []
-        deny = (*self.settings.private_paths, self.settings.homes)
-        extra = (Path(__file__).parents[1],)
-        homes = self.homes.made()
-        for target in self.targets:
-            entry = entry_of(target)
-            # Beside the name, and where it leads to, as Python and FastMCP look for modules.
-            for file in dict.fromkeys((*entry.beside, entry.file.resolve())):
-                more_read, more_list = default_read(deny=deny, tool_file=file, extra=extra, homes=homes)
-                # As it is named too: where a link leads to it, the link has to be there.
-                read += [*more_read, file]
-                list_only += more_list
-            read += [] if entry.config is None else [entry.config]
-        return tuple(dict.fromkeys(read)), tuple(dict.fromkeys(list_only))
+    def _entries(self) -> list[EntryPoint]:
+        """Return what the tool files are by now: a link may lead elsewhere since the start.
+
+        Raises:
+            LoadError: One of them is not a tool file any more.
+        """
+        try:
+            return [entry_of(target) for target in self.targets]
+        except UsageError as error:
+            raise LoadError(str(error)) from error
+
+    def _readable(self) -> Readable:
+        entries = self._entries()
+        found = readable(
+            self.settings,
+            beside=[file for entry in entries for file in entry.beside],
+            files=[file for entry in entries for file in (entry.file, entry.config) if file is not None],
+            extra=(Path(__file__).parents[1],),
+        )
+        # As they are called, too: where a link leads to a file, the link has to be there.
+        called = (*(entry.named for entry in entries), *(Path(split_target(t)[0]) for t in self.targets))
+        return found._replace(names=(*found.names, *called))
 
     def scratch(self, owner: int | None) -> AbstractContextManager[Path]:
         """Make its scratch folder, which is removed at the end; `owner` is the user id from `uid`."""

@@ -39,6 +39,7 @@ from runner.system.worker_environment import framework_environment
 from runner.toolset.background import warn_of_refused_jobs
 from runner.toolset.call_services import CallCounts, CallServices
 from runner.toolset.catalog import Catalog, ToolSpec
+from runner.toolset.grants import check_files
 from runner.toolset.lending import lend
 from runner.toolset.load_check import LoadCheck
 from runner.toolset.policies import PolicyBuilder
@@ -74,6 +75,7 @@ class Toolset(CallServices):
         load_check: Whether they can be loaded now.
         memory_guard: Sees to it that all calls together leave the host its memory.
         unseen: Folders that are empty for tools but for what is theirs.
+        named_files: The tool files, as found at the start.
         keep_s: How long homes are kept after this toolset, in seconds.
         secrets: What calls of some tools find in their environment.
         further_faults: Says why calls cannot be taken where they are executed elsewhere.
@@ -96,6 +98,7 @@ class Toolset(CallServices):
     load_check: LoadCheck = field(init=False)
     memory_guard: MemoryGuard = field(init=False)
     unseen: tuple[Path, ...] = field(init=False)
+    named_files: list[Path] = field(init=False)
     _pool_maker: PoolMaker = field(init=False)
     _effective: dict[str | None, EffectiveToolSettings] = field(init=False)
     _user_pools: "dict[PoolKey, asyncio.Task[UserPool]]" = field(init=False, default_factory=dict)
@@ -110,6 +113,7 @@ class Toolset(CallServices):
         self._loopback = Once(self._open_loopback)
         self.memory_guard = MemoryGuard(memory=find_server_memory())
         self.unseen = (*map(Path, EMPTY), self.settings.homes) if self.tier is Tier.NAMESPACE else ()
+        self.named_files = tool_files(self.targets)
         self.load_check = LoadCheck(make=lambda: self._make(None, NOBODY), keep=self._keep_nobodys)
         self._effective = self._effective_of(self.settings)
         self._pool_maker = PoolMaker(
@@ -157,7 +161,8 @@ class Toolset(CallServices):
             of_fleet: Whether calls come from other hosts: they end sessions, and hear of calls.
 
         Raises:
-            UsageError: A secret cannot be had, or a program that may be run is not there.
+            UsageError: A secret cannot be had, a program that may be run is not there, or a tool file lies
+                where nothing is granted.
             LoadError: A tool file is at fault.
             ConfinementError: A layer could not be put in place.
             IsolationUnavailable: The tier needs something of a tool file or its folder that is not so.
@@ -165,6 +170,7 @@ class Toolset(CallServices):
         """
         # What tools may see of ours, each zygote is told by itself: all of them share the forkserver.
         environment = framework_environment(os.environ, ())
+        await asyncio.to_thread(check_files, settings, tool_files(targets))
         settings = await asyncio.to_thread(lend, settings, tool_files(targets))
         tier = in_force(settings, tool_files(targets))
         for tool in (None, *settings.tools):
@@ -207,11 +213,6 @@ class Toolset(CallServices):
     def kind(self) -> str:
         """Say what is served, in a word."""
         return "tools"
-
-    @property
-    def named_files(self) -> list[Path]:
-        """Return the tool files."""
-        return tool_files(self.targets)
 
     def access(self, tool: ToolSpec | None = None) -> HomeAccess:
         """Return what calls of a tool, or other requests, may do with their user's home."""

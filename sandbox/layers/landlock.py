@@ -112,6 +112,9 @@ _SHARED_MEMORY = (
 # With sockets, for the processes that alone see them; see `sandbox.network.own_sockets`.
 _HOME_WITH_SOCKETS = HOME | AccessRight.MAKE_SOCK
 
+# A link on the way is ELOOP.
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE)
+
 _SINKS = ("/dev/null", "/dev/zero", "/dev/full")
 _SOURCES = ("/dev/random", "/dev/urandom")
 # The C library and allocators count processors and page sizes here.
@@ -124,7 +127,7 @@ _SYS_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class LandlockRule:
-    """What is allowed on one file, or on one folder and all that lies beneath it."""
+    """What is allowed on one file, or on one folder and all beneath it; no part of the path is a link."""
 
     path: Path
     access: AccessRight
@@ -137,6 +140,8 @@ def zygote_rules(policy: Policy) -> list[LandlockRule]:
     if policy.programs:
         rules += [LandlockRule(path, AccessRight.EXECUTE) for path in policy.run]
     rules += [LandlockRule(path, AccessRight.READ_DIR) for path in policy.list_only]
+    rules += [LandlockRule(path, read) for path in policy.lent_read]
+    rules += _lent(policy)
     rules += [
         LandlockRule(Path(name), AccessRight.READ_FILE)
         for name in (*proc.MACHINE_FILES, *_SYS_FILES, *_SOURCES)
@@ -200,8 +205,6 @@ def zygote_ruleset(policy: Policy, *, home: int | None, own: bool = False) -> in
         scratch = os.open(policy.scratch, os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
         landlock_add_path_rule(ruleset, parent=scratch, access=HOME & handled(abi))
         os.close(scratch)
-    _lend(ruleset, policy.lent_read, read_access(policy) & handled(abi))
-    _lend(ruleset, policy.lent_write, HOME & handled(abi))
     return ruleset
 
 
@@ -214,10 +217,10 @@ def narrowing_ruleset(policy: Policy, *, home: int | None) -> int:
     abi = _usable_abi()
     known = _NARROWED & handled(abi)
     ruleset = landlock_create_ruleset(filesystem=known, network=0, scoped=_scoped(abi), abi=abi)
-    _grant(ruleset, [*_devices(may_write=home is not None), *_shared_memory(policy)], known)
+    rules = [*_devices(may_write=home is not None), *_shared_memory(policy), *_lent(policy)]
+    _grant(ruleset, rules, known)
     if home is not None:
         landlock_add_path_rule(ruleset, parent=home, access=_home(policy) & known)
-    _lend(ruleset, policy.lent_write, HOME & known)
     return ruleset
 
 
@@ -253,6 +256,10 @@ def _shared_memory(policy: Policy) -> list[LandlockRule]:
     return [LandlockRule(SHARED_MEMORY, _SHARED_MEMORY)] if own else []
 
 
+def _lent(policy: Policy) -> list[LandlockRule]:
+    return [LandlockRule(path, HOME) for path in policy.lent_write]
+
+
 def _usable_abi() -> int:
     abi = landlock_abi()
     if abi < MINIMUM_ABI:
@@ -277,21 +284,6 @@ def _grant(ruleset: int, rules: Iterable[LandlockRule], known: AccessRight) -> N
         _grant_open(ruleset, descriptor, rule.access & known)
 
 
-def _lend(ruleset: int, paths: Iterable[Path], access: AccessRight) -> None:
-    """Grant what is lent; not where a link has come into the way of it since it was looked at."""
-    for path in paths:
-        try:
-            descriptor = openat2(
-                str(path),
-                os.O_PATH | os.O_CLOEXEC,
-                directory=AT_FDCWD,
-                resolve=Resolve.NO_SYMLINKS | Resolve.NO_MAGICLINKS,
-            )
-        except OSError:
-            continue
-        _grant_open(ruleset, descriptor, access)
-
-
 def _grant_open(ruleset: int, descriptor: int, access: AccessRight) -> None:
     """Grant rights on what a descriptor names, as far as such a thing can have them; close it."""
     try:
@@ -304,7 +296,13 @@ def _grant_open(ruleset: int, descriptor: int, access: AccessRight) -> None:
 
 
 def _open(path: Path) -> int | None:
+    """Open what is to be granted, by path only; None where there is nothing, or a link is on the way.
+
+    Nothing is granted through a link: what it leads to is for its author to say, and may change after a look.
+    """
     try:
-        return os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return None
+        return openat2(str(path), os.O_PATH | os.O_CLOEXEC, directory=AT_FDCWD, resolve=Resolve.NO_SYMLINKS)
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        raise

@@ -123,8 +123,8 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
 
 def view_of(policy: Policy) -> MountView:
     """Work out the view; looks at the file system and changes nothing."""
-    kept = {_real(path) for path in (*policy.read, *filter(None, (policy.home, policy.scratch)))}
-    # As it is named: what it leads to, were there a link on the way by now, is not what was lent.
+    # As it is named: what it leads to, were there a link on the way by now, is not what was granted.
+    kept = {*policy.read, *map(_real, filter(None, (policy.home, policy.scratch)))}
     lent = {*policy.lent_read, *policy.lent_write}
     # Beneath what may be written nothing is mounted read-only over it, because it may be read as well.
     kept = {path for path in kept if not _beneath(path, policy.lent_write)}
@@ -138,12 +138,11 @@ def view_of(policy: Policy) -> MountView:
         # Mounted in its own place too, or it could not be told apart from the read-only rest.
         shown.add(_real(path))
     shown |= kept & set(policy.lent_write)
-    listed = {_real(path) for path in policy.list_only}
     return MountView(
         covered=covered,
         blanked=tuple(sorted(p for p in asked if p.is_file() and not _beneath(p, covered))),
         kept=tuple(sorted(shown)),
-        made=tuple(sorted(path for path in listed if _beneath(path, covered) and path.is_dir())),
+        made=tuple(sorted(path for path in policy.list_only if _beneath(path, covered) and path.is_dir())),
         links=tuple(sorted({*_links_beneath(policy, covered), *_aliases(policy, covered)})),
     )
 
@@ -273,12 +272,7 @@ def _entered(policy: Policy, outside: int) -> int:
 
 
 def _links_beneath(policy: Policy, covered: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
-    named = (
-        *policy.read,
-        *policy.list_only,
-        *policy.lent_names,
-        *filter(None, (policy.home, policy.scratch)),
-    )
+    named = (*policy.names, *filter(None, (policy.home, policy.scratch)))
     interpreter = (sys.executable, sys.prefix, sys.base_prefix, *filter(None, sys.path))
     for path in (*named, *map(Path, interpreter)):
         yield from (link for link in _links(path) if _beneath(link[0], covered))

@@ -255,7 +255,8 @@ def _look_around(top: Path, uid: int | None, home: int, answer: int) -> str:
     policy = Policy(
         home=top / "home",
         # Only what is asked for below: to look for all that tools read takes longer than the trial.
-        read=tuple(_own_files()),
+        read=tuple(path.resolve() for path in _own_files()),
+        names=tuple(_own_files()),
         homes=(top,),
         hidden=(top / "state",),
         uid=uid,

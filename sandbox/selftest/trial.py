@@ -182,6 +182,7 @@ class Bench:
             home=made.home,
             read=self.readable.read,
             list_only=self.readable.list_only,
+            names=self.readable.names,
             homes=(self.ground.homes,),
             environment={"PATH": _PATH, "HOME": str(made.home), "TMPDIR": str(made.home)},
             limits=LIMITS,
@@ -271,10 +272,12 @@ async def bench(setup: Setup) -> AsyncIterator[Bench]:
             SECRET_WORD: made.word,
             **{name: os.environ[name] for name in _INHERITED if name in os.environ},
         }
-        spec = importlib.util.find_spec(setup.program)
-        file = Path(spec.origin if spec is not None and spec.origin is not None else __file__)
+        file = _file_of(setup.program)
         readable = default_read(
-            deny=(made.homes, made.state), tool_file=file, extra=(made.shared, file.parent)
+            deny=(made.homes,),
+            never=(made.state,),
+            beside=(file,),
+            extra=(made.shared, file.parent),
         )
         forkserver = await Forkserver.start(setup.program, environment=environment, lasting=False)
         try:
@@ -289,6 +292,11 @@ async def bench(setup: Setup) -> AsyncIterator[Bench]:
                 )
         finally:
             await forkserver.close()
+
+
+def _file_of(module: str) -> Path:
+    spec = importlib.util.find_spec(module)
+    return Path(spec.origin if spec is not None and spec.origin is not None else __file__).resolve()
 
 
 def _seen(outcome: Outcome) -> ActEvidence:

@@ -1,6 +1,8 @@
 """Every kind of file: servers of each library, entries of each form, and modules whose names are taken."""
 
+import importlib.util
 import json
+import py_compile
 import shlex
 import subprocess
 import sys
@@ -158,13 +160,53 @@ def test_what_the_sdk_wraps_is_no_fault_of_its_author(run: Callable[..., Ran], f
     assert "mended" not in ran.err
 
 
-def test_a_link_to_a_file_finds_modules_on_both_of_its_sides(run: Callable[..., Ran], folder: Path) -> None:
+def test_link_to_a_tool_file_finds_modules_where_it_leads(run: Callable[..., Ran], folder: Path) -> None:
     here, there = folder / "here", folder / "there"
-    written(there, {"tool.py": "import beside_link, beside_file\n" + FASTMCP, "beside_file.py": ""})
-    written(here, {"beside_link.py": ""})
+    written(there, {"tool.py": "import beside\n" + FASTMCP, "beside.py": "", "other.py": "import planted"})
+    written(here, {"beside.py": "raise ValueError('of the link')", "planted.py": ""})
     (here / "link.py").symlink_to(there / "tool.py")
+    (here / "other.py").symlink_to(there / "other.py")
 
     assert run("call", "here/link.py", "add", "a=1", "b=2").out == "3\n"
+    assert "needs the module 'planted'" in run("call", "here/other.py", "add").err
+
+
+READING = """
+from fastmcp import FastMCP
+from . import value
+mcp = FastMCP("reading")
+
+@mcp.tool
+def read(path: str) -> str:
+    "Read a file."
+    return value.TEXT + open(path).read()
+"""
+
+
+@pytest.mark.parametrize("tier", ["process", "namespace"])
+def test_link_in_a_package_opens_nothing_and_source_is_loaded(
+    tier: str, run: Callable[..., Ran], folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    away = tmp_path_factory.mktemp("away")
+    written(folder, {"pk/server.py": READING, "pk/value.py": "TEXT = 'source '", "pk/plain.txt": "plain"})
+    written(folder, {"pk/__init__.py": ""})
+    written(away, {"empty.py": "", "value.py": "TEXT = 'bytecode '"})
+    for source, module in (("empty.py", "pk/__init__.py"), ("value.py", "pk/value.py")):
+        py_compile.compile(
+            str(away / source),
+            cfile=importlib.util.cache_from_source(folder / module),
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+    call = ("call", "pk/server.py", "read", "--isolation", tier)
+    plain, before = run(*call, f"path={folder}/pk/plain.txt"), run(*call, f"path={away}/value.py")
+    (folder / "pk/__init__.py").unlink()
+    (folder / "pk/__init__.py").symlink_to(away / "value.py")
+    after = run(*call, f"path={away}/value.py")
+
+    assert plain.out == "source plain\n", plain.err
+    assert before.status != 0
+    assert after.status != 0
+    assert "TEXT =" not in after.out
 
 
 def test_a_configuration_gives_arguments_and_variables_but_no_secret_of_the_host(

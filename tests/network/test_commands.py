@@ -26,9 +26,14 @@ def port() -> Iterator[int]:
 def run(folder: Path, rights: Rights, *command: str) -> Ran:
     home = folder / "home"
     home.mkdir(mode=0o700)
-    read, listed = default_read(deny=(), tool_file=Path("/bin/sh"), extra=())
+    read, listed, names = default_read(deny=(), beside=[Path("/bin/sh")], extra=())
     policy = Policy(
-        home=home, read=read, list_only=listed, environment={"PATH": "/usr/bin:/bin"}, guard=False
+        home=home,
+        read=read,
+        list_only=listed,
+        names=names,
+        environment={"PATH": "/usr/bin:/bin"},
+        guard=False,
     )
     file = folder / "policy.json"
     file.write_text(json.dumps(with_rights(policy, rights, os.environ).to_json()))

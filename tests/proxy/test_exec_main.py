@@ -36,9 +36,14 @@ def launch(
     place = home or folder / "home"
     if home is None:
         place.mkdir(mode=0o700)
-    read, listed = default_read(deny=(), tool_file=Path(SHELL), extra=())
+    read, listed, names = default_read(deny=(), beside=[Path(SHELL)], extra=())
     policy = Policy(
-        home=place, read=read, list_only=listed, environment={"PATH": "/usr/bin:/bin", "A": "b"}, guard=False
+        home=place,
+        read=read,
+        list_only=listed,
+        names=names,
+        environment={"PATH": "/usr/bin:/bin", "A": "b"},
+        guard=False,
     )
     file = folder / "policy.json"
     file.write_text(json.dumps(policy.to_json()))

@@ -23,7 +23,7 @@ from support import alive, becomes, settings_in
 
 from runner.errors import UsageError
 from runner.homes.emptying import Emptied, remove
-from runner.proxy.confined_command import check_command
+from runner.proxy.confined_command import check_command, lent_to
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
 from runner.proxy.ways import ways_to
@@ -456,3 +456,29 @@ async def test_a_server_keeps_its_empty_version_and_its_own_methods(folder: Path
     assert said.said == "A"
     assert unknown.value.error.code == mcp_types.METHOD_NOT_FOUND
     assert of_the_protocol.value.error.code == mcp_types.METHOD_NOT_FOUND
+
+
+@pytest.mark.parametrize("word", ["state/tokens.json", "op/.ssh/id_rsa", "readme.txt"])
+def test_word_that_leads_to_keys_or_state_is_refused(
+    word: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_in(folder)
+    monkeypatch.setenv("HOME", str(folder / "op"))
+    for name in ("op/.ssh/id_rsa", "data.txt", "server.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    settings.state_dir.mkdir(exist_ok=True)
+    (settings.state_dir / "tokens.json").write_text("{}")
+    (folder / "readme.txt").symlink_to("op/.ssh/id_rsa")
+    named = str(settings.state_dir / "tokens.json") if word.startswith("state") else word
+    plain, other = (
+        Target(name="s", command=(sys.executable, "server.py", more), folder=folder)
+        for more in ("data.txt", named)
+    )
+    program = check_command(plain, settings)
+
+    assert lent_to(plain, program, settings) == settings
+    with pytest.raises(
+        UsageError, match=f"the word .*{Path(named).name}.* would open .*; leave the word out"
+    ):
+        lent_to(other, program, settings)

@@ -120,12 +120,13 @@ async def pool_of(
         home.mkdir(exist_ok=True)
     scratch.mkdir(exist_ok=True)
     # The forkserver has imported the program; beside it are those of all tests.
-    read, list_only = default_read(deny=(), tool_file=TESTS / "programs" / "small.py", extra=(TESTS,))
+    found = default_read(deny=(), beside=[TESTS / "programs" / "small.py"], extra=(TESTS,))
     policy = Policy(
         home=home if with_home else None,
         scratch=scratch,
-        read=read,
-        list_only=list_only,
+        read=found.read,
+        list_only=found.list_only,
+        names=found.names,
         environment={"PATH": os.environ["PATH"], "ONLY": "this"},
         limits=limits or Limits(),
         net=net,

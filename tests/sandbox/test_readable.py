@@ -111,7 +111,7 @@ def test_the_system_is_readable_and_its_secrets_and_strangers_are_not(tmp_path: 
     """Source: S1-46 and S1-56."""
     plant(tmp_path, "tool.py")
 
-    found = default_read(deny=[Path("/tmp")], tool_file=tmp_path / "tool.py")
+    found = default_read(deny=[Path("/tmp")], beside=[tmp_path / "tool.py"])
 
     assert covered(Path(os.path.realpath("/bin/sh")), found.read)
     assert covered(Path("/etc/passwd"), found.read)
@@ -126,7 +126,7 @@ def test_the_interpreter_and_the_packages_asked_for_are_readable(tmp_path: Path)
     plant(tmp_path, "tool.py", "package/__init__.py")
     extra = tmp_path / "package"
 
-    found = default_read(deny=[], tool_file=tmp_path / "sub/tool.py", extra=[extra])
+    found = default_read(deny=[], beside=[tmp_path / "sub/tool.py"], extra=[extra])
 
     for needed in (sys.prefix, sys.base_prefix, os.__file__, str(extra), covered.__code__.co_filename):
         assert covered(Path(needed).resolve(), found.read), needed
@@ -139,7 +139,7 @@ def test_what_lies_beside_the_tool_file_is_readable_but_secrets_are_not(tmp_path
         *(".env", ".git/config", "runner.toml", "server.pem", "API.KEY", "id_rsa", "mixed/.hidden"),
     )
 
-    found = default_read(deny=[], tool_file=tmp_path / "tool.py")
+    found = default_read(deny=[], beside=[tmp_path / "tool.py"])
 
     for name in ("tool.py", "module.py", "data/one.csv", "data/deep/two.csv", "id_card.py", "mixed/fine"):
         assert covered(tmp_path / name, found.read), name
@@ -152,7 +152,7 @@ def test_what_lies_beside_the_tool_file_is_readable_but_secrets_are_not(tmp_path
 def test_denied_paths_beside_the_tool_file_stay_denied_and_unlisted(tmp_path: Path) -> None:
     plant(tmp_path, "tool.py", "state/homes/alice.json", "token.txt", "data/one.csv")
 
-    found = default_read(deny=[tmp_path / "state", tmp_path / "token.txt"], tool_file=tmp_path / "tool.py")
+    found = default_read(deny=[tmp_path / "state", tmp_path / "token.txt"], beside=[tmp_path / "tool.py"])
 
     assert covered(tmp_path / "data/one.csv", found.read)
     assert not covered(tmp_path / "token.txt", found.read)
@@ -166,7 +166,7 @@ def test_secrets_beside_the_tool_file_are_cut_out_of_the_system_list_too() -> No
         folder = Path(made)
         plant(folder, "tool.py", "pyproject.toml", ".git/config")
 
-        found = default_read(deny=[], tool_file=folder / "tool.py")
+        found = default_read(deny=[], beside=[folder / "tool.py"])
 
     assert covered(folder / "pyproject.toml", found.read)
     assert not covered(folder / ".git" / "config", found.read)
@@ -180,7 +180,7 @@ def test_a_tool_file_in_a_home_is_readable_with_its_modules_only(tmp_path: Path)
     alice = tmp_path / "alice"
 
     for homes, tool in (([alice], alice / "tool.py"), ([tmp_path], alice / "tool.py")):
-        found = default_read(deny=[], tool_file=tool, homes=homes)
+        found = default_read(deny=[], beside=[tool], homes=homes)
 
         for name in ("tool.py", "helper.py", "more.py", "package/__init__.py"):
             assert covered(alice / name, found.read), name
@@ -195,7 +195,7 @@ def test_a_folder_too_large_to_look_through_grants_the_program_only(
     plant(tmp_path, "tool.py", *(f"many/{n}" for n in range(20)))
     monkeypatch.setattr("sandbox.readable.MOST_ENTRIES", 10)
 
-    found = default_read(deny=[], tool_file=tmp_path / "tool.py")
+    found = default_read(deny=[], beside=[tmp_path / "tool.py"])
 
     assert covered(tmp_path / "tool.py", found.read)
     assert not covered(tmp_path / "many/1", found.read)
@@ -227,7 +227,7 @@ def test_a_checkout_with_twenty_thousand_entries_of_node_modules_costs_no_look_a
     monkeypatch.setattr(sys, "path", [str(checkout), str(checkout), *sys.path])
     listed = listed_folders(monkeypatch)
 
-    found = default_read(deny=[], tool_file=checkout / "tool/tool.py")
+    found = default_read(deny=[], beside=[checkout / "tool/tool.py"])
 
     assert sorted(name for name in listed if name.startswith(str(checkout))) == [
         str(checkout / name) for name in ("", "package", "tool", "tool", "web")
@@ -241,7 +241,7 @@ def test_a_checkout_with_twenty_thousand_entries_of_node_modules_costs_no_look_a
 def test_node_modules_beside_a_tool_file_is_for_the_tool_but_its_secrets_are_not(tmp_path: Path) -> None:
     plant(tmp_path, "tool.py", "node_modules/left/index.js", "node_modules/left/.env")
 
-    found = default_read(deny=[], tool_file=tmp_path / "tool.py")
+    found = default_read(deny=[], beside=[tmp_path / "tool.py"])
 
     assert covered(tmp_path / "node_modules/left/index.js", found.read)
     assert not covered(tmp_path / "node_modules/left/.env", found.read)
@@ -254,7 +254,7 @@ def test_a_secret_deep_in_an_import_folder_is_cut_out_and_a_link_is_not_followed
     (tmp_path / "lib/a/link").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "lib")])
 
-    found = default_read(deny=[tmp_path / "lib/c/later"], tool_file=tmp_path / "tool/tool.py")
+    found = default_read(deny=[tmp_path / "lib/c/later"], beside=[tmp_path / "tool/tool.py"])
 
     assert covered(tmp_path / "lib/a/b/module.py", found.read)
     assert covered(tmp_path / "lib/c/d/e.py", found.read)
@@ -262,14 +262,77 @@ def test_a_secret_deep_in_an_import_folder_is_cut_out_and_a_link_is_not_followed
         assert not covered(tmp_path / name, found.read), name
 
 
-def test_modules_beside_a_file_behind_a_link_are_those_beside_the_link(tmp_path: Path) -> None:
-    plant(tmp_path, "real/tool.py", "served/module.py")
-    (tmp_path / "served/tool.py").symlink_to(tmp_path / "real/tool.py")
+@pytest.mark.parametrize("name", ["tool.py", "__init__.py", "data/one.csv", "package"])
+def test_link_beside_tool_opens_nothing_and_is_named(tmp_path: Path, name: str) -> None:
+    plant(tmp_path, "pk/server.py", "pk/data/.env", "elsewhere/secret/file")
+    target = tmp_path / "elsewhere/secret/file"
+    link = tmp_path / "pk" / name
+    link.symlink_to(target.parent if name == "package" else target)
 
-    found = default_read(deny=[], tool_file=tmp_path / "served/tool.py")
+    found = default_read(deny=[], beside=[tmp_path / "pk/server.py", link], files=[link])
+    plain = default_read(deny=[], beside=[tmp_path / "pk/server.py"], files=[target])
 
-    assert covered(tmp_path / "real/tool.py", found.read)
-    assert covered(tmp_path / "served/module.py", found.read)
+    assert not covered(target, found.read + found.list_only)
+    assert covered(target, plain.read)
+    assert link in found.names
+
+
+def test_nothing_of_never_is_granted_for_any_reason(tmp_path: Path) -> None:
+    plant(tmp_path, "state/tool.py", "state/keys.json", "packages/keys/one", "packages/code.py")
+    state, keys = tmp_path / "state", tmp_path / "packages/keys"
+    asked = {
+        "beside": [state / "tool.py"],
+        "files": [state / "keys.json", state],
+        "extra": [tmp_path / "packages"],
+    }
+
+    plain = default_read(deny=[state, keys], **asked)
+    found = default_read(deny=[], never=[state, keys], **asked)
+
+    assert covered(state / "keys.json", plain.read)
+    assert covered(tmp_path / "packages/code.py", found.read)
+    for path in (state, state / "keys.json", state / "tool.py", keys / "one"):
+        assert not covered(path, found.read + found.list_only), path
+
+
+def test_further_name_of_a_denied_file_is_denied(tmp_path: Path) -> None:
+    plant(tmp_path, "keys/id", "tool/tool.py", "tool/data/plain.csv")
+    linked = tmp_path / "tool/data/linked.csv"
+    linked.hardlink_to(tmp_path / "keys/id")
+
+    plain = default_read(deny=[], beside=[tmp_path / "tool/tool.py"], files=[linked])
+    found = default_read(
+        deny=[], never=[tmp_path / "keys"], beside=[tmp_path / "tool/tool.py"], files=[linked]
+    )
+
+    assert covered(linked, plain.read)
+    assert not covered(linked, found.read)
+    assert covered(tmp_path / "tool/data/plain.csv", found.read)
+
+
+def test_bytecode_is_readable_of_installed_packages_only(tmp_path: Path) -> None:
+    cache = "__pycache__/mod.cpython-311.pyc"
+    own = [f"tool/{cache}", f"tool/pk/{cache}", f"tool/space/deep/{cache}", "tool/legacy.pyc"]
+    installed = [f"tool/venv/lib/python3.11/site-packages/a/{cache}", f"library/{cache}"]
+    plant(tmp_path, "tool/tool.py", "tool/pk/mod.py", "tool/space/deep/mod.py", *own, *installed)
+
+    found = default_read(deny=[], beside=[tmp_path / "tool/tool.py"], extra=[tmp_path / "library"])
+
+    for name in own:
+        assert not covered(tmp_path / name, found.read), name
+    for name in (*installed, "tool/pk/mod.py", "tool/space/deep/mod.py"):
+        assert covered(tmp_path / name, found.read), name
+
+
+def test_imports_of_a_pipe_or_a_link_are_not_waited_for(tmp_path: Path) -> None:
+    plant(tmp_path, "module.py", "package/__init__.py")
+    (tmp_path / "module.py").write_text("import package\n")
+    os.mkfifo(tmp_path / "package/pipe.py")
+    (tmp_path / "package/zero.py").symlink_to("/dev/zero")
+    (tmp_path / "tool.py").symlink_to("module.py")
+
+    assert sibling_modules(tmp_path / "module.py") == (tmp_path / "package",)
+    assert sibling_modules(tmp_path / "tool.py") == ()
 
 
 @pytest.mark.parametrize("text", ["import (", "\0", "from . import module\nfrom .module import x\n"])
@@ -288,7 +351,7 @@ def test_what_is_readable_by_default_lets_a_worker_import_and_read(confined: Con
     plant(world.outside, "tool.py", "sibling.py", ".env", "data/one.csv")
     (world.outside / "sibling.py").write_text("VALUE = 42\n")
     found = default_read(
-        deny=[Path("/tmp")], tool_file=world.outside / "tool.py", extra=[Path(__file__).parent]
+        deny=[Path("/tmp")], beside=[world.outside / "tool.py"], extra=[Path(__file__).parent]
     )
     policy = world.narrowed(read=found.read, list_only=found.list_only)
 
@@ -366,7 +429,7 @@ def test_where_state_lies_below_var_what_others_keep_in_its_temporary_folder_sta
     state = Path("/var/lib/toolcell-of-a-test/state")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as others:
         plain = carve(Path("/var"), [state.parents[1]])
-        found = default_read(deny=[state.parents[1]], tool_file=tmp_path / "tool.py")
+        found = default_read(deny=[state.parents[1]], beside=[tmp_path / "tool.py"])
 
         assert covered(Path(others), plain.read)
         assert not covered(Path(others), found.read)
@@ -378,7 +441,7 @@ def test_a_tool_file_in_that_folder_is_readable_all_the_same(tmp_path: Path) -> 
         tool = Path(folder) / "tool.py"
         tool.write_text("")
 
-        found = default_read(deny=[Path("/var/lib")], tool_file=tool)
+        found = default_read(deny=[Path("/var/lib")], beside=[tool])
 
         assert covered(tool, found.read)
 

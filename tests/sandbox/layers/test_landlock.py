@@ -159,6 +159,21 @@ def test_a_file_can_be_its_own_hierarchy(confined: Confined, world: World) -> No
     assert confined(policy, lambda: (world.outside / "file.txt").read_text()).errno == errno.EACCES
 
 
+@pytest.mark.parametrize("name", ["link.txt", "folder/file.txt"])
+def test_grant_through_a_link_grants_nothing(confined: Confined, world: World, name: str) -> None:
+    """A link put there after the grant was decided, as the file or as a folder above it, is not followed."""
+    (world.outside / "link.txt").symlink_to(world.other / "file.txt")
+    (world.outside / "folder").symlink_to(world.other)
+    denied = world.narrowed(read=(*world.policy.read, world.outside / name))
+    granted = world.narrowed(read=(*world.policy.read, world.other / "file.txt"))
+
+    def read() -> str:
+        return (world.outside / name).read_text()
+
+    assert confined(granted, read).value == "other"
+    assert confined(denied, read).errno == errno.EACCES
+
+
 def test_a_hierarchy_to_list_only_tells_names_and_nothing_more(confined: Confined, world: World) -> None:
     policy = world.narrowed(list_only=(world.outside,))
 

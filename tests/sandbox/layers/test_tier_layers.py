@@ -366,16 +366,18 @@ def test_what_is_read_comes_back_in_its_place_and_nothing_else(tmp_path: Path) -
     assert tmp_path in view.made
 
 
-def test_a_link_to_what_is_read_is_made_again(tmp_path: Path) -> None:
+def test_link_to_what_is_read_is_made_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "tool.py").touch()
     (tmp_path / "link").symlink_to("real")
     named = tmp_path / "link" / "tool.py"
 
-    view = view_of(Policy(read=(named,)))
+    view = view_of(Policy(read=(tmp_path / "real" / "tool.py",), names=(named,)))
+    through = view_of(Policy(read=(named,)))
 
     assert (tmp_path / "link", "real") in view.links
-    assert tmp_path / "real" / "tool.py" in view.kept
+    assert view.kept == (tmp_path / "real" / "tool.py",)
+    assert tmp_path / "real" / "tool.py" not in through.kept
 
 
 def test_what_is_lent_to_write_is_mounted_once_and_nothing_read_only_over_it(tmp_path: Path) -> None:
@@ -392,8 +394,8 @@ def test_a_link_in_the_name_of_what_is_lent_is_made_and_gives_nothing(tmp_path: 
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
 
-    shown = view_of(Policy(lent_read=(tmp_path / "real",), lent_names=(tmp_path / "link",)))
-    named = view_of(Policy(lent_names=(tmp_path / "link",)))
+    shown = view_of(Policy(lent_read=(tmp_path / "real",), names=(tmp_path / "link",)))
+    named = view_of(Policy(names=(tmp_path / "link",)))
 
     assert (tmp_path / "link", "real") in shown.links
     assert shown.kept == (tmp_path / "real",)

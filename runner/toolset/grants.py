@@ -1,0 +1,110 @@
+"""Grants to read, beside what is lent: the one function through which tool files and commands get theirs.
+
+A grant is a path without links that holds nothing of the runner's state, store and keys, and no place of keys
+in anybody's home folder. So a link in a folder that nobody trusts opens nothing.
+
+Source: `docs/lending.md`, "Without being lent"; architecture, decision "Reads".
+"""
+
+import os
+import pwd
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from runner.errors import UsageError
+from runner.homes.homes import Homes
+from runner.settings.lendable import KEYS, never_lent, within
+from runner.settings.settings import Settings
+from sandbox.readable import Readable, default_read, system_secrets
+
+__all__ = ["check_files", "opened", "readable", "refused_word"]
+
+
+def readable(
+    settings: Settings, *, beside: Sequence[Path], files: Sequence[Path] = (), extra: Sequence[Path] = ()
+) -> Readable:
+    """Return everything that a process may read beside its home and what is lent to it.
+
+    Args:
+        settings: The effective settings.
+        beside: Files beside which everything may be read, as paths without links.
+        files: Further files and packages, each granted alone, as paths without links.
+        extra: Folders of installed packages.
+    """
+    keys = (place for path in (*beside, *files) if (place := _key_place(path)) is not None)
+    return default_read(
+        deny=(settings.homes,),
+        never=(*settings.private_paths, *_key_places(), *keys),
+        beside=beside,
+        files=files,
+        extra=extra,
+        homes=Homes.of(settings).made(),
+    )
+
+
+def opened(path: Path, settings: Settings) -> str | None:
+    """Return what of the runner's or of keys a grant on a path would open, if anything, as a clause.
+
+    Args:
+        path: A path without links.
+        settings: The effective settings.
+    """
+    for private in map(_real, settings.private_paths):
+        if within(path, private) or within(private, path):
+            return (
+                f"would open {private}, where the runner keeps its state, files of users, keys or its "
+                "configuration"
+            )
+    own = _key_place(path)
+    for key in (*_key_places(), *(() if own is None else (own,))):
+        if within(path, key) or within(key, path):
+            return f"would open {key}, where keys are kept"
+    return None
+
+
+def check_files(settings: Settings, files: Iterable[Path]) -> None:
+    """Check tool files, which are paths without links.
+
+    Raises:
+        UsageError: One of them lies where nothing is granted.
+    """
+    for file in files:
+        why = opened(file, settings)
+        if why is not None:
+            raise UsageError(f"{file} as a tool file {why}; move the tool file to a folder of its own")
+
+
+def refused_word(path: Path, settings: Settings) -> str | None:
+    """Return why a file that a word of a command names is not granted, as a clause, by the rules of lending.
+
+    Args:
+        path: A path without links.
+        settings: The effective settings.
+    """
+    if never_lent(path):
+        return "lies among processes, devices or sockets of this machine, which are never lent"
+    for home in map(_real, Homes.of(settings).made()):
+        if within(path, home):
+            return f"lies in {home}, which is the home of a user of this runner"
+    return opened(path, settings)
+
+
+def _key_place(path: Path) -> Path | None:
+    """Return the place of keys that a path names or lies in, in whose home folder it may be."""
+    text = f"{path}/"
+    found = [text.index(f"/{key}/") + len(key) + 1 for key in KEYS if f"/{key}/" in text]
+    return Path(text[: min(found)]) if found else None
+
+
+def _key_places() -> Iterator[Path]:
+    """Yield the places of keys that there are: of the system, and in the home folders of its users."""
+    yield from map(_real, system_secrets())
+    people = {Path(entry.pw_dir) for entry in pwd.getpwall() if entry.pw_dir.startswith(("/home/", "/root"))}
+    for home in {Path(os.path.expanduser("~")), *people}:
+        for key in KEYS:
+            if os.path.exists(home / key):
+                yield _real(home / key)
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
