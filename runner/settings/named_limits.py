@@ -29,7 +29,7 @@ class LimitSettings(BaseModel):
         ("*",), min_length=1, description="Names of the tools it is about; `sales_*` is all that begin so."
     )
     users: Annotated[Names, NARROWS] = Field(
-        (), description="Names of the users it is about; by default all."
+        ("*",), description="Names of the users it is about; `*` is all."
     )
     per: Annotated[Literal["all", "user"], NARROWS] = Field(
         "all", description="Whether all of them have it together, or each `user` apart."

@@ -589,7 +589,7 @@ class Settings(BaseSettings):
         if self._file.path is not None:
             paths.append(("config", self._file.path))
         record = trust_record()
-        if record is not None:
+        if record is not None and not record.is_relative_to(self.state_dir):
             paths.append(("trusted", record))
         # If not where nobody may read anyway.
         named = (os.environ.get(name) for name in _AWS_FILES)

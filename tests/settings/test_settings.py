@@ -18,6 +18,7 @@ from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
 from runner.settings.settings import Auth, Settings, ToolSettings
 from runner.settings.sources import config_report, config_text, load, origins, variables
+from runner.settings.trust import trust_record
 from runner.settings.values import PrivatePath
 from sandbox.deadlines import Deadlines
 
@@ -420,7 +421,8 @@ def test_paths_no_worker_may_read_include_state_store_tokens_and_the_file_read(t
 
     private = load({}, config=config).private_paths
 
-    assert set(private) == {tmp_path / "s", Path("/st"), tmp_path / "t.json", config}
+    record = tmp_path / "state/toolcell/trusted.json"
+    assert set(private) == {tmp_path / "s", Path("/st"), tmp_path / "t.json", config, record}
 
 
 def leaves(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -468,7 +470,8 @@ def test_every_path_of_a_setting_is_kept_from_tools_but_those_that_are_named_her
 
     assert {name for name, field in paths.items() if is_open(field)} == OPEN
     hidden = {path for name, path in values.items() if name not in OPEN}
-    assert set(settings.private_paths) == {*hidden, Path("/secret/of-a-tool"), settings.store_path}
+    kept = {Path("/secret/of-a-tool"), settings.store_path, trust_record()}
+    assert set(settings.private_paths) == hidden | kept
     assert {"fleet_key_file", "playground_model_key_file", "audit_dir", "auth.gateway_key"} < paths.keys()
 
 
