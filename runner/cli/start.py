@@ -16,6 +16,7 @@ from runner.settings.targets import entry_of, split_target
 from runner.settings.trust import ConfigFile, read_trusted
 from runner.system.logging_setup import set_up
 from runner.system.state_access import check_access
+from runner.users.resource import is_loopback
 from sandbox.errors import IsolationUnavailable, LoadError, ZygoteDied
 
 __all__ = ["as_configured", "explained", "load_checked", "load_told", "start", "tell_ignored"]
@@ -91,7 +92,7 @@ def as_configured(settings: Settings, targets: list[str]) -> Settings:
     """Return the settings with what a `fastmcp.json` says of serving, where nobody said otherwise.
 
     Raises:
-        UsageError: What it says is nothing that such a setting can be.
+        UsageError: A value is not one of the setting, or widens rights and the file is not trusted.
     """
     deployments = [(target, entry_of(target).deployment) for target in targets]
     if len(deployments) != 1:
@@ -106,6 +107,8 @@ def as_configured(settings: Settings, targets: list[str]) -> Settings:
         said["log_level"] = "error" if level == "critical" else level
     wanted = {name: value for name, value in said.items() if value is not None and given[name] == "default"}
     wide = [name for name, value in wanted.items() if widening((name,), value)]
+    if wide == ["host"] and is_loopback(str(wanted["host"])):
+        wide = []
     if wide:
         read_trusted(Path(split_target(target)[0]), f"its {', '.join(wide)}")
     if deployment.get("path") not in (None, "/mcp", "/mcp/"):
