@@ -352,7 +352,8 @@ def made(name: str, value: object) -> Any:
 @pytest.mark.parametrize("name", sorted(lists()))
 def test_empty_list_is_never_all(name: str) -> None:
     told = rows()[name][1]
-    for value in ([], ""):
+    empty: tuple[object, ...] = ([], "")
+    for value in empty:
         if name == "secrets.NAME.command" and value == "":
             continue
         if told.startswith("refused"):
