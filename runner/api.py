@@ -69,6 +69,8 @@ class Runner:
         told = {"user": identity, "store": named if brought is None else brought}
         given = {name: value for name, value in told.items() if value is not None}
         self.settings: Settings = load({**(settings or {}), **given}, label=partial(_place, given))
+        if self.settings.ignored:
+            raise UsageError("\n".join(self.settings.ignored))
         missing = lacking(self.settings)
         if missing:
             raise IsolationUnavailable(missing)

@@ -23,6 +23,7 @@ from runner.call import Completed, Request, execute, relay
 from runner.files.my_files import open_library
 from runner.settings.isolation import AUTO
 from runner.settings.settings import Settings
+from runner.settings.trust import CONFIG_FILE, read_judged, trust
 from runner.steps.listener import ClientRefusal
 from runner.store.protocol import Origin
 from runner.toolset.toolset import Toolset
@@ -195,6 +196,12 @@ def server_url(process: "subprocess.Popen[str]") -> str:
 def outer_environment() -> dict[str, str]:
     """Return our environment without settings of the runner, and without what measures coverage."""
     return {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
+
+
+def trusted_config(text: str) -> None:
+    """Write `runner.toml` of the current folder and trust it."""
+    Path(CONFIG_FILE).write_text(text)
+    trust([read_judged(Path(CONFIG_FILE))])
 
 
 def environment_in(folder: Path, **more: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from runner.check.rules import Finding, Severity
 from runner.check.text_rules import TextReport, check_text, waived
 from runner.check.widgets import seen_of_widgets
 from runner.formats.terminal_text import json_text
-from runner.settings.secrets import Secrets, secret_fault
+from runner.settings.secrets import Secrets, SecretSettings, secret_fault
 from runner.settings.settings import Settings
 from runner.settings.targets import entry_of
 from runner.toolset.background import refused_jobs
@@ -58,6 +58,7 @@ class _Report:
     unseen: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     secrets: Mapping[str, str | None] = field(default_factory=dict)
+    rules: Mapping[str, SecretSettings] = field(default_factory=dict)
     error: SandboxError | None = None
 
     def access(self, tool: ToolSpec) -> HomeAccess:
@@ -119,6 +120,7 @@ async def _check(settings: Settings, path: Path, target: str) -> _Report:
         unseen=tuple(name for name in tools if name not in known),
         refused=refused_jobs(settings, tools),
         secrets=await asyncio.to_thread(_secrets, settings, tools),
+        rules=settings.secrets,
     )
 
 
@@ -197,7 +199,9 @@ def _text(report: _Report) -> str:
     lines += [f"needs {_NEEDS[need.kind]}: `{need.what}`, line {need.line}" for need in report.needs]
     if report.refused:
         lines.append(f"needs `background_jobs = true` to go on between calls: {', '.join(report.refused)}")
-    lines += [f"secret {name}: {fault or 'can be read'}" for name, fault in report.secrets.items()]
+    lines += [
+        f"secret {name}: {fault or report.rules[name].report}" for name, fault in report.secrets.items()
+    ]
     if report.unseen:
         lines.append(f"not looked at, because not defined in this file: {', '.join(report.unseen)}")
     if report.forks is not None:

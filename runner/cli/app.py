@@ -15,7 +15,7 @@ import typer
 from runner.cli.commands.audit import audit
 from runner.cli.commands.call import call
 from runner.cli.commands.files import files
-from runner.cli.commands.project import init, install
+from runner.cli.commands.project import init, install, trust
 from runner.cli.commands.report import check, doctor, schema, selftest, show_config
 from runner.cli.commands.serve import dev, proxy, reload, serve, worker
 from runner.cli.commands.test import run_requests
@@ -44,6 +44,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "config": show_config,
     "check": check,
     "init": init,
+    "trust": trust,
     "install": install,
     "files": files,
     "users": users,

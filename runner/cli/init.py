@@ -1,12 +1,14 @@
 """What `runner init` writes: a tool file that works, its test, and a runner.toml to start from."""
 
+import os
 import shutil
 import sys
 from pathlib import Path
 
 from runner.errors import UsageError
+from runner.settings.trust import UnsafeFile, read_judged, trust
 
-__all__ = ["FILES", "next_steps", "write_project"]
+__all__ = ["FILES", "next_steps", "trust_written", "write_project"]
 
 _TOOL = '''"""Count the words of a text file.
 
@@ -149,7 +151,7 @@ def write_project(folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in FILES.items():
-            with (folder / name).open("x", encoding="utf-8") as file:
+            with open(folder / name, "x", encoding="utf-8", opener=_closed_to_writers) as file:
                 file.write(text)
             written.append(folder / name)
     except OSError as error:
@@ -157,12 +159,27 @@ def write_project(folder: Path) -> list[Path]:
     return written
 
 
-def next_steps(written: list[Path]) -> str:
-    """Return what to say to whoever ran `runner init`."""
+def _closed_to_writers(name: str, flags: int) -> int:
+    """Open a file that no other user can write, whatever the umask: others would not be trusted with it."""
+    return os.open(name, flags, 0o644)
+
+
+def trust_written(config: Path) -> str:
+    """Trust the configuration file that was written; return a sentence about it."""
+    try:
+        trust([read_judged(config)])
+    except (OSError, UnsafeFile, UsageError) as error:
+        return f"{config} is not trusted: {error}"
+    return f"trusted {config}"
+
+
+def next_steps(written: list[Path], trusted: str) -> str:
+    """Return the lines for the caller of `runner init`."""
     tool = written[0]
     return "\n".join(
         [
             *(f"wrote {path}" for path in written),
+            trusted,
             "next:",
             f"  runner check {tool}",
             f"  runner call {tool} count_words filename=@{written[2]}",

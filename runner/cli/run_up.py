@@ -59,7 +59,7 @@ def up_from_shell(asked: Up) -> int:
         UsageError: The file or a setting is wrong; nothing has changed.
         StartError: The folder cannot be used, or the supervisor does not answer.
     """
-    settings = load_checked(asked.flags, asked.config)
+    settings = load_checked(asked.flags, asked.config, whole=True)
     set_up(settings.log_level, settings.log_format)
     folders = Folders.at(asked.folder)
     check_users(asked.users, folders)
@@ -122,7 +122,7 @@ def _down_alone(folders: Folders, names: Sequence[str], config: Path | None) -> 
             raise StartError(f"the supervisor of {folders.top} is just starting or ending; try again")
 
         async def end() -> dict[str, Any]:
-            supervisor = Supervisor(folders, load_checked({}, config))
+            supervisor = Supervisor(folders, load_checked({}, config, whole=True))
             supervisor.take_over()
             return await supervisor.down(names)
 

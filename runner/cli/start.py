@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,30 +11,33 @@ from pydantic import ValidationError
 
 from runner.errors import UsageError
 from runner.settings.settings import Settings
-from runner.settings.sources import load, origins
-from runner.settings.targets import entry_of
+from runner.settings.sources import load, origins, widening
+from runner.settings.targets import entry_of, split_target
+from runner.settings.trust import ConfigFile, read_trusted
 from runner.system.logging_setup import set_up
 from runner.system.state_access import check_access
+from runner.users.resource import is_loopback
 from sandbox.errors import IsolationUnavailable, LoadError, ZygoteDied
 
-__all__ = ["as_configured", "explained", "load_checked", "start"]
+__all__ = ["as_configured", "explained", "load_checked", "load_told", "start", "tell_ignored"]
 
 log = logging.getLogger(__name__)
 
 
-def start(flags: Mapping[str, Any], config: Path | None) -> Settings:
+def start(flags: Mapping[str, Any], config: Path | None, *, whole: bool = False) -> Settings:
     """Return the settings, once they are checked and the log is set up.
 
     Args:
         flags: Settings given on the command line.
         config: The file of settings, instead of the usual one.
+        whole: Refuse a configuration of which something is ignored, as a server does.
 
     Raises:
         UsageError: A setting is wrong.
         IsolationUnavailable: The isolation that was asked for cannot be had.
         StartError: This user may not use a file of the state folder or of the store.
     """
-    settings = load_checked(flags, config)
+    settings = load_checked(flags, config, whole=whole)
     set_up(settings.log_level, settings.log_format)
     if os.path.expanduser("~") == "~":
         # FastMCP wants to know a home when it is imported; this user has none, as usual in a container.
@@ -43,13 +47,39 @@ def start(flags: Mapping[str, Any], config: Path | None) -> Settings:
     return settings
 
 
-def load_checked(flags: Mapping[str, Any], config: Path | None) -> Settings:
-    """Return the settings, the section for the output guard checked too.
+def load_told(flags: Mapping[str, Any], config: Path | ConfigFile | None, *, whole: bool = False) -> Settings:
+    """Return the settings, and print what of a configuration file is ignored since nobody has trusted it.
+
+    Args:
+        flags: Settings given on the command line.
+        config: The file of settings, instead of the usual one; or the one of the start, to be read again.
+        whole: Refuse such a configuration instead.
 
     Raises:
-        UsageError: A setting is wrong.
+        UsageError: A setting is wrong, or something is ignored that must not be.
     """
     settings = load(flags, config=config)
+    if settings.ignored and whole:
+        raise UsageError("\n".join(settings.ignored))
+    tell_ignored(settings)
+    return settings
+
+
+def tell_ignored(settings: Settings) -> None:
+    """Print what of a configuration file is ignored since nobody has trusted it."""
+    for sentence in settings.ignored:
+        print(f"runner: {sentence}", file=sys.stderr)  # noqa: T201
+
+
+def load_checked(
+    flags: Mapping[str, Any], config: Path | ConfigFile | None, *, whole: bool = False
+) -> Settings:
+    """Return the settings as `load_told` does, the section for the output guard checked too.
+
+    Raises:
+        UsageError: A setting is wrong, or something is ignored that must not be.
+    """
+    settings = load_told(flags, config, whole=whole)
     if settings.output_guard:
         # What is wrong with the section is said now, and not by the first call.
         from runner.output_guard.guard import config_of  # noqa: PLC0415 - only where the section is given
@@ -62,7 +92,7 @@ def as_configured(settings: Settings, targets: list[str]) -> Settings:
     """Return the settings with what a `fastmcp.json` says of serving, where nobody said otherwise.
 
     Raises:
-        UsageError: What it says is nothing that such a setting can be.
+        UsageError: A value is not one of the setting, or widens rights and the file is not trusted.
     """
     deployments = [(target, entry_of(target).deployment) for target in targets]
     if len(deployments) != 1:
@@ -76,6 +106,11 @@ def as_configured(settings: Settings, targets: list[str]) -> Settings:
         level = said["log_level"].lower()
         said["log_level"] = "error" if level == "critical" else level
     wanted = {name: value for name, value in said.items() if value is not None and given[name] == "default"}
+    wide = [name for name, value in wanted.items() if widening((name,), value)]
+    if wide == ["host"] and is_loopback(str(wanted["host"])):
+        wide = []
+    if wide:
+        read_trusted(Path(split_target(target)[0]), f"its {', '.join(wide)}")
     if deployment.get("path") not in (None, "/mcp", "/mcp/"):
         log.warning("MCP is at /mcp, whatever path the configuration names", extra={"file": target})
     try:
@@ -108,7 +143,8 @@ def _check_isolation(settings: Settings) -> None:
         raise IsolationUnavailable((closed,))
     _check_gate(settings)
     if settings.isolation == "guard":
-        log.warning(
+        # An error, so that no `log_level` leaves it out.
+        log.error(
             "ISOLATION IS OFF: --isolation guard explains mistakes and stops no attack; "
             "never let others call this server"
         )

@@ -432,7 +432,7 @@ def _secrets(settings: Settings) -> Iterator[DoctorLine]:
             section="configuration",
             name="secret",
             level=Level.MISSING if fault else Level.OK,
-            detail=fault or f"{said}: can be read",
+            detail=fault or f"{said}: {secret.report}",
             cure=f"the server does not start without it; mend it, or take [secrets.{name}] out"
             if fault
             else None,

@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner.system.own_folders import HomeError
+from runner.system.own_folders import HOME_ATTRIBUTES, HomeError
 from runner.system.state_files import make_folder, read_whole, write_whole
 from sandbox.syscalls import birth_ns
 
@@ -31,7 +31,7 @@ __all__ = ["HomeMark", "HomeNote", "HomeNotes"]
 
 log = logging.getLogger(__name__)
 
-_TRUSTED, _USER = "trusted.toolcell.home", "user.toolcell.home"
+_TRUSTED, _USER = HOME_ATTRIBUTES
 # EPERM: no capability for it, or a folder that takes none; ENOSYS: a file system that knows of none.
 _NOT_KEPT = (errno.ENOTSUP, errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EINVAL)
 

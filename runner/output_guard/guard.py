@@ -111,7 +111,9 @@ class OutputGuard:
         functions: dict[str, Transformer] = {}
         for name, place in config.transformers().items():
             try:
-                functions[name] = load_function(name, folder=folder, arguments=3)
+                functions[name] = load_function(
+                    name, folder=folder, arguments=3, named_config=settings.config_source.is_named
+                )
             except UsageError as error:
                 where = ".".join(map(str, ("output_guard", *place)))
                 raise UsageError(f"{file.name}: {where}: {error}" if file else f"{where}: {error}") from error

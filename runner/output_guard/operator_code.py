@@ -17,8 +17,9 @@ from types import ModuleType
 from typing import Any
 
 from runner.errors import UsageError
+from runner.settings.trust import UnsafeFile, read_judged, read_trusted
 
-__all__ = ["function_name", "load_function"]
+__all__ = ["function_name", "load_function", "module_beside"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -34,20 +35,23 @@ def function_name(named: str) -> str:
     return named
 
 
-def load_function(named: str, *, folder: Path | None, arguments: int) -> Callable[..., Any]:
+def load_function(
+    named: str, *, folder: Path | None, arguments: int, named_config: bool = True
+) -> Callable[..., Any]:
     """Import the function that `module:function` names.
 
     Args:
         named: Its name, as `function_name` returns it.
         folder: Where the configuration file is, if there is one.
         arguments: How many it will be called with.
+        named_config: Whether the operator names that file; if not, a module beside it has to be trusted.
 
     Raises:
         UsageError: There is no such function, its module cannot be imported, or it takes other arguments.
     """
     module_name, _, name = named.partition(":")
     try:
-        module = _module(module_name, folder)
+        module = _module(module_name, folder, named_config=named_config)
     except UsageError as error:
         raise UsageError(f"{named}: {error}") from None
     except (Exception, SystemExit) as error:  # the operator's code: whatever it raises is said in a sentence
@@ -68,17 +72,28 @@ def load_function(named: str, *, folder: Path | None, arguments: int) -> Callabl
     return function
 
 
-def _module(name: str, folder: Path | None) -> ModuleType:
-    beside = None if folder is None else folder.joinpath(*name.split(".")).with_suffix(".py")
-    if beside is None or not beside.is_file():
+def module_beside(name: str, folder: Path) -> Path | None:
+    """Return the file of a module in the folder of a configuration file, if there is one."""
+    file = folder.joinpath(*name.split(".")).with_suffix(".py")
+    return file if file.is_file() else None
+
+
+def _module(name: str, folder: Path | None, *, named_config: bool) -> ModuleType:
+    beside = None if folder is None else module_beside(name, folder)
+    if beside is None:
         return _installed(name, folder)
+    try:
+        source = read_judged(beside).content if named_config else read_trusted(beside, "output_transformer")
+    except UnsafeFile as error:
+        raise UsageError(f"{beside} is not imported: {error}") from None
     # A name of its own: one like `json` must not stand for the library's in the host.
     spec = importlib.util.spec_from_file_location(f"runner_operator_{name.replace('.', '_')}", beside)
-    if spec is None or spec.loader is None:
+    if spec is None:
         raise UsageError(f"{beside} is no Python module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    # Of what was read, since a cached byte code beside it could be anybody's.
+    exec(compile(source, beside, "exec"), module.__dict__)  # noqa: S102 - the operator's code
     return module
 
 

@@ -130,7 +130,7 @@ def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFac
         return Delivery(settings.artifact_delivery)
     meta = params.get("_meta")
     asked = meta.get(DELIVERY_KEY) if isinstance(meta, Mapping) else None
-    named = (facts.client_info or {}).get("name") in settings.inline_clients
+    named = bool({"*", (facts.client_info or {}).get("name")} & {*settings.inline_clients})
     return Delivery.INLINE if asked == "inline" or (asked is None and named) else Delivery.REFERENCE
 
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from runner.errors import UsageError
 from runner.proxy.contract import Contract
+from runner.settings.trust import quoted, read_trusted
 from runner.system.private_files import read_file
 
 __all__ = ["SCRIPTS", "Target", "read_targets", "target_of"]
@@ -110,6 +111,10 @@ def _from_file(path: Path) -> tuple[Target, ...]:
     table = next((said[key] for key in _TABLES if key in said), None) if isinstance(said, dict) else None
     if not isinstance(table, dict) or not table:
         raise UsageError(f"{path} names no server; it needs an object `mcpServers` from names to servers")
+    lends = [name for name, entry in table.items() if isinstance(entry, dict) and _lends(entry)]
+    if lends:
+        # The commands are confined; what they are lent beside is the caller's to say.
+        read_trusted(path, f"what it lends to {', '.join(map(quoted, lends))}")
     folder = path.absolute().parent
     return tuple(
         replace(_entry(f"{path}: {name}", name, entry, folder), source=path.absolute())
@@ -149,6 +154,10 @@ def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
         allow_write=_folders(where, "allow_write", entry, folder),
         contract=_contract(where, entry),
     )
+
+
+def _lends(entry: Mapping[str, Any]) -> bool:
+    return any(entry.get(key) for key in ("allow_read", "allow_write"))
 
 
 def _contract(where: str, entry: Mapping[str, Any]) -> Contract | None:

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from runner.settings.values import (
     CertificateNames,
+    EachName,
     KeyUrl,
-    Names,
     Networks,
     PrivatePath,
     PublicPath,
@@ -78,7 +78,7 @@ class Auth(BaseModel):
     audience: str | None = Field(
         None, min_length=1, description="The `aud` a token must carry, so that one for elsewhere is refused."
     )
-    required_scopes: Names = Field((), description="Scopes that every token must have.")
+    required_scopes: EachName = Field((), description="Scopes that every token must have.")
     authorization_servers: UpstreamUrls = Field(
         (), description="Where clients get tokens, told to them; for `jwt`."
     )
@@ -102,8 +102,10 @@ class Auth(BaseModel):
     introspection_endpoint: UpstreamUrl | None = Field(
         None, description="Where it is asked whose a token is, if it is no JWT; for `oauth_proxy`."
     )
-    login_scopes: Names = Field(("openid", "email"), description="Scopes that a login asks its provider for.")
-    client_redirects: Names = Field(
+    login_scopes: EachName = Field(
+        ("openid", "email"), description="Scopes that a login asks its provider for."
+    )
+    client_redirects: EachName = Field(
         ("http://localhost:*", "http://127.0.0.1:*"),
         description="Where a login may lead back to: addresses of MCP clients, `*` for any piece.",
     )

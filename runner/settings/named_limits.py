@@ -9,11 +9,11 @@ Source: `docs/limits.md`, "Limits of your own".
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from runner.settings.values import Count, Names
+from runner.settings.values import NARROWS, Count, Names
 
 __all__ = ["Counted", "LimitSettings", "counted"]
 
@@ -25,24 +25,28 @@ class LimitSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    tools: Names = Field(
+    tools: Annotated[Names, NARROWS] = Field(
         ("*",), min_length=1, description="Names of the tools it is about; `sales_*` is all that begin so."
     )
-    users: Names = Field((), description="Names of the users it is about; by default all.")
-    per: Literal["all", "user"] = Field(
+    users: Annotated[Names, NARROWS] = Field(
+        ("*",), description="Names of the users it is about; `*` is all."
+    )
+    per: Annotated[Literal["all", "user"], NARROWS] = Field(
         "all", description="Whether all of them have it together, or each `user` apart."
     )
-    max_calls: Count | None = Field(None, description="Calls that run at the same time; others wait.")
-    calls_per_minute: Count | None = Field(None, description="Calls in any minute.")
-    cpu_s_per_hour: Count | None = Field(
+    max_calls: Annotated[Count | None, NARROWS] = Field(
+        None, description="Calls that run at the same time; others wait."
+    )
+    calls_per_minute: Annotated[Count | None, NARROWS] = Field(None, description="Calls in any minute.")
+    cpu_s_per_hour: Annotated[Count | None, NARROWS] = Field(
         None, description="Processor seconds that calls which began and ended within the hour have used."
     )
-    memory_mb: Count | None = Field(
+    memory_mb: Annotated[Count | None, NARROWS] = Field(
         None,
         description="Memory that calls may have which run at the same time, in MiB: each counts with its "
         "`call_memory_mb`, and may have no more than this; others wait.",
     )
-    stored_mb_per_day: Count | None = Field(
+    stored_mb_per_day: Annotated[Count | None, NARROWS] = Field(
         None, description="What calls keep in My Files in any 24 hours, in MiB, whatever was deleted since."
     )
 
@@ -86,6 +90,6 @@ def counted(
         is_about = "*" in limit.tools or any(
             fnmatchcase(tool, one) for one in limit.tools if tool is not None
         )
-        if is_about and (not limit.users or user in limit.users):
+        if is_about and ("*" in limit.users or user in limit.users):
             counts = min(memory_mb, limit.memory_mb or 0)
             yield Counted(name, whose if limit.per == "user" else "", limit, counts)

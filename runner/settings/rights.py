@@ -73,6 +73,8 @@ def _programs(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _absolute(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    if any(path.name == "*" for path in paths):
+        raise ValueError("'*' does not stand for all folders; name each folder or file")
     try:
         # Not normalised: behind a link, `..` leads elsewhere than its text says.
         return tuple(dict.fromkeys(path.expanduser().absolute() for path in paths))

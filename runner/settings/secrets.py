@@ -9,6 +9,7 @@ Source: `docs/decisions/0042-secrets-are-of-one-call.md`; `SECURITY.md`.
 
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from urllib.parse import quote, quote_plus
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from runner.errors import UsageError
-from runner.settings.values import Names, PrivatePath
+from runner.settings.values import EachName, Names, PrivatePath
 from runner.system.private_files import read_private
 
 __all__ = [
@@ -70,8 +71,13 @@ class SecretSettings(BaseModel):
     command: tuple[str, ...] = Field(
         (), description="Instead of `file`: a program and its arguments, whose output is the value."
     )
-    tools: Names = Field(min_length=1, description="Names of the tools whose calls get it.")
-    users: Names = Field((), description="Names of the users whose calls get it; by default all.")
+    tools: EachName = Field(min_length=1, description="Names of the tools whose calls get it.")
+    users: Names = Field(("*",), description="Names of the users whose calls get it; `*` is all.")
+
+    @property
+    def report(self) -> str:
+        """Return what `secret_fault` found out, where it found no fault."""
+        return "its program is there; a server runs it" if self.command else "can be read"
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
@@ -122,7 +128,13 @@ def _value(where: str, content: bytes) -> str:
 
 
 def secret_fault(name: str, secret: SecretSettings) -> str | None:
-    """Say why the value of a secret could not be had now; None if it could be."""
+    """Return why the value of a secret cannot be read now; None if it can.
+
+    A command is only looked for: it runs when a server starts, and not to report on a configuration.
+    """
+    if secret.command:
+        found = shutil.which(secret.command[0])
+        return None if found else f"secrets.{name}.command {secret.command[0]}: there is no such program"
     try:
         read_secret(name, secret)
     except UsageError as error:
@@ -265,7 +277,7 @@ class Secrets:
         mine = [
             name
             for name, secret in self.rules.items()
-            if tool in secret.tools and (not secret.users or user in secret.users)
+            if tool in secret.tools and ("*" in secret.users or user in secret.users)
         ]
         # The longest first: one value may be the beginning of another.
         mine.sort(key=lambda name: -len(self._values[name]))

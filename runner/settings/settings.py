@@ -13,7 +13,7 @@ from dataclasses import asdict
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, model_validator
@@ -25,8 +25,11 @@ from runner.settings.private_paths import private_paths_of
 from runner.settings.resource_limits import LIMITS, limits_of
 from runner.settings.rights import Lent, Network, Paths, Programs, Rights, Variables
 from runner.settings.secrets import SecretName, SecretSettings
+from runner.settings.trust import ConfigFile, trust_record
 from runner.settings.values import (
+    NARROWS,
     Count,
+    EachName,
     HostPort,
     Names,
     Pattern,
@@ -83,10 +86,10 @@ class ToolSettings(BaseModel):
     generated: Literal["keep", "report", "ignore"] | None = Field(
         None, description="Instead of `generated`, and of what the author says, for this tool."
     )
-    scopes: Names | None = Field(
+    scopes: Annotated[EachName | None, NARROWS] = Field(
         None, description="Scopes that a token must have for this tool to be listed and called over HTTP."
     )
-    calls_per_minute: Count | None = Field(
+    calls_per_minute: Annotated[Count | None, NARROWS] = Field(
         None, description="Calls of this tool that each user may make in any minute; by default no limit."
     )
 
@@ -101,11 +104,11 @@ class Settings(BaseSettings):
     user: str | None = Field(
         None, min_length=1, description="Serve this one user; tokens of others are refused."
     )
-    transport: Literal["auto", "stdio", "http"] = Field(
+    transport: Annotated[Literal["auto", "stdio", "http"], NARROWS] = Field(
         "auto", description="`auto` is stdio when standard input is a pipe and HTTP when it is a terminal."
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address the HTTP server listens on.")
-    port: int = Field(
+    port: Annotated[int, NARROWS] = Field(
         8000, ge=0, le=65535, description="Port the HTTP server listens on; 0 takes a free one."
     )
     isolation: Literal["auto", "process", "user", "namespace", "guard"] = Field(
@@ -166,7 +169,7 @@ class Settings(BaseSettings):
         "auto", description="How artifacts reach an MCP client; `auto` asks the client's request."
     )
     inline_clients: Names = Field(
-        (), description="Names of MCP clients that get artifacts inline under `auto`."
+        (), description="Names of MCP clients that get artifacts inline under `auto`; `*` is all of them."
     )
     file_delivery: Literal["auto", "path", "url"] = Field(
         "auto",
@@ -175,7 +178,7 @@ class Settings(BaseSettings):
     public_url: WebAddress | None = Field(
         None, description="Address of this server as its users reach it, for download links."
     )
-    extras: bool = Field(
+    extras: Annotated[bool, NARROWS] = Field(
         default=True, description="Whether the runner offers resources and prompts of its own."
     )
     files_block: Literal["off", "instructions", "descriptions"] = Field(
@@ -186,7 +189,7 @@ class Settings(BaseSettings):
     resource_tools: bool = Field(
         default=False, description="Whether a model gets tools with which it reads resources."
     )
-    results_max_bytes: Count = Field(
+    results_max_bytes: Annotated[Count, NARROWS] = Field(
         8192, description="Size of `results` above which a warning says that it belongs in a file."
     )
     iframe_origins: Names = Field(
@@ -232,7 +235,7 @@ class Settings(BaseSettings):
     max_idle_workers: int = Field(
         8, ge=0, description="The same, while calls come faster than workers get ready."
     )
-    worker_reuse: Literal["user", "call"] = Field(
+    worker_reuse: Annotated[Literal["user", "call"], NARROWS] = Field(
         "user",
         description="Whether a worker stays with its `user`, so that what a tool file keeps in memory is "
         "there at that user's next call, or ends with its `call`.",
@@ -275,8 +278,12 @@ class Settings(BaseSettings):
         default=True, description="Whether My Files stay when a session ends."
     )
     allow_env: Variables = Field((), description="Environment variables that tools may see.")
-    allow_run: Programs = Field((), description="The only programs that tools may run; by default any.")
-    deny_run: bool = Field(default=False, description="Whether tools may run no other program at all.")
+    allow_run: Programs = Field(
+        ("*",), description="The only programs that tools may run; `*` is any that they may read."
+    )
+    deny_run: Annotated[bool, NARROWS] = Field(
+        default=False, description="Whether tools may run no other program at all."
+    )
     allow_net: Network = Field(
         (), description="Hosts and ports that tools may reach; `*` is every public address."
     )
@@ -293,12 +300,12 @@ class Settings(BaseSettings):
         description="Which tools are given the user's home: those that declare `username`, or all.",
     )
     auth: Auth = Field(default_factory=Auth, description="Who may call over HTTP: see the table below.")
-    identity_claim: Names = Field(
+    identity_claim: EachName = Field(
         ("email", "sub"),
         min_length=1,
         description="Claims of a token that name the user; the first present counts.",
     )
-    identity_pattern: Pattern | None = Field(
+    identity_pattern: Annotated[Pattern | None, NARROWS] = Field(
         None, description="What that claim must match, from its first character to its last; RE2."
     )
     identity_suffix: str | None = Field(
@@ -306,19 +313,19 @@ class Settings(BaseSettings):
         min_length=1,
         description="How that claim must end, such as `@example.com`; it is left off the user's name.",
     )
-    identity_case: Literal["any", "lower"] = Field(
+    identity_case: Annotated[Literal["any", "lower"], NARROWS] = Field(
         "any", description="`lower` refuses a claim with upper-case letters."
     )
-    identity_letters: Literal["ascii", "any"] = Field(
+    identity_letters: Annotated[Literal["ascii", "any"], NARROWS] = Field(
         "any", description="`ascii` refuses a claim with letters beyond ASCII, which can look like others."
     )
-    allowed_hosts: Names = Field(
+    allowed_hosts: EachName = Field(
         (), description="Further values of the `Host` header that the HTTP server answers to."
     )
-    allowed_origins: Names = Field(
+    allowed_origins: EachName = Field(
         (), description="Further web origins whose pages may call the HTTP server."
     )
-    playground: bool = Field(
+    playground: Annotated[bool, NARROWS] = Field(
         default=True, description="Whether the HTTP server has the Playground, a page for people, at `/`."
     )
     playground_frames_port: int = Field(
@@ -343,7 +350,7 @@ class Settings(BaseSettings):
     playground_model_api: Literal["openai", "anthropic"] = Field(
         "openai", description="What it speaks: chat completions of OpenAI, or messages of Anthropic."
     )
-    playground_model: Names = Field(
+    playground_model: EachName = Field(
         (), description="Names of the models of that endpoint that may be chosen; the first is the default."
     )
     playground_model_key: SecretStr | None = Field(
@@ -378,7 +385,7 @@ class Settings(BaseSettings):
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description="Name of the parameter that is filled in with who calls, and gives a tool a home.",
     )
-    show_username: bool = Field(
+    show_username: Annotated[bool, NARROWS] = Field(
         default=False, description="Whether clients see that parameter in the schemas of tools."
     )
     max_sessions_per_user: Count = Field(
@@ -386,10 +393,12 @@ class Settings(BaseSettings):
     )
     max_request_bytes: Count = Field(64 * MIB, description="Largest body of an MCP request over HTTP.")
     max_upload_bytes: Count = Field(50 * GIB, description="Largest file that a request may upload over HTTP.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], NARROWS] = Field(
         "info", description="Least important record logged."
     )
-    log_format: Literal["text", "json"] = Field("text", description="Form of a log record on standard error.")
+    log_format: Annotated[Literal["text", "json"], NARROWS] = Field(
+        "text", description="Form of a log record on standard error."
+    )
     audit_dir: PrivatePath | None = Field(
         None, description="Folder of the audit log, which has a line for each call; by default there is none."
     )
@@ -451,7 +460,8 @@ class Settings(BaseSettings):
 
     # Kept by `sources.load`: where each value given came from, by dotted name; the file read.
     _given: Mapping[str, str] = PrivateAttr(default_factory=dict)
-    _config: Path | None = PrivateAttr(default=None)
+    _file: ConfigFile = PrivateAttr(default=ConfigFile())
+    _ignored: tuple[str, ...] = PrivateAttr(default=())
     # Kept by `lending.lend`.
     _lent: Lent = PrivateAttr(default=Lent())
 
@@ -469,7 +479,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _is_supported(self) -> Self:
-        if self.allow_run and self.deny_run:
+        if self.deny_run and self.allow_run and "*" not in self.allow_run:
             raise ValueError("allow_run names programs and deny_run lets none be run; give one of them")
         named = [text for tool in (None, *self.tools) for text in self.rights(tool).network]
         for port, what in self._closed().items():
@@ -549,8 +559,18 @@ class Settings(BaseSettings):
 
     @property
     def config_file(self) -> Path | None:
-        """Return the configuration file that was read, if one was."""
-        return self._config
+        """Return the configuration file that applies, in whole or in part, if there is one."""
+        return self._file.path
+
+    @property
+    def config_source(self) -> ConfigFile:
+        """Return the choice of the configuration file, with which `sources.load` reads it again."""
+        return self._file
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Return a sentence for each file of which something does not apply, since nobody has trusted it."""
+        return self._ignored
 
     @property
     def scheme(self) -> str:
@@ -566,8 +586,11 @@ class Settings(BaseSettings):
     def named_private_paths(self) -> tuple[tuple[str, Path], ...]:
         """Return those paths, each behind the name of its setting, or behind `private` where it has none."""
         paths = [("store", self.store_path), *private_paths_of(self)]
-        if self._config is not None:
-            paths.append(("config", self._config))
+        if self._file.path is not None:
+            paths.append(("config", self._file.path))
+        record = trust_record()
+        if record is not None and not record.is_relative_to(self.state_dir):
+            paths.append(("trusted", record))
         # If not where nobody may read anyway.
         named = (os.environ.get(name) for name in _AWS_FILES)
         return (*paths, *(("private", _expanded(name)) for name in named if name))
@@ -682,13 +705,14 @@ class Settings(BaseSettings):
     def rights(self, tool: str | None = None) -> Rights:
         """Return what one tool may do beyond its own folder, or any tool."""
         own = self.own(tool)
-        deny_run = own.deny_run if own.deny_run is not None else self.deny_run and not own.allow_run
         programs = self.allow_run if own.allow_run is None else own.allow_run
+        deny_run = own.deny_run if own.deny_run is not None else self.deny_run and own.allow_run is None
+        may_run = bool(programs) and not deny_run
         return Rights(
             network=self.allow_net if own.allow_net is None else own.allow_net,
             variables=self.allow_env if own.allow_env is None else own.allow_env,
-            may_run=not deny_run,
-            programs=() if deny_run else programs,
+            may_run=may_run,
+            programs=() if "*" in programs or not may_run else programs,
             read=self.allow_read if own.allow_read is None else own.allow_read,
             write=self.allow_write if own.allow_write is None else own.allow_write,
             sockets=self.allow_sockets if own.allow_sockets is None else own.allow_sockets,

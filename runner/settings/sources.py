@@ -7,7 +7,7 @@ import difflib
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -20,13 +20,28 @@ from runner.errors import UsageError
 from runner.settings.named_limits import LimitSettings
 from runner.settings.secrets import SecretSettings
 from runner.settings.settings import Auth, Settings, ToolSettings
-from runner.settings.values import split_at_commas
+from runner.settings.trust import (
+    CONFIG_FILE,
+    CONFIG_VARIABLE,
+    ConfigFile,
+    config_file,
+    how_to_trust,
+    quoted,
+    reread,
+)
+from runner.settings.values import split_at_commas, widens_rights
 from runner.system.logging_setup import redact
-from runner.system.private_files import read_file
 
-__all__ = ["CONFIG_FILE", "config_report", "config_text", "load", "origins", "variables"]
-
-CONFIG_FILE = "runner.toml"
+__all__ = [
+    "config_report",
+    "config_text",
+    "is_list",
+    "load",
+    "needing_trust",
+    "origins",
+    "variables",
+    "widening",
+]
 
 _PREFIX = "RUNNER_"
 # GitHub's runner sets these for itself in every job; they are no settings of ours.
@@ -51,6 +66,8 @@ _GUARD_NAMES = frozenset(
         "max_observation_chars", "auto_artifact_large_content", "auto_artifact_enabled",
     }
 )  # fmt: skip
+_USUAL_HOMES = Path("/tmp")  # noqa: S108 - the default, where others have files, too
+_MOST_NAMED = 12
 _OF_GUARD = "; it stands under [output_guard]"
 # What stands under each name that the operator gives in such a table.
 _BY_NAME: Mapping[str, type[BaseModel]] = {
@@ -76,20 +93,25 @@ class _Given:
 def load(
     flags: Mapping[str, object],
     *,
-    config: Path | None = None,
+    config: Path | ConfigFile | None = None,
     label: Callable[[str], str] = lambda name: f"flag {_flag(name)}",
 ) -> Settings:
     """Return the effective settings.
 
+    What does not apply since nobody has trusted its file is in `Settings.ignored`.
+
     Args:
         flags: Settings given on the command line or by a program, by field name; None means not given.
-        config: The file of `--config`; without it, `runner.toml` of the current folder where it exists.
+        config: The file of `--config`, or the file that a process was started with, to be read again; by
+            default the one that `runner.settings.trust.config_file` finds.
         label: Returns how an error names the place where one of `flags` was given.
 
     Raises:
         UsageError: A value, a key or the file is wrong; one line for each fault.
     """
-    given = {**_from_file(config), **_from_environment(), **_from_flags(flags, label)}
+    file = reread(config) if isinstance(config, ConfigFile) else config_file(config)
+    of_file, ignored = _applicable(file, _from_file(file))
+    given = {**of_file, **_from_environment(), **_from_flags(flags, label)}
     faults = list(_unknown_variables())
     try:
         settings = Settings.model_validate(_nested({leaf: item.value for leaf, item in given.items()}))
@@ -98,8 +120,10 @@ def load(
         raise UsageError("\n".join([*faults, *(_sentence(detail, given) for detail in details)])) from None
     if faults:
         raise UsageError("\n".join(faults))
-    path = config or Path(CONFIG_FILE)
-    settings._config = path.absolute() if path.exists() else None
+    if file.path is not None and settings.homes != _USUAL_HOMES and file.path.is_relative_to(settings.homes):
+        raise UsageError(f"{quoted(file.path)} lies among the homes of users of tools; move it elsewhere")
+    settings._file = replace(file, content=None)
+    settings._ignored = (*file.notes, *ignored)
     settings._given = {".".join(leaf): item.origin for leaf, item in given.items()}
     return settings
 
@@ -190,6 +214,9 @@ def _from_environment() -> dict[Leaf, _Given]:
         # A variable with the name of a whole table, which pydantic would take as JSON.
         raise UsageError("\n".join(_unknown_variables()) or str(error)) from None
     values = {leaf: value for leaf, value in _flat(found) if leaf in names}
+    # An empty variable is not given; of a list it is the list with nothing in it.
+    empty = {variable.upper() for variable, value in os.environ.items() if not value}
+    values |= {leaf: () for leaf, variable in names.items() if variable in empty and is_list(leaf)}
     return {
         leaf: _Given(value=value, origin=f"environment {names[leaf]}", label=f"variable {names[leaf]}")
         for leaf, value in values.items()
@@ -200,7 +227,7 @@ def _unknown_variables() -> Iterator[str]:
     known = variables()
     for variable in sorted(os.environ):
         name = variable.upper()
-        if not name.startswith(_PREFIX) or name in known or name in _FOREIGN:
+        if not name.startswith(_PREFIX) or name in known or name in _FOREIGN or name == CONFIG_VARIABLE:
             continue
         if name.startswith("RUNNER_TOOLS"):
             yield f"variable {variable}: values for single tools are set in {CONFIG_FILE}, under [tools.NAME]"
@@ -214,24 +241,74 @@ def _unknown_variables() -> Iterator[str]:
             yield f"variable {variable} is no setting{_nearest(name, known)}"
 
 
-def _from_file(config: Path | None) -> dict[Leaf, _Given]:
-    path = config or Path(CONFIG_FILE)
+def _from_file(file: ConfigFile) -> dict[Leaf, _Given]:
+    if file.path is None or file.content is None:
+        return {}
+    path, label = file.path, quoted(file.label)
     try:
-        content = tomllib.loads(read_file(path).decode())
-    except FileNotFoundError:
-        if config is None:
-            return {}
-        raise UsageError(f"configuration file {path} does not exist; check --config") from None
-    except OSError as error:
-        raise UsageError(f"configuration file {path} cannot be read: {error.strerror}") from error
+        leaves = dict(_flat(tomllib.loads(file.content.decode())))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"configuration file {path} cannot be read: {error}") from error
-    values = {leaf: _beside(path, leaf, value) for leaf, value in _flat(content)}
+        raise UsageError(f"configuration file {label} cannot be read: {error}") from error
+    except RecursionError:
+        raise UsageError(f"configuration file {label} cannot be read: it nests too deep") from None
+    values = {leaf: _beside(path, leaf, value) for leaf, value in leaves.items()}
     for leaf, value in values.items():
         # A path or name with one means something else to the C library, or nothing at all.
         if _has_zero(value):
-            raise UsageError(f"{path}: {'.'.join(leaf)} has a zero byte in it; take \\u0000 out")
-    return {leaf: _Given(value=value, origin=str(path), label=str(path)) for leaf, value in values.items()}
+            raise UsageError(f"{label}: {quoted('.'.join(leaf))} has a zero byte in it; take \\u0000 out")
+    return {leaf: _Given(value=value, origin=label, label=label) for leaf, value in values.items()}
+
+
+def _applicable(file: ConfigFile, given: dict[Leaf, _Given]) -> tuple[dict[Leaf, _Given], tuple[str, ...]]:
+    """Return what applies of a file, and a sentence that names what does not, if nobody has trusted it."""
+    if file.path is None or file.is_trusted:
+        return given, ()
+    left_out = [leaf for leaf, item in given.items() if widening(leaf, item.value)]
+    if not left_out:
+        return given, ()
+    names = [quoted(".".join(leaf)) for leaf in left_out[:_MOST_NAMED]]
+    more = len(left_out) - len(names)
+    said = ", ".join(names) + (f" and {more} more" if more else "")
+    verb = "is" if len(left_out) == 1 else "are"
+    sentence = f"{quoted(file.path)} is not trusted, so {said} {verb} ignored: {how_to_trust(file.path)}"
+    return {leaf: item for leaf, item in given.items() if leaf not in left_out}, (sentence,)
+
+
+def widening(leaf: Leaf, value: object) -> bool:
+    """Return whether a value of a configuration file can widen rights.
+
+    A default cannot, since a value of the file only takes its place.
+    """
+    match leaf:
+        case (name,):
+            field = Settings.model_fields.get(name)
+        case ("auth", name):
+            field = Auth.model_fields.get(name)
+        case (table, _, name) if table in _BY_NAME:
+            # What is set for one tool wins over options and variables.
+            return widens_rights(_BY_NAME[table].model_fields.get(name))
+        case _:
+            return True
+    is_default = field is not None and type(value) in (bool, int, float, str) and value == field.default
+    return widens_rights(field) and not is_default
+
+
+def needing_trust(file: ConfigFile) -> dict[str, object]:
+    """Return the settings of a file that apply only if it is trusted, without the values of keys.
+
+    Raises:
+        UsageError: The file cannot be read as TOML.
+    """
+    return {
+        ".".join(leaf): _REDACTED if _is_of(leaf, SecretStr) else _shown(item.value)
+        for leaf, item in _from_file(file).items()
+        if widening(leaf, item.value)
+    }
+
+
+def is_list(leaf: Leaf) -> bool:
+    """Return whether the value of a setting is a list."""
+    return _is_of(leaf, tuple)
 
 
 def _has_zero(value: object) -> bool:

@@ -9,14 +9,17 @@ from urllib.parse import urlsplit
 
 import re2
 from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic.fields import FieldInfo
 from pydantic_settings import NoDecode
 
 from runner.errors import UsageError
 
 __all__ = [
+    "NARROWS",
     "OPEN_TO_TOOLS",
     "CertificateNames",
     "Count",
+    "EachName",
     "HostPort",
     "KeyUrl",
     "Names",
@@ -32,13 +35,18 @@ __all__ = [
     "UpstreamUrl",
     "UpstreamUrls",
     "WebAddress",
+    "default_config_dir",
     "default_state_dir",
     "default_store",
     "split_at_commas",
+    "widens_rights",
 ]
 
 OPEN_TO_TOOLS = "open to tools"
 """Marks the type of a setting whose paths tools may come to see; any other is private: `private_paths`."""
+
+NARROWS = "narrows rights"
+"""Marks a setting that no value widens: it also applies from a file that nobody trusts. Any other widens."""
 
 _STORES_WITHOUT_PLACE = ("memory:", "none:")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -58,6 +66,11 @@ _LOOPBACK_URLS = ("http://localhost", "http://127.0.0.1", "http://[::1]")
 def split_at_commas(value: object) -> object:
     """Return the parts of a text, as variables and options name several of something; all else as it is."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def widens_rights(field: FieldInfo | None) -> bool:
+    """Return whether a value of a setting can widen rights, which it does unless it is declared not to."""
+    return field is None or NARROWS not in field.metadata
 
 
 def _absolute(path: Path) -> Path:
@@ -157,6 +170,12 @@ def _certificate_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _each_name(names: tuple[str, ...]) -> tuple[str, ...]:
+    if "*" in names:
+        raise ValueError("'*' does not stand for all here; write out each name")
+    return names
+
+
 def _upstream(url: str) -> str:
     try:
         return _https(url)
@@ -214,12 +233,24 @@ def default_store() -> str:
     return (_xdg("XDG_DATA_HOME", "~/.local/share") / "store").as_uri()
 
 
+def default_config_dir() -> Path:
+    """Return the folder of the caller's own configuration.
+
+    Raises:
+        UsageError: This user has no home folder.
+    """
+    return _xdg("XDG_CONFIG_HOME", "~/.config")
+
+
 def default_state_dir() -> Path:
     """Return where the runner keeps what it has to know in its next life, if nothing else is said."""
     return _xdg("XDG_STATE_HOME", "~/.local/state")
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_commas)]
+"""Names of something; an empty list is none of them, and `*` all, where the setting takes that."""
+EachName = Annotated[Names, AfterValidator(_each_name)]
+"""Names of something of which nobody can have all."""
 Pattern = Annotated[str, AfterValidator(_pattern)]
 CertificateNames = Annotated[Names, AfterValidator(_certificate_names)]
 Networks = Annotated[Names, AfterValidator(_networks)]

@@ -25,6 +25,7 @@ from runner.system.openat import CONFINED, openat2
 
 __all__ = [
     "HIDDEN",
+    "HOME_ATTRIBUTES",
     "HomeError",
     "folders_in",
     "held",
@@ -36,6 +37,9 @@ __all__ = [
 
 HIDDEN = ".toolcell-"
 """What the names of our folders begin with, but for homes; no home's does."""
+
+HOME_ATTRIBUTES = ("trusted.toolcell.home", "user.toolcell.home")
+"""Extended attributes, one of which a home has: for a runner with the capability for it, and for others."""
 
 _UNFINISHED = f"{HIDDEN}new-"
 _ATTEMPTS = 20

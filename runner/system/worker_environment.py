@@ -25,6 +25,8 @@ _FIXED = {
     # One line on standard error for each `ctx.info` would be all they add.
     "FASTMCP_LOG_ENABLED": "false",
     "FASTMCP_CHECK_FOR_UPDATES": "off",
+    # It would read `.env` of the current folder, and this process is not confined yet.
+    "FASTMCP_ENV_FILE": os.devnull,
     # FastMCP wants to know a home when it is imported, also from a user who has none. Calls get their own.
     "HOME": "/nonexistent",
     # Threads started by an import would forbid forking; workers may start as many as they like.

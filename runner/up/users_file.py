@@ -12,7 +12,8 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from runner.errors import UsageError
-from runner.system.private_files import read_file, read_private
+from runner.settings.trust import UnsafeFile, read_judged
+from runner.system.private_files import read_private
 from runner.users.usernames import home_segment
 
 __all__ = ["Given", "UsersFile", "environment_of", "read_users_file"]
@@ -107,12 +108,15 @@ def read_users_file(path: Path) -> UsersFile:
         UsageError: It is not there, cannot be read, or says what cannot be.
     """
     try:
-        text = read_file(path, most_bytes=_MOST_BYTES).decode()
+        # It says what runs as whom, so nobody else may write it.
+        text = read_judged(path, most_bytes=_MOST_BYTES).content.decode()
         said = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise UsageError(
             f"the file of users {path} cannot be read: {error.strerror}; check --users"
         ) from error
+    except UnsafeFile as error:
+        raise UsageError(f"the file of users {path} is not read: {error}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the file of users {path} cannot be understood: {error}") from error
     try:

@@ -209,10 +209,14 @@ def test_a_host_that_is_killed_takes_everything_with_it(
 
 def test_config_says_what_counts_and_where_it_came_from(run: Callable[..., Ran], folder: Path) -> None:
     (folder / "runner.toml").write_text("max_calls = 3\n")
+    ignored = run("config", "--json")
+    run("trust")
 
     text = run("config", "--user", "ann", RUNNER_PORT="9000")
     document = run("config", "--json", "--user", "ann", RUNNER_PORT="9000")
 
+    assert ignored.json["max_calls"] == {"value": 16, "origin": "default"}
+    assert "max_calls is ignored" in ignored.err
     assert (text.status, document.status) == (0, 0)
     assert {name: document.json[name] for name in ("user", "port", "max_calls", "host")} == {
         "user": {"value": "ann", "origin": "flag"},

@@ -99,6 +99,14 @@ tools = ["key_length"]
 """
 
 
+@pytest.fixture
+def environment(environment: dict[str, str], folder: Path) -> dict[str, str]:
+    """Return the usual variables with the configuration file named."""
+    config = folder / "runner.toml"
+    config.touch(0o600)
+    return {**environment, "RUNNER_CONFIG": str(config)}
+
+
 def write(path: Path, content: str) -> None:
     path.write_text(content)
     path.chmod(0o600)

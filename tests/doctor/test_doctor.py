@@ -44,7 +44,9 @@ def test_a_secret_that_cannot_be_had_fails_with_its_cure(tmp_path: Path) -> None
     assert missing.level is Level.MISSING
     assert f"{tmp_path}/gone does not exist" in missing.detail
     assert missing.cure == ("the server does not start without it; mend it, or take [secrets.API_KEY] out")
-    assert (had.level, had.detail) == (Level.OK, "API_KEY, for fetch: can be read")
+    # The command itself is for the server to run.
+    said = "API_KEY, for fetch: its program is there; a server runs it"
+    assert (had.level, had.detail) == (Level.OK, said)
 
 
 @pytest.fixture

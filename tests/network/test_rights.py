@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support import trusted_config
 
 from runner.errors import UsageError
 from runner.settings.rights import Rights, program_files, spell_out
@@ -13,6 +14,7 @@ from runner.settings.sources import load
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,7 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(flags: dict[str, object]
 
 def test_the_same_is_said_in_the_environment_and_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_ALLOW_NET", "a.example:443, :80")
-    Path("runner.toml").write_text(
+    trusted_config(
         'allow_env = ["HF_TOKEN"]\nallow_run = ["git"]\n[tools.one]\nallow_net = []\ndeny_run = true\n'
     )
 
@@ -48,7 +50,7 @@ def test_the_same_is_said_in_the_environment_and_the_file(monkeypatch: pytest.Mo
 
 
 def test_what_is_wrong_for_one_tool_is_refused_as_well() -> None:
-    Path("runner.toml").write_text('[tools.one]\nallow_net = ["a b"]\n')
+    trusted_config('[tools.one]\nallow_net = ["a b"]\n')
 
     with pytest.raises(UsageError, match="is no destination"):
         load({})

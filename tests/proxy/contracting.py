@@ -78,6 +78,7 @@ def front_of(
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(ROOT),
+            "RUNNER_CONFIG": str(folder / "runner.toml"),
             "RUNNER_STATE_DIR": str(folder / "state"),
             "RUNNER_STORE": (folder / "store").as_uri(),
         }

@@ -242,7 +242,8 @@ def test_files_of_a_session_over_stdio_end_with_the_proxy(address: str, tmp_path
         f'state_dir = "{tmp_path / "state"}"\nstore = "{(tmp_path / "store").as_uri()}"\n'
     )
     command = [sys.executable, "-m", "runner", "proxy", "--user", f"t-{uuid.uuid4().hex[:12]}", address]
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    config = str(tmp_path / "runner.toml")
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "RUNNER_CONFIG": config}
     asked = {"protocolVersion": SESSION, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     # The handshake era, in which a connection is a session; no client of a library that ends us in a hurry.
     said: list[dict[str, Any]] = [

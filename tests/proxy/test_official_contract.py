@@ -83,7 +83,8 @@ def filesystem(lent: Path) -> Iterator[Front]:
 @pytest.fixture(scope="module")
 def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     entry = _memory_entry(tmp_path_factory.mktemp("memory"))
-    with front_of("--contract", "full", str(entry)) as front:
+    lent = f"--allow-write={entry.parent / 'data'}"
+    with front_of("--contract", "full", lent, str(entry)) as front:
         yield front
 
 
@@ -94,7 +95,6 @@ def _memory_entry(folder: Path) -> Path:
         "command": node(),
         "args": [script("server-memory")],
         "env": {"MEMORY_FILE_PATH": str(data / "memory.json")},
-        "allow_write": [str(data)],
     }
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"memory": entry}}))

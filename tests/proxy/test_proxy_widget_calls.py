@@ -53,7 +53,7 @@ def proxy(marks: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         )
     try:
         assert until(lambda: _answers(port)), (folder / "said").read_text()
-        with proxy_command(folder, "mcp.json") as url:
+        with proxy_command(folder, "--config", "runner.toml", "mcp.json") as url:
             yield url
     finally:
         server.kill()

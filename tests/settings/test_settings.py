@@ -8,6 +8,7 @@ from botocore.exceptions import InvalidRegionError
 from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url, validate_region_name
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from support import trusted_config
 
 from runner.errors import UsageError
 from runner.settings.named_limits import LimitSettings
@@ -17,6 +18,7 @@ from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
 from runner.settings.settings import Auth, Settings, ToolSettings
 from runner.settings.sources import config_report, config_text, load, origins, variables
+from runner.settings.trust import trust_record
 from runner.settings.values import PrivatePath
 from sandbox.deadlines import Deadlines
 
@@ -28,6 +30,7 @@ def _empty_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
     for name in variables():
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def documented() -> dict[str, str]:
@@ -38,7 +41,7 @@ def documented() -> dict[str, str]:
 def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Path("runner.toml").write_text("port = 1\nmax_calls = 2\nmax_queue = 3\n")
+    trusted_config("port = 1\nmax_calls = 2\nmax_queue = 3\n")
     monkeypatch.setenv("RUNNER_PORT", "10")
     monkeypatch.setenv("RUNNER_MAX_CALLS", "20")
 
@@ -56,7 +59,7 @@ def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_defau
 
 
 def test_the_named_file_is_read_instead_of_the_one_in_the_current_folder(tmp_path: Path) -> None:
-    Path("runner.toml").write_text("port = 1\n")
+    trusted_config("port = 1\n")
     other = tmp_path / "other.toml"
     other.write_text("port = 2\n")
 
@@ -75,16 +78,16 @@ def test_a_named_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     "line", ['homes = "/a\\u0000b"', 'store = "file:///a\\u0000"', 'allow_run = ["a\\u0000"]']
 )
 def test_a_zero_byte_in_a_file_is_refused_with_the_settings_name(line: str) -> None:
-    Path("runner.toml").write_text(line.replace("\\u0000", "_") + "\n")
+    trusted_config(line.replace("\\u0000", "_") + "\n")
     assert load({})._given
-    Path("runner.toml").write_text(line + "\n")
+    trusted_config(line + "\n")
 
     with pytest.raises(UsageError, match=rf"^runner\.toml: {line.split()[0]} has a zero byte in it"):
         load({})
 
 
 def test_a_file_that_is_no_toml_is_refused_with_its_name_and_line() -> None:
-    Path("runner.toml").write_text("port = = 1\n")
+    trusted_config("port = = 1\n")
 
     with pytest.raises(UsageError, match=r"runner\.toml cannot be read: .*line 1"):
         load({})
@@ -106,7 +109,7 @@ def test_a_file_that_is_no_toml_is_refused_with_its_name_and_line() -> None:
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_known_one(content: str, sentence: str) -> None:
-    Path("runner.toml").write_text(content)
+    trusted_config(content)
 
     with pytest.raises(UsageError) as caught:
         load({})
@@ -140,7 +143,7 @@ def test_variables_that_github_sets_for_its_own_runner_are_passed_over(
 
 
 def test_every_fault_is_one_sentence_that_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("runner.toml").write_text('max_calls = 0\nlog_format = "xml"\n')
+    trusted_config('max_calls = 0\nlog_format = "xml"\n')
     monkeypatch.setenv("RUNNER_PORT", "abc")
 
     with pytest.raises(UsageError) as caught:
@@ -247,14 +250,14 @@ def test_an_endpoint_is_taken_that_s3_takes_and_another_refused_by_name(
     ],
 )
 def test_auth_settings_that_do_not_belong_together_are_refused(auth: str, sentence: str) -> None:
-    Path("runner.toml").write_text(f"[auth]\n{auth}\n")
+    trusted_config(f"[auth]\n{auth}\n")
 
     with pytest.raises(UsageError, match=sentence):
         load({})
 
 
 def test_a_gateway_with_a_certificate_needs_no_address_and_its_key_is_kept_from_tools() -> None:
-    Path("runner.toml").write_text(
+    trusted_config(
         '[auth]\nkind = "gateway"\ngateway_certificate = "c.pem"\ngateway_key = "k.pem"\n'
         'gateway_ca = "ca.pem"\ngateway_names = ["gateway.example.com", "spiffe://example.com/gateway"]\n'
     )
@@ -276,7 +279,7 @@ def test_keys_may_be_fetched_from_this_machine_without_https() -> None:
 
 
 def test_a_list_is_read_from_commas_and_from_a_toml_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("runner.toml").write_text('inline_clients = ["one", "two"]\n')
+    trusted_config('inline_clients = ["one", "two"]\n')
     monkeypatch.setenv("RUNNER_ALLOW_ENV", "LANG, TZ,")
 
     settings = load({})
@@ -292,7 +295,7 @@ def test_an_empty_variable_counts_as_not_given(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_nested_variables_join_the_table_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("runner.toml").write_text('[auth]\nkind = "jwt"\nissuer = "file"\naudience = "a"\n')
+    trusted_config('[auth]\nkind = "jwt"\nissuer = "file"\naudience = "a"\n')
     monkeypatch.setenv("RUNNER_AUTH__ISSUER", "environment")
     monkeypatch.setenv("RUNNER_AUTH__JWKS_URI", "https://a/jwks")
 
@@ -418,7 +421,8 @@ def test_paths_no_worker_may_read_include_state_store_tokens_and_the_file_read(t
 
     private = load({}, config=config).private_paths
 
-    assert set(private) == {tmp_path / "s", Path("/st"), tmp_path / "t.json", config}
+    record = tmp_path / "state/toolcell/trusted.json"
+    assert set(private) == {tmp_path / "s", Path("/st"), tmp_path / "t.json", config, record}
 
 
 def leaves(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -466,7 +470,8 @@ def test_every_path_of_a_setting_is_kept_from_tools_but_those_that_are_named_her
 
     assert {name for name, field in paths.items() if is_open(field)} == OPEN
     hidden = {path for name, path in values.items() if name not in OPEN}
-    assert set(settings.private_paths) == {*hidden, Path("/secret/of-a-tool"), settings.store_path}
+    kept = {Path("/secret/of-a-tool"), settings.store_path, trust_record()}
+    assert set(settings.private_paths) == hidden | kept
     assert {"fleet_key_file", "playground_model_key_file", "audit_dir", "auth.gateway_key"} < paths.keys()
 
 
@@ -487,7 +492,7 @@ def test_a_setting_whose_name_says_that_it_is_a_file_is_a_path() -> None:
 
 
 def test_the_report_names_every_setting_with_value_and_origin() -> None:
-    Path("runner.toml").write_text("[tools.slow]\nmemory_mb = 3\n")
+    trusted_config("[tools.slow]\nmemory_mb = 3\n")
 
     report = config_report(load({"user": "alice"}))
 
@@ -526,7 +531,7 @@ def test_neither_the_report_nor_an_error_shows_a_secret(monkeypatch: pytest.Monk
     ],
 )
 def test_a_table_of_a_secret_that_will_not_do_is_refused_without_its_value(table: str, said: str) -> None:
-    Path("runner.toml").write_text(table)
+    trusted_config(table)
 
     with pytest.raises(UsageError) as caught:
         load({})
@@ -536,7 +541,7 @@ def test_a_table_of_a_secret_that_will_not_do_is_refused_without_its_value(table
 
 
 def test_the_report_shows_where_a_secret_is_from_and_not_what_its_command_is_given() -> None:
-    Path("runner.toml").write_text(
+    trusted_config(
         '[secrets.A]\nfile = "a.key"\ntools = ["t"]\n'
         '[secrets.B]\ncommand = ["vault", "hunter2hunter2"]\ntools = ["t"]\nusers = ["ann"]\n'
     )

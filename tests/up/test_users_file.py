@@ -52,6 +52,17 @@ def test_json_says_the_same(tmp_path: Path) -> None:
     assert read_users_file(path).given("ann").port == 9000
 
 
+def test_users_file_that_others_can_write_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "users.json"
+    path.write_text(json.dumps({"users": {"ann": {"port": 9000, "tools": ["tool.py"]}}}))
+    assert read_users_file(path).users
+
+    path.chmod(0o666)
+
+    with pytest.raises(UsageError, match="is not read: it can be written by other users"):
+        read_users_file(path)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

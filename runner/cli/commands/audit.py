@@ -7,7 +7,7 @@ import typer
 
 from runner.cli.exits import end_with
 from runner.cli.options import AsJson, Config
-from runner.settings.sources import load
+from runner.cli.start import load_told
 
 __all__ = ["audit"]
 
@@ -34,4 +34,4 @@ def _audit(
     from runner.cli.run_audit import AuditOptions, audit_from_shell  # noqa: PLC0415 - needed here only
 
     options = AuditOptions(action=action, folder=folder, expect=expect, as_json=as_json)
-    return audit_from_shell(load({}, config=config), options)
+    return audit_from_shell(load_told({}, config, whole=True), options)

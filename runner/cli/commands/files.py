@@ -9,8 +9,8 @@ import typer
 
 from runner.cli.exits import end_with
 from runner.cli.options import AsJson, Config, LogOptions, UserOptions, given
+from runner.cli.start import load_told
 from runner.errors import UsageError
-from runner.settings.sources import load
 from runner.system.logging_setup import set_up
 
 __all__ = ["files"]
@@ -51,7 +51,7 @@ def _files(flags: Mapping[str, Any], config: Path | None, session: str, told: Ma
     from runner.users.identity import resolve  # noqa: PLC0415 - only what works with files needs these
 
     options = FilesOptions(**told)
-    settings = load(flags, config=config)
+    settings = load_told(flags, config, whole=True)
     set_up(settings.log_level, settings.log_format)
     if settings.store_scheme in ("memory", "none"):
         raise UsageError(

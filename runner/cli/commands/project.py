@@ -1,4 +1,4 @@
-"""The commands that write files of a project or of a client: `init` and `install`."""
+"""The commands for files of a project or of a client: `init`, `trust` and `install`."""
 
 import asyncio
 import tempfile
@@ -12,7 +12,7 @@ from runner.cli.options import File, User
 from runner.cli.start import explained, start
 from runner.settings.targets import check_targets
 
-__all__ = ["init", "install"]
+__all__ = ["init", "install", "trust"]
 
 
 def init(
@@ -34,10 +34,30 @@ def install(
     end_with(lambda: _install(client, file, name=name, user=user, only_print=only_print))
 
 
-def _init(folder: Path) -> int:
-    from runner.cli.init import next_steps, write_project  # noqa: PLC0415 - only `init` needs it
+def trust(
+    path: Annotated[
+        Path, typer.Argument(metavar="[DIR|FILE]", help="A folder with a runner.toml, or a file.")
+    ] = Path(),
+    *,
+    remove: Annotated[bool, typer.Option("--remove", help="Trust it no longer.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List what is trusted.")] = False,
+) -> None:
+    """Trust a configuration file as it is now: runner.toml, fastmcp.json or mcp.json."""
+    end_with(lambda: _trust(path, remove=remove, listed=listed))
 
-    print(next_steps(write_project(folder)))  # noqa: T201
+
+def _init(folder: Path) -> int:
+    from runner.cli.init import next_steps, trust_written, write_project  # noqa: PLC0415 - only `init` needs it
+
+    written = write_project(folder)
+    print(next_steps(written, trust_written(written[-1])))  # noqa: T201
+    return 0
+
+
+def _trust(path: Path, *, remove: bool, listed: bool) -> int:
+    from runner.cli.run_trust import distrusted, list_trusted, trusted  # noqa: PLC0415 - only `trust` needs it
+
+    print(list_trusted() if listed else distrusted(path) if remove else trusted(path))  # noqa: T201
     return 0
 
 
@@ -59,10 +79,12 @@ async def _loaded(target: str, user: str | None) -> int:
     Raises:
         LoadError: It cannot be served.
     """
+    from runner.settings.secrets import Secrets  # noqa: PLC0415
     from runner.toolset.toolset import Toolset  # noqa: PLC0415 - only `install` needs it
 
     with tempfile.TemporaryDirectory() as folder:
         own = {"state_dir": Path(folder, "state"), "store": Path(folder, "store").as_uri()}
         settings = start({"log_level": "error", **own, **({"user": user} if user else {})}, None)
-        async with Toolset.open(settings, [target]):
+        # It is imported and not called, so no secret is needed.
+        async with Toolset.open(settings, [target], secrets=Secrets()):
             return 0

@@ -19,9 +19,9 @@ from runner.cli.options import (
     WorkerOptions,
     given,
 )
-from runner.cli.start import explained, load_checked, start
+from runner.cli.start import explained, load_checked, load_told, start, tell_ignored
 from runner.formats.terminal_text import json_text
-from runner.settings.sources import config_report, config_text, load
+from runner.settings.sources import config_report, config_text
 from runner.settings.targets import check_targets
 from sandbox.errors import IsolationUnavailable
 
@@ -131,7 +131,7 @@ def _doctor(
     from runner.doctor.report import report  # noqa: PLC0415 - tries every layer, which only `doctor` needs
     from runner.system.state_access import denied_in  # noqa: PLC0415
 
-    settings = load(flags, config=config)
+    settings = load_told(flags, config)
     # What may not be read is not taken for lost: the report names it, and nothing is mended before.
     usable = not any(denied_in(settings.state_dir, settings.local_store))
     mended = asyncio.run(store.repair(settings)) if repair and usable else ()
@@ -173,6 +173,7 @@ def _selftest(told: Mapping[str, Any], isolation: str | None) -> int:
     from runner.settings.isolation import in_force, lacking  # noqa: PLC0415 - asks the kernel
 
     settings = settings_to_attack(isolation, against=told["against"])
+    tell_ignored(settings)
     missing = lacking(settings)
     if missing:
         raise IsolationUnavailable(missing)

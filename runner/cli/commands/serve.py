@@ -142,7 +142,7 @@ def _serve(files: list[str], flags: Mapping[str, Any], config: Path | None, laun
     settings = as_configured(_start(flags, config), targets)
 
     def reread() -> Settings:
-        return as_configured(load_checked(flags, config), targets)
+        return as_configured(_again(flags, settings), targets)
 
     serving = _load_and_serve(settings, targets, launched, reread)
     return asyncio.run(_stopped_by_signals(explained(serving, targets)))
@@ -215,10 +215,15 @@ def _start(flags: Mapping[str, Any], config: Path | None) -> Settings:
 
     So what it no longer uses, it gives back.
     """
-    settings = start(flags, config)
+    settings = start(flags, config, whole=True)
     raise_limit()
     keep_little()
     return settings
+
+
+def _again(flags: Mapping[str, Any], settings: Settings) -> Settings:
+    """Read again the configuration file that a server was started with, and no other."""
+    return load_checked(flags, settings.config_source, whole=True)
 
 
 async def _stopped_by_signals(server: Coroutine[Any, Any, int]) -> int:
@@ -249,7 +254,7 @@ def _dev(files: list[str], flags: Mapping[str, Any], config: Path | None, launch
     developed = develop(
         settings,
         targets,
-        reread=lambda: load_checked(flags, config),
+        reread=lambda: _again(flags, settings),
         connecting=_connecting,
         launched=launched,
     )
@@ -263,5 +268,5 @@ def _proxy(words: list[str], flags: Mapping[str, Any], config: Path | None) -> i
     settings = _start(flags, config)
     from runner.proxy.run import serve_proxy  # noqa: PLC0415 - after the cheap checks
 
-    proxied = serve_proxy(settings, targets, lambda: load_checked(flags, config))
+    proxied = serve_proxy(settings, targets, lambda: _again(flags, settings))
     return asyncio.run(_stopped_by_signals(proxied))

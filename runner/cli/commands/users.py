@@ -9,7 +9,7 @@ import typer
 
 from runner.cli.exits import end_with
 from runner.cli.options import AsJson, Config, LogOptions, Store, given
-from runner.settings.sources import load
+from runner.cli.start import load_told
 from runner.system.logging_setup import set_up
 
 __all__ = ["users"]
@@ -38,6 +38,6 @@ def _users(flags: Mapping[str, Any], config: Path | None, told: Mapping[str, Any
     from runner.cli.run_users import UsersOptions, users_from_shell  # noqa: PLC0415
 
     options = UsersOptions(**told)
-    settings = load(flags, config=config)
+    settings = load_told(flags, config, whole=True)
     set_up(settings.log_level, settings.log_format)
     return asyncio.run(users_from_shell(Administration(settings=settings), options))

@@ -1,0 +1,103 @@
+"""`runner trust`: record a configuration file as trusted, with its digest; list and remove records.
+
+Source: `docs/settings.md`, "Trust".
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.errors import UsageError
+from runner.settings.sources import load, needing_trust
+from runner.settings.trust import (
+    CONFIG_FILE,
+    ConfigFile,
+    JudgedFile,
+    Trusted,
+    UnsafeFile,
+    distrust,
+    quoted,
+    read_judged,
+    trust,
+    trusted_files,
+)
+
+__all__ = ["distrusted", "list_trusted", "trusted"]
+
+
+def trusted(path: Path) -> str:
+    """Trust the file that a path names, as it is now; return the lines that name it and what it may do.
+
+    Raises:
+        UsageError: It cannot be read, somebody else can change it, or the record cannot be written.
+    """
+    file = _judged(_file_of(path))
+    lines = [f"trusted {quoted(file.path)}"]
+    files = [file]
+    if file.path.suffix == ".toml":
+        needing = needing_trust(ConfigFile(path=file.path, label=str(file.path), content=file.content))
+        lines += [f"  {quoted(name)} = {json.dumps(value, default=str)}" for name, value in needing.items()]
+        modules = [_judged(module) for module in _modules(file.path)]
+        lines += [f"trusted {quoted(module.path)}, which runs unconfined" for module in modules]
+        files += modules
+    trust(files)
+    return "\n".join([*lines, "a file that changes is no longer trusted"])
+
+
+def distrusted(path: Path) -> str:
+    """Remove the record of the file that a path names; return a line about it.
+
+    Raises:
+        UsageError: There is none, or the record cannot be written.
+    """
+    file = _file_of(path)
+    if not distrust(file):
+        raise UsageError(f"{quoted(file)} is not trusted; `runner trust --list` lists what is")
+    return f"{quoted(file)} is no longer trusted"
+
+
+def list_trusted() -> str:
+    """Return a line for each trusted file, with its state."""
+    lines = [f"{quoted(path)}  {_state(one)}" for path, one in sorted(trusted_files().items())]
+    return "\n".join(lines) or "no file is trusted"
+
+
+def _file_of(path: Path) -> Path:
+    return path.absolute() / CONFIG_FILE if path.is_dir() else path.absolute()
+
+
+def _judged(path: Path) -> JudgedFile:
+    try:
+        return read_judged(path)
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {quoted(path)}") from None
+    except UnsafeFile as error:
+        raise UsageError(f"{quoted(path)} cannot be trusted: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{quoted(path)} cannot be read: {error.strerror}") from error
+
+
+def _modules(config: Path) -> Iterator[Path]:
+    """Yield the files of the operator's own code that a configuration names, where they lie beside it."""
+    settings = load({}, config=config)
+    if not settings.output_guard:
+        return
+    from runner.output_guard.guard import config_of  # noqa: PLC0415 - only where the section is given
+    from runner.output_guard.operator_code import module_beside  # noqa: PLC0415
+
+    for named in config_of(settings).transformers():
+        module = module_beside(named.partition(":")[0], config.parent)
+        if module is not None:
+            yield module
+
+
+def _state(one: Trusted) -> str:
+    try:
+        file = read_judged(one.path)
+    except FileNotFoundError:
+        return "gone"
+    except UnsafeFile as error:
+        return str(error)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return "unchanged" if (file.digest, file.uid) == (one.digest, one.uid) else "changed: not trusted"

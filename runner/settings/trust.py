@@ -1,0 +1,371 @@
+"""Configuration files: which one is in force, who can change it, and whether the caller has trusted it.
+
+A file counts in full if the caller names it (`--config`, `RUNNER_CONFIG`), if it lies in a folder of the
+caller's configuration, or if `runner trust` has recorded its path and digest. Of any other file in the
+current folder, only settings apply that narrow rights (`NARROWS` in `runner.settings.values`).
+
+A file that somebody else can change is never read. The open file is checked and read once, so its name can
+be exchanged in between without effect.
+
+Source: `docs/settings.md`, "Trust"; inode(7), path_resolution(7), statvfs(3) on ST_RDONLY.
+"""
+
+import contextlib
+import errno
+import functools
+import grp
+import hashlib
+import json
+import os
+import pwd
+import shlex
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runner.errors import UsageError
+from runner.settings.values import default_config_dir, default_state_dir
+from runner.system.own_folders import HOME_ATTRIBUTES
+from runner.system.private_files import open_file
+from runner.system.state_files import holding, make_folder, write_whole
+
+__all__ = [
+    "CONFIG_FILE",
+    "CONFIG_VARIABLE",
+    "ConfigFile",
+    "JudgedFile",
+    "Trusted",
+    "UnsafeFile",
+    "config_file",
+    "distrust",
+    "how_to_trust",
+    "is_trusted",
+    "quoted",
+    "read_judged",
+    "read_trusted",
+    "reread",
+    "trust",
+    "trust_record",
+    "trusted_files",
+]
+
+CONFIG_FILE = "runner.toml"
+CONFIG_VARIABLE = "RUNNER_CONFIG"
+
+_SYSTEM_FOLDER = Path("/etc/toolcell")
+_RECORD = "trusted.json"
+_MOST_BYTES = 1 << 20
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class UnsafeFile(ValueError):
+    """A file that somebody else can change; the message says who, as a clause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedFile:
+    """Content of a file that only root and the caller can change.
+
+    Attributes:
+        path: Its path without links.
+        content: All of it.
+        uid: Its owner.
+    """
+
+    path: Path
+    content: bytes
+    uid: int
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content, in hexadecimal."""
+        return hashlib.sha256(self.content).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigFile:
+    """The configuration file of a process, chosen once, when it starts.
+
+    Attributes:
+        path: Its absolute path; None: there was no file, and none is read later.
+        label: Its name in messages.
+        is_named: Whether the caller names it, or it lies in a configuration folder.
+        content: What it held when it was last read; None if it was not read.
+        is_trusted: Whether all of its settings apply.
+        notes: Sentences about a file that is not read.
+    """
+
+    path: Path | None = None
+    label: str = CONFIG_FILE
+    is_named: bool = False
+    content: bytes | None = None
+    is_trusted: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trusted:
+    """A record of a file that the caller trusts.
+
+    Attributes:
+        path: Its path without links.
+        digest: SHA-256 of its content, in hexadecimal.
+        uid: Its owner.
+    """
+
+    path: Path
+    digest: str
+    uid: int
+
+
+def quoted(text: object) -> str:
+    """Return a name from elsewhere as one shell word without control characters."""
+    shown = str(text)
+    return shlex.quote(shown) if shown.isprintable() else ascii(shown)
+
+
+def config_file(config: Path | None) -> ConfigFile:
+    """Choose and read the configuration file of this process.
+
+    Args:
+        config: The file of `--config`, if it is given.
+
+    Raises:
+        UsageError: A file that the caller names cannot be read, or others can change it.
+    """
+    named = config or _named_by_variable()
+    if named is not None:
+        return _named(named, str(named))
+    here = Path(CONFIG_FILE).absolute()
+    found = _of_folder(here) if os.path.lexists(here) else None
+    if found is not None and found.is_trusted:
+        return found
+    usual = next((path for path in _configured() if os.path.lexists(path)), None)
+    if usual is None:
+        return found or ConfigFile()
+    chosen = _named(usual, str(usual))
+    if found is None:
+        return chosen
+    note = f"{quoted(here)} is not trusted and is ignored, since {usual} applies: {how_to_trust(here)}"
+    return replace(chosen, notes=(note,))
+
+
+def reread(file: ConfigFile) -> ConfigFile:
+    """Read the file again that a process was started with, under the rules of its start.
+
+    Raises:
+        UsageError: It is gone, cannot be read, or others can change it.
+    """
+    if file.path is None:
+        return file
+    if file.is_named:
+        return replace(_named(file.path, file.label), notes=file.notes)
+    return _of_folder(file.path)
+
+
+def read_judged(path: Path, *, most_bytes: int = _MOST_BYTES) -> JudgedFile:
+    """Read a regular file that only root and the caller can change.
+
+    Raises:
+        UnsafeFile: Others can change it, or it lies in the home of a user.
+        OSError: It cannot be read, or is longer than `most_bytes`.
+    """
+    with open(open_file(path), "rb") as file:
+        facts = os.fstat(file.fileno())
+        place = _place(file.fileno(), path)
+        # Nobody changes anything through a read-only mount, such as a ConfigMap in a container.
+        if not os.fstatvfs(file.fileno()).f_flag & os.ST_RDONLY:
+            _check_writers(facts, "it")
+        for folder in dict.fromkeys((*place.parents, *path.absolute().parents)):
+            _check_folder(folder)
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
+    return JudgedFile(path=place, content=content, uid=facts.st_uid)
+
+
+def is_trusted(file: JudgedFile) -> bool:
+    """Return whether a file lies in a configuration folder, or is recorded with its content and owner."""
+    if str(file.path.parent) in {os.path.realpath(path.parent) for path in _configured()}:
+        return True
+    known = trusted_files().get(file.path)
+    return known is not None and (known.digest, known.uid) == (file.digest, file.uid)
+
+
+def read_trusted(path: Path, use: str) -> bytes:
+    """Return the content of a file that the caller trusts.
+
+    Args:
+        path: The file.
+        use: What it is needed for, as errors name it.
+
+    Raises:
+        UsageError: It cannot be read, others can change it, or it is not trusted.
+    """
+    try:
+        file = read_judged(path)
+    except UnsafeFile as error:
+        raise UsageError(f"{quoted(path)} is not used for {use}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{quoted(path)} cannot be read: {error.strerror}") from error
+    if not is_trusted(file):
+        raise UsageError(f"{quoted(path)} is not trusted for {use}: {how_to_trust(path)}")
+    return file.content
+
+
+def trust(files: Iterable[JudgedFile]) -> None:
+    """Record files as trusted with the content that was read.
+
+    Raises:
+        UsageError: There is no folder for the record, or it cannot be written.
+    """
+    added = {file.path: Trusted(path=file.path, digest=file.digest, uid=file.uid) for file in files}
+    _change(lambda known: {**known, **added})
+
+
+def distrust(path: Path) -> bool:
+    """Remove the record of a file; return whether there was one.
+
+    Raises:
+        UsageError: There is no folder for the record, or it cannot be written.
+    """
+    names = {Path(os.path.realpath(path)), path.absolute()}
+    was = bool(names & trusted_files().keys())
+    _change(lambda known: {name: one for name, one in known.items() if name not in names})
+    return was
+
+
+def trusted_files() -> Mapping[Path, Trusted]:
+    """Return the recorded files by path; none if there is no record that can be used."""
+    record = trust_record()
+    if record is None:
+        return {}
+    try:
+        read = json.loads(read_judged(record).content)
+        return {
+            Path(path): Trusted(path=Path(path), digest=str(one["sha256"]), uid=int(one["uid"]))
+            for path, one in read["files"].items()
+        }
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def trust_record() -> Path | None:
+    """Return the file with the record of trusted files; None if this user has no folder for it.
+
+    A configuration file can name another state folder, and does not count before it is trusted. A relative
+    `RUNNER_STATE_DIR` would be read from the current folder.
+    """
+    given = os.path.expanduser(os.environ.get("RUNNER_STATE_DIR", ""))
+    if given.startswith("/"):
+        return Path(os.path.normpath(given)) / _RECORD
+    with contextlib.suppress(UsageError):
+        return default_state_dir() / _RECORD
+    return None
+
+
+def _change(change: Callable[[Mapping[Path, Trusted]], Mapping[Path, Trusted]]) -> None:
+    record = trust_record()
+    if record is None:
+        raise UsageError("there is no folder for the record of trusted files; set RUNNER_STATE_DIR")
+    try:
+        make_folder(record.parent)
+        with holding(record.parent):
+            files = change(trusted_files())
+            said = {str(path): {"sha256": one.digest, "uid": one.uid} for path, one in sorted(files.items())}
+            write_whole(record, json.dumps({"files": said}, indent=2).encode())
+        # A record that others could change would not count.
+        read_judged(record)
+    except UnsafeFile as error:
+        raise UsageError(f"{record} does not count: {error}; set RUNNER_STATE_DIR") from None
+    except OSError as error:
+        raise UsageError(f"{record} cannot be written: {error.strerror}; set RUNNER_STATE_DIR") from error
+
+
+def _named_by_variable() -> Path | None:
+    named = os.environ.get(CONFIG_VARIABLE)
+    if not named:
+        return None
+    path = Path(os.path.expanduser(named))
+    if not path.is_absolute():
+        # Exported once, a relative path would name a file of each folder that the caller enters.
+        raise UsageError(f"variable {CONFIG_VARIABLE}: {named!r} is relative; give the whole path")
+    return path
+
+
+def _configured() -> Iterator[Path]:
+    """Yield where the caller and this machine have their configuration, the caller's first."""
+    with contextlib.suppress(UsageError):
+        yield default_config_dir() / CONFIG_FILE
+    yield _SYSTEM_FOLDER / CONFIG_FILE
+
+
+def _named(path: Path, label: str) -> ConfigFile:
+    try:
+        content = read_judged(path).content
+    except FileNotFoundError:
+        raise UsageError(f"configuration file {path} does not exist; check --config") from None
+    except UnsafeFile as error:
+        raise UsageError(f"configuration file {path} is not read: {error}") from None
+    except OSError as error:
+        raise UsageError(f"configuration file {path} cannot be read: {error.strerror}") from error
+    return ConfigFile(path=path.absolute(), label=label, is_named=True, content=content, is_trusted=True)
+
+
+def _of_folder(path: Path) -> ConfigFile:
+    """Read the file of the current folder, or of the one in which the process was started."""
+    try:
+        file = read_judged(path)
+    except UnsafeFile as error:
+        return ConfigFile(path=path, notes=(f"{quoted(path)} is not read: {error}",))
+    except OSError as error:
+        raise UsageError(f"configuration file {quoted(path)} cannot be read: {error.strerror}") from error
+    return ConfigFile(path=path, content=file.content, is_trusted=is_trusted(file))
+
+
+def how_to_trust(path: Path) -> str:
+    """Return the end of a sentence about a file that is not trusted."""
+    named = path.parent if path.name == CONFIG_FILE else path
+    return f"read it, then run `runner trust {quoted(named)}`"
+
+
+def _place(fd: int, path: Path) -> Path:
+    """Return where an open file lies; its name can lead elsewhere by now."""
+    try:
+        return Path(os.readlink(f"/proc/self/fd/{fd}"))
+    except OSError:
+        return Path(os.path.realpath(path))
+
+
+def _check_folder(folder: Path) -> None:
+    facts = folder.stat()
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return
+    # Of a sticky folder, only the owner of a file renames or removes it.
+    _check_writers(facts, f"its folder {quoted(folder)}")
+    for name in HOME_ATTRIBUTES:
+        with contextlib.suppress(OSError):
+            os.getxattr(folder, name)
+            raise UnsafeFile(f"{quoted(folder)} is the home of a user of tools; move it elsewhere")
+
+
+def _check_writers(facts: os.stat_result, what: str) -> None:
+    """Refuse what another user than root and the caller can write."""
+    if facts.st_uid not in (0, os.geteuid()):
+        raise UnsafeFile(f"{what} belongs to user id {facts.st_uid}; chown it to the user of the runner")
+    if stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX:
+        return
+    others = facts.st_mode & _OTHERS
+    if others & stat.S_IWOTH or (others and not _is_private_group(facts.st_gid)):
+        raise UnsafeFile(f"{what} can be written by other users; run chmod go-w on it")
+
+
+@functools.cache
+def _is_private_group(gid: int) -> bool:
+    """Return whether a group is the one that was made for the caller alone, as with umask 002."""
+    try:
+        me, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return me.pw_gid == gid and group.gr_name == me.pw_name and not {*group.gr_mem} - {me.pw_name}
