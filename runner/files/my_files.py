@@ -11,7 +11,7 @@ Source: requirements S1-9, S1-12, S1-13, S1-20, S1-84 to S1-86; document 001, se
 DF2 of the conformance cases; architecture, decisions "Session" and "Retention".
 """
 
-import difflib
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -26,6 +26,7 @@ from runner.files.content_facts import facts
 from runner.files.sessions import KnownSessions, Session, Sessions
 from runner.formats.filenames import safe_name
 from runner.formats.mime import guess
+from runner.formats.nearest import nearest
 from runner.settings.settings import Settings
 from runner.store.local.store import utc_now
 from runner.store.observations import budgets_of
@@ -48,7 +49,8 @@ from runner.system.threads import in_thread, run_in_thread
 
 __all__ = ["Deferral", "FileChange", "Library", "MyFiles", "open_library", "store_rules"]
 
-_NEAREST = 3
+# Names that a wrong one is compared with.
+_MOST_COMPARED = 10_000
 # The session of a user whose protocol has none. No client can name it: theirs are never empty.
 _UNNAMED = ""
 
@@ -301,7 +303,8 @@ class MyFiles:
     async def nearest(self, name: str) -> list[str]:
         """Return the names of files most like `name`, the best first."""
         names = [record.shown for record in await self.all()]
-        return difflib.get_close_matches(safe_name(name), names, _NEAREST)
+        # In a thread: a user may have many files.
+        return await asyncio.to_thread(nearest, safe_name(name), names, most_names=_MOST_COMPARED)
 
     @asynccontextmanager
     async def open(
