@@ -14,6 +14,7 @@ DF2 of the conformance cases; architecture, decisions "Session" and "Retention".
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -49,6 +50,7 @@ from runner.system.threads import in_thread, run_in_thread
 
 __all__ = ["Deferral", "FileChange", "Library", "MyFiles", "open_library", "store_rules"]
 
+_WORD = re.compile(r"[^\W_]")
 # Names that a wrong one is compared with.
 _MOST_COMPARED = 10_000
 # The session of a user whose protocol has none. No client can name it: theirs are never empty.
@@ -287,7 +289,7 @@ class MyFiles:
         """Return the file of that name or, since every stored name is safe, of its safe form."""
         safe = safe_name(name)
         # The safe form of what holds no letter and no digit is made up: nobody asked for that name.
-        if safe != name and not any(map(str.isalnum, name)):
+        if safe != name and not _WORD.search(name):
             return None
         return await self.library.store.find(safe, scope=self.scope)
 
