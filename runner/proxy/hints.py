@@ -88,9 +88,7 @@ def variable_hint(said: str, passed: Collection[str], variables: Collection[str]
 
 
 def _flags(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) -> list[tuple[str, str]]:
-    written = {
-        path for line in said.splitlines() if _READ_ONLY.search(line) for path in _paths(line)
-    }
+    written = {path for line in said.splitlines() if _READ_ONLY.search(line) for path in _paths(line)}
     named = itertools.islice(named_paths(OSError(said)), _MOST_PATHS)
     denied = [(path, "write" if path in written else _wants(path, rights)) for path in named]
     lines = (line for line in said.splitlines() if _MISSING.search(line))

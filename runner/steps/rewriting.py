@@ -137,7 +137,9 @@ def _names(arguments: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, ..
     names = dict.fromkeys(item for item in values if isinstance(item, str) and not _PLACE.match(item))
     # Each is looked up.
     if len(names) > _MOST_NAMES:
-        message = f"{' and '.join(keys)} name {len(names)} files; at most {_MOST_NAMES} are looked up for a call"
+        message = (
+            f"{' and '.join(keys)} name {len(names)} files; at most {_MOST_NAMES} are looked up for a call"
+        )
         raise invalid_argument(message, argument=keys[0])
     return tuple(names)
 

@@ -84,7 +84,10 @@ def doubling(depth: int) -> dict[str, Any]:
         ({"properties": {"s": {"items": {}}}}, {"s": [1] * 5_000_000}),
         ({"properties": {"s": {"items": {"enum": [str(n) for n in range(200_000)]}}}}, {"s": ["x"] * 9000}),
         ({"properties": {"s": {"items": {"const": [1] * 500_000}}}}, {"s": [[1] * 500_000] * 50}),
-        ({"properties": {"s": {"items": {"properties": {str(n): {} for n in range(20_000)}}}}}, {"s": [{}] * 9000}),
+        (
+            {"properties": {"s": {"items": {"properties": {str(n): {} for n in range(20_000)}}}}},
+            {"s": [{}] * 9000},
+        ),
         # The message of each error holds the value, written out.
         ({"properties": {"s": {"anyOf": [{"type": "null"}] * 5000}}}, {"s": "x" * 5_000_000}),
         # A reference by name: all of the schema is searched for it.

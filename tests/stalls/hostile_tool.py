@@ -10,9 +10,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fastmcp import Context, FastMCP
 from fastmcp.tools import ToolResult
 from mcp_types import ImageContent, TextContent
+from stall_values import MIB, TEXTS, VALUES
 from starlette.requests import Request
 from starlette.responses import Response
-from stall_values import MIB, TEXTS, VALUES
 
 from sandbox.inside.program import Channel
 from sandbox.outcome import Denial

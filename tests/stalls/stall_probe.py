@@ -2,8 +2,8 @@
 
 A request that is answered at once is sent again and again. What the server's own process has used of the
 processors while one of them waited, in all its threads, is an upper bound of the time for which the loop was
-held. Unlike time on the wall it does not grow with what other processes do. The threads count because a C call
-in any of them may hold the interpreter's lock, and so the loop.
+held. Unlike time on the wall it does not grow with what other processes do. The threads count because a C
+call in any of them may hold the interpreter's lock, and so the loop.
 
 Source: proc(5), `/proc/PID/task/TID/schedstat`.
 """

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from somebody import somebody
-from stall_probe import StallProbe
-from stall_rows import HTTP_ROWS, PROXY_ROWS, STDIO_ROWS, HttpClient, Row, StdioClient
-from support import environment_in, server_url
+from somebody import somebody  # noqa: E402
+from stall_probe import StallProbe  # noqa: E402
+from stall_rows import HTTP_ROWS, PROXY_ROWS, STDIO_ROWS, HttpClient, Row, StdioClient  # noqa: E402
+from support import environment_in, server_url  # noqa: E402
 
 __all__ = ["SERVERS", "Measured", "measured", "over_http", "over_stdio", "proxied"]
 
@@ -134,11 +134,20 @@ def measured(client: object, probe: StallProbe, rows: Sequence[Row]) -> Iterator
 def main(arguments: Sequence[str]) -> None:
     """Print a table of all rows; write it into a document where one is named."""
     lines = ["| server | entry point | inputs | longest stall | with |", "| --- | --- | --- | --- | --- |"]
+    only = os.environ.get("STALL_SERVER", "")
     for server, (start, rows) in SERVERS.items():
-        with tempfile.TemporaryDirectory() as place, somebody() as user, start(Path(place), user) as (client, probe):
+        if only not in server:
+            continue
+        with (
+            tempfile.TemporaryDirectory() as place,
+            somebody() as user,
+            start(Path(place), user) as (client, probe),
+        ):
             found: dict[str, list[tuple[float, str]]] = {}
             for row, stall, said in measured(client, probe, rows):
-                print(f"{stall * 1000:8.1f} ms  {server}: {row.entry}: {row.input}  {said[:80]!r}", flush=True)
+                print(
+                    f"{stall * 1000:8.1f} ms  {server}: {row.entry}: {row.input}  {said[:80]!r}", flush=True
+                )
                 found.setdefault(row.entry, []).append((stall, row.input))
         for entry, stalls in found.items():
             longest, name = max(stalls)
@@ -147,7 +156,8 @@ def main(arguments: Sequence[str]) -> None:
         document = Path(arguments[0])
         before, _, rest = document.read_text().partition(_BEGIN)
         today = datetime.now(UTC).date().isoformat()
-        about = f"On {today}, {os.cpu_count()} processors, kernel {os.uname().release}, Python {sys.version.split()[0]}:"
+        machine = f"{os.cpu_count()} processors, kernel {os.uname().release}"
+        about = f"On {today}, {machine}, Python {sys.version.split()[0]}:"
         text = "\n".join([about, "", *lines, ""])
         document.write_text(before + _BEGIN + text + _END + rest.partition(_END)[2])
 
