@@ -53,9 +53,11 @@ class StallProbe:
         self._after(2)
         with self._changed:
             self._longest = 0.0
-        yield lambda: self._longest
+        found: list[float] = []
+        yield lambda: found[0]
         # One may have waited all the time, and one more is due for what goes on after an answer.
         self._after(2)
+        found.append(self._longest)
 
     def _after(self, answers: int) -> None:
         with self._changed:

@@ -55,11 +55,11 @@ VALUES: dict[str, Callable[[], Any]] = {
         "results": ["aGVsbG8gd29ybGQhISEh" + str(n) for n in range(20_000)],
         "artifacts": [
             {"name": f"{n}.txt", "b64": "aGVsbG8gd29ybGQh" + f"{n:04d}", "mime": "text/plain"}
-            for n in range(1000)
+            for n in range(200)
         ],
     },
     "alike_artifacts": lambda: {
         "results": 1,
-        "artifacts": [{"name": "a" * 250, "b64": "aGVsbG8="} for _ in range(MIB // 300)],
+        "artifacts": [{"name": "a" * 250, "b64": "aGVsbG8="} for _ in range(200)],
     },
 }
