@@ -145,6 +145,20 @@ def _ask(method: str, **params: Any) -> Callable[[McpClient], str]:
     return lambda client: client.ask(method, params)
 
 
+def _send(
+    method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+) -> Callable[[HttpClient], str]:
+    return lambda client: client.send(method, path, body, headers)
+
+
+def _post(body: bytes) -> Callable[[HttpClient], str]:
+    return lambda client: client.post(body)
+
+
+def _write(line: bytes) -> Callable[[StdioClient], str]:
+    return lambda client: client.write(line)
+
+
 def _calls() -> Iterator[Row]:
     for name in ("dots", "marks", "percents", "wide", "many_letters", "blanks"):
         yield Row("argument `filename`", name, _call("take", filename=TEXTS[name]))
@@ -191,7 +205,7 @@ def _requests() -> Iterator[Row]:
 
 def _http() -> Iterator[Row]:
     def headers(name: str, value: str, path: str = "/api/files") -> Callable[[HttpClient], str]:
-        return lambda client: client.send("GET", path, headers={name: value})
+        return _send("GET", path, headers={name: value})
 
     for name, unit in (
         ("Cookie", "a=b; "),
@@ -213,24 +227,22 @@ def _http() -> Iterator[Row]:
     yield Row(
         "headers",
         "10,000",
-        lambda client: client.send("GET", "/mcp", headers={f"a{n}": "" for n in range(8000)}),
+        _send("GET", "/mcp", headers={f"a{n}": "" for n in range(8000)}),
     )
-    yield Row("query", "parameters", lambda client: client.send("GET", "/api/files?" + "a=1&" * (_HEAD // 4)))
-    yield Row("path", "slashes", lambda client: client.send("GET", "/" * _HEAD))
+    yield Row("query", "parameters", _send("GET", "/api/files?" + "a=1&" * (_HEAD // 4)))
+    yield Row("path", "slashes", _send("GET", "/" * _HEAD))
     for name in ("dots", "marks", "wide"):
         path = "/api/files?filename=" + quote(TEXTS[name][:100_000])[: 10 * _HEAD // 10]
-        yield Row("PUT ?filename=", name, lambda client, path=path: client.send("PUT", path, b"x"))
+        yield Row("PUT ?filename=", name, _send("PUT", path, b"x"))
         body = json.dumps(
             {"filename": TEXTS[name][: MIB // 4], "content_base64": "aGVsbG8="}, ensure_ascii=False
         ).encode()
         yield Row(
             "upload as JSON",
             name,
-            lambda client, body=body: client.send("POST", "/api/files", body, _JSON),
+            _send("POST", "/api/files", body, _JSON),
         )
-    yield Row(
-        "GET /api/files/{id}", "letters", lambda client: client.send("GET", "/api/files/" + "a" * _HEAD)
-    )
+    yield Row("GET /api/files/{id}", "letters", _send("GET", "/api/files/" + "a" * _HEAD))
     for label, body in (
         (
             "many parts",
@@ -252,7 +264,7 @@ def _http() -> Iterator[Row]:
         yield Row(
             "upload as a form",
             label,
-            lambda client, body=body: client.send("POST", "/api/files", body, _FORM),
+            _send("POST", "/api/files", body, _FORM),
         )
     for label, body in (
         ("10,000 requests", b"[" + b",".join([b'{"jsonrpc":"2.0","id":1,"method":"ping"}'] * 20_000) + b"]"),
@@ -264,9 +276,9 @@ def _http() -> Iterator[Row]:
         ("digits", b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":' + b"9" * MIB + b"}}"),
         ("strings", b'{"a":["' + b'","' * (MIB // 3) + b'"]}'),
     ):
-        yield Row("body of a message", label, lambda client, body=body: client.post(body))
+        yield Row("body of a message", label, _post(body))
     for path in ("/long", "/many"):
-        yield Row("headers of an author's route", path, lambda client, path=path: client.send("GET", path))
+        yield Row("headers of an author's route", path, _send("GET", path))
 
 
 def _lines() -> Iterator[Row]:
@@ -275,12 +287,12 @@ def _lines() -> Iterator[Row]:
         ("brackets", b"[" * MIB),
         ("strings", b'{"a":["' + b'","' * (MIB // 3) + b'"]}'),
         ("empty lines", b"\n" * MIB),
-        ("short lines", b"1\n" * (MIB // 2)),
         ("answers nobody asked for", b'{"jsonrpc":"2.0","id":7,"result":{}}\n' * (MIB // 38)),
         ("notifications", b'{"jsonrpc":"2.0","method":"notifications/cancelled"}\n' * (MIB // 54)),
         ("bytes", bytes(range(128, 256)) * (MIB // 128)),
+        ("short lines", b"1\n" * 50),
     ):
-        yield Row("line on standard input", label, lambda client, line=line: client.write(line))
+        yield Row("line on standard input", label, _write(line))
 
 
 def _proxied() -> Iterator[Row]:
