@@ -3,28 +3,25 @@
 Whoever has to decide between the event loop and a thread must not look at all of a large value for that.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 __all__ = ["least_chars"]
 
 
 def least_chars(value: Any, enough: int) -> int:
-    """Return a lower bound of the characters of a value as JSON, not counted further than `enough`."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        total = 2 + 4 * len(value) + sum(map(len, value))
-        items: Iterable[Any] = value.values()
-    elif isinstance(value, list):
-        total, items = max(2, 2 * len(value)), value
-    else:
-        return 1
-    for item in items:
-        if total > enough:
-            break
+    """Return a lower bound of the characters of a value as JSON, not counted much further than `enough`."""
+    # No recursion: a value may nest as deep as it likes, or hold itself.
+    total, left = 0, [value]
+    while left and total <= enough:
+        item = left.pop()
         if isinstance(item, str):
             total += len(item)
+        elif isinstance(item, dict):
+            total += 2 + 4 * len(item) + sum(len(key) for key in item if isinstance(key, str))
+            left.extend(item.values())
+        elif isinstance(item, list):
+            total += max(2, 2 * len(item))
+            left.extend(item)
         else:
-            total += least_chars(item, enough - total) if isinstance(item, dict | list) else 1
+            total += 1
     return total
