@@ -282,13 +282,12 @@ def _http() -> Iterator[Row]:
 
 
 def _lines() -> Iterator[Row]:
+    # No bursts of messages: the probe waits in the same pipe, and would measure the queue before it.
     for label, line in (
         ("blanks", b" " * MIB),
         ("brackets", b"[" * MIB),
         ("strings", b'{"a":["' + b'","' * (MIB // 3) + b'"]}'),
         ("empty lines", b"\n" * MIB),
-        ("answers nobody asked for", b'{"jsonrpc":"2.0","id":7,"result":{}}\n' * (MIB // 38)),
-        ("notifications", b'{"jsonrpc":"2.0","method":"notifications/cancelled"}\n' * (MIB // 54)),
         ("bytes", bytes(range(128, 256)) * (MIB // 128)),
         ("short lines", b"1\n" * 50),
     ):
