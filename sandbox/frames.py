@@ -49,7 +49,12 @@ MOST_VALUES = 2_000_000
 
 # JSON can write half of a surrogate pair, which no text that leaves the host may hold.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_HALF = re.compile(rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]", re.DOTALL)
+_HALF = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+# No JSON holds it: it stands for a backslash that is itself escaped, while escapes are looked for.
+_NO_ESCAPE = b"\0\0"
 
 
 class FrameKind(bytes, enum.Enum):
@@ -111,9 +116,7 @@ def decode(body: bytes | bytearray | memoryview, *, most_values: int = MOST_VALU
     _check_values(whole, most_values)
     try:
         # As text: of bytes, `json` guesses the encoding, and lets pass what is no UTF-8.
-        value = strict_json.loads(whole.decode())
-        if _has_halves(whole):
-            value = _mended(value)
+        value = strict_json.loads(_mended(whole).decode())
     except (ValueError, RecursionError) as error:
         raise FrameError(f"the frame is not JSON: {error}") from error
     return value
@@ -126,19 +129,11 @@ def _check_values(body: bytes, most: int) -> None:
         raise FrameError(f"a frame of {values} values is above the limit of {most}")
 
 
-def _has_halves(body: bytes) -> bool:
-    # An escaped backslash before a `u` is none of its escape.
-    return bool(_SURROGATE.search(body)) and bool(_HALF.search(body.replace(rb"\\", b"  ")))
-
-
-def _mended(value: object) -> object:
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()
-    if isinstance(value, list):
-        return [_mended(item) for item in value]
-    if isinstance(value, dict):
-        return {_mended(key): _mended(item) for key, item in value.items()}
-    return value
+def _mended(body: bytes) -> bytes:
+    """Return JSON with a question mark for each half of a surrogate pair."""
+    if _SURROGATE.search(body) is None or 0 in body:
+        return body
+    return _HALF.sub(b"?", body.replace(rb"\\", _NO_ESCAPE)).replace(_NO_ESCAPE, rb"\\")
 
 
 class Decoder:

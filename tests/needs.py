@@ -32,6 +32,7 @@ SLOW = frozenset(
             "denials",
             "fleet",
             "fuzz",
+            "stalls",
             "http",
             "network",
             "playground",

@@ -7,7 +7,6 @@ Source: document 001, sections 11.3 and 12; the table of error codes in `docs/cl
 S1-125 to S1-137 and S2-25.
 """
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, assert_never
 
 from runner.errors import CallError, Code
+from runner.formats.bounded_text import cut, cut_middle
+from runner.formats.nearest import nearest
 from sandbox.deadlines import LAST_NOTICE_BEFORE_END_S, Deadlines, Rung
 from sandbox.network.destinations import written
 
@@ -58,6 +59,7 @@ ALLOW_SOCKETS = "--allow-sockets"
 
 TEXT_MAX_CHARS = 4096
 PATH_MAX_CHARS = 255
+_MOST_LISTED = 50
 _NO_PROCESS_S = 5
 _USUAL_HOMES = Path("/tmp")  # noqa: S108
 
@@ -344,12 +346,12 @@ def no_process(problem: str) -> CallError:
 
 def tool_not_found(name: str, names: Sequence[str]) -> CallError:
     """Return the error of a call to a tool that does not exist. `names` are those that do."""
-    nearest = difflib.get_close_matches(legible(name), names, n=3, cutoff=0.5)
-    hint = f"Did you mean {_listed(nearest)}?" if nearest else f"The tools are {_listed(names) or 'none'}"
+    alike = nearest(name, names, least=0.5)
+    hint = f"Did you mean {_listed(alike)}?" if alike else f"The tools are {_listed(names) or 'none'}"
     return CallError(
         Code.E_TOOL_NOT_FOUND,
         f"There is no tool named {legible(name)!r}",
-        details={"name": legible(name), "nearest": nearest, "suggestion": hint},
+        details={"name": legible(name), "nearest": alike, "suggestion": hint},
     )
 
 
@@ -359,13 +361,13 @@ def invalid_argument(message: str, *, argument: str | None = None) -> CallError:
     return CallError(Code.E_INVALID_ARGUMENT, legible(message), details=details)
 
 
-def file_not_found(name: str, nearest: Sequence[str]) -> CallError:
+def file_not_found(name: str, alike: Sequence[str]) -> CallError:
     """Return the error of a call that failed for want of a file the user does not have."""
-    hint = f"Did you mean {_listed(nearest)}?" if nearest else "Put the file into My Files first"
+    hint = f"Did you mean {_listed(alike)}?" if alike else "Put the file into My Files first"
     return CallError(
         Code.E_FILE_NOT_FOUND,
         f"There is no file named {legible(name)!r} among the user's files",
-        details={"name": legible(name), "nearest": list(nearest), "suggestion": hint},
+        details={"name": legible(name), "nearest": list(alike), "suggestion": hint},
     )
 
 
@@ -576,14 +578,12 @@ def not_for_widgets(tool: str, *, may_call: bool) -> CallError:
 
 def legible(text: str, limit: int = TEXT_MAX_CHARS) -> str:
     """Return `text` so that it can be written as JSON in UTF-8, cut to `limit` characters."""
-    cut = text if len(text) <= limit else text[: limit - 1] + "…"
-    return cut.encode("utf-8", "replace").decode("utf-8")
+    return cut(text, limit).encode("utf-8", "replace").decode("utf-8")
 
 
 def _short_path(path: str) -> str:
     """Return a path in full where it is of a usual length, else its beginning and its end."""
-    half = PATH_MAX_CHARS // 2
-    return legible(path if len(path) <= PATH_MAX_CHARS else f"{path[:half]}…{path[-half:]}")
+    return legible(cut_middle(path, PATH_MAX_CHARS))
 
 
 def with_refusals(meta_data: Mapping[str, Any], refusals: Sequence[RefusedFile]) -> dict[str, Any]:
@@ -596,7 +596,8 @@ def with_refusals(meta_data: Mapping[str, Any], refusals: Sequence[RefusedFile])
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names)
+    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    return ", ".join(repr(legible(name, PATH_MAX_CHARS)) for name in names[:_MOST_LISTED]) + more
 
 
 def _whole(seconds: float) -> int | float:

@@ -11,7 +11,6 @@ S2-8, S2-14, S2-17 to S2-24, S2-26, S2-27, S2-29, S2-31, S2-32, S2-34 and S2-35.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from types import UnionType
 from typing import Any
 
@@ -22,6 +21,7 @@ from runner.contract.hints import mended
 from runner.contract.intake import Intake
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.models import Canvas, Display
+from runner.formats.nearest import likeness
 
 __all__ = [
     "META_DATA_MAX_BYTES",
@@ -362,7 +362,7 @@ def _hints(
 def _misspelled(keys: Iterable[str]) -> str | None:
     """Return the key that was probably meant to be `results`."""
     near = (key for key in keys if 5 <= len(key) <= 9 and key[0] in "rR")
-    alike = (key for key in near if SequenceMatcher(None, key.lower(), "results").ratio() >= 0.8)
+    alike = (key for key in near if likeness(key.lower(), "results") >= 0.8)
     return next(alike, None)
 
 

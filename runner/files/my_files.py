@@ -11,9 +11,10 @@ Source: requirements S1-9, S1-12, S1-13, S1-20, S1-84 to S1-86; document 001, se
 DF2 of the conformance cases; architecture, decisions "Session" and "Retention".
 """
 
-import difflib
+import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from runner.files.content_facts import facts
 from runner.files.sessions import KnownSessions, Session, Sessions
 from runner.formats.filenames import safe_name
 from runner.formats.mime import guess
+from runner.formats.nearest import nearest
 from runner.settings.settings import Settings
 from runner.store.local.store import utc_now
 from runner.store.observations import budgets_of
@@ -48,7 +50,9 @@ from runner.system.threads import in_thread, run_in_thread
 
 __all__ = ["Deferral", "FileChange", "Library", "MyFiles", "open_library", "store_rules"]
 
-_NEAREST = 3
+_WORD = re.compile(r"[^\W_]")
+# Names that a wrong one is compared with.
+_MOST_COMPARED = 10_000
 # The session of a user whose protocol has none. No client can name it: theirs are never empty.
 _UNNAMED = ""
 
@@ -285,7 +289,7 @@ class MyFiles:
         """Return the file of that name or, since every stored name is safe, of its safe form."""
         safe = safe_name(name)
         # The safe form of what holds no letter and no digit is made up: nobody asked for that name.
-        if safe != name and not any(map(str.isalnum, name)):
+        if safe != name and not _WORD.search(name):
             return None
         return await self.library.store.find(safe, scope=self.scope)
 
@@ -305,7 +309,8 @@ class MyFiles:
     async def nearest(self, name: str) -> list[str]:
         """Return the names of files most like `name`, the best first."""
         names = [record.shown for record in await self.all()]
-        return difflib.get_close_matches(safe_name(name), names, _NEAREST)
+        # In a thread: a user may have many files.
+        return await asyncio.to_thread(nearest, safe_name(name), names, most_names=_MOST_COMPARED)
 
     @asynccontextmanager
     async def open(

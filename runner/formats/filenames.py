@@ -4,26 +4,35 @@ The steps, in an order in which none can undo another: characters that nobody se
 remains is composed (NFC), the last path segment is kept, look-alikes of separators are replaced, and
 what is then no usable name is repaired at its beginning, so that its extension survives.
 
+A name may have any length and any characters. So it is cut before anything else looks at it, and runs of
+combining marks are cut before it is composed: sorting one takes quadratic time.
+
 Source: requirements S1-50 to S1-53 and S1-94 to S1-99; contradiction C20; rules F1 to F4 of the
-conformance cases; Unicode Technical Reports 9 (bidirectional marks) and 15 (normalisation).
+conformance cases; Unicode Technical Reports 9 (bidirectional marks) and 15 (normalisation; runs of marks:
+section 13, "Stream-Safe Text Format").
 """
 
 import itertools
 import re
 import unicodedata
-from collections.abc import Container
+from collections.abc import Container, Iterable, Iterator
+
+from runner.formats.bounded_text import cut_middle
 
 __all__ = ["MAX_BYTES", "safe_name", "unique_name"]
 
 MAX_BYTES = 255
 
 _FALLBACK = "file"
+# Four times as long as the longest name that stays. A longer one keeps its beginning and its end.
+_MOST_CHARS = 1024
+# More in a row occur in no language.
+_MOST_MARKS = 30
 # Encoded once, twice or more often: %2f, %252f, %25252f.
 _SEPARATOR = re.compile(r"[/\\]|%(?:25)*(?:2f|5c)", re.IGNORECASE)
 _DRIVES = re.compile(r"(?:[A-Za-z]:)+")
 # What a reader takes for an extension. `.tar` belongs to the one behind it.
 _EXTENSION = re.compile(r"(?:\.tar)?\.[^.\s]{1,32}", re.IGNORECASE)
-_ENDING = re.compile(r"[.\s]+\Z")
 _DEVICE = re.compile(
     r"(?:con|prn|aux|nul|clock\$|conin\$|conout\$|(?:com|lpt)[0-9¹²³])\s*(?:\..*)?", re.IGNORECASE | re.DOTALL
 )
@@ -52,8 +61,8 @@ _SPECIAL = frozenset("/\\:.")
 
 def safe_name(name: str) -> str:
     """Return the safe file name that stands for `name`; a safe name stands for itself."""
-    seen = "".join(char for char in name if not _is_unseen(char))
-    segment = _last_segment(unicodedata.normalize("NFC", seen))
+    seen = _without_long_runs(char for char in _bounded(name) if not _is_unseen(char))
+    segment = _last_segment(unicodedata.normalize("NFC", "".join(seen)))
     safe = _ended("".join("_" if _is_alike(char) else char for char in segment).strip())
     # Shortening can lay a device name bare and repairing can make a name too long.
     while (better := _shorten(_repair(safe))) != safe:
@@ -77,6 +86,23 @@ def unique_name(name: str, taken: Container[str], *, first: int = 2) -> str:
     return next(candidate for candidate in candidates if candidate not in taken)
 
 
+def _bounded(name: str) -> str:
+    """Return a name that is not too long; of one that is, the beginning and the end of its last segment."""
+    if len(name) <= _MOST_CHARS:
+        return name
+    end = name.rstrip("/\\ ")
+    return cut_middle(end[max(end.rfind("/"), end.rfind("\\")) + 1 :], _MOST_CHARS, mark="")
+
+
+def _without_long_runs(chars: Iterable[str]) -> Iterator[str]:
+    """Leave out combining marks of which too many follow each other."""
+    run = 0
+    for char in chars:
+        run = run + 1 if unicodedata.combining(char) else 0
+        if run <= _MOST_MARKS:
+            yield char
+
+
 def _is_unseen(char: str) -> bool:
     return char in _UNSEEN or unicodedata.category(char) in _UNSEEN_KINDS
 
@@ -96,7 +122,10 @@ def _last_segment(path: str) -> str:
 
 def _ended(name: str) -> str:
     # Windows ignores dots and blanks at the end: two names that differ only there are one file.
-    return _ENDING.sub("", name)
+    end = len(name)
+    while end and (name[end - 1] == "." or name[end - 1].isspace()):
+        end -= 1
+    return name[:end]
 
 
 def _repair(name: str) -> str:

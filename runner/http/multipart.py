@@ -10,6 +10,9 @@ from runner.http.responses import Refusal
 
 __all__ = ["FormFile"]
 
+# Browsers send one for each field.
+_MOST_PARTS = 100
+
 
 class FormFile:
     """Takes a form in pieces and gives the bytes of its file. Other fields are passed over.
@@ -32,13 +35,14 @@ class FormFile:
         self.mime: str | None = None
         self._found = self._ended = self._inside = False
         self._headers: dict[str, str] = {}
+        self._parts = 0
         self._field = self._value = b""
         self._pieces: list[bytes] = []
         try:
             self._parser = MultipartParser(
                 boundary,
                 {
-                    "on_part_begin": self._headers.clear,
+                    "on_part_begin": self._begin_part,
                     "on_header_begin": self._begin_header,
                     "on_header_field": self._add_to_field,
                     "on_header_value": self._add_to_value,
@@ -74,6 +78,12 @@ class FormFile:
             raise Refusal(400, "the form ends before its last boundary; send it again")
         if not self._found:
             raise Refusal(400, "the form has no file; a file is a part with a filename")
+
+    def _begin_part(self) -> None:
+        self._headers.clear()
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            raise Refusal(400, f"the form has more than {_MOST_PARTS} parts; send the file alone")
 
     def _begin_header(self) -> None:
         self._field = self._value = b""

@@ -6,7 +6,6 @@ Source: document 004, section 4.2; contradictions C25, C26, C28, C31; rules X3 a
 cases; requirements S4-47 to S4-60.
 """
 
-import difflib
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
@@ -23,6 +22,7 @@ from pydantic import (
 )
 
 from runner.errors import UsageError
+from runner.formats.nearest import nearest
 from runner.output_guard.artifact_field import ArtifactField
 from runner.output_guard.operator_code import function_name
 from runner.output_guard.preset import preset
@@ -300,7 +300,7 @@ def _ends_with(tool: str, key: str) -> bool:
 def _sentence(fault: Any, written: Place) -> str:
     place = ".".join(map(str, written))
     if fault["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(fault["loc"][-1]), _known_names(), n=1)
+        near = nearest(str(fault["loc"][-1]), _known_names(), most=1)
         return f"{place} is no setting" + (f"; did you mean {near[0]}?" if near else "")
     said = fault["msg"].removeprefix("Value error, ")
     return f"{place}: {said} (got {str(fault['input'])[:80]!r})"

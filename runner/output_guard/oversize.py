@@ -8,9 +8,9 @@ Source: document 004, section 3.1; requirements S4-13 to S4-16, S4-45, S4-57; ru
 conformance cases.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
+from runner.formats.json_size import least_chars
 from runner.output_guard.encoded import cut
 from runner.output_guard.json_view import raw_json, text_of
 from runner.output_guard.references import large_text
@@ -56,7 +56,7 @@ def fit(value: Any, budget: int, where: str = "") -> LayerRun[Any]:
         return value
     if isinstance(value, str) or not isinstance(value, dict | list) or budget < 2 * _REFERENCE_CHARS:
         return (yield from _whole(value, where))
-    weights = {key: _bound(item, _EXACT_BELOW) for key, item in _items(value)}
+    weights = {key: least_chars(item, _EXACT_BELOW) for key, item in _items(value)}
     heaviest = max(weights, key=weights.__getitem__)
     total = size_of(value, _EXACT_BELOW)
     rest = total - size_of(value[heaviest], _EXACT_BELOW)
@@ -85,29 +85,8 @@ def raw_reference(value: Any, where: str = "") -> LayerRun[Any]:
 
 def size_of(value: Any, exact_below: int) -> int:
     """Return how many characters the text of `value` has; a lower bound once it is above `exact_below`."""
-    bound = _bound(value, exact_below)
+    bound = least_chars(value, exact_below)
     return bound if bound > exact_below else len(text_of(value))
-
-
-def _bound(value: Any, enough: int) -> int:
-    """Return a lower bound of the size of a value, not counted further than `enough`."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        total = 2 + 4 * len(value) + sum(map(len, value))
-        items: Iterable[Any] = value.values()
-    elif isinstance(value, list):
-        total, items = max(2, 2 * len(value)), value
-    else:
-        return 1
-    for item in items:
-        if isinstance(item, str):
-            total += len(item)
-        else:
-            total += _bound(item, enough - total) if isinstance(item, dict | list) else 1
-        if total > enough:
-            break
-    return total
 
 
 def _items(value: Any) -> list[tuple[Any, Any]]:

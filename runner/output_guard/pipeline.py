@@ -23,10 +23,13 @@ Source: document 004, section 4.1; contradiction C24; rules X1 to X6 of the conf
 S4-2 and S4-41 to S4-46.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from runner.formats.json_size import least_chars
 from runner.output_guard.clamp import clamped_by
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.detect import Detector, scan
@@ -39,6 +42,8 @@ from runner.output_guard.typed import extract_blocks
 from runner.store.protocol import Record, Scope
 
 __all__ = ["Guarded", "guard"]
+
+_LONG = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +94,9 @@ async def guard(
     event: dict[str, Any] | None = None
     final = None
     try:
-        seen = view(result, max_elements=settings.max_elements)
+        look = partial(view, result, max_elements=settings.max_elements)
+        # Each value is looked at: of a large result that takes longer than others can wait.
+        seen = await asyncio.to_thread(look) if least_chars(result, _LONG) > _LONG else look()
     except Unruly:
         value, event = await clamped_by(keeper, result, limit, unruly=True)
     else:

@@ -21,11 +21,27 @@ __all__ = ["fitted", "satisfies", "shortened"]
 _TEXT_CHARS = 400
 _ITEMS_CHARS = 4_000
 # A schema is a stranger's, and is followed here, where everybody waits for it: so far, and no farther.
-_MOST_STEPS = 10_000
+# A unit is a step, an item that a step looks at, or what takes as long.
+_MOST_UNITS = 10_000
 _MOST_UNIQUE = 100
-# Their expressions may take for ever.
-_NEVER_FOLLOWED = ("pattern", "patternProperties")
-_left: ContextVar[int] = ContextVar("steps left")
+# Regular expressions may take exponential time, and those of `unevaluated…` are searched out of sight. A
+# reference by name has the whole schema searched each time. The others hold lists of any length in lists.
+_NEVER_FOLLOWED = frozenset(
+    {
+        *("pattern", "patternProperties", "unevaluatedItems", "unevaluatedProperties"),
+        *("$dynamicRef", "$recursiveRef", "dependencies", "dependentRequired"),
+    }
+)
+# They look at each item, whatever they have it satisfy.
+_OF_ITEMS = frozenset({"items", "prefixItems", "additionalItems", "additionalProperties"}) | {
+    *("contains", "propertyNames")
+}
+_COMPARES = frozenset({"const", "enum", "uniqueItems"})
+_QUICK_PER_UNIT = 8
+_CHARS_PER_UNIT = 64
+_UNITS_PER_SEARCHED = 4
+_left: ContextVar[int] = ContextVar("units left")
+_root: ContextVar[Any] = ContextVar("whole schema")
 
 
 def fitted(was: Any, guarded: Any, schema: Mapping[str, Any]) -> Any:
@@ -51,7 +67,8 @@ def satisfies(value: Any, schema: Mapping[str, Any]) -> bool:
     if not isinstance(value, dict):
         return False
     try:
-        _left.set(_MOST_STEPS)
+        _left.set(_MOST_UNITS)
+        _root.set(schema)
         checked: bool = _bounded(validator_for(schema))(schema, registry=Registry()).is_valid(value)
     except _TooMuch:
         return False
@@ -86,15 +103,48 @@ def _bounded(kind: Any) -> Any:
 
 def _counted(keyword: str, follow: Callable[..., Iterable[Any] | None]) -> Callable[..., Any]:
     def step(validator: Any, said: Any, instance: Any, schema: Any) -> Any:
-        left = _left.get() - 1
-        _left.set(left)
-        if left < 0 or keyword in _NEVER_FOLLOWED:
+        _spend(1 + len(said) // _QUICK_PER_UNIT if isinstance(said, list | dict) else 1)
+        if keyword in _NEVER_FOLLOWED:
             raise _TooMuch
-        if keyword == "uniqueItems" and isinstance(instance, list) and len(instance) > _MOST_UNIQUE:
+        if keyword in _OF_ITEMS and isinstance(instance, list | dict):
+            _spend(len(instance))
+        if keyword == "additionalProperties" and "patternProperties" in schema:
             raise _TooMuch
-        return follow(validator, said, instance, schema)
+        if keyword == "$ref" and not str(said).startswith("#/") and said != "#":
+            # All of the schema is searched for it.
+            _search(_root.get())
+        if keyword in _COMPARES:
+            _compare(instance if keyword == "uniqueItems" else said, is_unique=keyword == "uniqueItems")
+        for error in follow(validator, said, instance, schema) or ():
+            # It holds what is wrong, written out.
+            _spend(len(error.message) // _CHARS_PER_UNIT)
+            yield error
 
     return step
+
+
+def _spend(units: int) -> None:
+    left = _left.get() - units
+    _left.set(left)
+    if left < 0:
+        raise _TooMuch
+
+
+def _search(root: Any) -> None:
+    """Spend what it takes to look at each value of a schema once."""
+    left = [root]
+    while left:
+        value = left.pop()
+        if isinstance(value, list | dict):
+            _spend(_UNITS_PER_SEARCHED * (1 + len(value)))
+            left.extend(value.values() if isinstance(value, dict) else value)
+
+
+def _compare(items: Any, *, is_unique: bool) -> None:
+    """Refuse to compare what may hold any number of values, or each of too many items with each other."""
+    listed = items if isinstance(items, list) else [items]
+    if (is_unique and len(listed) > _MOST_UNIQUE) or any(isinstance(item, list | dict) for item in listed):
+        raise _TooMuch
 
 
 def _reworded(was: Any, guarded: Any) -> Any:

@@ -67,7 +67,7 @@ _NO_ESCAPE = "\0\0"
 # A string that is never closed goes on to the end: a quote within it costs no second look.
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
 # Members come before what is long and deep, or after it: nobody's time is spent on what is between.
-_MOST_TOKENS = 100_000
+_MOST_TOKENS = 30_000
 HEAD_BYTES = 1 << 20
 """How much of the beginning of what cannot be read is looked at for what it is about."""
 TAIL_BYTES = 1000

@@ -5,18 +5,21 @@ One way for all results that are contract values, whoever executed the tool.
 Source: architecture, "One call, in order", step 10.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from runner.artifacts.accept import ArtifactFile, Processed
 from runner.files.my_files import MyFiles
+from runner.formats.json_size import least_chars
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.settings.own_paths import OwnPaths
 from runner.settings.settings import Settings
 from runner.steps.client_message import Delivery, inline_limit, is_open_schema, render
-from runner.steps.execution import Completed, Request
+from runner.steps.execution import SHORT_BYTES, Completed, Request
 from runner.steps.short_meta_data import little
 from runner.system.logging_setup import CallScope
 from runner.users.identity import User
@@ -30,6 +33,7 @@ DELIVERY_KEY = "toolcell/artifacts"
 _OURS = ("artifact_errors", "denials")
 """What of a good result's `meta_data` we say, not the tool."""
 
+_FEW_FILES = 8
 _MOST_FACTS_CHARS = 262_144
 """Characters of `meta_data`, as JSON, that a client gets whole."""
 
@@ -82,14 +86,20 @@ class ResultMessages:
             is_contract=True,
         )
         url, user = self.download_url, request.user
-        message = render(
-            await self._short(processed, guarded),
+        short = await self._short(processed, guarded)
+        rendered = partial(
+            render,
+            short,
             wire=completed.wire,
             output_schema=schema,
             delivery=delivery_to(self.settings, request.params, request.facts),
             download_url=None if url is None else lambda file: url(user, file),
             allowed_origins=self.settings.iframe_origins,
         )
+        # Each value is copied, and each text searched for what names a file: of many, that takes a while.
+        sizes = (least_chars(value, SHORT_BYTES) for value in (short.value, completed.wire))
+        is_long = len(short.files) + len(short.deferred) > _FEW_FILES or max(sizes) > SHORT_BYTES
+        message = await asyncio.to_thread(rendered) if is_long else rendered()
         request.steps.done("render")
         message = await self.guard.message(message, guarded, media_stay=True)
         request.steps.done("guard")

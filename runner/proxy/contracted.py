@@ -10,6 +10,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 
 from runner.errors import CallError, Code
+from runner.formats.json_size import least_chars
 from runner.homes.homes import HomeLease
 from runner.protocol.resource_tools import RemoteError
 from runner.protocol.result_messages import ResultMessages
@@ -114,7 +115,7 @@ async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Input
         call.began(task)
         return Executed(wire=wire, interim=task_said(wire))
     wire = await call.linked(wire, call.guarded())
-    return Executed(wire=wire, is_long=_length(wire) > SHORT_BYTES)
+    return Executed(wire=wire, is_long=least_chars(wire, SHORT_BYTES) > SHORT_BYTES)
 
 
 def _spec(call: RemoteCall) -> ToolSpec:
@@ -152,16 +153,3 @@ async def _message(call: RemoteCall, completed: Completed, messages: ResultMessa
         return dict(completed.interim)
     files = call.upstreams.files(call.request.user, trace=call.request.id)
     return call.noted(await messages.of(completed, call.request, files, tool=call.tool, server=call.server))
-
-
-def _length(wire: Mapping[str, Any]) -> int:
-    """Return about how long the texts of a result are, in characters."""
-    content = wire.get("content")
-    blocks = content if isinstance(content, list) else []
-    return sum(
-        len(part)
-        for block in blocks
-        if isinstance(block, Mapping)
-        for part in (block.get("text"), block.get("data"))
-        if isinstance(part, str)
-    )

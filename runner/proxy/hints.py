@@ -5,8 +5,9 @@ Decides only, and by words: what a server says is believed as far as the hint go
 Source: `docs/lending.md`.
 """
 
+import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from runner.contract.error_messages import ALLOW_SOCKETS
@@ -24,8 +25,13 @@ _MISSING = re.compile(
 )
 # What the kernel says to nobody who only reads.
 _READ_ONLY = re.compile(r"EROFS|read-only file system", re.IGNORECASE)
-_QUOTED = re.compile(r"['\"\u2018`]?(/[^'\"\u2019`\n]+?)['\"\u2019`]?(?:[\s,;:)\]}]|\.(?:\s|$)|$)")
+# A run of what paths consist of, up to what ends it in a sentence: each character is looked at once.
+_RUN = re.compile(
+    r"(?<![^\s'\"\u2018\u2019`,;:)\]}])([^\s'\"\u2018\u2019`,;:)\]}]++)['\"\u2019`]?(?=[\s,;:)\]}]|$)"
+)
 _MOST_CHARS = 8192
+# To look at a path costs some time.
+_MOST_PATHS = 16
 _SEMAPHORE = re.compile(r"\bSemLock\b|\bsem_open\b")
 # What Python and Node say of a module that they do not find, and what says where modules lie.
 _NO_MODULE = re.compile(r"No module named|Cannot find (?:module|package)|ERR_MODULE_NOT_FOUND")
@@ -82,16 +88,14 @@ def variable_hint(said: str, passed: Collection[str], variables: Collection[str]
 
 
 def _flags(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) -> list[tuple[str, str]]:
-    written = {
-        path for line in said.splitlines() if _READ_ONLY.search(line) for path in _QUOTED.findall(line)
-    }
-    named = named_paths(OSError(said))
+    written = {path for line in said.splitlines() if _READ_ONLY.search(line) for path in _paths(line)}
+    named = itertools.islice(named_paths(OSError(said)), _MOST_PATHS)
     denied = [(path, "write" if path in written else _wants(path, rights)) for path in named]
     lines = (line for line in said.splitlines() if _MISSING.search(line))
     missing = [
         (path, "read")
         for line in lines
-        for path in _QUOTED.findall(line)
+        for path in _paths(line)
         if any(within(Path(path), top) for top in unseen)
     ]
     found = [(path, flag_for(path, wants, homes=homes)) for path, wants in (*denied, *missing)]
@@ -102,6 +106,12 @@ def _flags(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) ->
         if flag is not None
         and not any(within(Path(path), top) for top in (open_already if "read=" in flag else rights.write))
     ]
+
+
+def _paths(line: str) -> Iterator[str]:
+    """Yield the absolute paths that a line names, a few at most."""
+    runs = (run.removesuffix(".") for run in _RUN.findall(line))
+    yield from itertools.islice((run[run.index("/") :] for run in runs if "/" in run[:-1]), _MOST_PATHS)
 
 
 def _wants(path: str, rights: Rights) -> str:

@@ -3,7 +3,6 @@
 Source: architecture, decision "Settings"; `docs/cli.md`, `runner config`.
 """
 
-import difflib
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, SettingsError
 
 from runner.errors import UsageError
+from runner.formats.nearest import nearest
 from runner.settings.named_limits import LimitSettings
 from runner.settings.secrets import SecretSettings
 from runner.settings.settings import Auth, Settings, ToolSettings
@@ -395,7 +395,7 @@ def _holds(annotation: object, kind: type) -> bool:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    near = nearest(name, known, most=1, least=0.5)
     return f"; did you mean {near[0]}?" if near else "; docs/settings.md lists them all"
 
 

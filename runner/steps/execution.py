@@ -256,8 +256,13 @@ async def perform(
     Raises:
         CallError: A file cannot be staged, or the tool did not answer.
     """
+    given = request.params.get("arguments")
+    if isinstance(given, str) and len(given) > SHORT_BYTES:
+        arguments = await asyncio.to_thread(read_arguments, given)
+    else:
+        arguments = read_arguments(given)
     staging = prepare_inputs(
-        read_arguments(request.params.get("arguments")),
+        arguments,
         spec=spec,
         user=request.user,
         home=place.inputs,

@@ -6,7 +6,7 @@ Source: requirement S2-15.
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["FileReferences"]
@@ -18,6 +18,8 @@ _ECHO_MIN_CHARS = 16
 # Of content that begins with a slash only what JPEG, MP3 and UTF-16 begin with: the rest are paths.
 _CONTENT = re.compile(r"(?:[A-Za-z0-9+_-]|/9j/|//)[A-Za-z0-9+/_\s=-]*")
 _HEAD_CHARS = 256
+# As many are each looked for in each text; of more, by their beginnings, in one pass.
+_FEW = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,16 @@ class FileReferences:
     """
 
     uris: Mapping[str, str]
+    _by_beginning: Mapping[str, list[int]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        lengths: dict[str, set[int]] = {}
+        for origin in self.uris:
+            if len(origin) >= _ECHO_MIN_CHARS and _CONTENT.fullmatch(origin[:_HEAD_CHARS]):
+                lengths.setdefault(origin[:_ECHO_MIN_CHARS], set()).add(len(origin))
+        # The longest first.
+        by_beginning = {beginning: sorted(found, reverse=True) for beginning, found in lengths.items()}
+        object.__setattr__(self, "_by_beginning", by_beginning)
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str | None, str]]) -> "FileReferences":
@@ -79,10 +91,26 @@ class FileReferences:
 
     def _unechoed(self, text: str) -> str:
         """Return a text with references where it repeats the base64 of a file."""
-        for origin, uri in self.uris.items():
-            if _ECHO_MIN_CHARS <= len(origin) <= len(text) and _CONTENT.fullmatch(origin[:_HEAD_CHARS]):
-                text = text.replace(origin, uri)
+        for beginning in self._beginnings(text):
+            parts, done, at = list[str](), 0, text.find(beginning)
+            while at >= 0:
+                known = (text[at : at + length] for length in self._by_beginning[beginning])
+                origin = next((piece for piece in known if piece in self.uris), "")
+                if origin:
+                    parts += [text[done:at], self.uris[origin]]
+                    done = at + len(origin)
+                at = text.find(beginning, max(done, at + 1))
+            text = "".join([*parts, text[done:]]) if parts else text
         return text
+
+    def _beginnings(self, text: str) -> Iterable[str]:
+        """Return the beginnings of contents that a text may hold."""
+        known = self._by_beginning
+        if len(text) < _ECHO_MIN_CHARS or len(known) <= _FEW:
+            return known
+        pieces = (text[at : at + _ECHO_MIN_CHARS] for at in range(len(text) - _ECHO_MIN_CHARS + 1))
+        found = {piece for piece in pieces if piece in known}
+        return [beginning for beginning in known if beginning in found] if found else ()
 
     def _paths(self) -> list[str]:
         return [origin for origin in self.uris if origin.startswith("/")]

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from runner.contract.error_messages import invalid_argument
 from runner.files.download_links import without_tokens
 from runner.store.protocol import Record
 from runner.toolset.catalog import FILE_ARGUMENTS, LINK_ARGUMENTS, ToolSpec
@@ -34,6 +35,7 @@ _HELPERS = frozenset(
     }
 )
 # A place is no name, even where it ends in one: `https://example.com/report.pdf` is another file.
+_MOST_NAMES = 1000
 _PLACE = re.compile(r"[/\\]|[A-Za-z][A-Za-z0-9+.-]*:[/\\]|data:")
 
 
@@ -88,6 +90,9 @@ class Rewriting:
             spec: The tool.
             username: Who calls; overwrites whatever the caller said.
             file_delivery: How files named by `filename` and `filenames` are handed over.
+
+        Raises:
+            CallError: They name too many files.
         """
         dropped = {*_HELPERS, spec.identity}
         own = {key: value for key, value in given.items() if key not in dropped or spec.declares(key)}
@@ -129,8 +134,14 @@ class Rewriting:
 def _names(arguments: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names in some arguments, each once."""
     values = [item for key in keys if key in arguments for item in _items(arguments[key])]
-    names = [item for item in values if isinstance(item, str) and not _PLACE.match(item)]
-    return tuple(dict.fromkeys(names))
+    names = dict.fromkeys(item for item in values if isinstance(item, str) and not _PLACE.match(item))
+    # Each is looked up.
+    if len(names) > _MOST_NAMES:
+        message = (
+            f"{' and '.join(keys)} name {len(names)} files; at most {_MOST_NAMES} are looked up for a call"
+        )
+        raise invalid_argument(message, argument=keys[0])
+    return tuple(names)
 
 
 def _items(value: Any) -> list[Any]:

@@ -51,6 +51,9 @@ _OF_TOOLS = (Code.E_TOOL, Code.E_INVALID_PATH, Code.E_NETWORK_DENIED)
 _WRAPPED = "Error calling tool "
 # What a worker may say that it ran into; what else is limited the host sees for itself.
 _FILE = "file_bytes"
+# A worker may name any number.
+_MOST_FAULTS = 20
+_MOST_FRAMES = 20
 _TOLD = ("memory_bytes", "open_files", _FILE, "processes", DISK_FULL)
 
 
@@ -290,7 +293,8 @@ def _place(text: str) -> tuple[str | None, int | None]:
 
 
 def _arguments(faults: object) -> CallError:
-    listed = [fault for fault in faults if isinstance(fault, Mapping)] if isinstance(faults, list) else []
+    told = faults[:_MOST_FAULTS] if isinstance(faults, list) else []
+    listed = [fault for fault in told if isinstance(fault, Mapping)]
     sentences = [f"{fault.get('argument') or 'arguments'}: {fault.get('problem')}" for fault in listed]
     first = str(listed[0].get("argument")) if len(listed) == 1 else None
     return invalid_argument("; ".join(sentences) or "The arguments do not fit the tool", argument=first)
@@ -299,6 +303,6 @@ def _arguments(faults: object) -> CallError:
 def _lines(frames: Sequence[object]) -> list[str]:
     return [
         f"{frame.get('file')}, line {frame.get('line')}, in {frame.get('function')}: {frame.get('text')}"
-        for frame in frames
+        for frame in frames[:_MOST_FRAMES]
         if isinstance(frame, Mapping)
     ]

@@ -3,8 +3,8 @@
 The event is a constant lower-case phrase, facts go in `extra`. Arguments, file contents and tokens
 are never logged; what slips into a URL or a header is redacted here as the last line of defence.
 
-What strangers and callers can bring about is bounded: how long a record is, and how often the web server
-says one thing.
+What strangers and callers can bring about is bounded: how long a record and each fact in it is, how often a
+call logs one event, and how often the web server says one thing.
 
 Source: Python's logging HOWTO, "Optimization".
 """
@@ -20,18 +20,21 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
+from runner.formats.bounded_text import cut_counted
 from runner.formats.terminal_text import has_hidden, one_line, visible_json
 from runner.system.now_and_then import NowAndThen
 
 __all__ = ["CallScope", "redact", "set_up"]
 
-_call_id: ContextVar[str | None] = ContextVar("call_id", default=None)
+_log = logging.getLogger(__name__)
+_call: ContextVar["CallScope | None"] = ContextVar("call", default=None)
 
 _SECRETS = (
     re.compile(r"(?i)(\b(?:access_|refresh_)?token=)[^&\s\"'<>\\]+"),
     re.compile(r"([?&]key=)[^&\s\"'<>\\]+"),
     re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]+"),
-    re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/@\s\"'<>\\]+(?=@)"),
+    # Without the scheme: looking for its beginning takes quadratic time in a text such as `a.a.a.a`.
+    re.compile(r"(://)[^/@\s\"'<>\\]++(?=@)"),
 )
 # Where none of this is, there is nothing to redact: the usual line is read once.
 _SUSPECT = re.compile(r"(?i)token=|[?&]key=|bearer\s|://")
@@ -49,7 +52,10 @@ _WEB_SERVER = "uvicorn.error"
 _ADVICE = "No supported WebSocket library detected"
 _CUT_OFF = "Cancel %s running task(s), timeout graceful shutdown exceeded"
 # A name or a path from a caller may have any length.
-_MOST_CHARS = 4096
+_MOST_CHARS = 1000
+# Records of one event that a call logs; a tool can bring about one for each file and each denial.
+_MOST_OF_ONE_EVENT = 20
+_MOST_EVENTS = 100
 _MOST_TRACE_CHARS = 64 * 1024
 
 
@@ -89,16 +95,35 @@ def set_up(
 
 
 class CallScope:
-    """Put `call_id` on every record logged inside, in this task and what it starts."""
+    """Put `call_id` on every record logged inside, in this task and what it starts.
+
+    Of one event the first records are written, and of the others their number.
+
+    Attributes:
+        id: The id of the call.
+    """
 
     def __init__(self, call_id: str) -> None:
-        self._call_id = call_id
+        self.id = call_id
+        self._counts: dict[str, int] = {}
 
     def __enter__(self) -> None:
-        self._token = _call_id.set(self._call_id)
+        self._token = _call.set(self)
 
     def __exit__(self, *_: object) -> None:
-        _call_id.reset(self._token)
+        left_out = {event: n - _MOST_OF_ONE_EVENT for event, n in self._counts.items()}
+        self._counts = {}
+        for event, count in left_out.items():
+            if count > 0:
+                _log.warning("log records left out", extra={"of": event, "count": count})
+        _call.reset(self._token)
+
+    def admits(self, event: str) -> bool:
+        """Count one record of an event; return whether it is written."""
+        if event not in self._counts and len(self._counts) >= _MOST_EVENTS:
+            event = "others"
+        self._counts[event] = self._counts.get(event, 0) + 1
+        return self._counts[event] <= _MOST_OF_ONE_EVENT
 
 
 def redact(text: str) -> str:
@@ -114,8 +139,10 @@ def _redacted(found: "re.Match[str]") -> str:
 
 
 def _add_call_id(record: logging.LogRecord) -> bool:
-    record.call_id = _call_id.get()
-    return True
+    call = _call.get()
+    record.call_id = None if call is None else call.id
+    # Whoever reads at level DEBUG wants every record of that level.
+    return call is None or record.levelno < logging.INFO or call.admits(str(record.msg))
 
 
 class _Remotes:
@@ -170,8 +197,14 @@ class _WebServer:
         return True
 
 
-def _bounded(text: str) -> str:
-    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}… ({len(text)} characters)"
+def _bounded(value: object) -> object:
+    """Return a fact that is not too long: a text, or what is written as one."""
+    if isinstance(value, str):
+        return cut_counted(value, _MOST_CHARS)
+    if value is None or isinstance(value, int | float):
+        return value
+    written = str(value)
+    return value if len(written) <= _MOST_CHARS else cut_counted(written, _MOST_CHARS)
 
 
 def _facts(record: logging.LogRecord) -> dict[str, object]:
@@ -179,8 +212,7 @@ def _facts(record: logging.LogRecord) -> dict[str, object]:
     facts: dict[str, object] = {"call_id": call_id} if call_id else {}
     for name, value in vars(record).items():
         if name not in _STANDARD:
-            value = _bounded(value) if isinstance(value, str) else value
-            facts[name] = "[redacted]" if name.lower() in _NEVER else value
+            facts[name] = "[redacted]" if name.lower() in _NEVER else _bounded(value)
     return facts
 
 
@@ -192,7 +224,7 @@ class _JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": _bounded(record.getMessage()),
+            "event": cut_counted(record.getMessage(), _MOST_CHARS),
         }
         # A fact may not pose as one of the four above.
         fields = {**_facts(record), **fields}
@@ -208,7 +240,7 @@ class _TextFormatter(logging.Formatter):
         now = time.gmtime(record.created)
         clock = f"{now.tm_hour:02}:{now.tm_min:02}:{now.tm_sec:02}.{int(record.msecs):03}"
         facts = "".join([f" {name}={_quoted(value)}" for name, value in _facts(record).items()])
-        event = _one_line(_bounded(record.getMessage()))
+        event = _one_line(cut_counted(record.getMessage(), _MOST_CHARS))
         line = f"{clock} {record.levelname.lower():<7} {record.name}: {event}{facts}"
         if record.exc_info:
             # The text of an exception may be a caller's: no line of it may look like a record.

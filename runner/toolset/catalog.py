@@ -1,6 +1,5 @@
 """What the host knows of a tool file: its server's identity and its tools. Made from a zygote's hello."""
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -186,10 +185,6 @@ class Catalog:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"the tool file's catalog is malformed: {error}") from error
-
-    def nearest(self, name: str) -> list[str]:
-        """Return the tools whose names are most like `name`, nearest first."""
-        return difflib.get_close_matches(name, self.tools, n=3)
 
     def page(self, uri: str) -> dict[str, Any] | None:
         """Return the answer to reading a widget's page, or None if `uri` is not the address of one."""

@@ -21,14 +21,15 @@ _DENIED = re.compile(
 )
 # Node and libuv at their own sockets; Chromium's word for the one of a profile, and the C library's.
 _SOCKET = re.compile(
-    r"\b(?:listen|bind) (?:EACCES|EPERM)\b[^\n]*?/|process_singleton[^\n]{0,200}?permission denied"
+    r"\b(?:listen|bind) (?:EACCES|EPERM)\b[^\n]{0,200}?/|process_singleton[^\n]{0,200}?permission denied"
     r"|\b(?:socket|bind)(?:\(\))? failed: (?:permission denied|operation not permitted)"
     r"|\blistens on a socket, which this call may not\b"
     r"|\bunix (?:domain )?socket\b[^\n]{0,200}?(?:permission denied|not permitted)",
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"['\"\u2018`](/[^'\"\u2019\n]+)['\"\u2019]")
-_BEFORE = re.compile(r"\s(/.+?): (?:permission denied|operation not permitted|read-only file system)", re.I)
+_SAYS = re.compile(r": (?:permission denied|operation not permitted|read-only file system)", re.IGNORECASE)
+_BEFORE = re.compile(r"\s(/.+)")
 _AT_END = re.compile(r": (/.+)$")
 _BARE = re.compile(r"(?<![\w/.-])/[^\s:;,'\"]+")
 
@@ -43,9 +44,21 @@ def named_paths(error: BaseException) -> Iterator[str]:
     for line in _said(error)[-_MOST_CHARS:].splitlines():
         if _DENIED.search(line):
             yield from _QUOTED.findall(line)
-            yield from _BEFORE.findall(line) or _AT_END.findall(line)
+            yield from _before(line) or _AT_END.findall(line)
             # A shell names itself first.
             yield from reversed(_BARE.findall(line))
+
+
+def _before(line: str) -> list[str]:
+    """Return the paths that stand before the words of a denial."""
+    # One expression for both takes quadratic time in a line full of beginnings.
+    found, start = [], 0
+    for says in _SAYS.finditer(line):
+        path = _BEFORE.search(line, start, says.start())
+        if path is not None:
+            found.append(path[1])
+        start = says.end()
+    return found
 
 
 def _said(error: BaseException) -> str:

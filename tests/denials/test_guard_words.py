@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cpu_time import cpu_s
 from guard_world import World
 
 from sandbox.denials.paths import PathRules
-from sandbox.denials.paths_in_errors import named_paths
+from sandbox.denials.paths_in_errors import named_paths, wants_socket
 from sandbox.denials.recognise import explain
 from sandbox.outcome import Denial
 
@@ -195,3 +196,25 @@ def test_the_machine_may_be_asked_what_it_is_without_a_word(world: World) -> Non
 
     assert report.value == "no answer"
     assert [denial for denial in report.denials if denial.layer == "kernel"] == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "permission denied" + " /" * 8000,
+        " /" * 8000 + ": permission denied",
+        ": permission denied" * 900,
+        "permission denied" + "'/" * 8000,
+        "listen EPERM " * 1300,
+        "process_singleton " * 900,
+    ],
+)
+def test_hostile_words_are_searched_in_linear_time(said: str) -> None:
+    # 0.01 s on a quiet machine; some took seconds.
+    assert cpu_s(lambda: (list(named_paths(OSError(said))), wants_socket(said))) < 0.2
+
+
+def test_each_path_before_words_of_a_denial_is_named() -> None:
+    said = "cp: /a b: Permission denied, mv: /c: Read-only file system"
+
+    assert list(named_paths(OSError(said)))[:2] == ["/a b", "/c"]

@@ -4,6 +4,7 @@ import re
 import unicodedata
 
 import pytest
+from cpu_time import cpu_s
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -211,3 +212,23 @@ def test_names_made_unique_differ_and_stay_safe(name: str, count: int) -> None:
 
     assert len(taken) == count
     assert all(len(unique.encode()) <= MAX_BYTES and safe_name(unique) == unique for unique in taken)
+
+
+@pytest.mark.parametrize(
+    "unit", [".", " .", "\u0301\u0316", "\u200b", "\ufdfa", "%25", "C:", "/ ", "\\.", "x", ".tar"]
+)
+def test_a_long_name_costs_as_little_as_a_short_one(unit: str) -> None:
+    long = "a" + unit * (1_000_000 // len(unit)) + "b.txt"
+
+    # 0.005 s on a quiet machine; some of them took an hour.
+    assert cpu_s(lambda: safe_name(long)) < 0.1
+    assert safe_name(long).endswith(".txt")
+
+
+def test_a_long_name_keeps_its_beginning_and_its_end() -> None:
+    assert safe_name("folder/begin" + "x" * 5000 + ".csv") == "begin" + "x" * 246 + ".csv"
+
+
+def test_marks_that_no_language_has_so_many_of_are_left_out() -> None:
+    assert safe_name("e\u0301" + "\u0316" * 20) == unicodedata.normalize("NFC", "e\u0301" + "\u0316" * 20)
+    assert safe_name("z" + "\u0301" * 100) == unicodedata.normalize("NFC", "z" + "\u0301" * 30)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cpu_time import cpu_s
 
 from runner.output_guard.schema_fit import satisfies
 
@@ -71,10 +72,39 @@ def doubling(depth: int) -> dict[str, Any]:
         ({"$ref": "http://json-schema.org/draft-04/schema#"}, {"enum": [{"n": n} for n in range(20_000)]}),
         (doubling(60), {"s": "x"}),
         ({"properties": {"s": {"uniqueItems": True}}}, {"s": [{"n": n} for n in range(20_000)]}),
+        # A validator searches with the expressions of another keyword, before that one is followed.
+        (
+            {"additionalProperties": False, "patternProperties": {"^(a|a)+$": {}}},
+            {"a" * 60 + "!": 1},
+        ),
+        (
+            {"unevaluatedProperties": False, "allOf": [{"patternProperties": {"^(a|a)+$": {}}}]},
+            {"a" * 60 + "!": 1},
+        ),
+        ({"properties": {"s": {"items": {}}}}, {"s": [1] * 5_000_000}),
+        ({"properties": {"s": {"items": {"enum": [str(n) for n in range(200_000)]}}}}, {"s": ["x"] * 9000}),
+        ({"properties": {"s": {"items": {"const": [1] * 500_000}}}}, {"s": [[1] * 500_000] * 50}),
+        (
+            {"properties": {"s": {"items": {"properties": {str(n): {} for n in range(20_000)}}}}},
+            {"s": [{}] * 9000},
+        ),
+        # The message of each error holds the value, written out.
+        ({"properties": {"s": {"anyOf": [{"type": "null"}] * 5000}}}, {"s": "x" * 5_000_000}),
+        # A reference by name: all of the schema is searched for it.
+        (
+            {
+                "$defs": {f"d{n}": {"$anchor": f"d{n}"} for n in range(20_000)},
+                "properties": {"s": {"items": {"$ref": "#d19999"}}},
+            },
+            {"s": [1] * 5000},
+        ),
     ],
 )
 def test_what_would_take_too_long_does_not_fit(schema: dict[str, Any], value: dict[str, Any]) -> None:
-    assert not satisfies(value, schema)
+    fits: list[bool] = []
+
+    assert cpu_s(lambda: fits.append(satisfies(value, schema))) < 1
+    assert fits == [False]
 
 
 @pytest.mark.parametrize("schema", [{"type": 7}, {"properties": 5}, {"multipleOf": 0}, {"$ref": "#/nowhere"}])

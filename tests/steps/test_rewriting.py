@@ -1,9 +1,11 @@
 from typing import Any
 
 import pytest
+from cpu_time import cpu_s
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.errors import CallError, Code
 from runner.steps.rewriting import FileDelivery, Inputs, Rewriting
 from runner.toolset.catalog import ToolSpec
 
@@ -134,3 +136,16 @@ def test_only_the_three_file_arguments_and_the_identity_ever_change(
     assert changed <= {"username", "filename", "filenames", "file_names"} & declared
     assert "token=" not in str(inputs.shown()) or "token=" in str(arguments)
     assert inputs.arguments.get("username", "ann") == "ann"
+
+
+@pytest.mark.parametrize("delivery", ["path", "url"])
+def test_too_many_names_of_files_are_refused_at_once(delivery: FileDelivery) -> None:
+    few, many = ([f"{number}.csv" for number in range(count)] for count in (1000, 300_000))
+    assert rewritten({"filenames": few}, "filenames", file_delivery=delivery).unknown == tuple(few)
+
+    def refuse() -> None:
+        with pytest.raises(CallError, match="name 300000 files; at most 1000") as refused:
+            rewritten({"filenames": many}, "filenames", file_delivery=delivery)
+        assert refused.value.code is Code.E_INVALID_ARGUMENT
+
+    assert cpu_s(refuse) < 3

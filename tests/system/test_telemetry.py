@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 import pytest
+from cpu_time import cpu_s
 
 from runner.system.logging_setup import CallScope, _TextFormatter, redact, set_up
 
@@ -263,3 +264,42 @@ def test_a_fact_of_a_record_cannot_act_on_a_terminal_or_begin_a_line(hostile: st
 
     assert line.isprintable()
     assert line.endswith(("b", 'b"'))
+
+
+@pytest.mark.parametrize(
+    "text", ["a." * 500_000 + "://x", "://" * 300_000, "bearer" + " " * 900_000, "?key=" * 200_000]
+)
+def test_redacting_a_hostile_text_takes_linear_time(text: str) -> None:
+    # 0.1 s on a quiet machine; the first took an hour.
+    assert cpu_s(lambda: redact(text)) < 1
+
+
+def test_a_password_before_a_host_is_redacted_for_any_scheme() -> None:
+    assert redact("x+y.z-1://u:hunter2@h/a@b") == "x+y.z-1://[redacted]@h/a@b"
+    assert redact("http://h/a@b") == "http://h/a@b"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_fact_that_is_a_list_has_a_bounded_length(form: Literal["text", "json"]) -> None:
+    stream = logged(form)
+
+    log.info("named", extra={"paths": ["x" * 100_000] * 20})
+
+    assert len(stream.getvalue()) < 2000
+
+
+def test_a_call_logs_one_event_so_often_and_then_counts() -> None:
+    stream = logged("json")
+
+    with CallScope("c1"):
+        for number in range(500):
+            log.warning("denied", extra={"number": number})
+        log.warning("another event")
+    for number in range(30):
+        log.warning("outside", extra={"number": number})
+
+    records = [json.loads(line) for line in stream.getvalue().splitlines()]
+    events = [record["event"] for record in records]
+    assert (events.count("denied"), events.count("another event"), events.count("outside")) == (20, 1, 30)
+    left_out = next(record for record in records if record["event"] == "log records left out")
+    assert (left_out["of"], left_out["count"], left_out["call_id"]) == ("denied", 480, "c1")

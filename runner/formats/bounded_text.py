@@ -1,0 +1,27 @@
+"""Cuts of untrusted text: to a length that a log line, an error message or a comparison can afford.
+
+Every cut leaves a mark, so that a reader knows that text is missing. The cost of a cut does not depend on
+the length of the text, so each may run on the event loop.
+"""
+
+__all__ = ["cut", "cut_counted", "cut_middle"]
+
+_MARK = "…"
+
+
+def cut(text: str, most_chars: int) -> str:
+    """Return `text` with at most `most_chars` characters: its beginning, then `…`."""
+    return text if len(text) <= most_chars else text[: most_chars - 1] + _MARK
+
+
+def cut_counted(text: str, most_chars: int) -> str:
+    """Return the first `most_chars` characters of `text`, then `… (N characters)` if some are missing."""
+    return text if len(text) <= most_chars else f"{text[:most_chars]}{_MARK} ({len(text)} characters)"
+
+
+def cut_middle(text: str, most_chars: int, *, mark: str = _MARK) -> str:
+    """Return the beginning and the end of `text`, as of a path or a file name: its extension survives."""
+    if len(text) <= most_chars:
+        return text
+    half = max(most_chars - len(mark), 2) // 2
+    return f"{text[:half]}{mark}{text[-half:]}"

@@ -1,0 +1,73 @@
+"""An MCP server on stdio, without any library, that answers with what `stall_values` names."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from stall_values import TEXTS, VALUES
+
+_MANY = [
+    {"name": f"tool_{n}", "description": "d" * 60, "inputSchema": {"type": "object", "properties": {}}}
+    for n in range(5000)
+]
+_OWN = [
+    {"name": name, "inputSchema": {"type": "object", "additionalProperties": True}}
+    for name in ("text", "value", "fail", "stderr", "notify", "many")
+]
+
+
+def answer(method: str, params: dict[str, Any]) -> Any:
+    """Return the result of a request."""
+    match method:
+        case "initialize":
+            return {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": {"tools": {}, "resources": {}, "prompts": {}, "completions": {}},
+                "serverInfo": {"name": "hostile", "version": "1"},
+            }
+        case "tools/list":
+            return {"tools": _OWN + _MANY}
+        case "resources/list":
+            return {"resources": [{"uri": f"x://{n}", "name": "n" * 60} for n in range(8000)]}
+        case "resources/templates/list":
+            return {"resourceTemplates": [{"uriTemplate": "x://{a*}{b*}{c*}/x", "name": "t"}]}
+        case "resources/read":
+            return {"contents": [{"uri": params["uri"], "text": TEXTS["base64_short_runs"]}]}
+        case "prompts/list":
+            return {"prompts": [{"name": "p", "arguments": [{"name": "a"}]}]}
+        case "prompts/get":
+            return {"messages": [{"role": "user", "content": {"type": "text", "text": TEXTS["base64"]}}]}
+        case "completion/complete":
+            return {"completion": {"values": ["v" * 1000] * 1000}}
+        case "tools/call":
+            return called(params["name"], params.get("arguments", {}).get("name", "dots"))
+    return {}
+
+
+def called(tool: str, name: str) -> Any:
+    """Return the result of a call."""
+    if tool == "value":
+        return {"content": [], "structuredContent": {"result": VALUES[name]()}}
+    if tool == "stderr":
+        print(TEXTS[name], file=sys.stderr, flush=True)
+    if tool == "notify":
+        params = {"level": "info", "data": TEXTS[name]}
+        send({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
+    text = TEXTS[name] if tool in ("text", "fail") else "done"
+    return {"content": [{"type": "text", "text": text}], "isError": tool == "fail"}
+
+
+def send(message: dict[str, Any]) -> None:
+    """Write a message."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" in request and "method" in request:
+        result = answer(request["method"], request.get("params") or {})
+        send({"jsonrpc": "2.0", "id": request["id"], "result": result})

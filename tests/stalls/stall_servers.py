@@ -1,0 +1,168 @@
+"""Real servers, with a client and a probe of each; and a table of the longest stalls.
+
+usage: python tests/stalls/stall_servers.py [FILE]      write the table into FILE, which has its marks
+"""
+
+import contextlib
+import http.client
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from somebody import somebody  # noqa: E402
+from stall_probe import StallProbe  # noqa: E402
+from stall_rows import HTTP_ROWS, PROXY_ROWS, STDIO_ROWS, HttpClient, Row, StdioClient  # noqa: E402
+from support import environment_in, server_url  # noqa: E402
+
+__all__ = ["SERVERS", "Measured", "measured", "over_http", "over_stdio", "proxied"]
+
+HERE = Path(__file__).parent
+_BEGIN, _END = "<!-- stalls: begin -->\n", "<!-- stalls: end -->\n"
+
+Measured = tuple[Row, float, str]
+
+
+def _environment(folder: Path, user: str) -> dict[str, str]:
+    return {**environment_in(folder, RUNNER_USER=user), "PYTHONUNBUFFERED": "1"}
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "runner.cli.app", *arguments]
+
+
+@contextlib.contextmanager
+def over_http(folder: Path, user: str) -> Iterator[tuple[HttpClient, StallProbe]]:
+    """Run `runner serve` over HTTP."""
+    command = _command("serve", str(HERE / "hostile_tool.py"), "--transport", "http", "--port", "0")
+    process = subprocess.Popen(
+        command, env=_environment(folder, user), cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        client = HttpClient(urlsplit(server_url(process)).port or 0)
+        # What it logs is read, or it would wait for that.
+        threading.Thread(target=deque, args=(process.stderr, 0), daemon=True).start()
+        client.begin()
+        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=200)
+
+        def ask() -> None:
+            connection.request("GET", "/healthz")
+            connection.getresponse().read()
+
+        with _probed(process.pid, ask) as probe:
+            yield client, probe
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@contextlib.contextmanager
+def over_stdio(folder: Path, user: str) -> Iterator[tuple[StdioClient, StallProbe]]:
+    """Run `runner serve` on standard input and output."""
+    with _on_stdio(folder, user, "serve", str(HERE / "hostile_tool.py")) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def proxied(folder: Path, user: str) -> Iterator[tuple[StdioClient, StallProbe]]:
+    """Run `runner proxy` in front of a hostile server."""
+    upstream = [sys.executable, str(HERE / "hostile_upstream.py")]
+    allowed = f"--allow-read={HERE}"
+    with _on_stdio(folder, user, "proxy", allowed, "--", *upstream) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def _on_stdio(folder: Path, user: str, *arguments: str) -> Iterator[tuple[StdioClient, StallProbe]]:
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            _command(*arguments),
+            env=_environment(folder, user),
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+    try:
+        client = StdioClient(process)
+        client.begin()
+        with _probed(process.pid, lambda: _ping(client)) as probe:
+            yield client, probe
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(60)
+
+
+def _ping(client: StdioClient) -> None:
+    client.ask("ping", {})
+
+
+@contextlib.contextmanager
+def _probed(pid: int, ask: Callable[[], None]) -> Iterator[StallProbe]:
+    probe = StallProbe(pid, ask)
+    try:
+        yield probe
+    finally:
+        probe.close()
+
+
+SERVERS = {
+    "serve, HTTP": (over_http, HTTP_ROWS),
+    "serve, stdio": (over_stdio, STDIO_ROWS),
+    "proxy, stdio": (proxied, PROXY_ROWS),
+}
+
+
+def measured(client: object, probe: StallProbe, rows: Sequence[Row]) -> Iterator[Measured]:
+    """Send each input; yield the longest stall with it, in seconds, and the beginning of the answer."""
+    for row in rows:
+        with probe.watching() as longest:
+            said = row.act(client)
+        yield row, longest(), said
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print a table of all rows; write it into a document where one is named."""
+    lines = ["| server | entry point | inputs | longest stall | with |", "| --- | --- | --- | --- | --- |"]
+    only = os.environ.get("STALL_SERVER", "")
+    for server, (start, rows) in SERVERS.items():
+        if only not in server:
+            continue
+        with (
+            tempfile.TemporaryDirectory() as place,
+            somebody() as user,
+            start(Path(place), user) as (client, probe),
+        ):
+            found: dict[str, list[tuple[float, str]]] = {}
+            for row, stall, said in measured(client, probe, rows):
+                print(
+                    f"{stall * 1000:8.1f} ms  {server}: {row.entry}: {row.input}  {said[:80]!r}", flush=True
+                )
+                found.setdefault(row.entry, []).append((stall, row.input))
+        for entry, stalls in found.items():
+            longest, name = max(stalls)
+            lines.append(f"| {server} | {entry} | {len(stalls)} | {longest * 1000:.0f} ms | `{name}` |")
+    if arguments:
+        document = Path(arguments[0])
+        before, _, rest = document.read_text().partition(_BEGIN)
+        today = datetime.now(UTC).date().isoformat()
+        machine = f"{os.cpu_count()} processors, kernel {os.uname().release}"
+        about = f"On {today}, {machine}, Python {sys.version.split()[0]}:"
+        text = "\n".join([about, "", *lines, ""])
+        document.write_text(before + _BEGIN + text + _END + rest.partition(_END)[2])
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    main(sys.argv[1:])
+    print(f"{time.monotonic() - began:.0f} s")
