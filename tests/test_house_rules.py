@@ -302,6 +302,10 @@ def test_no_file_names_a_package_registry() -> None:
     assert lines_with(REGISTRIES, tracked_files()) == []
 
 
+def of(node: ast.Attribute, *names: str) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in names
+
+
 def writes_past_the_streams(module: Path) -> Iterator[str]:
     """Yield where a module writes to standard output or error without the escapes of `VisibleText`."""
     for node in nodes_of(module):
