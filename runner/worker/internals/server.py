@@ -15,6 +15,7 @@ from fastmcp import FastMCP
 from fastmcp.exceptions import ToolError, ValidationError
 from fastmcp.server.auth import AccessToken
 from fastmcp.server.context import Context, set_transport
+from fastmcp.server.dependencies import without_injected_parameters
 from fastmcp.server.providers import LocalProvider
 from fastmcp.server.providers.addressing import parse_hashed_backend_name
 from fastmcp.server.providers.base import Provider
@@ -126,11 +127,16 @@ async def warm_type_adapters(server: FastMCP) -> None:
     """Build the argument validators that the first call of each tool would build.
 
     A call with an argument that no function has builds them, and is refused before the author's code runs.
+    Arguments of a sync tool without injected parameters are validated in a thread, unless the tool runs in the
+    event loop. The thread would outlive this, and a process with two threads cannot be forked.
     """
     for tool in await server.local_provider.list_tools():
-        if isinstance(tool, FunctionTool):
-            with contextlib.suppress(ValidationError):
-                await tool.run({_NO_ARGUMENT: None})
+        if type(tool) is not FunctionTool:
+            continue
+        is_plain = without_injected_parameters(tool.fn) is tool.fn
+        warmed = tool.model_copy(update={"run_in_thread": False}) if is_plain else tool
+        with contextlib.suppress(ValidationError):
+            await warmed.run({_NO_ARGUMENT: None})
 
 
 def mend_returned_texts() -> None:
