@@ -24,7 +24,11 @@ __all__ = ["route_response"]
 
 # Of printable characters in Latin-1: no line break ends a header and begins another.
 _UNPRINTABLE = re.compile(r"[^ -~\xa1-\xac\xae-\xff]+")
-_MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+( ?;[ -~]*)?", re.ASCII)
+# Each part of `multipart/x-mixed-replace` has headers, and Firefox takes a cookie from there. Of two types with
+# a comma between them, browsers believe the last one.
+_MEDIA_TYPE = re.compile(
+    r"(?!.*x-mixed-replace)[\w!#$&^.+-]+/[\w!#$&^.+-]+( ?;[ -~]*)?", re.ASCII | re.IGNORECASE
+)
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18}-\d{1,18}|\*)/(\d{1,18}|\*)", re.ASCII)
 # A browser removes tabs and line breaks, and reads a backslash as a slash: `/\host` is another host.
 _PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*", re.ASCII)
