@@ -24,8 +24,8 @@ __all__ = ["route_response"]
 
 # Of printable characters in Latin-1: no line break ends a header and begins another.
 _UNPRINTABLE = re.compile(r"[^ -~\xa1-\xac\xae-\xff]+")
-# Each part of `multipart/x-mixed-replace` has headers, and Firefox takes a cookie from there. Of two types with
-# a comma between them, browsers believe the last one.
+# Each part of `multipart/x-mixed-replace` has headers, and Firefox takes a cookie from there. Of two types
+# with a comma between them, browsers believe the last one.
 _MEDIA_TYPE = re.compile(
     r"(?!.*x-mixed-replace)[\w!#$&^.+-]+/[\w!#$&^.+-]+( ?;[ -~]*)?", re.ASCII | re.IGNORECASE
 )
