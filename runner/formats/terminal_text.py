@@ -37,7 +37,7 @@ _HIDDEN = (
 _SEEN = rf"[^\x00-\x7f\s{_HIDDEN}]"
 # Arabic to Mandaic, Arabic Extended and the presentation forms; the scripts of India and Sri Lanka.
 _JOINING = "\u0620-\u085b\u0860-\u088e\u08a0-\u0dff\ufb50-\ufdfb\ufe70-\ufefc"
-# Thai and Lao; Myanmar; Khmer; New Tai Lue to Tai Tham; Myanmar Extended.
+# Thai and Lao; Myanmar; Khmer; New Tai Lue to Lanna; Myanmar Extended.
 _SPACELESS = "\u0e01-\u0edf\u1000-\u109f\u1780-\u17b3\u17b6-\u17f9\u1980-\u1aad\ua9e0-\ua9fe\uaa60-\uaa7f"
 _IDEOGRAPHS = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KEPT = "|".join(
