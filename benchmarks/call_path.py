@@ -1,7 +1,7 @@
 """The path of a call: which files and functions of ours one warm call enters in the host.
 
-`sys.setprofile` records what the server's event loop enters while ten calls are made, several times. A function
-counts if each of the calls entered it, so timers of the server do not. Neither do workers and threads.
+`sys.setprofile` records what the server's event loop enters while ten calls are made, several times. A
+function counts if each of the calls entered it: timers of the server, workers and threads do not.
 
 usage: scripts/bench --path [--list | --json] [--eras ERA...] [--transports NAME...] [--tool NAME]
 """

@@ -12,7 +12,7 @@ import binascii
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import pybase64
 from starlette.responses import Response
@@ -24,7 +24,11 @@ __all__ = ["route_response"]
 
 # Of printable characters in Latin-1: no line break ends a header and begins another.
 _UNPRINTABLE = re.compile(r"[^ -~\xa1-\xac\xae-\xff]+")
-_MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+( ?;[ -~]*)?", re.ASCII)
+# Each part of `multipart/x-mixed-replace` has headers, and Firefox takes a cookie from there. Of two types
+# with a comma between them, browsers believe the last one.
+_MEDIA_TYPE = re.compile(
+    r"(?!.*x-mixed-replace)[\w!#$&^.+-]+/[\w!#$&^.+-]+( ?;[ -~]*)?", re.ASCII | re.IGNORECASE
+)
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18}-\d{1,18}|\*)/(\d{1,18}|\*)", re.ASCII)
 # A browser removes tabs and line breaks, and reads a backslash as a slash: `/\host` is another host.
 _PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*", re.ASCII)
@@ -77,9 +81,9 @@ def route_response(answer: Mapping[str, Any], *, method: str, url: str) -> Respo
         content = b"" if status in _BODILESS else pybase64.b64decode(body, validate=True)
     except (ValueError, binascii.Error):
         raise _wrong("with a body that is not base64") from None
-    response = Response(b"" if method == "HEAD" else content, status_code=status)
-    if method == "HEAD" and status not in _BODILESS:
-        response.headers["content-length"] = str(len(content))
+    is_bare = method == "HEAD" and status not in _BODILESS
+    length = {"content-length": str(len(content))} if is_bare else None
+    response = Response(b"" if is_bare else content, status_code=status, headers=length)
     for name, values in kept.items():
         # Of what can be said once only, proxies and browsers would believe different ones.
         given = ", ".join(values) if name in _LISTS else values[0]
@@ -87,7 +91,7 @@ def route_response(answer: Mapping[str, Any], *, method: str, url: str) -> Respo
         if sent and not (status in _BODILESS and name in _OF_A_BODY):
             response.headers.append(name, sent)
     if "cache-control" not in response.headers:
-        response.headers["cache-control"] = "no-store"
+        response.headers.append("cache-control", "no-store")
     for name, value in _SAFE:
         response.headers.append(name, value)
     return response
@@ -104,7 +108,7 @@ def _location(value: str, url: str) -> str | None:
         stays = there.scheme in {"http", "https"} and there.netloc == here.netloc
     except ValueError:
         return None
-    path = there._replace(scheme="", netloc="").geturl() or "/"
+    path = urlunsplit(("", "", there.path, there.query, there.fragment)) or "/"
     # Also as it was given, since `urlsplit` drops what a browser would read.
     return path if stays and "\\" not in value and _PATH.fullmatch(path) else None
 

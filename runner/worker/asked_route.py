@@ -1,5 +1,6 @@
 """A worker's side of the HTTP routes that a tool file adds: one request, answered by the author's code."""
 
+import asyncio
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,12 +37,14 @@ async def answer_route(
     """
     sent: list[Message] = []
     body: list[Message] = [
-        {"type": "http.request", "body": pybase64.b64decode(asked["body"]), "more_body": False},
-        {"type": "http.disconnect"},
+        {"type": "http.request", "body": pybase64.b64decode(asked["body"]), "more_body": False}
     ]
 
     async def receive() -> Message:
-        return body.pop(0) if len(body) > 1 else body[0]
+        if not body:
+            # A stream ends once its client has disconnected: this one waits for the whole answer.
+            await asyncio.get_running_loop().create_future()
+        return body.pop()
 
     async def send(message: Message) -> None:
         sent.append(message)

@@ -32,6 +32,11 @@ KEPT = [
     "\U0001f44d\U0001f3fd",  # skin tone
     "1\ufe0f\u20e3",  # keycap
     "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",  # Persian, with a non-joiner
+    "\u0646\u0627\u0645\u0647\u200c\nPDF\u200c\u0647\u0627",  # Persian, at the end and beside ASCII
+    "\u0d05\u0d35\u0d28\u0d4d\u200d ",  # Malayalam, at the end of a word
+    "\u1797\u17b6\u179f\u17b6\u200b\u1781\u17d2\u1798\u17c2\u179a",  # Khmer, with a word boundary
+    "\u0e20\u0e32\u0e29\u0e32\u200b\u0e44\u0e17\u0e22",  # Thai, with a word boundary
+    "\u1820\u180b\u1820\u180e\u1820",  # Mongolian, with a variant and a separator
     "\u845b\U000e0100",  # ideograph with a variant
     FLAG,
 ]
@@ -66,6 +71,10 @@ def test_text_that_people_write_is_kept(text: str) -> None:
         ("\u65e5\u200d", "\u65e5\\u200d"),
         ("\u200d\u65e5", "\\u200d\u65e5"),
         ("\u65e5\u200d\u200d\u65e5", "\u65e5\\u200d\\u200d\u65e5"),
+        ("\u0645\u200c\u200d\u0645", "\u0645\\u200c\\u200d\u0645"),
+        ("\u0e01\u200b\u200b\u0e01", "\u0e01\\u200b\\u200b\u0e01"),
+        ("\u65e5\u200b\u65e5", "\u65e5\\u200b\u65e5"),
+        ("\u1820\u180b\u180c", "\u1820\u180b\\u180c"),
     ],
     ids=ascii,
 )

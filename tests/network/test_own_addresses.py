@@ -27,3 +27,6 @@ def test_own_addresses_follow_the_interfaces() -> None:
     assert own["route add default dev own"] == [four, six, *loopback]
     assert own["address del 93.184.215.14/24 dev own"] == [six, *loopback]
     assert own["route add local 203.0.113.0/24 dev lo"] == [six, "203.0.113.7", *loopback]
+    # Not an address of an interface, nor the source of what is sent there.
+    prefix = "2606:2800:220:9::"
+    assert own[f"route add local {prefix}/64 dev own"] == [six, "203.0.113.7", f"{prefix}7", *loopback]

@@ -9,7 +9,16 @@ import subprocess
 
 from sandbox.network.own_addresses import is_own_address
 
-ASKED = ("93.184.215.14", "93.184.215.15", "2606:2800:220:1::14", "203.0.113.7", "127.0.0.1", "::1")
+ASKED = (
+    "93.184.215.14",
+    "93.184.215.15",
+    "2606:2800:220:1::14",
+    "2606:2800:220:1::15",
+    "203.0.113.7",
+    "2606:2800:220:9::7",
+    "127.0.0.1",
+    "::1",
+)
 CHANGES = (
     "link set lo up",
     "link add own type veth peer name other",
@@ -20,6 +29,7 @@ CHANGES = (
     "route add default dev own",
     "address del 93.184.215.14/24 dev own",
     "route add local 203.0.113.0/24 dev lo",
+    "route add local 2606:2800:220:9::/64 dev own",
 )
 
 

@@ -1,12 +1,13 @@
 """A worker's answer to a request for a route of its file: bounded before a frame is made of it."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import anyio.lowlevel
 import pybase64
 import pytest
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -58,3 +59,20 @@ async def test_route_that_sends_nothing_is_an_error() -> None:
 
     assert (await answered(Silent()))[0] == 500
     assert (await answered(lambda _: Response("page")))[0] == 200
+
+
+async def test_stream_is_gathered_to_its_end() -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for part in (b"one ", b"two"):
+            await anyio.lowlevel.checkpoint()
+            yield part
+
+    assert await answered(lambda _: StreamingResponse(parts())) == (200, [], b"one two")
+
+
+async def test_client_of_a_route_is_connected_until_the_answer() -> None:
+    async def endpoint(request: Request) -> Response:
+        await request.body()
+        return Response(str(await request.is_disconnected()))
+
+    assert (await answered(endpoint))[2] == b"False"
