@@ -69,6 +69,8 @@ _FETCHERS = {
     ("pipx", "run"): "pip install",
 }
 
+# Of a virtual environment; what an installer puts there beside packages, such as kernels of Jupyter, too.
+_ENVIRONMENT = ("pyvenv.cfg", "bin", "include", "lib", "lib64", "share", "etc")
 _SAID_CHARS = 500
 # For names and what is passed on through them; large ones have the home. No limit of memory counts it.
 _SHARED_MEMORY_BYTES = 16 * MIB
@@ -282,7 +284,8 @@ class ConfinedTransport(HomedTransport):
             home=home,
             read=found.read,
             list_only=found.list_only,
-            names=(*found.names, *files),
+            # On some systems, packages are found through the link `lib64` of an environment alone.
+            names=(*found.names, *files, self._program.parent.parent / "lib64"),
             homes=(settings.homes,),
             environment={**planned_environment(limits), **environment, **personal, **self._target.env},
             limits=limits,
@@ -305,8 +308,8 @@ def _readable(settings: Settings, files: Sequence[Path]) -> Readable:
         files: The files that it consists of, as they are called.
     """
     # Beside the name, and for a link the file that it leads to; of the program, which stands there by both of
-    # its names, the folder that it leads to as well.
-    beside = tuple(dict.fromkeys(_in_place(file) for file in files))
+    # its names, the folder that it leads to as well. Beside a word that names data lie files of somebody.
+    beside = tuple(dict.fromkeys(_in_place(file) for file in files if _is_code(file)))
     real = tuple(dict.fromkeys(file.resolve() for file in files))
     return readable(
         settings,
@@ -314,6 +317,11 @@ def _readable(settings: Settings, files: Sequence[Path]) -> Readable:
         files=(*real, *(module for file in beside for module in sibling_modules(file))),
         extra=tuple(folder for file in files for folder in _packages(file)),
     )
+
+
+def _is_code(file: Path) -> bool:
+    """Return whether a file is a script by its name or first bytes, or a program."""
+    return file.suffix in SCRIPTS or os.access(file, os.X_OK)
 
 
 def _check_words(program: Path, target: Target, settings: Settings) -> None:
@@ -375,7 +383,9 @@ def _packages(file: Path) -> tuple[Path, ...]:
     base = real.parent.parent
     # Only of an interpreter is it one: a link of that environment may lead to a program in somebody's folder.
     is_python = any(base.glob("lib/python3*/os.py")) and not (of_the_system(base) or shared(base))
-    return (*node, environment, *((base,) if is_python else ()))
+    # Not the environment as a whole: `pyvenv.cfg` can be put into a project, beside its `.env` and keys.
+    parts = tuple(environment / name for name in _ENVIRONMENT if not (environment / name).is_symlink())
+    return (*node, *parts, *((base,) if is_python else ()))
 
 
 @functools.lru_cache(maxsize=64)

@@ -482,3 +482,24 @@ def test_word_that_leads_to_keys_or_state_is_refused(
         UsageError, match=f"the word .*{Path(named).name}.* would open .*; leave the word out"
     ):
         lent_to(other, program, settings)
+
+
+@pytest.mark.parametrize("planted", ["pyvenv.cfg", "data.txt"])
+async def test_neighbours_of_data_and_settings_stay_closed(planted: str, folder: Path, user: str) -> None:
+    for name in ("project/.env", "project/bin/server.py", "project/lib/own.py", "other/tax.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(BARE.read_text() if name.endswith("server.py") else name)
+    (folder / "other/data.txt").write_text("named")
+    (folder / "project" / planted).touch()
+    words = ("bin/server.py", str(folder / "other/data.txt"))
+    target = Target(name="s", command=(sys.executable, *words), folder=folder / "project")
+
+    async with proxied(folder, user, target, isolation="process") as client:
+        seen = {
+            name: await result(client, "see", path=str(folder / name))
+            for name in ("project/bin/server.py", "other/data.txt", "other/tax.txt", "project/.env")
+        }
+
+    assert (seen["project/bin/server.py"], seen["other/data.txt"]) == ("done", "done")
+    assert seen["other/tax.txt"] in CLOSED
+    assert seen["project/.env"] in CLOSED
