@@ -320,6 +320,20 @@ def test_record_in_a_relative_state_folder_is_not_used(monkeypatch: pytest.Monke
     assert load({}).allow_env == ()
 
 
+def test_home_with_a_relative_path_configures_nothing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    planted = folder / ".config/toolcell"
+    planted.mkdir(mode=0o755, parents=True)
+    written(planted / "runner.toml", 'allow_env = ["A"]\n')
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("RUNNER_STORE", "none:")
+    assert load({"state_dir": folder}).allow_env == ("A",)
+
+    monkeypatch.setenv("HOME", ".")
+
+    assert load({"state_dir": folder}).allow_env == ()
+
+
 def test_other_files_are_trusted_alike(folder: Path) -> None:
     file = written(folder / "mcp.json", json.dumps({}))
     with pytest.raises(UsageError, match=f"is not trusted for its lendings: .*runner trust {file}"):
