@@ -36,7 +36,7 @@ from runner.proxy.stdio_process import spoken_with
 from runner.proxy.targets import SCRIPTS, Target
 from runner.proxy.unlent_paths import UnlentPaths
 from runner.settings.isolation import in_force, uids_of, unfit
-from runner.settings.lendable import of_the_system, shared
+from runner.settings.lendable import of_the_system, shared, within
 from runner.settings.missed_network import missed_network
 from runner.settings.rights import interpreters_of, with_rights
 from runner.settings.settings import Settings
@@ -276,7 +276,7 @@ class ConfinedTransport(HomedTransport):
         environment = framework_environment(os.environ, ())
         personal = call_environment(user=self._user.name, home=home)
         files = (*_files(self._program, self._target), *_interpreters(self._program))
-        found = _readable(settings, files)
+        found = _readable(settings, files, _code(self._program, self._target))
         if self._unlent is not None:
             self._unlent.readable = (*found.read, *found.list_only)
         limits = settings.widest_limits()
@@ -300,16 +300,15 @@ class ConfinedTransport(HomedTransport):
         return with_rights(policy, settings.rights(), os.environ)
 
 
-def _readable(settings: Settings, files: Sequence[Path]) -> Readable:
+def _readable(settings: Settings, files: Sequence[Path], code: Sequence[Path]) -> Readable:
     """Return what a server may read of its own accord.
 
     Args:
         settings: The effective settings.
         files: The files that it consists of, as they are called.
+        code: Those beside which everything may be read.
     """
-    # Beside the name, and for a link the file that it leads to; of the program, which stands there by both of
-    # its names, the folder that it leads to as well. Beside a word that names data lie files of somebody.
-    beside = tuple(dict.fromkeys(_in_place(file) for file in files if _is_code(file)))
+    beside = tuple(dict.fromkeys(map(_in_place, code)))
     real = tuple(dict.fromkeys(file.resolve() for file in files))
     return readable(
         settings,
@@ -319,9 +318,16 @@ def _readable(settings: Settings, files: Sequence[Path]) -> Readable:
     )
 
 
-def _is_code(file: Path) -> bool:
-    """Return whether a file is a script by its name or first bytes, or a program."""
-    return file.suffix in SCRIPTS or os.access(file, os.X_OK)
+def _code(program: Path, target: Target) -> tuple[Path, ...]:
+    """Return the program, as it is called and where it lies, and the words that are scripts or programs.
+
+    Beside a word that names data, or an interpreter that a script names, lie files of somebody. So they do
+    beside a program that a link in the folder of the server leads to.
+    """
+    real, folder = program.resolve(), target.folder.resolve()
+    leads_out = within(_in_place(program), folder) and not within(real, folder)
+    scripts = (word for word in _words(target) if word.suffix in SCRIPTS or os.access(word, os.X_OK))
+    return (program, *(() if leads_out else (real,)), *scripts)
 
 
 def _check_words(program: Path, target: Target, settings: Settings) -> None:

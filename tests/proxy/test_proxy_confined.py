@@ -503,3 +503,28 @@ async def test_neighbours_of_data_and_settings_stay_closed(planted: str, folder:
     assert (seen["project/bin/server.py"], seen["other/data.txt"]) == ("done", "done")
     assert seen["other/tax.txt"] in CLOSED
     assert seen["project/.env"] in CLOSED
+
+
+@pytest.mark.parametrize("way", ["link", "interpreter"])
+async def test_program_named_by_a_project_opens_no_other_folder(way: str, folder: Path, user: str) -> None:
+    for name in ("project", "other"):
+        (folder / name).mkdir()
+        (folder / name / "notes.txt").write_text(name)
+        (folder / name / "run").write_text(f'#!/bin/sh\nexec {sys.executable} {folder}/project/server.py\n')
+    (folder / "project/server.py").write_text(BARE.read_text())
+    if way == "link":
+        (folder / "project/run").unlink()
+        (folder / "project/run").symlink_to("../other/run")
+    else:
+        (folder / "project/run").write_text(f"#!{folder}/other/run\n")
+    for name in ("project", "other"):
+        (folder / name / "run").chmod(0o755)
+    target = Target(name="s", command=("./run", "server.py"), folder=folder / "project")
+
+    async with proxied(folder, user, target, isolation="process") as client:
+        own, other = [
+            await result(client, "see", path=str(folder / name / "notes.txt")) for name in ("project", "other")
+        ]
+
+    assert own == "done"
+    assert other in CLOSED
