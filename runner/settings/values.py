@@ -223,7 +223,7 @@ def _xdg(variable: str, fallback: str) -> Path:
     # A relative HOME would take the configuration from the current folder.
     if not folder.startswith("/"):
         raise UsageError(
-            f"this user has no home folder with a whole path and {variable} is not set, so there is no default folder; "
+            f"this user has no home folder (HOME) and {variable} is not set, so there is no default folder; "
             "give RUNNER_STORE and RUNNER_STATE_DIR"
         )
     return Path(folder) / "toolcell"

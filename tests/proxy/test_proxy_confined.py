@@ -510,7 +510,7 @@ async def test_program_named_by_a_project_opens_no_other_folder(way: str, folder
     for name in ("project", "other"):
         (folder / name).mkdir()
         (folder / name / "notes.txt").write_text(name)
-        (folder / name / "run").write_text(f'#!/bin/sh\nexec {sys.executable} {folder}/project/server.py\n')
+        (folder / name / "run").write_text(f"#!/bin/sh\nexec {sys.executable} {folder}/project/server.py\n")
     (folder / "project/server.py").write_text(BARE.read_text())
     if way == "link":
         (folder / "project/run").unlink()
@@ -523,7 +523,8 @@ async def test_program_named_by_a_project_opens_no_other_folder(way: str, folder
 
     async with proxied(folder, user, target, isolation="process") as client:
         own, other = [
-            await result(client, "see", path=str(folder / name / "notes.txt")) for name in ("project", "other")
+            await result(client, "see", path=str(folder / name / "notes.txt"))
+            for name in ("project", "other")
         ]
 
     assert own == "done"
