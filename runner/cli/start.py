@@ -106,7 +106,8 @@ def as_configured(settings: Settings, targets: list[str]) -> Settings:
         level = said["log_level"].lower()
         said["log_level"] = "error" if level == "critical" else level
     wanted = {name: value for name, value in said.items() if value is not None and given[name] == "default"}
-    wide = [name for name, value in wanted.items() if widening((name,), value)]
+    # Over HTTP on loopback is how a named file is served at a terminal anyway.
+    wide = [name for name, value in wanted.items() if name != "transport" and widening((name,), value)]
     if wide == ["host"] and is_loopback(str(wanted["host"])):
         wide = []
     if wide:

@@ -36,7 +36,7 @@ from runner.proxy.stdio_process import spoken_with
 from runner.proxy.targets import SCRIPTS, Target
 from runner.proxy.unlent_paths import UnlentPaths
 from runner.settings.isolation import in_force, uids_of, unfit
-from runner.settings.lendable import of_the_system, shared
+from runner.settings.lendable import of_the_system, shared, within
 from runner.settings.missed_network import missed_network
 from runner.settings.rights import interpreters_of, with_rights
 from runner.settings.settings import Settings
@@ -69,6 +69,8 @@ _FETCHERS = {
     ("pipx", "run"): "pip install",
 }
 
+# Of a virtual environment; what an installer puts there beside packages, such as kernels of Jupyter, too.
+_ENVIRONMENT = ("pyvenv.cfg", "bin", "include", "lib", "lib64", "share", "etc")
 _SAID_CHARS = 500
 # For names and what is passed on through them; large ones have the home. No limit of memory counts it.
 _SHARED_MEMORY_BYTES = 16 * MIB
@@ -274,7 +276,7 @@ class ConfinedTransport(HomedTransport):
         environment = framework_environment(os.environ, ())
         personal = call_environment(user=self._user.name, home=home)
         files = (*_files(self._program, self._target), *_interpreters(self._program))
-        found = _readable(settings, files)
+        found = _readable(settings, files, _code(self._program, self._target))
         if self._unlent is not None:
             self._unlent.readable = (*found.read, *found.list_only)
         limits = settings.widest_limits()
@@ -282,7 +284,8 @@ class ConfinedTransport(HomedTransport):
             home=home,
             read=found.read,
             list_only=found.list_only,
-            names=(*found.names, *files),
+            # On some systems, packages are found through the link `lib64` of an environment alone.
+            names=(*found.names, *files, self._program.parent.parent / "lib64"),
             homes=(settings.homes,),
             environment={**planned_environment(limits), **environment, **personal, **self._target.env},
             limits=limits,
@@ -297,16 +300,15 @@ class ConfinedTransport(HomedTransport):
         return with_rights(policy, settings.rights(), os.environ)
 
 
-def _readable(settings: Settings, files: Sequence[Path]) -> Readable:
+def _readable(settings: Settings, files: Sequence[Path], code: Sequence[Path]) -> Readable:
     """Return what a server may read of its own accord.
 
     Args:
         settings: The effective settings.
         files: The files that it consists of, as they are called.
+        code: Those beside which everything may be read.
     """
-    # Beside the name, and for a link the file that it leads to; of the program, which stands there by both of
-    # its names, the folder that it leads to as well.
-    beside = tuple(dict.fromkeys(_in_place(file) for file in files))
+    beside = tuple(dict.fromkeys(map(_in_place, code)))
     real = tuple(dict.fromkeys(file.resolve() for file in files))
     return readable(
         settings,
@@ -314,6 +316,18 @@ def _readable(settings: Settings, files: Sequence[Path]) -> Readable:
         files=(*real, *(module for file in beside for module in sibling_modules(file))),
         extra=tuple(folder for file in files for folder in _packages(file)),
     )
+
+
+def _code(program: Path, target: Target) -> tuple[Path, ...]:
+    """Return the program, as it is called and where it lies, and the words that are scripts or programs.
+
+    Beside a word that names data, or an interpreter that a script names, lie files of somebody. So they do
+    beside a program that a link in the folder of the server leads to.
+    """
+    real, folder = program.resolve(), target.folder.resolve()
+    leads_out = within(_in_place(program), folder) and not within(real, folder)
+    scripts = (word for word in _words(target) if word.suffix in SCRIPTS or os.access(word, os.X_OK))
+    return (program, *(() if leads_out else (real,)), *scripts)
 
 
 def _check_words(program: Path, target: Target, settings: Settings) -> None:
@@ -375,7 +389,9 @@ def _packages(file: Path) -> tuple[Path, ...]:
     base = real.parent.parent
     # Only of an interpreter is it one: a link of that environment may lead to a program in somebody's folder.
     is_python = any(base.glob("lib/python3*/os.py")) and not (of_the_system(base) or shared(base))
-    return (*node, environment, *((base,) if is_python else ()))
+    # Not the environment as a whole: `pyvenv.cfg` can be put into a project, beside its `.env` and keys.
+    parts = tuple(environment / name for name in _ENVIRONMENT if not (environment / name).is_symlink())
+    return (*node, *parts, *((base,) if is_python else ()))
 
 
 @functools.lru_cache(maxsize=64)

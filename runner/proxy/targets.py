@@ -108,6 +108,8 @@ def _from_file(path: Path) -> tuple[Target, ...]:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
+    except RecursionError:
+        raise UsageError(f"{path} cannot be read as JSON: it nests too deep") from None
     table = next((said[key] for key in _TABLES if key in said), None) if isinstance(said, dict) else None
     if not isinstance(table, dict) or not table:
         raise UsageError(f"{path} names no server; it needs an object `mcpServers` from names to servers")

@@ -20,6 +20,7 @@ from pydantic_settings import NoDecode
 from runner.errors import UsageError
 from runner.settings.values import OPEN_TO_TOOLS, Names, split_at_commas
 from runner.system.private_files import open_file
+from runner.system.worker_environment import framework_environment
 from sandbox.network.destinations import Destinations
 from sandbox.network.egress import RESOLVER_OPTIONS
 from sandbox.policy import Policy
@@ -134,9 +135,10 @@ def with_rights(policy: Policy, rights: Rights, variables: Mapping[str, str]) ->
     """Return a policy that gives these rights as well.
 
     Args:
-        policy: Without network and variables, with the `PATH` in which programs are looked for.
+        policy: Without network and variables.
         rights: What is given.
-        variables: The variables of this process.
+        variables: The variables of this process. Programs are looked for in their `PATH`: the one of the
+            policy may be that of an `mcp.json`, and would choose what `allow_run` names.
 
     Raises:
         UsageError: A program that is named is not there.
@@ -151,7 +153,7 @@ def with_rights(policy: Policy, rights: Rights, variables: Mapping[str, str]) ->
         # Of the other tiers only `guard` gets here, where nothing has to be allowed.
         sockets=rights.sockets and policy.namespaces,
         programs=rights.may_run,
-        run=program_files(rights.programs, path=policy.environment.get("PATH", "")),
+        run=program_files(rights.programs, path=framework_environment(variables, ())["PATH"]),
         lent_read=rights.read,
         lent_write=rights.write,
         names=(*policy.names, *(rights.lent.names if rights.read or rights.write else ())),

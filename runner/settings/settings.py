@@ -104,7 +104,7 @@ class Settings(BaseSettings):
     user: str | None = Field(
         None, min_length=1, description="Serve this one user; tokens of others are refused."
     )
-    transport: Annotated[Literal["auto", "stdio", "http"], NARROWS] = Field(
+    transport: Literal["auto", "stdio", "http"] = Field(
         "auto", description="`auto` is stdio when standard input is a pipe and HTTP when it is a terminal."
     )
     host: str = Field("127.0.0.1", min_length=1, description="Address the HTTP server listens on.")

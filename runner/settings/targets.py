@@ -225,6 +225,8 @@ def _configured(path: Path, name: str | None) -> EntryPoint:
         told = json.loads(read_file(path).decode())
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except RecursionError:
+        raise UsageError(f"{path} cannot be read as JSON: it nests too deep") from None
     except ValueError as error:
         raise UsageError(f"{path} cannot be read as JSON: {error}") from error
     if isinstance(told, dict) and "mcpServers" in told:

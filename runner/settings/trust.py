@@ -68,7 +68,8 @@ class JudgedFile:
     """Content of a file that only root and the caller can change.
 
     Attributes:
-        path: Its path without links.
+        path: Its path, of which the last part alone may be a link. Relative paths in a link's content mean
+            files beside the link, so the trust of its target is not that of the link.
         content: All of it.
         uid: Its owner.
     """
@@ -109,7 +110,7 @@ class Trusted:
     """A record of a file that the caller trusts.
 
     Attributes:
-        path: Its path without links.
+        path: Its path, as `JudgedFile` has it.
         digest: SHA-256 of its content, in hexadecimal.
         uid: Its owner.
     """
@@ -176,13 +177,13 @@ def read_judged(path: Path, *, most_bytes: int = _MOST_BYTES) -> JudgedFile:
         place = _place(file.fileno(), path)
         # Nobody changes anything through a read-only mount, such as a ConfigMap in a container.
         if not os.fstatvfs(file.fileno()).f_flag & os.ST_RDONLY:
-            _check_writers(facts, "it")
+            _check_writers(facts, "it", file.fileno())
         for folder in dict.fromkeys((*place.parents, *path.absolute().parents)):
             _check_folder(folder)
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
-    return JudgedFile(path=place, content=content, uid=facts.st_uid)
+    return JudgedFile(path=_in_folder(path), content=content, uid=facts.st_uid)
 
 
 def is_trusted(file: JudgedFile) -> bool:
@@ -230,7 +231,7 @@ def distrust(path: Path) -> bool:
     Raises:
         UsageError: There is no folder for the record, or it cannot be written.
     """
-    names = {Path(os.path.realpath(path)), path.absolute()}
+    names = {_in_folder(path), path.absolute()}
     was = bool(names & trusted_files().keys())
     _change(lambda known: {name: one for name, one in known.items() if name not in names})
     return was
@@ -330,6 +331,12 @@ def how_to_trust(path: Path) -> str:
     return f"read it, then run `runner trust {quoted(named)}`"
 
 
+def _in_folder(path: Path) -> Path:
+    """Return a path without links in its folders; the file itself may be one."""
+    whole = path.absolute()
+    return Path(os.path.realpath(whole.parent), whole.name)
+
+
 def _place(fd: int, path: Path) -> Path:
     """Return where an open file lies; its name can lead elsewhere by now."""
     try:
@@ -343,22 +350,32 @@ def _check_folder(folder: Path) -> None:
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return
     # Of a sticky folder, only the owner of a file renames or removes it.
-    _check_writers(facts, f"its folder {quoted(folder)}")
+    _check_writers(facts, f"its folder {quoted(folder)}", folder)
     for name in HOME_ATTRIBUTES:
         with contextlib.suppress(OSError):
             os.getxattr(folder, name)
             raise UnsafeFile(f"{quoted(folder)} is the home of a user of tools; move it elsewhere")
 
 
-def _check_writers(facts: os.stat_result, what: str) -> None:
+def _check_writers(facts: os.stat_result, what: str, place: int | Path) -> None:
     """Refuse what another user than root and the caller can write."""
     if facts.st_uid not in (0, os.geteuid()):
         raise UnsafeFile(f"{what} belongs to user id {facts.st_uid}; chown it to the user of the runner")
     if stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX:
         return
     others = facts.st_mode & _OTHERS
-    if others & stat.S_IWOTH or (others and not _is_private_group(facts.st_gid)):
+    # Under an access control list, the bits of the group are the mask of all whom it names: acl(5).
+    is_mine = _is_private_group(facts.st_gid) and not _has_acl(place)
+    if others & stat.S_IWOTH or (others and not is_mine):
         raise UnsafeFile(f"{what} can be written by other users; run chmod go-w on it")
+
+
+def _has_acl(place: int | Path) -> bool:
+    try:
+        os.getxattr(place, "system.posix_acl_access")
+    except OSError:
+        return False
+    return True
 
 
 @functools.cache

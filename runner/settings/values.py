@@ -220,9 +220,10 @@ def _xdg(variable: str, fallback: str) -> Path:
     # A relative value must be ignored: XDG Base Directory Specification 0.8.
     given = os.environ.get(variable, "")
     folder = given if given.startswith("/") else os.path.expanduser(fallback)
-    if folder.startswith("~"):
+    # A relative HOME would take the configuration from the current folder.
+    if not folder.startswith("/"):
         raise UsageError(
-            f"this user has no home folder and {variable} is not set, so there is no default folder; "
+            f"this user has no home folder (HOME) and {variable} is not set, so there is no default folder; "
             "give RUNNER_STORE and RUNNER_STATE_DIR"
         )
     return Path(folder) / "toolcell"

@@ -99,7 +99,8 @@ def _key_place(path: Path) -> Path | None:
 def _key_places() -> Iterator[Path]:
     """Yield the places of keys that there are: of the system, and in the home folders of its users."""
     yield from map(_real, system_secrets())
-    people = {Path(entry.pw_dir) for entry in pwd.getpwall() if entry.pw_dir.startswith(("/home/", "/root"))}
+    # Services have theirs in /var, which tools may read.
+    people = {Path(entry.pw_dir) for entry in pwd.getpwall() if entry.pw_dir.startswith("/")}
     for home in {Path(os.path.expanduser("~")), *people}:
         for key in KEYS:
             if os.path.exists(home / key):

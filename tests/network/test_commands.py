@@ -17,6 +17,19 @@ from sandbox.readable import default_read
 pytestmark = pytest.mark.kernel
 
 
+def test_variable_of_a_command_does_not_choose_its_programs(tmp_path: Path) -> None:
+    (tmp_path / "true").write_text("#!/bin/sh\n")
+    (tmp_path / "true").chmod(0o755)
+    rights = Rights(programs=("true",))
+    policy = Policy(home=None, read=(), environment={"PATH": str(tmp_path)}, guard=False)
+    assert tmp_path / "true" in with_rights(policy, rights, {"PATH": str(tmp_path)}).run
+
+    run = with_rights(policy, rights, {"PATH": "/usr/bin:/bin"}).run
+
+    assert run
+    assert tmp_path / "true" not in run
+
+
 @pytest.fixture
 def port() -> Iterator[int]:
     with saying_hello() as number:

@@ -482,3 +482,50 @@ def test_word_that_leads_to_keys_or_state_is_refused(
         UsageError, match=f"the word .*{Path(named).name}.* would open .*; leave the word out"
     ):
         lent_to(other, program, settings)
+
+
+@pytest.mark.parametrize("planted", ["pyvenv.cfg", "data.txt"])
+async def test_neighbours_of_data_and_settings_stay_closed(planted: str, folder: Path, user: str) -> None:
+    for name in ("project/.env", "project/bin/server.py", "project/lib/own.py", "other/tax.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(BARE.read_text() if name.endswith("server.py") else name)
+    (folder / "other/data.txt").write_text("named")
+    (folder / "project" / planted).touch()
+    words = ("bin/server.py", str(folder / "other/data.txt"))
+    target = Target(name="s", command=(sys.executable, *words), folder=folder / "project")
+
+    async with proxied(folder, user, target, isolation="process") as client:
+        seen = {
+            name: await result(client, "see", path=str(folder / name))
+            for name in ("project/bin/server.py", "other/data.txt", "other/tax.txt", "project/.env")
+        }
+
+    assert (seen["project/bin/server.py"], seen["other/data.txt"]) == ("done", "done")
+    assert seen["other/tax.txt"] in CLOSED
+    assert seen["project/.env"] in CLOSED
+
+
+@pytest.mark.parametrize("way", ["link", "interpreter"])
+async def test_program_named_by_a_project_opens_no_other_folder(way: str, folder: Path, user: str) -> None:
+    for name in ("project", "other"):
+        (folder / name).mkdir()
+        (folder / name / "notes.txt").write_text(name)
+        (folder / name / "run").write_text(f"#!/bin/sh\nexec {sys.executable} {folder}/project/server.py\n")
+    (folder / "project/server.py").write_text(BARE.read_text())
+    if way == "link":
+        (folder / "project/run").unlink()
+        (folder / "project/run").symlink_to("../other/run")
+    else:
+        (folder / "project/run").write_text(f"#!{folder}/other/run\n")
+    for name in ("project", "other"):
+        (folder / name / "run").chmod(0o755)
+    target = Target(name="s", command=("./run", "server.py"), folder=folder / "project")
+
+    async with proxied(folder, user, target, isolation="process") as client:
+        own, other = [
+            await result(client, "see", path=str(folder / name / "notes.txt"))
+            for name in ("project", "other")
+        ]
+
+    assert own == "done"
+    assert other in CLOSED

@@ -52,6 +52,7 @@ def test_a_file_has_several_servers(tmp_path: Path) -> None:
     [
         ("{", r"line 1: this is no JSON"),
         ("[]", "names no server"),
+        ("[" * 200_000, "nests too deep"),
         ('{"mcpServers": {}}', "names no server"),
         ('{"mcpServers": {"a": {}}}', r"mcp.json: a needs one of `url` and `command`"),
         ('{"mcpServers": {"a": {"url": "http://a", "command": "a"}}}', "needs one of"),

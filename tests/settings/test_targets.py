@@ -58,3 +58,11 @@ def test_pipe_or_device_in_a_folder_is_not_read(folder: Path, kind: str) -> None
     (folder / "here/main.py").write_text("mcp = FastMCP('x')\n")
 
     assert check_targets([str(folder / "here")]) == [str(folder / "here/main.py")]
+
+
+def test_configuration_that_nests_too_deep_is_refused(folder: Path) -> None:
+    config = folder / "here/fastmcp.json"
+    config.write_text("[" * 200_000)
+
+    with pytest.raises(UsageError, match="nests too deep"):
+        check_targets([str(config)])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -30,7 +31,7 @@ from runner.settings.values import NARROWS, widens_rights
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 # Each can be given in a file that nobody has trusted. Before a name is added: which of its values give more?
 NARROWING = {
-    *("transport", "port", "extras", "results_max_bytes", "worker_reuse", "deny_run", "identity_pattern"),
+    *("port", "extras", "results_max_bytes", "worker_reuse", "deny_run", "identity_pattern"),
     *("identity_case", "identity_letters", "playground", "show_username", "log_level", "log_format"),
     *("tools.NAME.scopes", "tools.NAME.calls_per_minute"),
     *(f"call_limits.NAME.{name}" for name in LimitSettings.model_fields),
@@ -224,6 +225,45 @@ def test_link_is_judged_by_what_it_leads_to(tmp_path: Path) -> None:
     assert "belongs to user id 12345" in load({}).ignored[0]
 
 
+def test_link_to_a_trusted_file_is_not_trusted(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "own").mkdir(mode=0o755)
+    theirs = written(tmp_path / "own/runner.toml", 'allow_read = ["data"]\n')
+    trust([read_judged(theirs)])
+    Path("runner.toml").symlink_to(theirs)
+    assert load({}).allow_read == ()
+    assert f"{folder}/runner.toml is not trusted" in load({}).ignored[0]
+
+    trust([read_judged(Path("runner.toml"))])
+
+    assert load({}).allow_read == (folder / "data",)
+    assert distrust(Path("runner.toml"))
+    assert is_trusted(read_judged(theirs))
+    assert load({}).allow_read == ()
+
+
+def test_link_to_the_users_configuration_is_not_trusted(tmp_path: Path) -> None:
+    (tmp_path / "config/toolcell").mkdir(mode=0o755, parents=True)
+    usual = written(tmp_path / "config/toolcell/runner.toml", 'allow_read = ["data"]\n')
+    assert load({}).allow_read == (usual.parent / "data",)
+
+    Path("runner.toml").symlink_to(usual)
+
+    assert load({}).allow_read == (usual.parent / "data",)
+    assert not is_trusted(read_judged(Path("runner.toml")))
+
+
+def test_list_that_names_another_writer_is_refused(tmp_path: Path) -> None:
+    file = written(tmp_path / "own.toml", mode=0o644)
+    assert read_judged(file).content == b""
+    # Version 2: owner rw, user 12345 rw, group r, mask rw, other r; acl(5), linux/posix_acl_xattr.h.
+    entries = [(1, 6, -1), (2, 6, 12345), (4, 4, -1), (16, 6, -1), (32, 4, -1)]
+    packed = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    os.setxattr(file, "system.posix_acl_access", packed)
+
+    with pytest.raises(UnsafeFile, match="can be written by other users"):
+        read_judged(file)
+
+
 def test_server_without_a_file_reads_none_later() -> None:
     begun = load({})
     trusted_config('allow_env = ["A"]\n')
@@ -278,6 +318,20 @@ def test_record_in_a_relative_state_folder_is_not_used(monkeypatch: pytest.Monke
     monkeypatch.setenv("RUNNER_STATE_DIR", ".")
 
     assert load({}).allow_env == ()
+
+
+def test_home_with_a_relative_path_configures_nothing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    planted = folder / ".config/toolcell"
+    planted.mkdir(mode=0o755, parents=True)
+    written(planted / "runner.toml", 'allow_env = ["A"]\n')
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("RUNNER_STORE", "none:")
+    assert load({"state_dir": folder}).allow_env == ("A",)
+
+    monkeypatch.setenv("HOME", ".")
+
+    assert load({"state_dir": folder}).allow_env == ()
 
 
 def test_other_files_are_trusted_alike(folder: Path) -> None:

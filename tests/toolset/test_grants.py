@@ -1,5 +1,6 @@
 """Grants: what no tool file, word of a command or link to one opens, whoever names it."""
 
+import pwd
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,19 @@ def test_tool_file_in_a_folder_of_its_own_passes(folder: Path, settings: Setting
 def test_word_of_the_machine_is_refused(path: str, settings: Settings) -> None:
     assert refused_word(Path(path), settings) is not None
     assert refused_word(Path("/etc/hosts"), settings) is None
+
+
+def test_keys_of_a_service_in_any_home_are_not_granted(
+    folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, tool = folder / "service", folder / "tools/tool.py"
+    (home / ".docker").mkdir(parents=True)
+    (home / "packages").mkdir()
+    assert home in readable(settings, beside=[tool], extra=[home]).read
+
+    entry = pwd.struct_passwd(("service", "x", 4242, 4242, "", str(home), "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwall", lambda: [entry])
+    found = readable(settings, beside=[tool], extra=[home])
+
+    assert home / "packages" in found.read
+    assert not {home, home / ".docker"} & {*found.read, *found.list_only}
