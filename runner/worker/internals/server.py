@@ -127,8 +127,8 @@ async def warm_type_adapters(server: FastMCP) -> None:
     """Build the argument validators that the first call of each tool would build.
 
     A call with an argument that no function has builds them, and is refused before the author's code runs.
-    Arguments of a sync tool without injected parameters are validated in a thread, unless the tool runs in the
-    event loop. The thread would outlive this, and a process with two threads cannot be forked.
+    A sync tool without injected parameters would validate them in a thread, which outlives this; a process
+    with two threads cannot be forked.
     """
     for tool in await server.local_provider.list_tools():
         if type(tool) is not FunctionTool:
