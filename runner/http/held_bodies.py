@@ -77,6 +77,8 @@ class HeldBodies:
         try:
             yield body
         finally:
+            # The body holds the scope: without this, each request would leave a reference cycle.
+            del scope[_IN_SCOPE]
             body.release()
 
     def take(self, user: str, address: str | None, count: int) -> tuple[int, str] | None:

@@ -10,7 +10,7 @@ Source: console_codes(4); ECMA-48.
 import codecs
 import io
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 from runner.formats.terminal_text import visible
 
@@ -33,7 +33,7 @@ class VisibleText(io.TextIOWrapper):
 def guard_standard_streams() -> None:
     """Replace standard output and error of this process with streams that escape."""
     sys.stdout, sys.stderr = _guarded(sys.stdout), _guarded(sys.stderr)
-    # The originals have no buffer any more, and some libraries write there.
+    # Some libraries write there.
     sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc, assignment]
 
 
@@ -61,8 +61,14 @@ def _guarded(stream: TextIO | None) -> TextIO:
     encoding = "utf-8" if codecs.lookup(stream.encoding).name == "ascii" else stream.encoding
     buffering, through = stream.line_buffering, stream.write_through
     stream.flush()
+    try:
+        # A new buffer finds out now whether the descriptor can seek, not when the process was forked.
+        buffer: Any = io.BufferedWriter(io.FileIO(stream.fileno(), "wb", closefd=False))
+    except OSError:
+        # Not a file of the system, as in a program that captures what it prints.
+        buffer = stream.detach()
     return VisibleText(
-        stream.detach(),
+        buffer,
         encoding=encoding,
         # A lone surrogate, which JSON can hold, must not end the command.
         errors="backslashreplace",
