@@ -4,7 +4,6 @@ usage: python tests/stalls/stall_servers.py [FILE]      write the table into FIL
 """
 
 import contextlib
-import http.client
 import os
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -27,6 +26,7 @@ from support import environment_in, server_url  # noqa: E402
 __all__ = ["SERVERS", "Measured", "measured", "over_http", "over_stdio", "proxied"]
 
 HERE = Path(__file__).parent
+_BEATS = "beats"
 _BEGIN, _END = "<!-- stalls: begin -->\n", "<!-- stalls: end -->\n"
 
 Measured = tuple[Row, float, str]
@@ -36,14 +36,14 @@ def _environment(folder: Path, user: str) -> dict[str, str]:
     return {**environment_in(folder, RUNNER_USER=user), "PYTHONUNBUFFERED": "1"}
 
 
-def _command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "runner.cli.app", *arguments]
+def _command(folder: Path, *arguments: str) -> list[str]:
+    return [sys.executable, str(HERE / "watched_host.py"), str(folder / _BEATS), *arguments]
 
 
 @contextlib.contextmanager
 def over_http(folder: Path, user: str) -> Iterator[tuple[HttpClient, StallProbe]]:
     """Run `runner serve` over HTTP."""
-    command = _command("serve", str(HERE / "hostile_tool.py"), "--transport", "http", "--port", "0")
+    command = _command(folder, "serve", str(HERE / "hostile_tool.py"), "--transport", "http", "--port", "0")
     process = subprocess.Popen(
         command, env=_environment(folder, user), cwd=folder, stderr=subprocess.PIPE, text=True
     )
@@ -52,14 +52,7 @@ def over_http(folder: Path, user: str) -> Iterator[tuple[HttpClient, StallProbe]
         # What it logs is read, or it would wait for that.
         threading.Thread(target=deque, args=(process.stderr, 0), daemon=True).start()
         client.begin()
-        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=200)
-
-        def ask() -> None:
-            connection.request("GET", "/healthz")
-            connection.getresponse().read()
-
-        with _probed(process.pid, ask) as probe:
-            yield client, probe
+        yield client, StallProbe(folder / _BEATS)
     finally:
         process.terminate()
         process.wait(60)
@@ -85,7 +78,7 @@ def proxied(folder: Path, user: str) -> Iterator[tuple[StdioClient, StallProbe]]
 def _on_stdio(folder: Path, user: str, *arguments: str) -> Iterator[tuple[StdioClient, StallProbe]]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            _command(*arguments),
+            _command(folder, *arguments),
             env=_environment(folder, user),
             cwd=folder,
             stdin=subprocess.PIPE,
@@ -95,25 +88,11 @@ def _on_stdio(folder: Path, user: str, *arguments: str) -> Iterator[tuple[StdioC
     try:
         client = StdioClient(process)
         client.begin()
-        with _probed(process.pid, lambda: _ping(client)) as probe:
-            yield client, probe
+        yield client, StallProbe(folder / _BEATS)
     finally:
         assert process.stdin is not None
         process.stdin.close()
         process.wait(60)
-
-
-def _ping(client: StdioClient) -> None:
-    client.ask("ping", {})
-
-
-@contextlib.contextmanager
-def _probed(pid: int, ask: Callable[[], None]) -> Iterator[StallProbe]:
-    probe = StallProbe(pid, ask)
-    try:
-        yield probe
-    finally:
-        probe.close()
 
 
 SERVERS = {
@@ -126,6 +105,8 @@ SERVERS = {
 def measured(client: object, probe: StallProbe, rows: Sequence[Row]) -> Iterator[Measured]:
     """Send each input; yield the longest stall with it, in seconds, and the beginning of the answer."""
     for row in rows:
+        if os.environ.get("STALL_ROW", "") not in f"{row.entry}: {row.input}":
+            continue
         with probe.watching() as longest:
             said = row.act(client)
         yield row, longest(), said
