@@ -15,7 +15,7 @@ _MANY = [
 ]
 _OWN = [
     {"name": name, "inputSchema": {"type": "object", "additionalProperties": True}}
-    for name in ("text", "value", "fail", "stderr", "notify", "many")
+    for name in ("text", "value", "fail", "stderr", "notify", "wrong", "burst")
 ]
 
 
@@ -56,6 +56,11 @@ def called(tool: str, name: str) -> Any:
     if tool == "notify":
         params = {"level": "info", "data": TEXTS[name]}
         send({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
+    if tool == "wrong":
+        return {"content": VALUES[name]()}
+    if tool == "burst":
+        sys.stdout.write(TEXTS[name])
+        sys.stdout.flush()
     text = TEXTS[name] if tool in ("text", "fail") else "done"
     return {"content": [{"type": "text", "text": text}], "isError": tool == "fail"}
 

@@ -1,10 +1,10 @@
 """The longest time for which an event loop stands still, measured by a beat within it.
 
-Every 5 ms the loop calls a function that does nothing but look at two clocks. A pause is what lies between two
-of these calls: the time on the wall, or the processor time of the whole process, whichever is less. While a
-callback computes, both grow, and so they do while another thread is in a C call that holds the interpreter's
-lock. A thread that lets the loop run does not count, since the beat goes on. Nor does a busy machine: a process
-that waits for a processor uses none. An idle loop pauses for the 5 ms and uses nothing.
+Every 5 ms the loop calls a function that looks at two clocks. A pause is what lies between two of its calls:
+the time on the wall, or the processor time of the whole process, whichever is less. While a callback
+computes, both grow, and so they do while another thread is in a C call that holds the interpreter's lock. A
+thread that lets the loop run does not count, since the beat goes on. Nor does a busy machine: a process that
+waits for a processor uses none. An idle loop pauses for the 5 ms and uses nothing.
 
 The result is in a file that is mapped by both processes.
 """
@@ -13,10 +13,8 @@ import asyncio
 import contextlib
 import mmap
 import struct
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,26 +51,6 @@ class Beats:
         count, longest = _FORM.unpack_from(self._result)
         _FORM.pack_into(self._result, 0, count + 1, max(longest, pause))
         loop.call_later(_EVERY_S, self._beat, loop)
-
-    def trace(self, file: Path) -> None:
-        """Write the main thread's stack to a file while a pause is long."""
-
-        def watch() -> None:
-            with file.open("w") as out:
-                while True:
-                    time.sleep(0.02)
-                    wall, used = self._last
-                    late = min(time.monotonic() - wall, time.process_time() - used)
-                    if late > 0.06:
-                        frames = sys._current_frames()
-                        for ident, frame in frames.items():
-                            if ident != threading.get_ident():
-                                stack = traceback.extract_stack(frame)
-                                short = " < ".join(f"{f.name}({Path(f.filename).name}:{f.lineno})" for f in reversed(stack[-14:]))
-                                out.write(f"{time.time():.2f} {late * 1000:.0f} ms {ident == self._main} {short}\n")
-                        out.flush()
-
-        threading.Thread(target=watch, daemon=True).start()
 
 
 def beat_into(file: Path) -> Beats:

@@ -18,6 +18,9 @@ from stall_values import MIB, TEXTS, VALUES
 
 __all__ = ["HTTP_ROWS", "PROXY_ROWS", "STDIO_ROWS", "HttpClient", "McpClient", "Row", "StdioClient"]
 
+# A burst of messages is text to nobody.
+_BURSTS = ("notifications", "answers", "pings")
+_TEXTS = tuple(name for name in TEXTS if name not in _BURSTS)
 _PROTOCOL = "2025-06-18"
 _JSON = {"Content-Type": "application/json"}
 _FORM = {"Content-Type": "multipart/form-data; boundary=b"}
@@ -159,6 +162,16 @@ def _write(line: bytes) -> Callable[[StdioClient], str]:
     return lambda client: client.write(line)
 
 
+def _flooded(lines: str) -> Callable[[StdioClient], str]:
+    """Return an act that sends lines and then a request, and waits for the answer to that."""
+
+    def act(client: StdioClient) -> str:
+        client.write(lines.encode().rstrip())
+        return client.ask("ping", {})
+
+    return act
+
+
 def _calls() -> Iterator[Row]:
     for name in ("dots", "marks", "percents", "wide", "many_letters", "blanks"):
         yield Row("argument `filename`", name, _call("take", filename=TEXTS[name]))
@@ -169,7 +182,7 @@ def _calls() -> Iterator[Row]:
         yield Row("arguments of a tool", name, _call("take", value=VALUES[name]()))
     yield Row("name of a tool", "letters", _call("a" * MIB))
     yield Row("names of arguments", "keys", lambda client: _call("take", **VALUES["keys"]())(client))
-    for name in TEXTS:
+    for name in _TEXTS:
         yield Row("text of a result", name, _call("text", name=name))
     for name in VALUES:
         yield Row("value of a result", name, _call("value", name=name))
@@ -201,6 +214,13 @@ def _requests() -> Iterator[Row]:
         ),
     )
     yield Row("any method", "params", _ask("x/y", a=VALUES["keys"]()))
+    for name in ("numbers", "keys"):
+        wrong = VALUES[name]()
+        yield Row("malformed params", f"{name} as a name", _ask("tools/call", name=wrong, arguments={}))
+        yield Row("malformed params", f"{name} as an argument", _call("text", name=wrong))
+        yield Row("malformed params", f"{name} as a URI", _ask("resources/read", uri=wrong))
+        yield Row("malformed params", f"{name} as a level", _ask("logging/setLevel", level=wrong))
+        yield Row("malformed params", f"{name} as a token", _ask("ping", _meta={"progressToken": wrong}))
 
 
 def _http() -> Iterator[Row]:
@@ -292,6 +312,8 @@ def _lines() -> Iterator[Row]:
         ("short lines", b"1\n" * 50),
     ):
         yield Row("line on standard input", label, _write(line))
+    for name in _BURSTS:
+        yield Row("many messages on standard input", name, _flooded(TEXTS[name]))
 
 
 def _proxied() -> Iterator[Row]:
@@ -307,7 +329,7 @@ def _proxied() -> Iterator[Row]:
         "values",
         _ask("completion/complete", ref=ref, argument={"name": "a", "value": ""}),
     )
-    for name in TEXTS:
+    for name in _TEXTS:
         yield Row("text of a server", name, _call("text", name=name))
     for name in VALUES:
         yield Row("value of a server", name, _call("value", name=name))
@@ -316,6 +338,10 @@ def _proxied() -> Iterator[Row]:
         yield Row("standard error of a server", name, _call("stderr", name=name))
     for name in ("dots", "base64"):
         yield Row("notification of a server", name, _call("notify", name=name))
+    for name in ("empty_lists", "keys", "strings"):
+        yield Row("malformed result of a server", name, _call("wrong", name=name))
+    for name in _BURSTS:
+        yield Row("many messages of a server", name, _call("burst", name=name))
     yield Row("name of a tool behind the proxy", "letters", _call(tool + "a" * MIB))
 
 

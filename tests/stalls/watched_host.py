@@ -3,7 +3,6 @@
 usage: python watched_host.py FILE ARGUMENTS...      the longest pause between two beats is written to FILE
 """
 
-import os
 import runpy
 import sys
 from pathlib import Path
@@ -15,10 +14,8 @@ from stall_probe import beat_into
 
 def main() -> None:
     """Run the command line."""
-    beats = beat_into(Path(sys.argv.pop(1)))
-    if (traced := os.environ.get("STALL_TRACE")) is not None:
-        beats.trace(Path(traced))
-    runpy.run_module("runner.cli.app", run_name="__main__", alter_sys=True)
+    beat_into(Path(sys.argv.pop(1)))
+    runpy.run_module("runner", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
