@@ -5,12 +5,12 @@ usage: python tests/stalls/stall_servers.py [FILE]      write the table into FIL
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,12 +18,13 @@ from urllib.parse import urlsplit
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
+from ports import free_port  # noqa: E402
 from somebody import somebody  # noqa: E402
 from stall_probe import StallProbe  # noqa: E402
-from stall_rows import HTTP_ROWS, PROXY_ROWS, STDIO_ROWS, HttpClient, Row, StdioClient  # noqa: E402
+from stall_rows import HTTP_ROWS, HTTP_UPSTREAM_ROWS, PROXY_ROWS, STDIO_ROWS, HttpClient, Row, StdioClient  # noqa: E402
 from support import environment_in, server_url  # noqa: E402
 
-__all__ = ["SERVERS", "Measured", "measured", "over_http", "over_stdio", "proxied"]
+__all__ = ["SERVERS", "Measured", "measured", "over_http", "over_stdio", "proxied", "proxied_over_http"]
 
 HERE = Path(__file__).parent
 _BEATS = "beats"
@@ -44,13 +45,17 @@ def _command(folder: Path, *arguments: str) -> list[str]:
 def over_http(folder: Path, user: str) -> Iterator[tuple[HttpClient, StallProbe]]:
     """Run `runner serve` over HTTP."""
     command = _command(folder, "serve", str(HERE / "hostile_tool.py"), "--transport", "http", "--port", "0")
+    config = folder / "stall.toml"
+    config.touch()
+    command += ["--config", str(config)]
     process = subprocess.Popen(
         command, env=_environment(folder, user), cwd=folder, stderr=subprocess.PIPE, text=True
     )
     try:
-        client = HttpClient(urlsplit(server_url(process)).port or 0)
+        client = HttpClient(urlsplit(server_url(process)).port or 0, process.pid, config)
         # What it logs is read, or it would wait for that.
-        threading.Thread(target=deque, args=(process.stderr, 0), daemon=True).start()
+        assert process.stderr is not None
+        threading.Thread(target=client.lines.extend, args=(process.stderr,), daemon=True).start()
         client.begin()
         yield client, StallProbe(folder / _BEATS)
     finally:
@@ -72,6 +77,31 @@ def proxied(folder: Path, user: str) -> Iterator[tuple[StdioClient, StallProbe]]
     allowed = f"--allow-read={HERE}"
     with _on_stdio(folder, user, "proxy", allowed, "--", *upstream) as started:
         yield started
+
+
+@contextlib.contextmanager
+def proxied_over_http(folder: Path, user: str) -> Iterator[tuple[StdioClient, StallProbe]]:
+    """Run `runner proxy` in front of a hostile server over HTTP."""
+    port = free_port()
+    upstream = subprocess.Popen([sys.executable, str(HERE / "hostile_upstream.py"), str(port)])
+    try:
+        listens(port)
+        with _on_stdio(folder, user, "proxy", f"http://127.0.0.1:{port}/mcp") as started:
+            yield started
+    finally:
+        upstream.kill()
+        upstream.wait()
+
+
+def listens(port: int) -> None:
+    """Return once somebody listens on a port."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.01)
+    raise TimeoutError(port)
 
 
 @contextlib.contextmanager
@@ -99,6 +129,7 @@ SERVERS = {
     "serve, HTTP": (over_http, HTTP_ROWS),
     "serve, stdio": (over_stdio, STDIO_ROWS),
     "proxy, stdio": (proxied, PROXY_ROWS),
+    "proxy, HTTP": (proxied_over_http, HTTP_UPSTREAM_ROWS),
 }
 
 
