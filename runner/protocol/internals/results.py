@@ -32,11 +32,13 @@ def _serialized(method: str, version: str, data: Mapping[str, Any], **more: Any)
     lists = [key for key in _LISTS if isinstance(data.get(key), list) and len(data[key]) > _PIECE_ITEMS]
     # It may be anything, so nothing of it has to be looked at.
     structured = data.get("structuredContent")
-    apart = {"structuredContent": {}} if isinstance(structured, Mapping) else {}
+    apart: dict[str, Any] = {"structuredContent": {}} if isinstance(structured, Mapping) else {}
     first = {**data, **apart, **{key: data[key][:_PIECE_ITEMS] for key in lists}}
     made = _SERIALIZE(method, version, first, **more)
     # What an answer must have beside its list is short.
-    rest = {key: item for key, item in data.items() if isinstance(item, str | int) and len(str(item)) < 100}
+    rest: dict[str, Any] = {
+        key: item for key, item in data.items() if isinstance(item, str | int) and len(str(item)) < 100
+    }
     rest |= {key: [] for key in lists}
     for key in lists:
         for start in range(_PIECE_ITEMS, len(data[key]) if key in made else 0, _PIECE_ITEMS):
