@@ -24,6 +24,7 @@ lists, completions) are calls too: `relay` runs each in a worker of its user, wh
 all requests have a home (`homes_for = "all"`).
 """
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -157,6 +158,8 @@ async def _allowed(
         toolset.throttle.admit(request.user.segment, name, most=effective.calls_per_minute, now=now)
         toolset.rates.admit(request.counted, now=now)
     check_json(request.params)
+    # It looks at each argument, and so does what comes now.
+    await asyncio.sleep(0)
     if remote is None:
         return await _run_here(toolset, request, spec, listener, pool_key)
     async with toolset.drain.call(listener.tell), _place_here(toolset, request):
@@ -349,6 +352,8 @@ async def relay(
         CallError: The worker did not answer, or could not be asked.
     """
     check_json(request.params)
+    # It looks at each of them, and so does what comes now.
+    await asyncio.sleep(0)
     listener = listener or _listener(toolset, request, None)
     request, user = _with_limits(toolset, request, None), request.user
     if remote is not None:

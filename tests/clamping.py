@@ -54,9 +54,9 @@ async def clamp(
     try:
         seen = view(observation, max_elements=config.max_elements)
     except ValueError:
-        value, event = await clamped_by(keeper, observation, limit, unruly=True)
+        value, event = await clamped_by(keeper, observation, limit, chars=limit, unruly=True)
     else:
-        value, event = await clamped_by(keeper, seen.value, limit)
+        value, event = await clamped_by(keeper, seen.value, limit, chars=seen.chars)
     return Clamped(
         value=value,
         stored=tuple(keeper.stored),

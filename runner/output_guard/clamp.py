@@ -21,7 +21,7 @@ _SMALLEST = '{"truncated": true}'
 
 
 async def clamped_by(
-    keeper: Keeper, value: Any, limit: int, *, unruly: bool = False
+    keeper: Keeper, value: Any, limit: int, *, chars: int, unruly: bool = False
 ) -> tuple[Any, dict[str, Any] | None]:
     """Return `value` within `limit` characters and the event, if it had to be clamped.
 
@@ -29,13 +29,14 @@ async def clamped_by(
         keeper: Keeps what is taken out.
         value: A plain value; any value at all if `unruly`.
         limit: In characters of its text.
+        chars: How much there is of it to look at.
         unruly: It could not be looked into, so it is stored unparsed.
     """
     if not unruly and size_of(value, limit) <= limit:
         return value, None
     before = len(keeper.stored)
     layer = raw_reference(value) if unruly else _reference(value)
-    made = await drive(layer, keeper, chars=limit)
+    made = await drive(layer, keeper, chars=chars)
     method = "artifact" if len(keeper.stored) > before else "truncate"
     event = {"type": "observation_clamped", "method": method, "tool": keeper.tool, "max_chars": limit}
     return _within(made, limit), event

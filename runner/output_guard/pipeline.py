@@ -24,6 +24,7 @@ S4-2 and S4-41 to S4-46.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -98,14 +99,15 @@ async def guard(
         # Each value is looked at: of a large result that takes longer than others can wait.
         seen = await asyncio.to_thread(look) if least_chars(result, _LONG) > _LONG else look()
     except Unruly:
-        value, event = await clamped_by(keeper, result, limit, unruly=True)
+        value, event = await clamped_by(keeper, result, limit, chars=sys.maxsize, unruly=True)
     else:
         if transformer is not None:
             final = await transformed(transformer, seen, keeper, settings.bounds)
         seen = seen if final is None else final
         value = await _layers(seen, settings, keeper, limit=limit, handled=final is not None)
         if value is not seen.value or _is_too_long(seen, limit):
-            value, event = await _bounded(value, settings, keeper, limit=limit, net=final is None)
+            net = settings.auto_artifact_large_content and final is None
+            value, event = await _bounded(value, keeper, limit=limit, chars=seen.chars, net=net)
     return Guarded(
         value=value,
         stored=tuple(keeper.stored),
@@ -170,8 +172,8 @@ async def _inlined(value: Any, settings: GuardConfig, keeper: Keeper, *, chars: 
 
 
 async def _bounded(
-    value: Any, settings: GuardConfig, keeper: Keeper, *, limit: int, net: bool
+    value: Any, keeper: Keeper, *, limit: int, chars: int, net: bool
 ) -> tuple[Any, dict[str, Any] | None]:
-    if net and settings.auto_artifact_large_content:
-        value = await drive(fit(value, limit), keeper, chars=limit)
-    return await clamped_by(keeper, value, limit)
+    if net:
+        value = await drive(fit(value, limit), keeper, chars=chars)
+    return await clamped_by(keeper, value, limit, chars=chars)

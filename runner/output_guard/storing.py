@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _SOURCE_MAX_CHARS = 120
 # Less is done quicker than it is handed to another thread.
-_THREAD_FROM_CHARS = 1_000_000
+_THREAD_FROM_CHARS = 100_000
 
 
 class Store(Protocol):

@@ -17,6 +17,7 @@ from runner.protocol.counted_bodies import CountedBodies
 from runner.protocol.direct import Answerer
 from runner.protocol.direct_http import DirectCalls
 from runner.protocol.http_sessions import BoundedSessions
+from runner.protocol.internals.host import hide_bodies_in_errors
 
 __all__ = ["set_up_endpoint"]
 
@@ -41,6 +42,7 @@ def set_up_endpoint(
     Raises:
         StartError: When `app` starts: this version of FastMCP is built otherwise.
     """
+    hide_bodies_in_errors()
     stand_in_front(app, partial(_front, max_sessions, user, direct), max_bytes=max_bytes)
 
 

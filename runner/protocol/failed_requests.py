@@ -18,7 +18,7 @@ from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError
 from runner.protocol.internals.answer import is_told
 from runner.protocol.internals.host import Relay
-from runner.protocol.messages import check_meta
+from runner.protocol.messages import check_meta, check_name
 from runner.settings.own_paths import OwnPaths
 from runner.steps.client_message import Delivery, render
 
@@ -69,6 +69,7 @@ async def _answer(
 ) -> HandlerResult:
     try:
         check_meta(ctx.params)
+        check_name(ctx.method, ctx.params)
         result = await call_next(ctx)
         return told_result(own_paths, result) if isinstance(result, dict) else result
     except MCPError as error:

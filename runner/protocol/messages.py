@@ -35,6 +35,7 @@ __all__ = [
     "TAIL_BYTES",
     "Unreadable",
     "check_meta",
+    "check_name",
     "check_values",
     "read_message",
     "too_long",
@@ -73,6 +74,13 @@ HEAD_BYTES = 1 << 20
 TAIL_BYTES = 1000
 """How much of its end."""
 _LARGE_BYTES = 1 << 16
+_NAMED_BY = {
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "resources/subscribe": "uri",
+    "resources/unsubscribe": "uri",
+    "tools/call": "name",
+}
 _LAST_ID = re.compile(
     r'[,}\]]\s*"id"\s*:\s*(?P<id>-?\d{1,18}|"(?:[^"\\]|\\.){0,200}+")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$'
 )
@@ -149,6 +157,20 @@ def check_meta(params: Mapping[str, Any] | None) -> None:
         raise MCPError(
             code=INVALID_PARAMS, message=f"params._meta must be an object, not {type(meta).__name__}"
         )
+
+
+def check_name(method: str, params: Mapping[str, Any] | None) -> None:
+    """Refuse the params of a request for a tool, prompt or resource that is not named by a string.
+
+    Raises:
+        MCPError: It is not.
+    """
+    member = _NAMED_BY.get(method)
+    named = "" if params is None or member is None else params.get(member, "")
+    if not isinstance(named, str):
+        # The text of a list may be as long as a message.
+        message = f"params.{member} must be a string, not {type(named).__name__}"
+        raise MCPError(code=INVALID_PARAMS, message=message)
 
 
 def _json(raw: bytes) -> object:

@@ -325,7 +325,7 @@ async def _pages(
     # A server that repeats a cursor, or never ends, must not keep us for ever.
     while cursor not in seen and len(seen) < _PAGES:
         seen.add(cursor)
-        page = visible_list(method, await ask(cursor))
+        page = await visible_list(method, await ask(cursor))
         found += [dict(item) for item in page.get(items) or () if isinstance(item, Mapping)]
         cursor = page.get("nextCursor")
         if cursor is None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.formats.terminal_text import has_hidden, one_line, visible_value
+from runner.system.turns import in_turns
 
 __all__ = ["visible_introduction", "visible_list"]
 
@@ -25,7 +26,7 @@ _LISTS = {
 _INTRODUCTION = ("instructions", "serverInfo")
 
 
-def visible_list(method: str, result: Mapping[str, Any]) -> dict[str, Any]:
+async def visible_list(method: str, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a list with its texts visible; any other result is returned unchanged.
 
     An item is left out if the name or URI that requests it holds hidden characters: an escaped one would not
@@ -36,7 +37,7 @@ def visible_list(method: str, result: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(items, list):
         return dict(result)
     shown = []
-    for item in items:
+    async for item in in_turns(items):
         named = item.get(identifier) if isinstance(item, Mapping) else None
         if isinstance(named, str) and has_hidden(named):
             log.warning("offer hidden", extra={"method": method, "offer": one_line(named)[:200]})

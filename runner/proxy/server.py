@@ -170,7 +170,7 @@ class _Proxy:
         except CallError as error:
             said = {"error_code": error.code.name, **error.details}
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
-        return in_era_of(ctx, visible_list(ctx.method, result))
+        return in_era_of(ctx, await visible_list(ctx.method, result))
 
     async def _heard(self, ctx: _Context) -> None:
         """Pass on what a client with sessions tells the servers; when it is ready, get them ready for it."""
@@ -251,22 +251,22 @@ class _Proxy:
             async with self._admitted(ctx, user):
                 result = await upstream.request(ctx.method, params)
             key = _LISTS[ctx.method]
-            return {**result, key: self._shown(upstream, key, result.get(key))}
+            return {**result, key: await self._shown(upstream, key, result.get(key))}
         except MCPError as error:
             if error.error.code != mcp_types.METHOD_NOT_FOUND:
                 raise
             # We announce what is ours too, so a client may ask what it would not ask the server itself.
             return {_LISTS[ctx.method]: []}
 
-    def _shown(self, upstream: Upstream, key: str, items: Any) -> Any:
+    async def _shown(self, upstream: Upstream, key: str, items: Any) -> Any:
         """Return what of a server's list clients see, and note what it says of its tools."""
         settings = self._upstreams.settings
         if key != "tools" or not isinstance(items, list):
             return items
-        upstream.learn(items)
+        await upstream.learn(items)
         if settings.show_username or self._upstreams.ways[upstream.name].contract == "guard":
             return items
-        return without_identity(items, settings.username_parameter)
+        return await without_identity(items, settings.username_parameter)
 
     async def _joined(self, ctx: _Context, user: User, key: str) -> list[dict[str, Any]]:
         """Return the items of all servers; one that fails does not take the others down."""
@@ -274,7 +274,7 @@ class _Proxy:
         for server in self._upstreams.names.servers:
             try:
                 upstream = self._upstreams.upstream(ctx, user, server)
-                items = self._shown(upstream, key, await upstream.pages(ctx.method, key))
+                items = await self._shown(upstream, key, await upstream.pages(ctx.method, key))
             except (MCPError, RemoteError) as error:
                 facts = {"server": server, "method": ctx.method, "problem": str(error)[:300]}
                 log.warning("server left out of a list", extra=facts)

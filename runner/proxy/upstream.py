@@ -50,6 +50,7 @@ from runner.proxy.remote import (
 )
 from runner.steps.listener import CLIENT_REQUESTS, MESSAGE, PROGRESS, ClientRefusal, too_deep
 from runner.system.backoff import BackOff
+from runner.system.turns import in_turns
 from runner.toolset.catalog import ToolSpec
 
 __all__ = ["Front", "ServerSaid", "ServerUnreachable", "Upstream"]
@@ -170,6 +171,7 @@ class Upstream:
     _client: "Client[Any] | None" = None
     _way: ClientTransport | None = None
     _knows_all: bool = False
+    _changes: int = 0
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _pace: NotificationPace = field(default_factory=NotificationPace)
 
@@ -313,6 +315,8 @@ class Upstream:
         size = 0
         while True:
             page = await self.request(method, params)
+            # It has just been read and checked.
+            await asyncio.sleep(0)
             found = page.get(key)
             found = found if isinstance(found, list) else []
             items += found
@@ -333,8 +337,9 @@ class Upstream:
         if not self._knows_all:
             # Without the list the call is answered all the same.
             with contextlib.suppress(MCPError, RemoteError):
-                self.learn(await self.pages("tools/list", "tools"))
-                self._knows_all = True
+                changes = self._changes
+                await self.learn(await self.pages("tools/list", "tools"))
+                self._knows_all = changes == self._changes
         return self.schemas.get(tool)
 
     async def spec(self, tool: str) -> ToolSpec | None:
@@ -342,10 +347,9 @@ class Upstream:
         await self.schema(tool)
         return self.specs.get(tool)
 
-    def learn(self, items: Iterable[Any]) -> None:
+    async def learn(self, items: Iterable[Any]) -> None:
         """Note what tools the server lists, as it lists them now."""
-        known: list[ToolSpec] = []
-        for item in items:
+        async for item in in_turns(items):
             if not isinstance(item, Mapping):
                 continue
             name = str(item.get("name"))
@@ -355,9 +359,9 @@ class Upstream:
             self.widgets[name] = widget_rights(item)
             # What is no tool is called as one that is not listed.
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-                known.append(ToolSpec.of(item, identity=self.identity))
-        self.specs |= {spec.name: spec for spec in known}
-        self.learned(known)
+                spec = ToolSpec.of(item, identity=self.identity)
+                self.specs[spec.name] = spec
+                self.learned([spec])
         # What was listed longest ago is called from then on as if it had not been.
         size = sum(self._sizes.values())
         while len(self._sizes) > _MOST_ITEMS or size > _MOST_LIST_BYTES:
@@ -603,6 +607,7 @@ class Upstream:
     async def _changed(self, method: str, uri: str) -> None:
         if not uri:
             self._knows_all = False
+            self._changes += 1
             for tool in list(self._sizes):
                 self._forget(tool)
         await self.changed(method, uri)

@@ -34,11 +34,11 @@ from runner.protocol.failed_requests import answer_failures, failed_result, told
 from runner.protocol.internals.answer import is_told, sealed_question
 from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
 from runner.protocol.internals.host import (
-    let_tasks_pass,
     relay_innermost,
     say_version,
     use_input_schemas,
 )
+from runner.protocol.internals.results import mend_results
 from runner.protocol.result_messages import DownloadUrl, ResultMessages, inline_limit_of
 from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, newcomer, sender
 from runner.protocol.sessions import LiveSession, LiveSessions
@@ -206,8 +206,7 @@ class _Relay:
             # Not before it is known by which address links are reached.
             tokens=lambda: toolset.links.tokens,
         )
-        if toolset.catalog.tasks:
-            let_tasks_pass()
+        mend_results()
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         self._sessions.note(ctx)
@@ -225,7 +224,7 @@ class _Relay:
         if self.tasks.takes(ctx.method):
             return await self.tasks.answer(request)
         try:
-            return visible_list(ctx.method, await self._relayed(ctx, request))
+            return await visible_list(ctx.method, await self._relayed(ctx, request))
         except WireError as error:
             raise _mcp_error(error) from error
         except CallError as error:
@@ -270,7 +269,7 @@ class _Relay:
                 introduced = await with_instructions(discovered, self._toolset, request.user)
                 return visible_introduction(introduced)
             if ctx.method == "tools/list":
-                listed = with_schemes(self._without_identity(answered))
+                listed = with_schemes(await self._without_identity(answered))
                 listed = await with_descriptions(listed, self._toolset, request.user)
                 shown = self._with_reading(listed, request.user)
                 return callable_tools(shown, self._toolset.settings.scopes, request.facts)
@@ -445,12 +444,12 @@ class _Relay:
         call = GuardedCall(tool=str(request.params.get("name")), files=files)
         return await self._resources.result(call, request.params.get("arguments"), ask)
 
-    def _without_identity(self, answered: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _without_identity(self, answered: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a list of tools without the parameter that we fill in: clients refuse calls that lack it."""
         settings, tools = self._toolset.settings, answered.get("tools")
         if settings.show_username or not isinstance(tools, list):
             return answered
-        return {**answered, "tools": without_identity(tools, settings.username_parameter)}
+        return {**answered, "tools": await without_identity(tools, settings.username_parameter)}
 
     def _with_reading(self, answered: Mapping[str, Any], user: User) -> dict[str, Any]:
         """Return a list of tools with ours: to read resources, and what was taken out of results."""

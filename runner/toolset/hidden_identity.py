@@ -6,16 +6,18 @@ Source: contradiction C4 of the requirements; `docs/settings.md`, `show_username
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from runner.system.turns import in_turns
+
 __all__ = ["without_identity", "without_parameter"]
 
 
-def without_identity(tools: Iterable[Any], name: str) -> list[Any]:
+async def without_identity(tools: Iterable[Any], name: str) -> list[Any]:
     """Return tools as they stand in a list, without the parameter that says who calls: we fill it in."""
     return [
         {**tool, "inputSchema": without_parameter(tool["inputSchema"], name)}
         if isinstance(tool, Mapping) and "inputSchema" in tool
         else tool
-        for tool in tools
+        async for tool in in_turns(tools)
     ]
 
 

@@ -1,5 +1,6 @@
 """Hidden characters in what a server offers: escaped in texts, refused in names."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ def test_texts_of_every_list_are_visible(method: str, key: str, identifier: str)
         "inputSchema": {"properties": {"a": {"description": HIDDEN, "enum": ["x", HIDDEN]}}},
     }
 
-    shown = visible_list(method, {key: [item], "nextCursor": "n"})
+    shown = asyncio.run(visible_list(method, {key: [item], "nextCursor": "n"}))
 
     assert shown["nextCursor"] == "n"
     assert shown[key] == [
@@ -49,7 +50,7 @@ def test_item_with_a_hidden_name_is_left_out(
 ) -> None:
     items = [{identifier: "add"}, {identifier: f"add{TAGS}"}, {identifier: "größe"}]
 
-    shown = visible_list(method, {key: items})
+    shown = asyncio.run(visible_list(method, {key: items}))
 
     assert shown == {key: [{identifier: "add"}, {identifier: "größe"}]}
     assert [vars(record)["offer"] for record in caplog.records] == [r"add\U000e0061\U000e0062"]
@@ -60,9 +61,9 @@ def test_ordinary_list_is_returned_unchanged() -> None:
         "tools": [{"name": "hello", "description": "Says hello.\n\n\tTo \U0001f468\u200d\U0001f469, été"}, 7],
     }
 
-    assert visible_list("tools/list", listed) == listed
-    assert visible_list("tools/list", {"tools": None}) == {"tools": None}
-    assert visible_list("prompts/get", {"description": HIDDEN}) == {"description": HIDDEN}
+    assert asyncio.run(visible_list("tools/list", listed)) == listed
+    assert asyncio.run(visible_list("tools/list", {"tools": None})) == {"tools": None}
+    assert asyncio.run(visible_list("prompts/get", {"description": HIDDEN})) == {"description": HIDDEN}
 
 
 def test_introduction_of_a_server_is_visible() -> None:

@@ -40,13 +40,14 @@ def value(name: str) -> Any:
 
 @mcp.tool
 def blocks(kind: str) -> ToolResult:
-    """Return ten thousand content blocks."""
+    """Return many content blocks."""
     block = (
         TextContent(type="text", text="[1]")
         if kind == "text"
         else ImageContent(type="image", data="aGVsbG8=", mimeType="image/png")
     )
-    return ToolResult(content=[block] * 10_000)
+    # Each image is stored, which takes a while.
+    return ToolResult(content=[block] * (10_000 if kind == "text" else 1000))
 
 
 @mcp.tool
@@ -91,6 +92,24 @@ def patterned() -> ToolResult:
     """Return a value that takes exponential time to match with its own schema."""
     structured = {"results": {"token": 1}, "artifacts": [], "a" * 40 + "!": 1}
     return ToolResult(content="x" * 100_000, structured_content=structured)
+
+
+@mcp.resource("data://{name}")
+def resource(name: str) -> str:
+    """Return a text as a resource."""
+    return TEXTS.get(name, "nothing")
+
+
+@mcp.resource("wide://{first*}/{second*}/{third}")
+def segments(first: str, second: str, third: str) -> str:
+    """Return what a template with several wildcards matched."""
+    return third[:10]
+
+
+@mcp.prompt
+def prompt(name: str) -> list[str]:
+    """Return many messages, or one that is long."""
+    return ["x"] * 10_000 if name == "many" else [TEXTS[name]]
 
 
 @mcp.custom_route("/long", methods=["GET"])

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ _MANY = [
 ]
 _OWN = [
     {"name": name, "inputSchema": {"type": "object", "additionalProperties": True}}
-    for name in ("text", "value", "fail", "stderr", "notify", "many")
+    for name in ("text", "value", "fail", "stderr", "notify", "wrong", "burst")
 ]
 
 
@@ -56,6 +57,11 @@ def called(tool: str, name: str) -> Any:
     if tool == "notify":
         params = {"level": "info", "data": TEXTS[name]}
         send({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
+    if tool == "wrong":
+        return {"content": VALUES[name]()}
+    if tool == "burst":
+        sys.stdout.write(TEXTS[name])
+        sys.stdout.flush()
     text = TEXTS[name] if tool in ("text", "fail") else "done"
     return {"content": [{"type": "text", "text": text}], "isError": tool == "fail"}
 
@@ -66,8 +72,31 @@ def send(message: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def answered(request: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the answer to a message, if it is a request."""
+    if "id" not in request or "method" not in request:
+        return None
+    result = answer(request["method"], request.get("params") or {})
+    return {"jsonrpc": "2.0", "id": request["id"], "result": result}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """The same over HTTP."""
+
+    def do_POST(self) -> None:
+        """Answer a message."""
+        made = answered(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        body = b"" if made is None else json.dumps(made).encode()
+        self.send_response(202 if made is None else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+if len(sys.argv) > 1:
+    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 for line in sys.stdin:
-    request = json.loads(line)
-    if "id" in request and "method" in request:
-        result = answer(request["method"], request.get("params") or {})
-        send({"jsonrpc": "2.0", "id": request["id"], "result": result})
+    made = answered(json.loads(line))
+    if made is not None:
+        send(made)

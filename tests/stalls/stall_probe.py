@@ -1,78 +1,102 @@
-"""How long a server's event loop is held, as processor time that its process uses between two answers.
+"""The longest time for which an event loop stands still, measured by a beat within it.
 
-A request that is answered at once is sent again and again. What the server's own process has used of the
-processors while one of them waited, in all its threads, is an upper bound of the time for which the loop was
-held. Unlike time on the wall it does not grow with what other processes do. The threads count because a C
-call in any of them may hold the interpreter's lock, and so the loop.
+Every 5 ms the loop calls a function that looks at two clocks. A pause is what lies between two of its calls:
+the time on the wall, or the processor time of the whole process, whichever is less. While a callback
+computes, both grow, and so they do while another thread is in a C call that holds the interpreter's lock. A
+thread that lets the loop run does not count, since the beat goes on. Nor does a busy machine: a process that
+waits for a processor uses none. An idle loop pauses for the 5 ms and uses nothing.
 
-Source: proc(5), `/proc/PID/task/TID/schedstat`.
+The result is in a file that is mapped by both processes.
 """
 
+import asyncio
 import contextlib
+import mmap
+import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["StallProbe", "used_s"]
+__all__ = ["Beats", "StallProbe", "beat_into"]
+
+_EVERY_S = 0.005
+# Beats in all, and the longest pause in seconds.
+_FORM = struct.Struct("=qd")
+_PATIENCE_S = 200.0
 
 
-def used_s(pid: int) -> float:
-    """Return the processor time, in seconds, that the threads of a process have used."""
-    total = 0
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            total += int((thread / "schedstat").read_text().split()[0])
-    return total / 1e9
+class Beats:
+    """The beat of the process that is measured.
+
+    Args:
+        file: Where its result goes.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._result = _mapped(file)
+        self._main = threading.get_ident()
+        self._last = (time.monotonic(), time.process_time())
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin, if it is the main thread's loop."""
+        if threading.get_ident() == self._main:
+            self._last = (time.monotonic(), time.process_time())
+            loop.call_soon(self._beat, loop)
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        wall, used = self._last
+        self._last = (time.monotonic(), time.process_time())
+        pause = min(self._last[0] - wall, self._last[1] - used)
+        count, longest = _FORM.unpack_from(self._result)
+        _FORM.pack_into(self._result, 0, count + 1, max(longest, pause))
+        loop.call_later(_EVERY_S, self._beat, loop)
+
+
+def beat_into(file: Path) -> Beats:
+    """Let the event loop of this process beat, once it runs."""
+    beats = Beats(file)
+    run_forever = asyncio.BaseEventLoop.run_forever
+
+    def run(loop: asyncio.BaseEventLoop) -> None:
+        beats.start(loop)
+        run_forever(loop)
+
+    asyncio.BaseEventLoop.run_forever = run  # type: ignore[method-assign]
+    return beats
 
 
 class StallProbe:
-    """Sends requests, one after the other, until it is closed.
+    """The pauses of another process.
 
     Args:
-        pid: The process of the server.
-        ask: Sends one request and returns when it is answered.
+        file: Where its beat writes them.
     """
 
-    def __init__(self, pid: int, ask: Callable[[], None]) -> None:
-        self._pid, self._ask = pid, ask
-        self._longest = 0.0
-        self._answers = 0
-        self._changed = threading.Condition()
-        self._ends = False
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Send nothing more."""
-        self._ends = True
-        self._thread.join()
+    def __init__(self, file: Path) -> None:
+        self._result = _mapped(file)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Callable[[], float]]:
-        """Watch while a block runs; what is yielded returns the longest stall, once the block has ended."""
-        self._after(2)
-        with self._changed:
-            self._longest = 0.0
+        """Watch while a block runs; what is yielded returns the longest pause, once the block has ended."""
+        self._wait(3)
         found: list[float] = []
+        count, _ = _FORM.unpack_from(self._result)
+        _FORM.pack_into(self._result, 0, count, 0.0)
         yield lambda: found[0]
-        # One may have waited all the time, and one more is due for what goes on after an answer.
-        self._after(2)
-        found.append(self._longest)
+        # What goes on after an answer counts, too.
+        self._wait(10)
+        found.append(_FORM.unpack_from(self._result)[1])
 
-    def _after(self, answers: int) -> None:
-        with self._changed:
-            wanted = self._answers + answers
-            assert self._changed.wait_for(lambda: self._answers >= wanted or self._ends, timeout=120)
+    def _wait(self, beats: int) -> None:
+        wanted = _FORM.unpack_from(self._result)[0] + beats
+        until = time.monotonic() + _PATIENCE_S
+        while _FORM.unpack_from(self._result)[0] < wanted:
+            assert time.monotonic() < until, "the event loop stands still"
+            time.sleep(_EVERY_S)
 
-    def _run(self) -> None:
-        try:
-            while not self._ends:
-                before = used_s(self._pid)
-                self._ask()
-                spent = used_s(self._pid) - before
-                with self._changed:
-                    self._longest = max(self._longest, spent)
-                    self._answers += 1
-                    self._changed.notify_all()
-        finally:
-            self._ends = True
+
+def _mapped(file: Path) -> mmap.mmap:
+    with file.open("a+b") as opened:
+        opened.truncate(_FORM.size)
+        return mmap.mmap(opened.fileno(), _FORM.size)

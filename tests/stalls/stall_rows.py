@@ -7,17 +7,34 @@ reader sees that the input got where it was meant to.
 import http.client
 import itertools
 import json
+import os
+import signal
 import subprocess
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
 from stall_values import MIB, TEXTS, VALUES
 
-__all__ = ["HTTP_ROWS", "PROXY_ROWS", "STDIO_ROWS", "HttpClient", "McpClient", "Row", "StdioClient"]
+__all__ = [
+    "HTTP_ROWS",
+    "HTTP_UPSTREAM_ROWS",
+    "PROXY_ROWS",
+    "STDIO_ROWS",
+    "HttpClient",
+    "McpClient",
+    "Row",
+    "StdioClient",
+]
 
+# A burst of messages is text to nobody.
+_BURSTS = ("notifications", "answers", "pings")
+_TEXTS = tuple(name for name in TEXTS if name not in _BURSTS)
 _PROTOCOL = "2025-06-18"
 _JSON = {"Content-Type": "application/json"}
 _FORM = {"Content-Type": "multipart/form-data; boundary=b"}
@@ -38,8 +55,19 @@ class HttpClient:
     """A client over HTTP, in one session."""
 
     port: int
+    pid: int = 0
+    config: Path = Path()
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=1000))
     _session: dict[str, str] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def log(self) -> list[str]:
+        """Return the last lines of the server's log that are about its settings."""
+        return [line for line in [*self.lines] if "configuration" in line]
+
+    def reloads(self) -> int:
+        """Return how many of these there are."""
+        return len(self.log())
 
     def begin(self) -> None:
         """Begin the session."""
@@ -159,6 +187,16 @@ def _write(line: bytes) -> Callable[[StdioClient], str]:
     return lambda client: client.write(line)
 
 
+def _flooded(lines: str) -> Callable[[StdioClient], str]:
+    """Return an act that sends lines and then a request, and waits for the answer to that."""
+
+    def act(client: StdioClient) -> str:
+        client.write(lines.encode().rstrip())
+        return client.ask("ping", {})
+
+    return act
+
+
 def _calls() -> Iterator[Row]:
     for name in ("dots", "marks", "percents", "wide", "many_letters", "blanks"):
         yield Row("argument `filename`", name, _call("take", filename=TEXTS[name]))
@@ -169,7 +207,7 @@ def _calls() -> Iterator[Row]:
         yield Row("arguments of a tool", name, _call("take", value=VALUES[name]()))
     yield Row("name of a tool", "letters", _call("a" * MIB))
     yield Row("names of arguments", "keys", lambda client: _call("take", **VALUES["keys"]())(client))
-    for name in TEXTS:
+    for name in _TEXTS:
         yield Row("text of a result", name, _call("text", name=name))
     for name in VALUES:
         yield Row("value of a result", name, _call("value", name=name))
@@ -201,6 +239,13 @@ def _requests() -> Iterator[Row]:
         ),
     )
     yield Row("any method", "params", _ask("x/y", a=VALUES["keys"]()))
+    for name in ("numbers", "keys"):
+        wrong = VALUES[name]()
+        yield Row("malformed params", f"{name} as a name", _ask("tools/call", name=wrong, arguments={}))
+        yield Row("malformed params", f"{name} as an argument", _call("text", name=wrong))
+        yield Row("malformed params", f"{name} as a URI", _ask("resources/read", uri=wrong))
+        yield Row("malformed params", f"{name} as a level", _ask("logging/setLevel", level=wrong))
+        yield Row("malformed params", f"{name} as a token", _ask("ping", _meta={"progressToken": wrong}))
 
 
 def _http() -> Iterator[Row]:
@@ -292,6 +337,8 @@ def _lines() -> Iterator[Row]:
         ("short lines", b"1\n" * 50),
     ):
         yield Row("line on standard input", label, _write(line))
+    for name in _BURSTS:
+        yield Row("many messages on standard input", name, _flooded(TEXTS[name]))
 
 
 def _proxied() -> Iterator[Row]:
@@ -307,7 +354,7 @@ def _proxied() -> Iterator[Row]:
         "values",
         _ask("completion/complete", ref=ref, argument={"name": "a", "value": ""}),
     )
-    for name in TEXTS:
+    for name in _TEXTS:
         yield Row("text of a server", name, _call("text", name=name))
     for name in VALUES:
         yield Row("value of a server", name, _call("value", name=name))
@@ -316,10 +363,75 @@ def _proxied() -> Iterator[Row]:
         yield Row("standard error of a server", name, _call("stderr", name=name))
     for name in ("dots", "base64"):
         yield Row("notification of a server", name, _call("notify", name=name))
+    for name in ("empty_lists", "keys", "strings"):
+        yield Row("malformed result of a server", name, _call("wrong", name=name))
+    for name in _BURSTS:
+        yield Row("many messages of a server", name, _call("burst", name=name))
     yield Row("name of a tool behind the proxy", "letters", _call(tool + "a" * MIB))
 
 
+def _offered() -> Iterator[Row]:
+    for name in ("dots", "base64", "base64_short_runs", "brackets"):
+        yield Row("resource of a tool file", name, _ask("resources/read", uri=f"data://{name}"))
+        yield Row("prompt of a tool file", name, _ask("prompts/get", name="prompt", arguments={"name": name}))
+    yield Row("prompt of a tool file", "many", _ask("prompts/get", name="prompt", arguments={"name": "many"}))
+    for name in ("slashes", "dots", "percents"):
+        yield Row("template of a tool file", name, _ask("resources/read", uri=f"wide://{TEXTS[name]}"))
+    ref = {"type": "ref/resource", "uri": "wide://" + "{a*}" * (MIB // 8)}
+    argument = {"name": "first", "value": "a"}
+    yield Row(
+        "template of a tool file", "completion", _ask("completion/complete", ref=ref, argument=argument)
+    )
+
+
+def _playground() -> Iterator[Row]:
+    for path in ("/play/chat", "/play/servers", "/play/oauth/step", "/play/dashboards", "/api/session"):
+        for name in ("empty_lists", "keys", "deep"):
+            yield Row("Playground", f"{path}, {name}", _page(path, {"messages": VALUES[name]()}))
+
+
+def _page(path: str, value: Any) -> Callable[[HttpClient], str]:
+    """Return an act that sends what a page of the server itself would."""
+    body = _json(value)
+    return lambda client: client.send(
+        "POST", path, body, {**_JSON, "Origin": f"http://127.0.0.1:{client.port}"}
+    )
+
+
+def _reloads() -> Iterator[Row]:
+    for label, text in (
+        ("tables", "".join(f"[tools.t{n}]\ncpu_s = 9\n" for n in range(MIB // 28))),
+        ("keys", "".join(f"k{n} = 1\n" for n in range(MIB // 12))),
+        ("patterns", "".join(f'[tools."*{n}*"]\ncpu_s = 9\n' for n in range(MIB // 32))),
+        ("list", "allow_net = [" + '"a.b",' * (MIB // 8) + "]"),
+        ("brackets", "allow_net = " + "[" * (MIB - 20)),
+    ):
+        yield Row("configuration file at a reload", label, _reloaded(text))
+
+
+def _reloaded(text: str) -> Callable[[HttpClient], str]:
+    def act(client: HttpClient) -> str:
+        """Reload the settings, and wait for a line of the log that says so."""
+        before = client.reloads()
+        client.config.write_text(text)
+        os.kill(client.pid, signal.SIGHUP)
+        until = time.monotonic() + 20
+        while client.reloads() == before:
+            assert time.monotonic() < until, "it was not reloaded"
+            time.sleep(0.01)
+        return client.log()[-1]
+
+    return act
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
 # The first starts what the others use.
-HTTP_ROWS = (*_calls(), *_requests(), *_http())
+HTTP_UPSTREAM_ROWS = tuple(
+    row for row in _proxied() if not row.entry.startswith(("standard", "notification", "many messages"))
+)
+HTTP_ROWS = (*_calls(), *_requests(), *_offered(), *_playground(), *_http(), *_reloads())
 STDIO_ROWS = (*_requests(), *_lines())
 PROXY_ROWS = tuple(_proxied())

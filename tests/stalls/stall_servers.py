@@ -4,29 +4,30 @@ usage: python tests/stalls/stall_servers.py [FILE]      write the table into FIL
 """
 
 import contextlib
-import http.client
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
+from ports import free_port  # noqa: E402
 from somebody import somebody  # noqa: E402
 from stall_probe import StallProbe  # noqa: E402
-from stall_rows import HTTP_ROWS, PROXY_ROWS, STDIO_ROWS, HttpClient, Row, StdioClient  # noqa: E402
+from stall_rows import HTTP_ROWS, HTTP_UPSTREAM_ROWS, PROXY_ROWS, STDIO_ROWS, HttpClient, Row, StdioClient  # noqa: E402
 from support import environment_in, server_url  # noqa: E402
 
-__all__ = ["SERVERS", "Measured", "measured", "over_http", "over_stdio", "proxied"]
+__all__ = ["SERVERS", "Measured", "measured", "over_http", "over_stdio", "proxied", "proxied_over_http"]
 
 HERE = Path(__file__).parent
+_BEATS = "beats"
 _BEGIN, _END = "<!-- stalls: begin -->\n", "<!-- stalls: end -->\n"
 
 Measured = tuple[Row, float, str]
@@ -36,30 +37,27 @@ def _environment(folder: Path, user: str) -> dict[str, str]:
     return {**environment_in(folder, RUNNER_USER=user), "PYTHONUNBUFFERED": "1"}
 
 
-def _command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "runner.cli.app", *arguments]
+def _command(folder: Path, *arguments: str) -> list[str]:
+    return [sys.executable, str(HERE / "watched_host.py"), str(folder / _BEATS), *arguments]
 
 
 @contextlib.contextmanager
 def over_http(folder: Path, user: str) -> Iterator[tuple[HttpClient, StallProbe]]:
     """Run `runner serve` over HTTP."""
-    command = _command("serve", str(HERE / "hostile_tool.py"), "--transport", "http", "--port", "0")
+    command = _command(folder, "serve", str(HERE / "hostile_tool.py"), "--transport", "http", "--port", "0")
+    config = folder / "stall.toml"
+    config.touch()
+    command += ["--config", str(config)]
     process = subprocess.Popen(
         command, env=_environment(folder, user), cwd=folder, stderr=subprocess.PIPE, text=True
     )
     try:
-        client = HttpClient(urlsplit(server_url(process)).port or 0)
+        client = HttpClient(urlsplit(server_url(process)).port or 0, process.pid, config)
         # What it logs is read, or it would wait for that.
-        threading.Thread(target=deque, args=(process.stderr, 0), daemon=True).start()
+        assert process.stderr is not None
+        threading.Thread(target=client.lines.extend, args=(process.stderr,), daemon=True).start()
         client.begin()
-        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=200)
-
-        def ask() -> None:
-            connection.request("GET", "/healthz")
-            connection.getresponse().read()
-
-        with _probed(process.pid, ask) as probe:
-            yield client, probe
+        yield client, StallProbe(folder / _BEATS)
     finally:
         process.terminate()
         process.wait(60)
@@ -82,10 +80,35 @@ def proxied(folder: Path, user: str) -> Iterator[tuple[StdioClient, StallProbe]]
 
 
 @contextlib.contextmanager
+def proxied_over_http(folder: Path, user: str) -> Iterator[tuple[StdioClient, StallProbe]]:
+    """Run `runner proxy` in front of a hostile server over HTTP."""
+    port = free_port()
+    upstream = subprocess.Popen([sys.executable, str(HERE / "hostile_upstream.py"), str(port)])
+    try:
+        listens(port)
+        with _on_stdio(folder, user, "proxy", f"http://127.0.0.1:{port}/mcp") as started:
+            yield started
+    finally:
+        upstream.kill()
+        upstream.wait()
+
+
+def listens(port: int) -> None:
+    """Return once somebody listens on a port."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.01)
+    raise TimeoutError(port)
+
+
+@contextlib.contextmanager
 def _on_stdio(folder: Path, user: str, *arguments: str) -> Iterator[tuple[StdioClient, StallProbe]]:
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            _command(*arguments),
+            _command(folder, *arguments),
             env=_environment(folder, user),
             cwd=folder,
             stdin=subprocess.PIPE,
@@ -95,37 +118,26 @@ def _on_stdio(folder: Path, user: str, *arguments: str) -> Iterator[tuple[StdioC
     try:
         client = StdioClient(process)
         client.begin()
-        with _probed(process.pid, lambda: _ping(client)) as probe:
-            yield client, probe
+        yield client, StallProbe(folder / _BEATS)
     finally:
         assert process.stdin is not None
         process.stdin.close()
         process.wait(60)
 
 
-def _ping(client: StdioClient) -> None:
-    client.ask("ping", {})
-
-
-@contextlib.contextmanager
-def _probed(pid: int, ask: Callable[[], None]) -> Iterator[StallProbe]:
-    probe = StallProbe(pid, ask)
-    try:
-        yield probe
-    finally:
-        probe.close()
-
-
 SERVERS = {
     "serve, HTTP": (over_http, HTTP_ROWS),
     "serve, stdio": (over_stdio, STDIO_ROWS),
     "proxy, stdio": (proxied, PROXY_ROWS),
+    "proxy, HTTP": (proxied_over_http, HTTP_UPSTREAM_ROWS),
 }
 
 
 def measured(client: object, probe: StallProbe, rows: Sequence[Row]) -> Iterator[Measured]:
     """Send each input; yield the longest stall with it, in seconds, and the beginning of the answer."""
     for row in rows:
+        if os.environ.get("STALL_ROW", "") not in f"{row.entry}: {row.input}":
+            continue
         with probe.watching() as longest:
             said = row.act(client)
         yield row, longest(), said

@@ -9,8 +9,8 @@ __all__ = ["MIB", "TEXTS", "VALUES"]
 MIB = 1 << 20
 
 
-def _filled(unit: str, end: str = "", start: str = "") -> str:
-    room = MIB - len(end.encode()) - len(start.encode())
+def _filled(unit: str, end: str = "", start: str = "", size: int = MIB) -> str:
+    room = size - len(end.encode()) - len(start.encode())
     return start + unit * (room // len(unit.encode())) + end
 
 
@@ -38,6 +38,10 @@ TEXTS: dict[str, str] = {
     "markers": _filled("[system:"),
     "traceback": _filled('  File "/opt/x", line 1\n    x\n'),
     "capitals": _filled("A_"),
+    # Others have their turn between two messages: more of them take longer, and hold the loop no longer.
+    "notifications": _filled('{"jsonrpc":"2.0","method":"notifications/x"}\n', size=MIB // 4),
+    "answers": _filled('{"jsonrpc":"2.0","id":"x","result":{}}\n', size=MIB // 4),
+    "pings": _filled('{"jsonrpc":"2.0","id":"x","method":"ping"}\n', size=MIB // 4),
     "percents": _filled("%25", "%2f"),
     "wide": _filled("\ufdfa"),
     "many_letters": "".join(chr(0x4E00 + n % 20_000) for n in range(MIB // 3)),

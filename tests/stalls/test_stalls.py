@@ -2,14 +2,9 @@
 
 import subprocess
 import sys
-import textwrap
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ports import free_port
 from stall_probe import StallProbe
 from stall_servers import SERVERS, measured
 
@@ -18,64 +13,52 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 LIMIT_S = 1.0
 """Ten times what a quiet machine shows: others use its caches. Each input that was found cost more."""
 
-_SERVER = """
-import http.server, sys, time
+_HOST = """
+import asyncio, hashlib, sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from stall_probe import beat_into
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        end = time.thread_time() + float(self.path[1:])
-        while time.thread_time() < end:
-            pass
-        self.send_response(204)
-        self.end_headers()
-
-    def log_message(self, *_):
+def computes(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
         pass
 
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+async def main():
+    for line in iter(lambda: None, 0):
+        words = await asyncio.to_thread(sys.stdin.readline)
+        if words == "loop\\n":
+            computes(0.5)
+        elif words == "thread\\n":
+            await asyncio.to_thread(computes, 0.5)
+        else:
+            return
+        print("done", flush=True)
+
+beat_into(Path(sys.argv[2]))
+asyncio.run(main())
 """
 
 
-@pytest.fixture
-def blocking() -> Iterator[tuple[str, int]]:
-    """A server that does one thing at a time: as long as its path says, in seconds."""
-    port = free_port()
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(_SERVER), str(port)])
+def test_probe_counts_the_loop_and_not_a_thread(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _HOST, str(Path(__file__).parent), str(tmp_path / "beats")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+    found = {}
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        yield f"http://127.0.0.1:{port}", process.pid
+        for words in ("thread", "loop"):
+            with StallProbe(tmp_path / "beats").watching() as longest:
+                process.stdin.write(f"{words}\n")
+                process.stdout.readline()
+            found[words] = longest()
     finally:
-        process.kill()
-        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+        process.wait(60)
 
-
-def _get(url: str) -> None:
-    request = urllib.request.Request(url, headers={"Connection": "close"})
-    while True:
-        try:
-            with urllib.request.urlopen(request, timeout=100):
-                return
-        except urllib.error.URLError as error:
-            # It does not listen yet.
-            if not isinstance(error.reason, ConnectionRefusedError):
-                raise
-
-
-def test_probe_of_a_blocked_server_measures_the_stall(blocking: tuple[str, int]) -> None:
-    address, pid = blocking
-    _get(f"{address}/0")
-    probe = StallProbe(pid, lambda: _get(f"{address}/0"))
-    try:
-        with probe.watching() as idle:
-            pass
-        with probe.watching() as held:
-            _get(f"{address}/0.5")
-    finally:
-        probe.close()
-
-    assert idle() < 0.2
-    assert 0.4 < held() < 2
+    assert found["thread"] < 0.2
+    assert 0.4 < found["loop"] < 2
 
 
 @pytest.mark.parametrize("server", list(SERVERS))

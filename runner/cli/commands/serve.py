@@ -266,7 +266,7 @@ def _proxy(words: list[str], flags: Mapping[str, Any], config: Path | None) -> i
 
     targets = read_targets(words)
     settings = _start(flags, config)
-    from runner.proxy.run import serve_proxy  # noqa: PLC0415 - after the cheap checks
-
+    # After the cheap checks.
+    serve_proxy = import_whole("runner.proxy.run").serve_proxy
     proxied = serve_proxy(settings, targets, lambda: _again(flags, settings))
     return asyncio.run(_stopped_by_signals(proxied))

@@ -9,20 +9,22 @@ from typing import Any
 
 from fastmcp import FastMCP
 from fastmcp.server.context import reset_transport, set_transport
+from mcp.server import streamable_http
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp_types import (
+    JSONRPCMessage,
     SubscribeRequestParams,
     SubscriptionsListenRequestParams,
     UnsubscribeRequestParams,
-    methods,
 )
+from pydantic import ConfigDict, TypeAdapter
 
 from runner.protocol.internals.connection import note_level
 from runner.worker.internals.low_level import low_level
 
 __all__ = [
     "come_first",
-    "let_tasks_pass",
+    "hide_bodies_in_errors",
     "relay_innermost",
     "say_version",
     "serve_streams",
@@ -78,19 +80,10 @@ def say_version(app: FastMCP, version: str | None) -> None:
         low_level(app).version = version
 
 
-def let_tasks_pass() -> None:
-    """Let the SDK send a call's answer that it has become a task, which it knows in clients only.
-
-    FastMCP's own package for tasks does the same, and says why: there is no other way yet.
-    """
-    serialize = methods.serialize_server_result
-
-    def told(method: str, version: str, data: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-        if method == "tools/call" and data.get("resultType") == "task" and not more:
-            return dict(data)
-        return serialize(method, version, data, **more)
-
-    vars(methods)["serialize_server_result"] = told
+def hide_bodies_in_errors() -> None:
+    """Let the SDK refuse a body that is not a message without writing out what it is; that takes a second."""
+    adapter = TypeAdapter[JSONRPCMessage](JSONRPCMessage, config=ConfigDict(hide_input_in_errors=True))
+    vars(streamable_http)["jsonrpc_message_adapter"] = adapter
 
 
 def use_input_schemas(app: FastMCP, schemas: Callable[[str], Mapping[str, Any] | None]) -> None:

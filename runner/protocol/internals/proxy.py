@@ -23,6 +23,7 @@ from mcp_types import (
 from pydantic import TypeAdapter
 from pydantic_core import PydanticCustomError, ValidationError
 
+from runner.protocol.internals.results import mend_results
 from runner.protocol.messages import Unreadable, read_message
 
 __all__ = ["ask_remote", "learn_tools", "mend_messages_over_http", "relaying_session", "tell_remote"]
@@ -76,6 +77,7 @@ def relaying_session(
         on_request: Answers a request of the server, or raises `MCPError`.
         on_notify: Hears a notification of the server.
     """
+    mend_results()
 
     class _Relaying(ClientSession):
         def _build_capabilities(self, version: str) -> ClientCapabilities:
