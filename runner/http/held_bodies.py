@@ -77,9 +77,8 @@ class HeldBodies:
         try:
             yield body
         finally:
-            # The body holds the scope: without this, each request would leave a reference cycle.
             del scope[_IN_SCOPE]
-            body.release()
+            body.close()
 
     def take(self, user: str, address: str | None, count: int) -> tuple[int, str] | None:
         """Count bytes that were received; return status and sentence of a refusal, if they do not fit."""
@@ -180,6 +179,19 @@ class HeldBody:
         """Hold nothing of it any more."""
         count, self._held = self._held, 0
         self._bodies.release(*self._key, count)
+
+    def close(self) -> None:
+        """Release the bytes, and drop the request: what it refers to refers to this body."""
+        self.release()
+        self._request = ({}, _disconnected, _drop)
+
+
+async def _disconnected() -> Message:
+    return {"type": "http.disconnect"}
+
+
+async def _drop(_message: Message) -> None:
+    pass
 
 
 async def streamed(request: Request) -> AsyncIterator[bytes]:
