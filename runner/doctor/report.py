@@ -33,7 +33,7 @@ from sandbox.probe.machine import Probe, Tier, layers, probe
 
 __all__ = ["SUPPORTED", "DoctorLine", "DoctorReport", "Level", "reflinks", "report"]
 
-SUPPORTED = {"fastmcp": ((4, 1, 2), (4, 2)), "mcp": ((2, 3), (2, 4))}
+SUPPORTED = {"fastmcp": ((4, 1, 2), (4, 3)), "mcp": ((2, 3), (2, 4))}
 """Versions this was built and tested for: from the first, below the second. As in pyproject.toml."""
 
 _LITTLE_SPACE = 1024**3

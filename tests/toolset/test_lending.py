@@ -12,6 +12,7 @@ from runner.proxy.targets import read_targets
 from runner.settings.lendable import flag_for
 from runner.settings.settings import Settings, ToolSettings
 from runner.settings.sources import load
+from runner.settings.trust import read_judged, trust
 from runner.toolset.lending import lend
 
 TOOL = "from fastmcp import FastMCP\nimport beside\nmcp = FastMCP('t')\n"
@@ -135,6 +136,8 @@ def test_keys_in_a_home_folder_are_never_lent(folder: Path, monkeypatch: pytest.
     assert lent(folder, allow_read=(folder / "data",)).rights().read == (folder / "data",)
 
     monkeypatch.setenv("HOME", str(folder / "data"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    monkeypatch.setenv("RUNNER_STATE_DIR", str(folder / "state"))
 
     assert "/.ssh, where keys are kept" in why(folder, allow_read=(folder / "data",))
     assert "/.ssh, where keys are kept" in why(folder, allow_read=(folder / "data/.ssh",))
@@ -150,6 +153,7 @@ def test_the_configuration_file_is_never_lent(folder: Path, monkeypatch: pytest.
     (folder / "data/runner.toml").write_text('allow_write = ["."]\n')
     monkeypatch.chdir(folder / "data")
     monkeypatch.setenv("RUNNER_STATE_DIR", str(folder / "state"))
+    trust([read_judged(folder / "data/runner.toml")])
 
     settings = load({})
 
@@ -201,12 +205,16 @@ def test_an_option_is_named_where_it_would_open_something(path: str, wants: str,
     assert flag_for(path, wants, homes=Path("/tmp")) == flag
 
 
-def test_an_entry_of_a_configuration_of_servers_has_folders_of_its_own(folder: Path) -> None:
+def test_an_entry_of_a_configuration_of_servers_has_folders_of_its_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = folder / "mcp.json"
     config.write_text(
         '{"mcpServers": {"a": {"command": "cat", "allow_write": ["data"], "allow_read": ["/srv"]},'
         ' "b": {"command": "cat"}}}'
     )
+    monkeypatch.setenv("RUNNER_STATE_DIR", str(folder / "state"))
+    trust([read_judged(config)])
 
     a, b = read_targets([str(config)])
 
@@ -215,9 +223,13 @@ def test_an_entry_of_a_configuration_of_servers_has_folders_of_its_own(folder: P
 
 
 @pytest.mark.parametrize("value", ['"data"', "[1]", '[""]', "{}"])
-def test_folders_of_an_entry_that_are_no_list_are_refused(folder: Path, value: str) -> None:
+def test_folders_of_an_entry_that_are_no_list_are_refused(
+    folder: Path, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = folder / "mcp.json"
     config.write_text('{"mcpServers": {"a": {"command": "cat", "allow_write": ' + value + "}}}")
+    monkeypatch.setenv("RUNNER_STATE_DIR", str(folder / "state"))
+    trust([read_judged(config)])
 
     with pytest.raises(UsageError, match="`allow_write` is a list of folders and files"):
         read_targets([str(config)])

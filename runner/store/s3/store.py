@@ -229,7 +229,8 @@ class S3Store:
             with contextlib.suppress(CallError):
                 self._bucket.delete(key)
             raise
-        self._usage.add(keys, sent, size)
+        if about.retention is not Retention.OBSERVATIONS:
+            self._usage.add(keys, sent, size)
         return added
 
     def _is_new(self, keys: OwnerKeys, about: Put, size: int) -> bool:
