@@ -8,7 +8,7 @@ from mcp.server.connection import Connection, allowed_log_levels
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import LoggingLevel
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel, Field, RootModel
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
@@ -82,8 +82,13 @@ def _above_least(connection: Connection, allowed: Collection[str]) -> frozenset[
 class _Raw(BaseModel):
     """A notification or request of any method: the SDK sends what a model is dumped to."""
 
-    method: str
+    name: str = Field(serialization_alias="method")
     params: Mapping[str, Any] | None
+
+    @property
+    def method(self) -> str:
+        """Return a method that the SDK has no types for, so that it passes on any answer, such as a task."""
+        return ""
 
 
 class _Result(RootModel[dict[str, Any]]):
@@ -94,7 +99,7 @@ async def notify_client(
     ctx: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any] | None
 ) -> None:
     """Send a notification on the stream of this request."""
-    message: Any = _Raw(method=method, params=params)
+    message: Any = _Raw(name=method, params=params)
     await ctx.session.send_notification(message, related_request_id=ctx.request_id)
 
 
@@ -102,6 +107,6 @@ async def request_client(
     ctx: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Ask the client something on the stream of this request."""
-    message: Any = _Raw(method=method, params=params)
+    message: Any = _Raw(name=method, params=params)
     here = ServerMessageMetadata(related_request_id=ctx.request_id)
     return (await ctx.session.send_request(message, _Result, metadata=here)).root

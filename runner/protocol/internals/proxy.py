@@ -11,16 +11,14 @@ from fastmcp.client.transports import http
 from mcp import ClientSession
 from mcp.client import sse, streamable_http
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp_types import (
     ClientCapabilities,
     JSONRPCError,
     JSONRPCMessage,
     ListToolsResult,
     Notification,
-    Request,
 )
-from pydantic import TypeAdapter
 from pydantic_core import PydanticCustomError, ValidationError
 
 from runner.protocol.internals.results import mend_results
@@ -94,16 +92,8 @@ def relaying_session(
     return _Relaying
 
 
-class _Request(Request[dict[str, Any] | None, str]):
-    """A request of any method."""
-
-
 class _Notification(Notification[dict[str, Any] | None, str]):
     """A notification of any method."""
-
-
-# For the SDK's types results are models; what it does with one holds for any type.
-_RESULT: Any = TypeAdapter(dict[str, Any])
 
 
 async def ask_remote(
@@ -114,14 +104,18 @@ async def ask_remote(
     timeout_s: float | None,
     progress: ProgressFnT | None,
 ) -> dict[str, Any]:
-    """Send a request as it is and return the server's own result."""
-    result: dict[str, Any] = await session.send_request(
-        _Request(method=method, params=params),
-        _RESULT,
-        request_read_timeout_seconds=timeout_s,
-        progress_callback=progress,
-    )
-    return result
+    """Send a request as it is and return the server's own result, unchecked.
+
+    `ClientSession.send_request` raises for a result that does not conform to the protocol, and for tasks of
+    2025-11-25; it drops fields that the negotiated version lacks. A proxy passes them on.
+    """
+    options: CallOptions = {}
+    session._stamp({"method": method, "params": params}, options)
+    if timeout_s is not None:
+        options["timeout"] = timeout_s
+    if progress is not None:
+        options["on_progress"] = progress
+    return await session._dispatcher.send_raw_request(method, params, options)
 
 
 async def tell_remote(session: ClientSession, method: str, params: Mapping[str, Any] | None) -> None:
