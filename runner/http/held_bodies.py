@@ -78,7 +78,7 @@ class HeldBodies:
             yield body
         finally:
             del scope[_IN_SCOPE]
-            body.close()
+            body.release()
 
     def take(self, user: str, address: str | None, count: int) -> tuple[int, str] | None:
         """Count bytes that were received; return status and sentence of a refusal, if they do not fit."""
@@ -120,6 +120,7 @@ class HeldBody:
 
     Attributes:
         is_held: Whether what is received of it is held until its request ends.
+        is_whole: Whether all of it was received.
     """
 
     def __init__(
@@ -137,12 +138,12 @@ class HeldBody:
         self._key = (user, address)
         self._request = (scope, receive, send)
         self._end = asyncio.get_running_loop().time() + bodies.idle_s
-        self._is_whole = self._is_answered = self._is_refused = False
+        self.is_whole = self._is_answered = self._is_refused = False
 
     async def receive(self) -> Message:
         """Return the next message of the request; after a refusal, that its client has gone."""
         scope, receive, send = self._request
-        if self._is_whole:
+        if self.is_whole:
             return await receive()
         if self._is_refused:
             return {"type": "http.disconnect"}
@@ -155,14 +156,14 @@ class HeldBody:
             late = "it is not whole after" if address else "no byte of it was received for"
             refusal = 408, f"the body stalled: {late} {self._bodies.idle_s:g} seconds; send it again"
         if refusal is None:
-            self._is_whole = not message.get("more_body")
+            self.is_whole = not message.get("more_body")
             count = len(message.get("body", b"")) if self.is_held else 0
             refusal = self._bodies.take(*self._key, count) if count else None
             if refusal is None:
                 self._held += count
                 return message
         # Sent from here, whatever reads the body: the SDK and FastMCP have no word for it.
-        self._is_refused, self._is_whole = True, False
+        self._is_refused, self.is_whole = True, False
         self.release()
         if not self._is_answered:
             self._is_answered = True
@@ -179,19 +180,6 @@ class HeldBody:
         """Hold nothing of it any more."""
         count, self._held = self._held, 0
         self._bodies.release(*self._key, count)
-
-    def close(self) -> None:
-        """Release the bytes, and drop the request: what it refers to refers to this body."""
-        self.release()
-        self._request = ({}, _disconnected, _drop)
-
-
-async def _disconnected() -> Message:
-    return {"type": "http.disconnect"}
-
-
-async def _drop(_message: Message) -> None:
-    pass
 
 
 async def streamed(request: Request) -> AsyncIterator[bytes]:

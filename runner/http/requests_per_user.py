@@ -11,7 +11,7 @@ from collections import Counter
 
 from fastmcp.server.dependencies import get_access_token
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.http.context import Site
 from runner.http.health import PATHS
@@ -48,11 +48,27 @@ class RequestsPerUser:
             return
         user = _user_of(self._site, scope)
         with self._bodies.one(user, scope, receive, send) as body:
-            if user is None:
-                # Most are refused further on, and at once; the others log in.
-                await self._app(scope, body.receive, body.send)
-            else:
-                await self._of_user(user, scope, body.receive, body.send)
+            # Frameworks leave reference cycles with these two, and tracebacks of a wait for the disconnect.
+            # They keep nothing of a body that has ended.
+            held = [body]
+
+            async def receive_held() -> Message:
+                if held and not held[0].is_whole:
+                    return await held[0].receive()
+                return await receive()
+
+            async def send_held(message: Message) -> None:
+                if held:
+                    await held[0].send(message)
+
+            try:
+                if user is None:
+                    # Most are refused further on, and at once; the others log in.
+                    await self._app(scope, receive_held, send_held)
+                else:
+                    await self._of_user(user, scope, receive_held, send_held)
+            finally:
+                held.clear()
 
     async def _of_user(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
         most = self._site.settings.max_requests_per_user

@@ -7,11 +7,8 @@ reader sees that the input got where it was meant to.
 import http.client
 import itertools
 import json
-import os
-import signal
 import subprocess
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -60,14 +57,6 @@ class HttpClient:
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=1000))
     _session: dict[str, str] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-
-    def log(self) -> list[str]:
-        """Return the last lines of the server's log that are about its settings."""
-        return [line for line in [*self.lines] if "configuration" in line]
-
-    def reloads(self) -> int:
-        """Return how many of these there are."""
-        return len(self.log())
 
     def begin(self) -> None:
         """Begin the session."""
@@ -398,32 +387,6 @@ def _page(path: str, value: Any) -> Callable[[HttpClient], str]:
     )
 
 
-def _reloads() -> Iterator[Row]:
-    for label, text in (
-        ("tables", "".join(f"[tools.t{n}]\ncpu_s = 9\n" for n in range(MIB // 28))),
-        ("keys", "".join(f"k{n} = 1\n" for n in range(MIB // 12))),
-        ("patterns", "".join(f'[tools."*{n}*"]\ncpu_s = 9\n' for n in range(MIB // 32))),
-        ("list", "allow_net = [" + '"a.b",' * (MIB // 8) + "]"),
-        ("brackets", "allow_net = " + "[" * (MIB - 20)),
-    ):
-        yield Row("configuration file at a reload", label, _reloaded(text))
-
-
-def _reloaded(text: str) -> Callable[[HttpClient], str]:
-    def act(client: HttpClient) -> str:
-        """Reload the settings, and wait for a line of the log that says so."""
-        before = client.reloads()
-        client.config.write_text(text)
-        os.kill(client.pid, signal.SIGHUP)
-        until = time.monotonic() + 20
-        while client.reloads() == before:
-            assert time.monotonic() < until, "it was not reloaded"
-            time.sleep(0.01)
-        return client.log()[-1]
-
-    return act
-
-
 def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
@@ -432,6 +395,6 @@ def _json(value: Any) -> bytes:
 HTTP_UPSTREAM_ROWS = tuple(
     row for row in _proxied() if not row.entry.startswith(("standard", "notification", "many messages"))
 )
-HTTP_ROWS = (*_calls(), *_requests(), *_offered(), *_playground(), *_http(), *_reloads())
+HTTP_ROWS = (*_calls(), *_requests(), *_offered(), *_playground(), *_http())
 STDIO_ROWS = (*_requests(), *_lines())
 PROXY_ROWS = tuple(_proxied())
