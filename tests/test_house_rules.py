@@ -212,11 +212,11 @@ def test_every_module_that_is_called_public_is_there_and_used() -> None:
     assert used == PUBLIC
 
 
-def test_private_names_of_the_framework_are_28_at_most() -> None:
+def test_private_names_of_the_framework_are_29_at_most() -> None:
     """Each is a name that a minor version may take away; docs/versions.md has what to do then."""
     found = exposure()
 
-    assert len(found) <= 28, found
+    assert len(found) <= 29, found
     assert {name for _, name in found} >= {
         *("_mcp_server", "_connection"),  # attributes
         "_FastMCP__state_store",  # a key

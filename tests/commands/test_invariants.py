@@ -228,6 +228,8 @@ _EVALUATES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle"
 _CALLS = {"eval", "exec", "compile", "__import__"}
 # What a fleet keeps in Redis, which no worker reaches; nothing that names code is loaded from it.
 _OF_REDIS = {"plain_pickles.py": {"pickle"}}
+# A module of the operator, from the very bytes whose trust was checked.
+_OF_OPERATORS = {"operator_code.py": {"compile()", "exec()"}}
 # They run in a zygote or worker, confined, and are where author code is loaded.
 _CONFINED = ("runner/worker/toolfile.py", "runner/worker/program.py", "sandbox/inside")
 
@@ -244,7 +246,10 @@ async def test_the_host_only_parses_capped_json_from_a_worker(
 
     sources = [path for top in ("runner", "sandbox") for path in sorted((ROOT / top).rglob("*.py"))]
     host = [path for path in sources if not str(path.relative_to(ROOT)).startswith(_CONFINED)]
-    assert {path.name: found for path in host if (found := _evaluating(path))} == _OF_REDIS
+    assert {path.name: found for path in host if (found := _evaluating(path))} == {
+        **_OF_REDIS,
+        **_OF_OPERATORS,
+    }
     assert len(host) > 50
     assert [error_code(ended) for ended in (unpickled, too_long)] == ["E_INVALID_RESULT"] * 2
     assert details(too_long)["limit"] == "frame_bytes"

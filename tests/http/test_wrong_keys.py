@@ -145,7 +145,7 @@ def test_the_log_says_for_whom_most_was_tried_and_nothing_that_cannot_be_seen(
     anyio.run(door.ask, "192.0.2.1", named("ann\x1b[2J" + "x" * 100))
 
     told = vars(caplog.records[-1])
-    assert (told["named"], told["most_for"]) == (1, "ann?[2J" + "x" * 57)
+    assert (told["named"], told["most_for"]) == (1, "ann\\x1b[2J" + "x" * 57)
 
 
 @pytest.mark.parametrize("token", [named(7), named(None), named("ann", claim="name"), WRONG])

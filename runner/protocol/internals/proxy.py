@@ -56,8 +56,13 @@ def mend_messages_over_http() -> None:
     """
     for module in (sse, streamable_http):
         vars(module)["jsonrpc_message_adapter"] = _Messages
-    vars(http)["streamable_http_client"] = partial(streamable_http_client, max_sse_event_size=None)
+    vars(http)["streamable_http_client"] = _without_event_bound
     vars(sse)["sse_within_origin"] = partial(vars(sse)["sse_within_origin"], max_event_size=None)
+
+
+def _without_event_bound(*given: Any, **named: Any) -> Any:
+    # FastMCP 4.2 names a bound of its own; 4.1 names none.
+    return streamable_http_client(*given, **{**named, "max_sse_event_size": None})
 
 
 def relaying_session(

@@ -154,10 +154,24 @@ def mend_returned_texts() -> None:
             # FastMCP makes a ToolError of it where the tool has an output schema.
             if _HALF not in str(error):
                 raise
-            plain = _ANYTHING.dump_python(raw_value, mode="python", fallback=str, warnings=False)
-            return convert(tool, _mended(plain))
+            return convert(tool, _plain(raw_value))
+
+    make = ToolResult.__init__
+
+    def made(result: ToolResult, content: Any = None, structured_content: Any = None, **more: Any) -> None:
+        try:
+            make(result, content, structured_content, **more)
+        except (PydanticSerializationError, UnicodeEncodeError) as error:
+            if _HALF not in str(error):
+                raise
+            make(result, _plain(content), _plain(structured_content), **more)
 
     Tool.convert_result = converted  # type: ignore[method-assign, assignment]
+    ToolResult.__init__ = made  # type: ignore[method-assign, assignment]
+
+
+def _plain(value: Any) -> Any:
+    return _mended(_ANYTHING.dump_python(value, mode="python", fallback=str, warnings=False))
 
 
 def _mended(value: Any) -> Any:
