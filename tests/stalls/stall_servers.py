@@ -55,12 +55,15 @@ def over_http(folder: Path, user: str) -> Iterator[tuple[HttpClient, StallProbe]
         client = HttpClient(urlsplit(server_url(process)).port or 0, process.pid, config)
         # What it logs is read, or it would wait for that.
         assert process.stderr is not None
-        threading.Thread(target=client.lines.extend, args=(process.stderr,), daemon=True).start()
+        reader = threading.Thread(target=client.lines.extend, args=(process.stderr,), daemon=True)
+        reader.start()
         client.begin()
         yield client, StallProbe(folder / _BEATS)
     finally:
         process.terminate()
         process.wait(60)
+    reader.join(60)
+    process.stderr.close()
 
 
 @contextlib.contextmanager
@@ -121,8 +124,10 @@ def _on_stdio(folder: Path, user: str, *arguments: str) -> Iterator[tuple[StdioC
         yield client, StallProbe(folder / _BEATS)
     finally:
         assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.close()
         process.wait(60)
+        process.stdout.close()
 
 
 SERVERS = {
