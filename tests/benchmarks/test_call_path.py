@@ -6,6 +6,8 @@ import sys
 import pytest
 from support import ROOT
 
+pytestmark = pytest.mark.release
+
 
 @pytest.mark.kernel
 def test_the_functions_that_a_call_enters_are_named_and_counted() -> None:

@@ -10,6 +10,8 @@ from benchmarks.fleet.simulation import Placing, Scenario, Station, simulate
 from benchmarks.fleet.sizes import NODE, work
 from benchmarks.fleet.workload import Fleet
 
+pytestmark = pytest.mark.release
+
 TWO = Fleet(hosts=2, nodes=2)
 THREE = Fleet(hosts=2, nodes=3)
 

@@ -13,7 +13,7 @@ from support import ROOT, SAMPLES, Ran
 
 from runner.cli.init import FILES
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 SPECIMENS = {file.stem: file for file in (*FAULTY, *FAULTLESS)}
 Run = Callable[..., Ran]

@@ -13,7 +13,7 @@ from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 RULES_OF_THE_IMPORT = {"slow-import", "threads-at-import", "print-to-stdout"}
 

@@ -14,7 +14,7 @@ import pytest
 
 from runner.cli.request_set import faults_of, read_requests
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 TOOLS = '''
 from pathlib import Path

@@ -16,6 +16,8 @@ from runner.errors import UsageError
 from runner.files.my_files import open_library
 from runner.homes.homes import Homes
 
+pytestmark = pytest.mark.release
+
 ROOT = Path(__file__).parents[2]
 
 Run = Callable[..., Ran]

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from disks import fill, small_disk
+
+pytestmark = pytest.mark.needs_root
 
 
 def files(disk: Path, *command: str) -> "subprocess.CompletedProcess[str]":

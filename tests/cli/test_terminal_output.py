@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.release
+
 SEQUENCE = "\x1b]52;c;eA==\x07\x1b[2J\x9b2J\u202e\U000e0041"
 SHOWN = rb"\x1b]52;c;eA==\x07\x1b[2J\x9b2J\u202e\U000e0041"
 TOOLS = f"""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support import TOOLS
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.release, pytest.mark.kernel, pytest.mark.timeout(200)]
 
 FILE = TOOLS / "kinds.py"
 BIN = Path(sys.executable).parent

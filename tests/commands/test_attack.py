@@ -48,7 +48,7 @@ from runner.users.identity import User
 from runner.worker.wire import WireError
 from sandbox.probe.machine import Tier
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long]
+pytestmark = [pytest.mark.needs_root, pytest.mark.anyio, pytest.mark.kernel]
 
 NOBODY = 65534
 ASKED = os.environ.get("ATTACK_TIER")

@@ -19,7 +19,7 @@ from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 from sandbox.errors import LoadError, SandboxError
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 HELLO = SAMPLES / "hello.py"
 

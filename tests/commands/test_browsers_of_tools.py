@@ -6,7 +6,13 @@ import pytest
 from support import TOOLS, call, details, open_toolset
 
 # The tool imports Playwright, this module does not.
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.needs_browser]
+pytestmark = [
+    pytest.mark.needs_browser,
+    pytest.mark.release,
+    pytest.mark.anyio,
+    pytest.mark.kernel,
+    pytest.mark.needs_browser,
+]
 
 PATIENCE_S = 120
 

@@ -14,6 +14,7 @@ from fastmcp.exceptions import ToolError
 from support import TOOLS, plain_server
 
 pytestmark = [
+    pytest.mark.release,
     pytest.mark.anyio,
     pytest.mark.kernel,
     pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),

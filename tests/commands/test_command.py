@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support import SAMPLES, TOOLS, Ran, alive, strongest_tier, until
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 CSV = SAMPLES / "data" / "sales.csv"
 RUNNER = [sys.executable, "-m", "runner.cli.app"]

@@ -16,7 +16,7 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from support import TOOLS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long]
+pytestmark = [pytest.mark.needs_root, pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 TIERS = ("process", "user", "namespace")
 SERVER = "mcp_alchemy.server"

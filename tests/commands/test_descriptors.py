@@ -19,7 +19,7 @@ from runner.toolset import pool_maker
 from runner.toolset.toolset import Toolset
 from sandbox.host import descriptors
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 CROWD = TOOLS / "crowd.py"
 

@@ -17,7 +17,7 @@ from fastmcp import Client
 from mcp.shared.exceptions import MCPError
 from support import server_url
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 TOOL = """
 import asyncio

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from support import until
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 TOOL = """
 import asyncio

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support import ROOT, check_checkout, until
 
-pytestmark = [pytest.mark.kernel, pytest.mark.long]
+pytestmark = [pytest.mark.needs_root, pytest.mark.release, pytest.mark.kernel]
 
 FIRST_COMMAND = (
     "call", "sample_tools/sales_report.py", "sales_report", "filename=@sample_tools/data/sales.csv",

@@ -41,7 +41,7 @@ from runner.users.identity import User
 from runner.users.usernames import home_segment
 from sandbox.policy import Policy
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 _MODE_FILTER = 2
 

@@ -18,7 +18,7 @@ from runner.settings.isolation import isolation_meta
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 FILE = TOOLS / "works_on.py"
 

@@ -13,7 +13,7 @@ from unprivileged import NOBODY, run_as_nobody, run_without
 
 from sandbox.layers.rlimits import may_raise_limits
 
-pytestmark = [pytest.mark.kernel, pytest.mark.long, pytest.mark.timeout(320)]
+pytestmark = [pytest.mark.needs_root, pytest.mark.release, pytest.mark.kernel, pytest.mark.timeout(320)]
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "kept_workers.py"
 

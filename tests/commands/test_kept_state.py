@@ -17,7 +17,7 @@ from runner.call import Completed
 from runner.toolset.toolset import Toolset
 from runner.worker.wire import WireError
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 FILE = TOOLS / "remembers.py"
 

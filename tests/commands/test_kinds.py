@@ -15,7 +15,7 @@ from mcp.client.stdio import stdio_client
 from mcp.types import Request, RequestParams, Result
 from support import Ran
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.needs_npm, pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 FASTMCP = """
 from fastmcp import FastMCP

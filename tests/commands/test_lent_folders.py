@@ -17,7 +17,7 @@ import pytest
 from attack_support import interpreter_for_anybody, opened, snapshot
 from support import ROOT, TOOLS, stop
 
-pytestmark = [pytest.mark.kernel, pytest.mark.long]
+pytestmark = [pytest.mark.needs_root, pytest.mark.release, pytest.mark.kernel]
 
 OWNER, GROUP = 4242, 4343
 """Somebody who is neither root nor a user of the runner."""

@@ -21,7 +21,7 @@ from runner.settings.resource_limits import LIMITS
 from sandbox.layers.cgroup import places
 from sandbox.outcome import Reached
 
-pytestmark = [pytest.mark.kernel, pytest.mark.long]
+pytestmark = [pytest.mark.needs_root, pytest.mark.release, pytest.mark.kernel]
 
 MIB = 1024 * 1024
 NOBODY = 65534

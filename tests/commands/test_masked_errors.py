@@ -10,7 +10,7 @@ from fastmcp.client.transports import StdioTransport
 from fastmcp.exceptions import McpError
 from support import TOOLS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 FILE = TOOLS / "masked.py"
 SECRET = "hunter2"

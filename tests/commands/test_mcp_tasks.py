@@ -17,7 +17,7 @@ from fastmcp_tasks.client import call_tool_task
 from somebody import somebody
 from support import TOOLS, environment_in, held, serving_over_http, until
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_npm, pytest.mark.release]
 
 FILE = TOOLS / "tasks.py"
 PREFIX = "io.modelcontextprotocol/"

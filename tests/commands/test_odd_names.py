@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import Ran
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 TOOLS = r'''
 from pathlib import Path

@@ -14,7 +14,7 @@ import pytest
 from direct_cases import INITIALIZED, initialize, plain
 from support import ROOT, TOOLS, stop, until
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 DEEP = "[" * 20_000 + "]" * 20_000
 TARGETS: dict[str, list[str | Path]] = {

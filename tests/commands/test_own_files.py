@@ -14,7 +14,7 @@ from attack_support import interpreter_for_anybody, opened
 from support import TOOLS
 from tools.own_files import OWN
 
-pytestmark = [pytest.mark.kernel, pytest.mark.long]
+pytestmark = [pytest.mark.needs_root, pytest.mark.release, pytest.mark.kernel]
 
 NOBODY = 65534
 WHERE = [("process", 0), ("process", NOBODY), ("user", 0), ("namespace", 0), ("namespace", NOBODY)]

@@ -23,7 +23,7 @@ from runner.errors import CallError
 from runner.settings.own_paths import OwnPaths
 from runner.system.uids import Uids
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 SITE = sysconfig.get_paths()["purelib"]
 TOOLS = """

@@ -19,7 +19,7 @@ from direct_cases import META, VERSION
 from disks import fill, small_disk
 from support import ROOT, environment_in, stop, until
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_root, pytest.mark.release]
 
 TOOLS = """
 import time

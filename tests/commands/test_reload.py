@@ -23,7 +23,7 @@ from support import Ran, becomes, server_url
 
 from runner.system.running_servers import RunningServer, one_at_a_time, running_in
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 Run = Callable[..., Ran]
 ANN, BOB = "a" * 32, "b" * 32

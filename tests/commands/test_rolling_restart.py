@@ -17,7 +17,7 @@ from fastmcp import Client
 from ports import free_port
 from support import server_url
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 TOOL = """
 import asyncio, os

@@ -14,7 +14,7 @@ from fastmcp import Client
 from mcp_types import TextResourceContents
 from support import SAMPLES, Ran
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 SALES = SAMPLES / "data" / "sales.csv"
 MODEL_READS_AT_MOST = 50_000

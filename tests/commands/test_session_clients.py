@@ -16,6 +16,8 @@ from mcp_types import ElicitResult
 from support import ROOT, TOOLS
 
 pytestmark = [
+    pytest.mark.needs_npm,
+    pytest.mark.release,
     pytest.mark.anyio,
     pytest.mark.kernel,
     pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),

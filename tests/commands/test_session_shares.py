@@ -12,7 +12,7 @@ import pytest
 from direct_cases import INITIALIZED, initialize, plain
 from support import TOOLS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 VERSION = "2025-06-18"
 USERS = {"ann": "a" * 32, "bob": "b" * 32}

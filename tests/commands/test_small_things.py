@@ -13,7 +13,7 @@ from support import TOOLS, Ran, call, settings_in, until
 from runner.toolset.toolset import Toolset
 from runner.worker.long_answers import folded, unfolded
 
-pytestmark = [pytest.mark.kernel, pytest.mark.long]
+pytestmark = [pytest.mark.release, pytest.mark.kernel]
 
 FILE = TOOLS / "small.py"
 

@@ -16,7 +16,7 @@ from benchmarks.soak import Count, disturbed_or_grown, late_growth
 from benchmarks.soak_calls import HONEST, HOSTILE, calls
 from benchmarks.soak_traces import Measured, Traces
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_root, pytest.mark.release]
 
 
 @pytest.mark.timeout(600)

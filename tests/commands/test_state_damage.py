@@ -19,7 +19,7 @@ from disks import fill, small_disk
 from somebody import somebody
 from support import ROOT, outer_environment, playground_address, stop, until
 
-pytestmark = [pytest.mark.kernel, pytest.mark.long]
+pytestmark = [pytest.mark.needs_root, pytest.mark.release, pytest.mark.kernel]
 
 BEHIND = ROOT / "tests" / "proxy" / "paged.py"
 TOOL = """

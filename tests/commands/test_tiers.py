@@ -24,7 +24,7 @@ from runner.homes.scratch import sweep
 from runner.settings.settings import Settings
 from sandbox.layers.cgroup import places
 
-pytestmark = [pytest.mark.kernel, pytest.mark.long]
+pytestmark = [pytest.mark.needs_root, pytest.mark.kernel]
 
 NOBODY = 65534
 TIERS = ("user", "namespace")

@@ -24,7 +24,7 @@ from runner.store.protocol import Origin, Record, Scope
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 FILE = TOOLS / "leaves.py"
 

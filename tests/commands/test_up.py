@@ -25,7 +25,13 @@ from unprivileged import NOBODY, opened, private_folder
 
 AS_NOBODY = f"set -- setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups --"
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.needs_root]
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.release,
+    pytest.mark.anyio,
+    pytest.mark.kernel,
+    pytest.mark.needs_root,
+]
 
 TOOLS = """
 import asyncio, os

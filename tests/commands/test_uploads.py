@@ -18,7 +18,7 @@ from support import SAMPLES, server_url, stop
 
 from runner.store.local.store import LocalStore
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 UPLOADS = 200
 KILLS = 4

@@ -19,6 +19,7 @@ from mcp.client.subscriptions import ResourceUpdated, listen
 from support import TOOLS, server_url, stop
 
 pytestmark = [
+    pytest.mark.release,
     pytest.mark.anyio,
     pytest.mark.kernel,
     # The SDK's client says so of the earlier era, which is served all the same.

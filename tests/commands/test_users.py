@@ -20,7 +20,7 @@ from runner.users.capability_tokens import TokenError, Tokens
 from runner.users.identity import User
 from runner.users.usernames import home_segment, user_of
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 Run = Callable[..., Ran]
 FILE = TOOLS / "leaves.py"

@@ -6,7 +6,13 @@ import pytest
 from compat_page import OTHERS
 from compat_survey import DOCUMENT, ROWS, TIERS, for_anybody, outcomes_in_every_tier, survey
 
-pytestmark = [pytest.mark.kernel, pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.needs_npm,
+    pytest.mark.release,
+    pytest.mark.kernel,
+    pytest.mark.timeout(400),
+]
 
 # Said by the tool's author or the kernel, and worth more than a number.
 SENTENCES = {

@@ -8,6 +8,8 @@ from compat_compare import Difference, compared, failed, normalised
 from compat_entries import Entry, FaultyEntry, Rule, read_entries
 from compat_page import others, toolset_of
 
+pytestmark = pytest.mark.needs_npm
+
 MODERN, SESSION = "2026-07-28", "2025-06-18"
 
 

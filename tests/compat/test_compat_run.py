@@ -11,7 +11,7 @@ from compat_install import ROOT, Laid
 from compat_page import toolset_of
 from compat_run import Runs, outcome_of
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs_npm, pytest.mark.release, pytest.mark.kernel, pytest.mark.timeout(600)]
 
 HERE = Path(__file__).parent
 WRITES = """

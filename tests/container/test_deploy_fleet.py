@@ -13,6 +13,8 @@ from runner.observation.metrics import Gauges, Metrics
 from runner.settings.settings import Settings
 from runner.settings.sources import load
 
+pytestmark = [pytest.mark.needs_npm, pytest.mark.release]
+
 FLEET = Path(__file__).parents[2] / "deploy" / "kubernetes" / "overlays" / "fleet"
 ROLES = ("host", "node")
 KINDS = {"host": "Deployment", "node": "StatefulSet"}

@@ -24,6 +24,8 @@ from fastmcp.client.client import CallToolResult
 from mcp_types import TextContent
 from ports import free_port
 
+pytestmark = pytest.mark.release
+
 ROOT = Path(__file__).parents[2]
 
 # The tmpfs hides what lies below /tmp, so everything needed later is put below /opt before.

@@ -3,6 +3,8 @@ from guard_world import World
 
 from sandbox.outcome import Denial
 
+pytestmark = pytest.mark.needs_npm
+
 # What is reported, the act on the folder `t`, and the part of `t` that is named.
 ACTS = [
     ("open", "open(t / 'new', 'w').close()", "new"),

@@ -16,6 +16,8 @@ import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
 
+pytestmark = pytest.mark.release
+
 ROOT = Path(__file__).parents[2]
 SAMPLES = sorted((ROOT / "sample_tools").glob("*.py"))
 DATA = ROOT / "sample_tools" / "data" / "sales.csv"

@@ -12,6 +12,8 @@ from runner.settings.isolation import in_force
 from runner.settings.settings import Auth, Settings
 from sandbox.probe.machine import probe
 
+pytestmark = pytest.mark.release
+
 
 def settings(folder: Path, **changes: object) -> Settings:
     homes = folder / "homes"

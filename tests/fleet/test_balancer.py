@@ -28,6 +28,8 @@ from fleet_world import (
 from oidc import Kept, called, openid_provider
 from ports import free_port
 
+pytestmark = [pytest.mark.needs_s3, pytest.mark.needs_npm, pytest.mark.release]
+
 _DOCUMENT = Path(__file__).parents[2] / "docs" / "fleet.md"
 # So many that chance does not send all of them to one host.
 USERS = [f"user{number:02}" for number in range(12)]

@@ -10,7 +10,7 @@ import pytest
 from fleet_world import World, alive, code_of, until
 from support import Listening
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
 
 class _Answering(Listening):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fleet_world import World, code_of, until, wrong_by
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
 
 def _clock_of(pid: int, offset: str) -> float:

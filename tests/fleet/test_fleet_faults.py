@@ -14,7 +14,7 @@ from fleet_world import HostSide, World, alive, code_of, until
 
 from runner.fleet.lost_nodes import TTL_S
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
 # Redelivery after a dead node, and some for a busy machine.
 SOON_S = 30.0

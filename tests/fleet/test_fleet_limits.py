@@ -12,7 +12,7 @@ from support import Listening
 from runner.fleet.messages import NodeMessage
 from runner.settings.named_limits import LimitSettings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
 
 def _waiting(world: World, marker: str, seconds: float) -> dict[str, Any]:

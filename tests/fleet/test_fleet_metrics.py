@@ -12,7 +12,7 @@ from fleet_world import ADD, INITIALIZE, World, host_process, mcp, until
 from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.needs_npm, pytest.mark.release]
 
 WAITING = 5
 TOKEN = "token-of-ann-which-is-long-enough"

@@ -25,7 +25,13 @@ from runner.settings.settings import Settings
 from runner.store.s3.bucket import BucketAddress
 from runner.store.spool.files import Spool
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.needs_s3,
+    pytest.mark.release,
+    pytest.mark.anyio,
+    pytest.mark.timeout(900),
+]
 
 USERS = ("ann", "bob")
 

@@ -9,7 +9,7 @@ from fleet_world import World, until
 
 from runner.fleet import placing
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
 
 async def test_new_users_are_spread_over_nodes_that_have_the_same_to_offer(world: World) -> None:

@@ -7,7 +7,10 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from fleet_world import ADD, INITIALIZE, World, host_process, mcp
+
+pytestmark = [pytest.mark.needs_s3, pytest.mark.release]
 
 TOKEN = "token-of-ann-which-is-long-enough"
 OTHERWISE_BYTES = 100_000

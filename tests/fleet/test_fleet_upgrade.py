@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fleet_world import TOOLS, HostSide, World, code_of, until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
 
 async def test_no_call_is_lost_while_a_release_follows_another(world: World, tmp_path: Path) -> None:

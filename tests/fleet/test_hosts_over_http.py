@@ -11,10 +11,13 @@ from itertools import islice
 from pathlib import Path
 
 import httpx2
+import pytest
 from fleet_world import ADD, INITIALIZE, LIST, World, host_process, mcp, wait_until
 
 from runner.http.identify import COOKIE
 from runner.users.capability_tokens import Tokens
+
+pytestmark = [pytest.mark.needs_s3, pytest.mark.release]
 
 ANN = "token-of-ann-which-is-long-enough"
 TOKENS = {ANN: "ann"}

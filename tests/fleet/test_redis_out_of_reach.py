@@ -20,7 +20,7 @@ from runner.fleet.serve_node import check_of_fleet
 from runner.settings.sources import load
 from runner.toolset.toolset import Toolset
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_root]
 
 TIERS = ("process", "user", "namespace")
 # By every way that leads to this machine.

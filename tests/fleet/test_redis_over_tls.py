@@ -14,7 +14,7 @@ from runner.errors import UsageError
 from runner.fleet.connection import FleetConnection
 from runner.settings.settings import Settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
 PASSWORD = "a-password-of-redis"
 

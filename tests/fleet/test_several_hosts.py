@@ -14,7 +14,7 @@ from runner.store.protocol import Origin
 from runner.users.events import LIST_CHANGED, UPDATED, Subscription
 from runner.users.identity import User
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
 ENDING: dict[str, Any] = {"persist_files_across_sessions": False}
 

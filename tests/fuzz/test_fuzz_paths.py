@@ -18,6 +18,8 @@ from sandbox.denials.judge import GuardDenied, Judge
 from sandbox.denials.paths import DEVICES, Act, PathRules, PathVerdict, act_of_flags, act_of_mode, decide
 from sandbox.outcome import Denial
 
+pytestmark = pytest.mark.release
+
 TREE: Tree = plant()
 RULES = PathRules(home=TREE.home.path, homes=(TREE.top,)).resolved()
 FREE = {str(device) for device in DEVICES}

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from fuzz_worker import in_words
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -19,6 +20,8 @@ from sandbox.denials.paths import PathRules
 from sandbox.errors import FrameError
 from sandbox.frames import FrameKind, decode, encode
 from sandbox.policy import Limits, Policy
+
+pytestmark = pytest.mark.release
 
 FOLDER = TemporaryDirectory(prefix="toolcell-fuzz-")
 TOP = Path(FOLDER.name)

@@ -10,6 +10,8 @@ from other_processes import Start
 
 from runner.homes.emptying import Emptied, empty, remove
 
+pytestmark = pytest.mark.release
+
 
 @pytest.fixture
 def inside(tmp_path: Path) -> Path:

@@ -13,7 +13,7 @@ from runner.call import Completed, execute
 from runner.errors import Code
 from runner.toolset.toolset import Toolset
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.needs_root, pytest.mark.anyio, pytest.mark.kernel]
 
 TOOL = """
 import os

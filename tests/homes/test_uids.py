@@ -11,6 +11,8 @@ from runner.errors import CallError
 from runner.settings.settings import Settings
 from runner.system.uids import Uids
 
+pytestmark = pytest.mark.needs_root
+
 AMONG = range(1_900_000_000, 1_900_000_020)
 
 

@@ -20,7 +20,7 @@ from runner.server.host import make_host
 from runner.server.web import make_web
 from runner.toolset.toolset import Toolset
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 TOOLS = Path(__file__).parents[1] / "tools" / "lasting.py"
 USER = f"t-{uuid.uuid4().hex[:12]}"

@@ -33,7 +33,7 @@ from mcp_types.methods import CLIENT_REQUESTS
 
 from runner.protocol.artifact_tools import described
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.timeout(1800), pytest.mark.long]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel, pytest.mark.timeout(1800)]
 KINDS = ["serve", "proxy"]
 ABSENT = ("Method not found", '"code":-32601', '"code":-32021', "there is no task")
 """No such method; none for a client that has not said that it knows of tasks."""

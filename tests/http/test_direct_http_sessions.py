@@ -22,7 +22,7 @@ from runner.http.internals.endpoint import endpoint_of
 from runner.protocol import http_exchange as exchange
 from runner.settings.settings import Auth
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.release]
 
 _SESSION = b"mcp-session-id"
 VERSIONS = ("2025-03-26", "2025-06-18", "2025-11-25")

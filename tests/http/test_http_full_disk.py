@@ -8,6 +8,8 @@ import pytest
 from disks import fill, small_disk
 from site_support import Served
 
+pytestmark = pytest.mark.needs_root
+
 KEPT = os.urandom(50_000)
 
 

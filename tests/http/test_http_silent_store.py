@@ -9,6 +9,8 @@ import pytest
 from pydantic import SecretStr
 from site_support import Served
 
+pytestmark = pytest.mark.release
+
 # Eight seconds and what a busy machine adds to them. The server would be waited for for ever.
 SOON_S = 30.0
 

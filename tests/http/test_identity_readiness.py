@@ -16,7 +16,7 @@ from issuer import FILE, Issuer
 from ports import free_port
 from support import becomes
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 Serve = Callable[..., str]
 

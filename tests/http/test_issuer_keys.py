@@ -14,7 +14,7 @@ from support import until
 
 from runner.users.issuer_keys import KEPT_S, MOST_BYTES, IssuerKeys
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 Serve = Callable[..., str]
 

@@ -10,7 +10,7 @@ from issuer import asked
 from oidc import Kept, called, called_by_inspector, called_by_node, openid_provider
 from ports import free_port
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.needs_npm, pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 Serve = Callable[..., str]
 

@@ -23,7 +23,7 @@ from login_rows import LOGIN_ROUTES, MARKUP, Hers, LoginRow, Stranger
 from oidc import CALLBACK, openid_provider, sent_back
 from ports import free_port
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(900), pytest.mark.long]
+pytestmark = [pytest.mark.needs_npm, pytest.mark.release, pytest.mark.kernel, pytest.mark.timeout(900)]
 
 VERIFIER = "a-secret-of-her-client-that-nobody-else-has-0123456789"
 CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).rstrip(b"=").decode()

@@ -21,7 +21,7 @@ from runner.settings.auth import Auth
 from runner.users import providers
 from runner.users.token_checks import tokens_fault
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.needs_root, pytest.mark.anyio, pytest.mark.kernel]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from fastmcp import Client
 from ports import free_port, holders_of
 from support import ROOT, SAMPLES, environment_in, server_url
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 BARE = ROOT / "tests" / "proxy" / "bare.py"
 

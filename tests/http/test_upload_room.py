@@ -12,7 +12,7 @@ from support import becomes
 
 from runner.store.protocol import Origin
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_root]
 
 MIB = 1024 * 1024
 QUOTA = 10 * MIB

@@ -13,7 +13,13 @@ from playwright.sync_api import Browser, Page, expect
 from ports import free_port
 from support import until
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.needs_browser,
+    pytest.mark.needs_npm,
+    pytest.mark.release,
+    pytest.mark.kernel,
+    pytest.mark.timeout(600),
+]
 
 Serve = Callable[..., str]
 PATIENCE_MS = 60_000

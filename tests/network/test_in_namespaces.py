@@ -15,7 +15,7 @@ import pytest
 from attack_support import interpreter_for_anybody, opened
 from support import ROOT, TOOLS, stop
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_root]
 
 PUBLIC, OTHER, PRIVATE, KEYS = "93.184.215.14", "151.101.1.69", "10.1.2.3", "169.254.169.254"
 OWN = "151.101.65.69"

@@ -21,7 +21,7 @@ from runner.settings.sources import load
 from runner.users.identity import User
 from sandbox.probe.machine import Tier
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.needs_root, pytest.mark.anyio, pytest.mark.kernel]
 
 OPEN = ("localhost", "127.0.0.0/8", "0.0.0.0")
 """Every port of this machine; that of the metrics by its number is refused at the start."""

@@ -10,6 +10,8 @@ from runner.settings.rights import Rights, program_files, spell_out
 from runner.settings.settings import Settings, ToolSettings
 from runner.settings.sources import load
 
+pytestmark = pytest.mark.needs_npm
+
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

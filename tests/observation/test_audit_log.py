@@ -21,6 +21,8 @@ from runner.observation.call_record import OTHER, operation
 from runner.observation.observers import Observers
 from sandbox.denials import patches
 
+pytestmark = pytest.mark.needs_root
+
 ROOT = Path(__file__).parents[2]
 
 

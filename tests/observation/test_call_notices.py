@@ -35,6 +35,8 @@ from runner.users.identity import User
 from runner.worker.wire import LATEST_PROTOCOL, RequestFacts
 from sandbox.probe.machine import Tier
 
+pytestmark = pytest.mark.needs_root
+
 MIB = 1 << 20
 FACTS = {"call": "c", "user": "u", "method": "m", "tool": "t", "began": "1.5", "arguments": "a"}
 LINE = CallLine(call="c1", user="alice", tool="report", outcome="ok", ended=0.0, elapsed_ms=1.0)

@@ -28,7 +28,7 @@ from support import ROOT, becomes, settings_in, stop
 
 from runner.observation.audit_chain import verify
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.release]
 
 TOOLS = Path(__file__).with_name("watched_tools.py")
 TASKS = Path(__file__).with_name("begins_tasks.py")

@@ -19,7 +19,7 @@ from runner.playground.config import check_connect, with_connections
 from runner.playground.other_servers import may_reach
 from runner.settings.settings import Settings
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 COMMAND = {"name": "other", "command": [str(NODE), str(EVERYTHING), "stdio"]}
 

@@ -14,6 +14,8 @@ import pytest
 from playground_support import Shown
 from support import ROOT
 
+pytestmark = [pytest.mark.needs_npm, pytest.mark.release]
+
 WEB = ROOT / "runner" / "playground" / "web"
 BUILT = ROOT / "runner" / "playground" / "built"
 MOST_BYTES = 150_000

@@ -17,7 +17,7 @@ from playground_support import Shown
 from playwright.sync_api import Error, Page, Route
 from web_support import Seen, after_turns, browsing
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 AWAY = {
     "location": "<script>location.href = 'SINK/away'</script>",

@@ -9,7 +9,7 @@ from deceiving_support import DECEIVING
 from playground_support import Shown
 from web_support import Seen, browsing, expect
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from playground_support import Shown, answer, ask
 from playwright.sync_api import Frame
 from web_support import Seen, after_turns, browsing, expect
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 CALL = "([name, args]) => { window.said = null; ask('tools/call', {name, arguments: args}).then(end => { window.said = end; }); }"
 OPEN = "url => { ask('ui/open-link', {url}).then(end => { (window.links ??= []).push([url, end]); }); }"

@@ -11,7 +11,7 @@ from playground_support import Shown, answer, ask
 from runner.server.develop import ended_at_once
 from runner.settings.settings import Settings
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 # Of a machine that does much else.
 PATIENCE_S = 60

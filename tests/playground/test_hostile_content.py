@@ -12,7 +12,7 @@ from hostile_support import HTML, SVG, Seen, Sink, heard, quiet
 from web_support import Seen as Opened
 from web_support import expect
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from model_support import FAULTS, KEY, MODEL, Endpoint, Reply, endpoint
 from playground_support import Shown
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 ASK = [{"role": "user", "text": "What is twice 21?"}]
 TOOL = {

@@ -11,7 +11,7 @@ from model_support import Endpoint, endpoint
 from playground_support import Shown
 from web_support import VIEWS, Seen, browsing, expect, faults, undecided
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 TOOLS = Path(__file__).with_name("design_tools.py")
 

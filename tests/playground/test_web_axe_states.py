@@ -9,7 +9,7 @@ import pytest
 from playground_support import Shown
 from web_support import WEB_TOOLS, Seen, browsing, expect, faults, undecided
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 
 @pytest.fixture(scope="module")

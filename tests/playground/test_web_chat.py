@@ -16,7 +16,7 @@ from playground_support import Shown
 from playwright.sync_api import Locator, Route
 from web_support import Seen, browsing, expect, faults, undecided
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 TOOLS = Path(__file__).with_name("chat_tools.py")
 

@@ -12,7 +12,7 @@ import pytest
 from playground_support import Shown
 from web_support import browsing, expect, faults
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 REMOTE = Path(__file__).with_name("web_remote.py")
 

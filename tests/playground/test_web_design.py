@@ -12,7 +12,7 @@ from playground_support import Shown
 from playwright.sync_api import Route
 from web_support import VIEWS, Seen, browsing, expect, faults
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 TOOLS = Path(__file__).with_name("design_tools.py")
 WIDTHS = (1440, 820, 390)

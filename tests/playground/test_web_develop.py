@@ -6,7 +6,7 @@ import pytest
 from playground_support import Shown
 from web_support import browsing, expect
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 FIRST = """from fastmcp import FastMCP
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Locator
 from web_everything import developing, everything
 from web_support import Seen, expect, faults
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 SESSIONS = "2025-11-25"
 

@@ -11,7 +11,7 @@ from firefox import Firefox, firefox
 from playground_support import Shown
 from web_support import AXE, VIEWS, WEB_TOOLS
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 CALL = "document.querySelector('section[aria-label=Call]')"
 

@@ -21,7 +21,7 @@ from playground_support import Shown
 from playwright.sync_api import Locator
 from web_support import WEB_TOOLS, Seen, browsing, expect, faults
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 DOCUMENTS = Path(__file__).with_name("documents")
 """Made by python-docx 1.2.0, python-pptx 1.0.2 and XlsxWriter, which nothing else here needs."""

@@ -12,7 +12,7 @@ from playground_support import Shown
 from web_support import VIEWS as PAGE_VIEWS
 from web_support import Seen, browsing, expect
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 TOOLS = Path(__file__).with_name("design_tools.py")
 VIEWS = ("Call", "Prompts", "Resources", "My Files", "Saved", "History", "Messages", "Session", "Servers")

@@ -10,7 +10,7 @@ import pytest
 from playground_support import Shown
 from web_support import Seen, browsing, expect, faults
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 TOOLS = Path(__file__).with_name("design_tools.py")
 TITLES = {

@@ -12,7 +12,7 @@ from browsers import SHELL, launched
 from playground_support import Shown, ask
 from web_support import Seen, browsing, expect
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><rect width="9" height="9"/></svg>'
 TOKEN, USER = "token-of-eve-token-of-eve", "eve-of-the-playground"

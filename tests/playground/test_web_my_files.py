@@ -14,7 +14,7 @@ from playground_support import Shown
 from playwright.sync_api import FilePayload, Route
 from web_support import WEB_TOOLS, Seen, browsing, expect, faults
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 MANY = 10_000
 

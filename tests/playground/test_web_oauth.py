@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "http"))
 from oidc import openid_provider
 from ports import free_port
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from playground_support import Shown, answer, ask
 from playwright.sync_api import FrameLocator, Locator
 from web_support import Seen, browsing, expect, faults
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 TOOLS = Path(__file__).with_name("contract_tools.py")
 

@@ -13,7 +13,7 @@ from playground_support import Shown, answer, ask
 from playwright.sync_api import Locator
 from web_support import Seen, browsing, expect, faults
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 REMOTE = Path(__file__).with_name("web_remote.py")
 

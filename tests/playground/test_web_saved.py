@@ -15,7 +15,7 @@ from playground_support import Shown
 from playwright.sync_api import Locator
 from web_support import WEB_TOOLS, Seen, browsing, expect, faults
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 RUNNER = str(Path(sys.executable).with_name("runner"))
 

@@ -17,7 +17,7 @@ from playwright.sync_api import Locator
 from web_everything import connect, developing, everything, python_server
 from web_support import Seen, expect, faults
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 REMOTE = Path(__file__).with_name("web_remote.py")
 

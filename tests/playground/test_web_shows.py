@@ -15,7 +15,7 @@ import pytest
 from playground_support import Shown
 from web_support import WEB_TOOLS, Seen, browsing, expect, faults
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 BOARD = b"""<!doctype html><html lang="en"><title>Board</title>
 <p id="said">waits</p><button id="act">Act</button><script>

@@ -10,7 +10,7 @@ import pytest
 from playground_support import Shown
 from web_support import browsing, expect, faults
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 
 def test_spans_of_a_call_lie_in_time_where_tracing_is_on(start: Callable[..., Shown]) -> None:

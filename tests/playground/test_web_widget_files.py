@@ -13,7 +13,7 @@ from playwright.sync_api import Frame
 from support import SAMPLES
 from web_support import Seen, browsing, expect, faults
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 DIALECTS = pytest.mark.parametrize("dialect", ["MCP Apps", "ChatGPT Apps"])
 TABLE = {"columns": ["town", "people"], "rows": [{"town": "Ulm", "people": 126_000}], "title": "Towns"}

@@ -29,7 +29,7 @@ from runner.files.my_files import open_library
 from runner.proxy.targets import Target
 from runner.store.protocol import Origin
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 
 
 @pytest.fixture(scope="module")

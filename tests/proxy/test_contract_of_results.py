@@ -18,7 +18,7 @@ from contracting import (
 from eras import NEWEST
 from upstream import ENCODED, TOKEN
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 
 
 @pytest.fixture(scope="module")

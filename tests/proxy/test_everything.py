@@ -37,6 +37,7 @@ HANDSHAKE = pytest.mark.parametrize(
 """For what later eras do not have: messages outside of requests, roots that change, tasks in the core."""
 
 pytestmark = [
+    pytest.mark.needs_npm,
     pytest.mark.anyio,
     pytest.mark.kernel,
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),

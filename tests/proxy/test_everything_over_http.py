@@ -17,6 +17,8 @@ from mcp.client.subscriptions import listen
 from proxying import messages_of_call, proxy_command
 
 pytestmark = [
+    pytest.mark.needs_npm,
+    pytest.mark.release,
     pytest.mark.anyio,
     pytest.mark.kernel,
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),

@@ -18,7 +18,7 @@ from runner.server.host import make_host
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.needs_npm, pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 SOURCE = """
 import base64

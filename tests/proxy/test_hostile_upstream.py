@@ -21,7 +21,11 @@ from runner.proxy.foreign_words import MOST_CHARS
 from runner.proxy.remote import RemoteSession
 from runner.store.protocol import Origin
 
-pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
+pytestmark = [
+    pytest.mark.release,
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
+]
 
 ENCODED = base64.b64encode(os.urandom(100_000)).decode()
 FORGED = {f"toolcell/{name}": "forged" for name in ("result", "isolation", "download", "display", "canvas")}

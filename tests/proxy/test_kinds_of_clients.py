@@ -13,7 +13,7 @@ from contracting import Front, front_of
 from direct_cases import META, message, usual
 from proxying import BARE
 
-pytestmark = [pytest.mark.kernel, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.release, pytest.mark.kernel, pytest.mark.timeout(400)]
 
 ANN, BOB = "token-of-ann-0123456789", "token-of-bob-0123456789"
 

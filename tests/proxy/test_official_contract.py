@@ -20,6 +20,9 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 
 pytestmark = [
+    pytest.mark.needs_browser,
+    pytest.mark.needs_npm,
+    pytest.mark.release,
     pytest.mark.anyio,
     pytest.mark.kernel,
     # Each front is a process with a server of its own, and a busy machine takes minutes to start one.

@@ -34,7 +34,7 @@ from sandbox.probe.machine import Tier
 CLOSED = {"PermissionError", "FileNotFoundError", "OSError"}
 SHORT = {"silent": ToolSettings(idle_timeout_s=1)}
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.needs_npm, pytest.mark.anyio, pytest.mark.kernel]
 
 
 @pytest.fixture(params=["process", "user", "namespace"])

@@ -18,7 +18,13 @@ from runner.proxy.targets import Target
 PATIENT_S = 150.0
 """They import much before they speak, and the machine may be busy."""
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.release,
+    pytest.mark.anyio,
+    pytest.mark.kernel,
+    pytest.mark.timeout(400),
+]
 
 
 @pytest.fixture(params=["process", "user", "namespace"])

@@ -16,6 +16,7 @@ from support import becomes
 from runner.proxy.notification_pace import NotificationPace
 
 pytestmark = [
+    pytest.mark.release,
     pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
 ]

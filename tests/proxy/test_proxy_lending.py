@@ -23,7 +23,13 @@ from runner.settings.lendable import within
 from runner.settings.missed_network import missed_network
 from runner.settings.rights import Rights
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long]
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.needs_npm,
+    pytest.mark.release,
+    pytest.mark.anyio,
+    pytest.mark.kernel,
+]
 
 PACKAGES = ROOT / "tests/npm/node_modules/@modelcontextprotocol"
 OWNER = 4242

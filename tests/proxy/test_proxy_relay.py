@@ -30,6 +30,7 @@ from runner.proxy.ways import ways_to
 from runner.users.identity import User
 
 pytestmark = [
+    pytest.mark.release,
     pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
 ]

@@ -14,7 +14,7 @@ from proxying import messages_of_call, over_http, over_stdio, proxied, proxy_com
 
 from runner.proxy.targets import Target
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 EXPECTED = [(n, REPORTS, f"report {n}") for n in range(1, REPORTS + 1)]
 

@@ -15,7 +15,7 @@ from ports import free_port
 from proxying import messages_of_call, proxy_command
 from support import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.release]
 
 MARK = "toolcell/widget"
 NEVER = ("says_nothing", "for_models", "for_nobody", "odd")

@@ -16,7 +16,7 @@ from support import environment_in
 
 from runner.proxy.targets import Target
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 SERVER = Path(__file__).with_name("asking.py")
 SINCE = "2026-01-01T00:00:00Z"

@@ -22,6 +22,7 @@ from runner.proxy.server_log import LogBudget, ServerLog
 from runner.proxy.stderr import LastWords
 
 pytestmark = [
+    pytest.mark.release,
     pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
 ]

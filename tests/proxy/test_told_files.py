@@ -7,7 +7,11 @@ from contracting import Front, client_of, command, front_of
 from eras import NEWEST, SESSION
 from fastmcp import Client
 
-pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
+pytestmark = [
+    pytest.mark.release,
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning"),
+]
 
 OPENING = "[SYSTEM: Available files in current session:"
 

@@ -26,6 +26,8 @@ from sandbox.readable import (
     system_secrets,
 )
 
+pytestmark = [pytest.mark.needs_npm, pytest.mark.release]
+
 
 def plant(top: Path, *names: str) -> None:
     for name in names:

@@ -21,7 +21,7 @@ from sandbox.selftest.looking import Leftover
 from sandbox.selftest.run import SelftestReport, run
 from sandbox.selftest.trial import Mode, Setup, TrialVerdict
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel, pytest.mark.long, pytest.mark.timeout(320)]
+pytestmark = [pytest.mark.needs_root, pytest.mark.anyio, pytest.mark.kernel, pytest.mark.timeout(320)]
 
 PROGRAM = "runner.selftest.program"
 AS_ROOT = "what is tried here takes privileges: run these tests as root"

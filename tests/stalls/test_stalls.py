@@ -8,7 +8,7 @@ import pytest
 from stall_probe import StallProbe
 from stall_servers import SERVERS, measured
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.release, pytest.mark.timeout(1200)]
 
 LIMIT_S = 1.0
 """Ten times what a quiet machine shows: others use its caches. Each input that was found cost more."""

@@ -14,7 +14,7 @@ from support import TOOLS, Listening, open_toolset, request
 from runner.call import execute
 from runner.toolset.toolset import Toolset
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 MANY = 3000
 # Fewer than are held for a client, however busy the machine is.

@@ -16,7 +16,7 @@ from runner.steps.staging import stage
 from runner.store.local.store import LocalStore
 from runner.store.protocol import Origin, Record
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.release]
 
 
 @pytest.fixture

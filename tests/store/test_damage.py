@@ -20,7 +20,7 @@ from runner.store.s3.store import S3Store
 from runner.store.spool.files import Spool
 from runner.store.spool.store import SpoolingStore
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
 SIZES = [1, 1000, 1024 * 1024, 3 * 1024 * 1024 + 5]
 

@@ -16,7 +16,7 @@ from runner.store.local.store import LocalStore
 from runner.store.measuring import measured
 from runner.store.protocol import Put, Record, Retention, Scope
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_root]
 
 OBSERVED = Put(mime="text/plain", retention=Retention.OBSERVATIONS)
 

@@ -21,7 +21,7 @@ from runner.store.local.row import Bytes
 from runner.store.local.store import LocalStore
 from runner.store.protocol import ArtifactStore, Origin, Record, Scope
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_root]
 
 SESSION = Scope(user_id="alice", session_id="s")
 LONE = Scope(session_id="only a session")

@@ -21,7 +21,7 @@ from runner.store.s3.keys import keys_of
 from runner.store.s3.names import take_name
 from runner.store.s3.store import S3Store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
 
 def keys_in(address: BucketAddress) -> list[str]:

@@ -23,7 +23,7 @@ from runner.store.s3.bucket import Bucket, BucketAddress, Reading
 from runner.store.s3.store import S3Store
 from runner.store.s3.upload import PART_BYTES, ObjectUpload, Stopped
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
 MIB = 1024 * 1024
 

@@ -11,6 +11,8 @@ from runner.settings.sources import load
 from runner.store.bucket_health import fault_of
 from runner.store.s3.bucket import BucketAddress
 
+pytestmark = [pytest.mark.needs_s3, pytest.mark.release]
+
 
 def settings_for(address: BucketAddress, folder: Path, **changes: str) -> Settings:
     assert address.access_key is not None

@@ -12,6 +12,8 @@ from runner.store.bucket_health import lost_records
 from runner.store.s3.bucket import Bucket, BucketAddress
 from runner.store.s3.sweep import ListingLimits, Lost, count_lost
 
+pytestmark = [pytest.mark.needs_s3, pytest.mark.release]
+
 USERS = ("ann", "ann.b", "bob", "cem")
 FILES = 3
 

@@ -10,6 +10,8 @@ from support import ROOT, outer_environment
 
 from runner.store.s3.bucket import Bucket, BucketAddress
 
+pytestmark = [pytest.mark.needs_s3, pytest.mark.release]
+
 # A record counts as lost when its artifact is five minutes old; here, at once.
 AT_ONCE = """
 from datetime import timedelta

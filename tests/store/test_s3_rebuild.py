@@ -14,7 +14,7 @@ from runner.store.s3.index import S3Index
 from runner.store.s3.keys import keys_of
 from runner.store.s3.store import S3Store
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
 ODD = Scope(user_id="Zoë / Ünal")
 IN_SESSION = Scope(user_id="alice", session_id="s1")

@@ -19,7 +19,7 @@ from runner.store.s3.store import S3Store
 from runner.store.spool.files import Spool
 from runner.store.spool.store import SpoolingStore
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
 # Eight seconds and what a busy machine adds to them. The server would be waited for for ever.
 SOON_S = 30.0

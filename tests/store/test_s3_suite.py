@@ -7,6 +7,8 @@ from runner.store.retention import RetentionRules
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 
+pytestmark = pytest.mark.needs_s3
+
 
 class TestS3(StoreSuite):
     @pytest.fixture

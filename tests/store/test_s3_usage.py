@@ -16,7 +16,7 @@ from runner.store.s3.store import S3Store
 from runner.store.s3.upload import PART_BYTES
 from runner.store.s3.usage import FRESH_S, S3Usage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
 LARGE = PART_BYTES + 5
 

@@ -27,7 +27,7 @@ from runner.store.spool import files as spool_files
 from runner.store.spool.files import Spool, delay_s
 from runner.store.spool.store import SpoolingStore
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
 
 @pytest.fixture

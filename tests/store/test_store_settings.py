@@ -14,7 +14,7 @@ from fastmcp.client.transports import StdioTransport
 from somebody import somebody
 from support import ROOT
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 TOOLS = '''
 import base64

@@ -18,7 +18,7 @@ from runner.store.spool.files import Spool
 from runner.store.spool.store import SpoolingStore
 from runner.store.verifying import Damage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
 
 async def test_a_local_store_names_what_is_damaged_cut_or_missing(tmp_path: Path) -> None:

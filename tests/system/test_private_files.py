@@ -20,6 +20,8 @@ from runner.up.users_file import Given, environment_of, read_users_file
 from runner.users.gateway_tls import GatewayTls
 from runner.users.tokens_file import users_by_token
 
+pytestmark = pytest.mark.needs_root
+
 
 def _file(folder: Path, mode: int) -> Path:
     path = folder / "key"

@@ -16,7 +16,7 @@ from unprivileged import NOBODY, run_as_nobody
 from runner.system.state_access import Denied, check_access, denied_in
 from runner.system.state_files import APART
 
-pytestmark = [pytest.mark.kernel, pytest.mark.long]
+pytestmark = [pytest.mark.needs_root, pytest.mark.release, pytest.mark.kernel]
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "state_access.py"
 

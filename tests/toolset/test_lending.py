@@ -15,6 +15,8 @@ from runner.settings.sources import load
 from runner.settings.trust import read_judged, trust
 from runner.toolset.lending import lend
 
+pytestmark = pytest.mark.needs_root
+
 TOOL = "from fastmcp import FastMCP\nimport beside\nmcp = FastMCP('t')\n"
 
 

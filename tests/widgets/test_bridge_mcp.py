@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 from pages_support import BRIDGED, CAPABILITIES, Showing, Shown, launched, showing
 
+pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
+
 RESULT = "ui/notifications/tool-result"
 
 

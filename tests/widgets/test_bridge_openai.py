@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 from pages_support import BRIDGED, METHODS, WIDGETS, Showing, Shown, launched, showing
 
+pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm]
+
 VALUES = {
     "toolInput": {"q": 1},
     "toolOutput": {"n": 1},

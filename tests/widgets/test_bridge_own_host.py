@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from pages_support import BRIDGED, HOST, PAGES, PROXY, Showing, Shown, launched, showing
 
+pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm]
+
 # A widget that says what it is told to, without the bridge.
 PARROT = """<!doctype html><html lang="en"><title>parrot</title><body><script>
 window.heard = [];

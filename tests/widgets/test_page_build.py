@@ -9,6 +9,8 @@ import pytest
 from pages_support import ROOT, WIDGETS
 from pages_support_data import NAMES
 
+pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm]
+
 WEB = WIDGETS / "web"
 NODE = Path(sys.executable).parent / "node"
 BUILT = [*(f"pages/{name}.html" for name in NAMES), "bridge.js", "host.js", "proxy.html"]

@@ -8,6 +8,8 @@ import pytest
 from pages_support import PAGES, WIDGETS, Showing, Shown, launched, showing
 from pages_support_data import BROKEN, NAMES, SAMPLES, hostile
 
+pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm]
+
 MISSING = """
 for (const name of ["ResizeObserver", "IntersectionObserver", "matchMedia", "structuredClone"]) {
   Object.defineProperty(window, name, {value: undefined});

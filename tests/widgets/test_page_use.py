@@ -12,6 +12,8 @@ from pages_support import METHODS, WIDGETS, Showing, Shown, launched, showing
 from pages_support_data import MARKDOWN, SAMPLES, item, pizza, result
 from playwright.sync_api import Locator
 
+pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
+
 UNITS = [
     "*",
     "_a",

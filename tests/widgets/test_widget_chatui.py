@@ -14,7 +14,7 @@ from pages_support_data import NAMES
 from support import environment_in
 from widget_server import CHATUI, WidgetServer, serving
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 HINTS = {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False, "idempotentHint": True}
 ONLY_A_UI = "This tool only renders a UI and does not modify external data."

@@ -7,7 +7,7 @@ import pytest
 from inspecting import app_info, inspector
 from widget_server import WidgetServer, serving
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 CALLS: Sequence[tuple[str, Mapping[str, Any]]] = [
     ("display_chat", {"seedMessage": "Hello there"}),

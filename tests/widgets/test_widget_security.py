@@ -15,6 +15,8 @@ from runner.toolset.catalog import ToolSpec
 from runner.widgets import NO_AUTH, auth_required, oauth2
 from runner.worker.wire import RequestFacts
 
+pytestmark = pytest.mark.release
+
 TOOL_FILE = '''
 from fastmcp import FastMCP
 from fastmcp.tools import ToolResult

@@ -31,7 +31,7 @@ from sandbox.host.readers import Readers
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Limits
 
-pytestmark = [pytest.mark.kernel, pytest.mark.long]
+pytestmark = [pytest.mark.release, pytest.mark.kernel]
 
 EXAMPLES = int(os.environ.get("PARKING_EXAMPLES", "50"))
 USERS = ("ann", "ben", "cem")

@@ -24,7 +24,7 @@ from sandbox.layers import landlock
 from sandbox.policy import Policy
 from sandbox.probe.machine import TRIAL_UID
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_root]
 
 ROOT = Path(__file__).parents[3]
 ACTS = ROOT / "tests" / "programs" / "socket_acts.py"

@@ -23,7 +23,7 @@ from sandbox.policy import Limits, Policy
 from sandbox.probe.machine import TRIAL_UID, unreadable
 from sandbox.syscalls import PR_SET_DUMPABLE, prctl
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_root]
 
 ROOT_NEEDED = "these layers need a privilege: run the tests as root"
 

@@ -5,11 +5,15 @@ import os
 import struct
 from collections.abc import Callable
 
+import pytest
+
 from sandbox.layers.privileges import refuse_new_privileges
 from sandbox.layers.seccomp import supported_architecture
 from sandbox.probe import gate as gate_probe
 from sandbox.probe.gate import try_gate
 from sandbox.syscalls import PR_SET_DUMPABLE, prctl, seccomp_set_listening_filter
+
+pytestmark = pytest.mark.needs_root
 
 # One instruction of BPF: return SECCOMP_RET_ALLOW. Source: seccomp(2).
 ALLOW_ALL = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
