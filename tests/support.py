@@ -210,14 +210,6 @@ def environment_in(folder: Path, **more: str) -> dict[str, str]:
     return {**outer_environment(), **places, **more}
 
 
-def check_checkout() -> None:
-    """Fail where the checkout lies below /tmp, which some tests cover, fill or lend parts of."""
-    assert not ROOT.is_relative_to("/tmp"), (
-        f"the checkout {ROOT} lies below /tmp, and this test has a /tmp of its own, or lends what is in it; "
-        "run the tests from a checkout elsewhere, such as one in /opt"
-    )
-
-
 @contextmanager
 def serving_over_http(
     file: Path, environment: Mapping[str, str], *options: str, cwd: Path = ROOT

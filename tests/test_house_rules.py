@@ -38,7 +38,7 @@ PUBLIC = {
     ),
     *("mcp.server.mcpserver", "mcp.server.mcpserver.exceptions", "mcp.server.subscriptions"),
     *("mcp.shared.exceptions", "mcp.shared.subscriptions"),
-    *("mcp_types", "mcp_types.methods", "mcp_types.version"),
+    *("mcp_types", "mcp_types.version"),
     *("starlette.applications", "starlette.datastructures", "starlette.middleware", "starlette.requests"),
     *("starlette.middleware.trustedhost", "starlette.responses", "starlette.routing", "starlette.types"),
 }

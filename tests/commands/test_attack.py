@@ -958,6 +958,7 @@ def test_an_unprivileged_runner_keeps_users_apart_too(
     assert after == before
 
 
+@pytest.mark.release
 @pytest.mark.timeout(600)
 def test_every_attack_is_held_where_each_user_has_a_user_id() -> None:
     assert os.geteuid() == 0, "the tier user is for a server that root starts; run these tests as root"

@@ -215,6 +215,7 @@ def test_a_tool_reads_and_writes_its_own_home_and_no_other(driver: Driver) -> No
     assert snapshot(Path(f"/tmp/{driver.other}")) == before
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("tier", ["process", *TIERS])
 def test_where_all_tools_have_a_home_one_that_names_no_user_works_in_its_users_own(
     anybody: tuple[Path, Path], tier: str
@@ -282,6 +283,7 @@ def test_files_come_in_and_go_out(driver: Driver) -> None:
     assert contents == [b"given", b"given, passed on"]
 
 
+@pytest.mark.release
 def test_a_home_is_kept_from_one_tier_to_the_next(run: Callable[..., Ran], process: Driver) -> None:
     user = f"{process.user}-k"
     owners, said = [], []
@@ -411,6 +413,7 @@ def test_a_call_that_the_control_group_ends_is_told_which_limit_it_was(
     assert after == {"results": 50}
 
 
+@pytest.mark.release
 def test_links_work_without_the_right_to_look_at_every_process(
     anybody: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -437,6 +440,7 @@ def test_what_cannot_be_had_is_refused(run: Callable[..., Ran], tmp_path: Path) 
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.release
 def test_a_tool_file_that_is_closed_to_others_is_named(
     run: Callable[..., Ran], anybody: tuple[Path, Path], tmp_path: Path
 ) -> None:

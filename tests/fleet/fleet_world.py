@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 import redis
 from ports import free_port
-from support import Listening, check_checkout, request
+from support import Listening, request
 
 from runner.call import Completed, execute
 from runner.fleet.engine import FleetEngine
@@ -365,7 +365,6 @@ def alive(pids: set[int]) -> set[int]:
 @contextmanager
 def world_in(folder: Path, bucket: BucketAddress, *options: str, **more: Any) -> Iterator[World]:
     """A Redis, and whatever nodes a test starts; all of it ends with the block."""
-    check_checkout()
     (folder / "runs").mkdir()
     (folder / "runs").chmod(0o777)
     server = RedisServer(folder, options)

@@ -144,6 +144,7 @@ async def test_nothing_gets_out_with_the_guard_removed(tier: Tier) -> None:
         assert len(report.in_mode(mode).kinds) == 6
 
 
+@pytest.mark.release
 def test_nothing_gets_out_where_each_user_has_a_user_id() -> None:
     done = run_for_others(["selftest", "--json", "--without-guard", "--isolation", "user"], seconds=300)
 
@@ -156,6 +157,7 @@ def test_nothing_gets_out_where_each_user_has_a_user_id() -> None:
     assert open_by <= {residue.value for residue in LEFT_OPEN[Tier.USER]}
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("tier", ["process", "namespace"])
 def test_nothing_gets_out_where_a_user_without_privileges_runs_it(tier: str) -> None:
     done = run_unprivileged(["selftest", "--json", "--isolation", tier], seconds=300)

@@ -62,7 +62,7 @@ def beat_into(file: Path) -> Beats:
         beats.start(loop)
         run_forever(loop)
 
-    asyncio.BaseEventLoop.run_forever = run  # type: ignore[method-assign]
+    asyncio.BaseEventLoop.run_forever = run  # type: ignore[method-assign, assignment]
     return beats
 
 

@@ -158,13 +158,15 @@ def mend_returned_texts() -> None:
 
     make = ToolResult.__init__
 
-    def made(result: ToolResult, content: Any = None, structured_content: Any = None, **more: Any) -> None:
+    def made(
+        result: ToolResult, content: Any = None, structured_content: Any = None, *rest: Any, **more: Any
+    ) -> None:
         try:
-            make(result, content, structured_content, **more)
+            make(result, content, structured_content, *rest, **more)
         except (PydanticSerializationError, UnicodeEncodeError) as error:
             if _HALF not in str(error):
                 raise
-            make(result, _plain(content), _plain(structured_content), **more)
+            make(result, _plain(content), _plain(structured_content), *rest, **more)
 
     Tool.convert_result = converted  # type: ignore[method-assign, assignment]
     ToolResult.__init__ = made  # type: ignore[method-assign, assignment]

@@ -686,6 +686,7 @@ def test_when_nobody_is_left_to_ask_the_gate_asks_the_kernel_for_nothing(
     assert received == []
 
 
+@pytest.mark.release
 def test_groups_without_number_are_not_remembered_without_end() -> None:
     def act() -> object:
         for _ in range(270):
