@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import httpx2
-from fastmcp.client.transports import ClientTransport, StreamableHttpTransport
+from fastmcp.client.transports import ClientTransport
 from starlette.types import ASGIApp
 
 from runner.http.context import Site
@@ -22,6 +22,7 @@ from runner.playground.start_key import Passes, admit
 from runner.protocol.endpoint import set_up_endpoint
 from runner.protocol.internals.proxy import mend_messages_over_http
 from runner.proxy.answer_bound import AnswerBound
+from runner.proxy.http_transport import HttpTransport
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target, target_of
 from runner.proxy.upstreams import Upstreams
@@ -104,6 +105,4 @@ def _checked(settings: Settings, target: Target) -> ClientTransport:
 
     bound = replace(AnswerBound.of(settings, target.name), look=look)
     mend_messages_over_http()
-    return StreamableHttpTransport(
-        target.url, headers=dict(target.headers), httpx_client_factory=bound.client
-    )
+    return HttpTransport(target.url, target.headers, bound)

@@ -6,11 +6,12 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fastmcp.client.transports import ClientTransport, SSETransport, StreamableHttpTransport
+from fastmcp.client.transports import ClientTransport, SSETransport
 
 from runner.protocol.internals.proxy import mend_messages_over_http
 from runner.proxy.answer_bound import AnswerBound, most_message_bytes
 from runner.proxy.confined_command import ConfinedTransport, check_command, hint_for, lent_to, tier_of
+from runner.proxy.http_transport import HttpTransport
 from runner.proxy.server_log import LogBudget
 from runner.proxy.targets import Target
 from runner.proxy.unlent_paths import UnlentPaths
@@ -84,5 +85,6 @@ def _over_http(target: Target, bound: AnswerBound, _user: User, now: Settings) -
     mend_messages_over_http()
     bound = replace(bound, most_bytes=most_message_bytes(now))
     # The address of the older transport ends like this by custom, which FastMCP follows too.
-    kind = SSETransport if target.url.rstrip("/").endswith("/sse") else StreamableHttpTransport
-    return kind(target.url, headers=dict(target.headers), httpx_client_factory=bound.client)
+    if target.url.rstrip("/").endswith("/sse"):
+        return SSETransport(target.url, headers=dict(target.headers), httpx_client_factory=bound.client)
+    return HttpTransport(target.url, target.headers, bound)

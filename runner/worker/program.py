@@ -29,7 +29,6 @@ from runner.worker.asked_route import answer_route
 from runner.worker.failure_capture import FailureCapture
 from runner.worker.host_channel import HostLine, Waiting, strict
 from runner.worker.internals.patches import (
-    ask_one_provider_directly,
     give_contexts_artifacts,
     make_spans_if_recorded,
 )
@@ -69,7 +68,6 @@ class ToolProgram:
 
     def begin(self) -> None:
         """Walk the way of a call on a server of our own: zygotes share what that imports and builds."""
-        ask_one_provider_directly()
         give_contexts_artifacts()
         make_spans_if_recorded()
         asyncio.run(REHEARSAL.prepare())

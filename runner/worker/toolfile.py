@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from fastmcp import FastMCP
+from fastmcp.server.providers import FastMCPProvider
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
@@ -29,7 +30,6 @@ from runner.settings.lendable import flag_for, within
 from runner.settings.missed_network import missed_network
 from runner.settings.targets import EntryPoint, entry_of, module_line, proxy_line
 from runner.widgets.registration import MountedPages
-from runner.worker.internals.providers import FastMCPProvider
 from runner.worker.internals.server import inner_provider
 from runner.worker.internals.unguarded_run import serving_nothing
 from runner.worker.output_transformer import NAME, ToolTransformer

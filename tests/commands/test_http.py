@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,10 +28,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     tokens = folder / "tokens.json"
     tokens.write_text(json.dumps(TOKENS))
     tokens.chmod(0o600)
+    for name in ("acts", "files", "ends", "every"):
+        shutil.copy(TOOLS / f"{name}.py", folder)
     both = folder / "both.py"
     both.write_text(
         "from fastmcp import FastMCP\n"
-        f"import sys; sys.path.insert(0, {str(TOOLS)!r})\n"
         "import files, ends, every\n"
         "mcp = FastMCP('both')\n"
         "for one in (files, ends, every):\n"

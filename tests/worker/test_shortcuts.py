@@ -1,29 +1,19 @@
-"""What workers leave out of FastMCP's way to a tool is not missed by anybody."""
+"""Spans in workers: made where an OpenTelemetry SDK records them."""
 
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import fastmcp
 import pytest
-from fastmcp import FastMCP
-from fastmcp.server.providers import aggregate
-from fastmcp.utilities.async_utils import gather
 from opentelemetry import trace
 from somebody import somebody
 from support import call, open_toolset
 
-from runner.worker.internals.patches import ask_one_provider_directly, make_spans_if_recorded
+from runner.worker.internals.patches import make_spans_if_recorded
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(vars(aggregate), "gather", gather)
-    ask_one_provider_directly()
 
 
 @pytest.fixture
@@ -35,54 +25,6 @@ def mode() -> Iterator[None]:
 
 def mode_now() -> str:
     return fastmcp.settings.telemetry_mode
-
-
-async def told(value: Any) -> Any:
-    if isinstance(value, BaseException):
-        raise value
-    return value
-
-
-@pytest.mark.parametrize("values", [[], [1], [1, 2, 3], [ValueError("no")], [1, ValueError("no"), 3]])
-async def test_providers_are_asked_with_the_same_answers(asked_directly: None, values: list[Any]) -> None:
-    ask = vars(aggregate)["gather"]
-
-    assert ask is not gather
-    ours, theirs = [
-        await how((told(value) for value in values), return_exceptions=True) for how in (ask, gather)
-    ]
-    assert ours == theirs == values
-
-
-async def test_a_provider_that_fails_fails_the_question_where_that_is_asked_for(asked_directly: None) -> None:
-    with pytest.raises(ValueError, match="no"):
-        await vars(aggregate)["gather"]([told(ValueError("no"))])
-
-
-async def test_one_provider_is_asked_without_a_task_of_its_own(asked_directly: None) -> None:
-    server = FastMCP("one")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("anyio.create_task_group", lambda: pytest.fail("a task group was made"))
-
-        @server.tool
-        def one() -> int:
-            return 1
-
-        tool = await server.get_tool("one")
-
-    assert tool is not None
-    assert tool.name == "one"
-
-
-async def test_a_server_with_mounts_finds_the_tools_of_all(asked_directly: None) -> None:
-    inner, outer = FastMCP("inner"), FastMCP("outer")
-    inner.tool(lambda: 1, name="one")
-    outer.tool(lambda: 2, name="two")
-    outer.mount(inner, namespace="in")
-
-    assert sorted(tool.name for tool in await outer.list_tools()) == ["in_one", "two"]
-    found = await outer.get_tool("in_one")
-    assert found is not None
 
 
 def test_without_an_sdk_no_spans_are_made(mode: None) -> None:

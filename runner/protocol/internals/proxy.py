@@ -7,10 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from fastmcp.client.transports import http
 from mcp import ClientSession
 from mcp.client import sse, streamable_http
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp_types import (
     ClientCapabilities,
@@ -56,13 +54,7 @@ def mend_messages_over_http() -> None:
     """
     for module in (sse, streamable_http):
         vars(module)["jsonrpc_message_adapter"] = _Messages
-    vars(http)["streamable_http_client"] = _without_event_bound
     vars(sse)["sse_within_origin"] = partial(vars(sse)["sse_within_origin"], max_event_size=None)
-
-
-def _without_event_bound(*given: Any, **named: Any) -> Any:
-    # FastMCP 4.2 names a bound of its own; 4.1 names none.
-    return streamable_http_client(*given, **{**named, "max_sse_event_size": None})
 
 
 def relaying_session(

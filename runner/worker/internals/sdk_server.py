@@ -6,14 +6,17 @@ low-level one with handlers of its own.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 import mcp_types
+from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.server.request_state import RequestStateBoundary
 from mcp.server.subscriptions import ServerEvent
+from starlette.applications import Starlette
 from starlette.routing import Route
 
 __all__ = [
@@ -41,9 +44,18 @@ _OF_PROTOCOL = (
 )  # fmt: skip
 
 
+@cache
+def _app_of(server: MCPServer[Any]) -> Starlette:
+    """Build the HTTP application of a high-level server: its public parts lead to the ones inside."""
+    return server.streamable_http_app()
+
+
 def low_level_of(server: AnySdkServer) -> Server[Any]:
     """Return the low-level server."""
-    return server._lowlevel_server if isinstance(server, MCPServer) else server
+    if not isinstance(server, MCPServer):
+        return server
+    _app_of(server)
+    return server.session_manager.app
 
 
 def without_sealing(server: AnySdkServer) -> None:
@@ -162,8 +174,12 @@ def changes_of(server: AnySdkServer) -> Callable[[], int]:
 
 
 def verifier_of(server: AnySdkServer) -> Any:
-    """Return what the file would have tokens checked with, if it says so."""
-    return server._token_verifier if isinstance(server, MCPServer) else None
+    """Return the token verifier of the server, if it has one."""
+    if not isinstance(server, MCPServer):
+        return None
+    backends = (middleware.kwargs.get("backend") for middleware in _app_of(server).user_middleware)
+    found = (backend.token_verifier for backend in backends if isinstance(backend, BearerAuthBackend))
+    return next(found, None)
 
 
 def routes_of(server: AnySdkServer) -> Sequence[Route]:

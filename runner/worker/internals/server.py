@@ -16,10 +16,9 @@ from fastmcp.exceptions import ToolError, ValidationError
 from fastmcp.server.auth import AccessToken
 from fastmcp.server.context import Context, set_transport
 from fastmcp.server.dependencies import without_injected_parameters
-from fastmcp.server.providers import LocalProvider
+from fastmcp.server.providers import FastMCPProvider, LocalProvider
 from fastmcp.server.providers.addressing import parse_hashed_backend_name
 from fastmcp.server.providers.base import Provider
-from fastmcp.server.providers.fastmcp_provider import FastMCPProvider
 from fastmcp.server.server import StateValue
 from fastmcp.tools import FunctionTool, Tool, ToolResult
 from fastmcp.utilities.tasks import TaskConfig
