@@ -1,4 +1,4 @@
-"""The path of a call: which files and functions of ours one warm call enters in the host.
+"""The path of a call: the files and functions of ours that one warm call enters in the host.
 
 `sys.setprofile` records what the server's event loop enters while ten calls are made, several times. A
 function counts if each of the calls entered it: timers of the server, workers and threads do not.
@@ -71,8 +71,7 @@ def _measured(transport: Transport, era: str, tool: str) -> dict[Entry, int]:
     with tempfile.TemporaryDirectory(prefix="toolcell-path-") as folder:
         result = Path(folder) / "entered.json"
         program = ("-m", "benchmarks.call_path", _FOLLOW, str(result))
-        with serving("runner", transport, Path(folder), program=program) as server:
-            object.__setattr__(server, "version", era)
+        with serving("runner", transport, Path(folder), program=program, version=era) as server:
             (connection,) = server.connect(1)
             _call(connection, tool, _WARM_UP_CALLS)
             for _ in range(_WINDOWS):

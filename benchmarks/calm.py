@@ -1,4 +1,4 @@
-"""Measuring on a machine that others work on: what they took, and again if it was too much."""
+"""Measurements beside other load: its share of the processors, and a repetition if that was too much."""
 
 import contextlib
 import time
@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import psutil
 
-__all__ = ["BUSY_SHARE", "Calm"]
+__all__ = ["Calm"]
 
-BUSY_SHARE = 0.1
+_BUSY_SHARE = 0.1
 _LOOK_S = 0.5
 
 T = TypeVar("T")
@@ -29,24 +29,23 @@ class Calm:
             before = _Seconds()
             taken = take()
             share = _Seconds().others_since(before)
-            if share <= BUSY_SHARE or time.monotonic() >= self._ends:
+            if share <= _BUSY_SHARE or time.monotonic() >= self._ends:
                 self._shares.append(share)
                 return taken
 
-    @property
-    def mean(self) -> str:
-        """How much of the processors went to others, in words."""
-        return f"other processes took {sum(self._shares) / len(self._shares):.0%} of the processors"
-
     def __str__(self) -> str:
-        busy = sum(share > BUSY_SHARE for share in self._shares)
-        return f"{self.mean} (more than {BUSY_SHARE:.0%} in {busy} of {len(self._shares)} measurements)"
+        mean = sum(self._shares) / len(self._shares)
+        busy = sum(share > _BUSY_SHARE for share in self._shares)
+        return (
+            f"other processes took {mean:.0%} of the processors "
+            f"(more than {_BUSY_SHARE:.0%} in {busy} of {len(self._shares)} measurements)"
+        )
 
     def _wait(self) -> None:
         while time.monotonic() < self._ends:
             before = _Seconds()
             time.sleep(_LOOK_S)
-            if _Seconds().others_since(before) <= BUSY_SHARE:
+            if _Seconds().others_since(before) <= _BUSY_SHARE:
                 return
 
 

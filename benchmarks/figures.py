@@ -1,12 +1,11 @@
-"""What a run reaches or misses, and tables: pure arithmetic and text."""
+"""Targets of a run, percentiles and tables: pure arithmetic and text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["TARGET_HEADINGS", "TIMES", "Target", "percentile", "table"]
+__all__ = ["TIMES", "Target", "percentile", "table"]
 
-TARGET_HEADINGS = ("what", "wanted", "measured", "")
 TIMES = " times"
 
 
@@ -38,15 +37,9 @@ class Target:
         met = self.measured <= self.limit if self.bound == "most" else self.measured >= self.limit
         return "met" if met else "MISSED"
 
-    def row(self) -> tuple[str, ...]:
-        """Return one line of the table, in the order of `TARGET_HEADINGS`."""
-        return self.what, f"at {self.bound} {self.limit:g}{self.unit}", self._shown(), self.verdict
-
     def __str__(self) -> str:
-        return f"{self.verdict:6} {self.what}: {self._shown()}, at {self.bound} {self.limit:g}{self.unit}"
-
-    def _shown(self) -> str:
-        return "-" if self.measured is None else f"{self.measured:.4g}{self.unit}"
+        measured = "-" if self.measured is None else f"{self.measured:.4g}{self.unit}"
+        return f"{self.verdict:6} {self.what}: {measured}, at {self.bound} {self.limit:g}{self.unit}"
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -59,12 +52,8 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table with its columns aligned."""
     widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
 
-    def line(toolsets: Sequence[str]) -> str:
-        return (
-            "| "
-            + " | ".join(toolset.ljust(width) for toolset, width in zip(toolsets, widths, strict=True))
-            + " |"
-        )
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))} |"
 
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([line(headings), rule, *(line(row) for row in rows)])

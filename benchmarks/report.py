@@ -1,20 +1,20 @@
-"""What a run found: sections with tables, figures for JSON, targets; as text for people and for programs."""
+"""The report of a run: sections with tables, targets, and all figures as JSON."""
 
 import json
 import os
 import platform
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import TARGET_HEADINGS, Target, table
+from benchmarks.figures import Target
 
-__all__ = ["Report", "Section", "filled", "load_average", "machine"]
+__all__ = ["Report", "Section", "machine", "progress"]
 
 _MIB = 1 << 20
-_PLACE = re.compile(r"(?s)(?P<begin><!-- begin (?P<key>\w+) -->\n).*?(?P<end>\n<!-- end (?P=key) -->)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +25,8 @@ class Section:
         key: Its name in JSON.
         title: Its heading.
         text: Markdown: tables and sentences.
-        facts: All that was measured.
-        targets: What of it is to be reached.
+        facts: All figures.
+        targets: The figures that have a limit.
     """
 
     key: str
@@ -41,13 +41,11 @@ class Report:
     """The sections of one run, in order.
 
     Attributes:
-        machine: What the figures depend on.
-        where: The key of the place that names the machine in a document.
-        sections: What was measured.
+        machine: The hardware and versions that the figures depend on.
+        sections: The measurements.
     """
 
     machine: dict[str, str]
-    where: str = "machine"
     sections: list[Section] = field(default_factory=list)
 
     @property
@@ -55,62 +53,18 @@ class Report:
         """All targets, in the order of the sections."""
         return [target for section in self.sections for target in section.targets]
 
-    def parts(self) -> dict[str, str]:
-        """Return the Markdown of each section by its key, and of the machine and the targets."""
-        parts = {self.where: ", ".join(self.machine.values())}
-        parts |= {section.key: section.text for section in self.sections}
-        if self.targets:
-            parts["targets"] = table(TARGET_HEADINGS, [target.row() for target in self.targets])
-        return parts
-
-    def markdown(self) -> str:
-        """Return everything as one document."""
-        titles = {section.key: section.title for section in self.sections} | {"targets": "Targets"}
-        return "\n\n".join(
-            f"### {titles[key]}\n\n{text}" if key in titles else text for key, text in self.parts().items()
-        )
-
-    def write(self, path: Path) -> None:
-        """Write everything as Markdown into a file; of a document with places for it, fill in those.
-
-        A place is between `<!-- begin KEY -->` and `<!-- end KEY -->`.
-        """
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
-        after = filled(before, self.parts()) if "<!-- begin " in before else f"{self.markdown()}\n"
-        path.write_text(after, encoding="utf-8")
-
     def json(self) -> str:
         """Return everything as a JSON document."""
         document = {
             "machine": self.machine,
             "measured": {section.key: section.facts for section in self.sections},
-            "targets": [
-                {
-                    "what": target.what,
-                    "limit": target.limit,
-                    "bound": target.bound,
-                    "measured": target.measured,
-                    "unit": target.unit,
-                    "verdict": target.verdict,
-                }
-                for target in self.targets
-            ],
+            "targets": [{**asdict(target), "verdict": target.verdict} for target in self.targets],
         }
         return json.dumps(document, indent=1) + "\n"
 
 
-def filled(document: str, parts: Mapping[str, str]) -> str:
-    """Return a document with each part in its place; places of other parts stay as they are."""
-
-    def fill(place: re.Match[str]) -> str:
-        text = parts.get(place["key"])
-        return place[0] if text is None else f"{place['begin']}\n{text}\n{place['end']}"
-
-    return _PLACE.sub(fill, document)
-
-
 def machine() -> dict[str, str]:
-    """Return what figures depend on: the processor, the kernel, Python, memory."""
+    """Return the processor, memory, kernel and Python that figures depend on."""
     models = {
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -126,6 +80,7 @@ def machine() -> dict[str, str]:
     }
 
 
-def load_average() -> str:
-    """Return the load average of the last minutes."""
-    return " ".join(f"{value:.2f}" for value in os.getloadavg())
+def progress(text: str) -> None:
+    """Log a step of the run with its time, on standard error."""
+    sys.stderr.write(f"{time.strftime('%H:%M:%S')}  {text}\n")
+    sys.stderr.flush()

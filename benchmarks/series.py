@@ -20,7 +20,7 @@ HEADINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Blocks of the same number ran one after the other, so that what else happened met all sides alike.
+    """Blocks of one number ran one after the other, so that other load was alike for all sides.
 
     Attributes:
         transport: How the servers were spoken to.

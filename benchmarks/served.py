@@ -11,25 +11,25 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import psutil
+
 from benchmarks.blocks import Block, Load, run_block
 from benchmarks.calm import Calm
 from benchmarks.figures import TIMES, Target, table
-from benchmarks.processes import memory_mib
-from benchmarks.report import Section
-from benchmarks.rounds import progress, rounds
+from benchmarks.report import Section, progress
 from benchmarks.series import BASE, HEADINGS, OURS, Series
 from benchmarks.servers import PANDAS_TOOLS, TOOLS, USER, Kind, Server, Transport, serving
 
-__all__ = ["PLAN", "SETTLE_S", "STOCKED", "Asked", "compare"]
+__all__ = ["STOCKED", "compare", "memory_mib"]
 
 STOCKED = Load(name="stocked", think_s=0.012)
-SETTLE_S = 0.3
-PROXIED = "fastmcp proxy"
+_SETTLE_S = 0.3
+_PROXIED = "fastmcp proxy"
 
 _ONE = Load(name="saturated, 1 client")
 _CROWD = Load(name="saturated, 16 clients", in_flight=16)
 _MANY = Load(name="saturated, 64 clients", in_flight=64)
-_KINDS: dict[str, Kind] = {BASE: "plain", OURS: "runner", PROXIED: "proxied"}
+_KINDS: dict[str, Kind] = {BASE: "plain", OURS: "runner", _PROXIED: "proxied"}
 _WARM_UP_CALLS = 20
 _STOCKED_LIMIT = 0.8
 _PANDAS_LIMIT = 0.9
@@ -40,15 +40,15 @@ _WORKER_LIMIT_MIB = 12.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What is asked of the servers of one tool file.
+class _Asked:
+    """One load on the servers of one tool file.
 
     Attributes:
         tools: The tool file.
-        tool: What is called.
-        arguments: With what.
-        load: How hard.
-        times: How many times the calls of an ordinary block are made.
+        tool: The tool that is called.
+        arguments: Its arguments.
+        load: The load.
+        times: The length of a block, in ordinary blocks.
     """
 
     tools: Path = TOOLS
@@ -59,50 +59,45 @@ class Asked:
 
     @property
     def sides(self) -> dict[str, Kind]:
-        """Who serves it: the proxy makes no difference to what a tool does, so it has one tool file."""
-        return {side: kind for side, kind in _KINDS.items() if self.tools == TOOLS or side != PROXIED}
+        """The servers that are compared: behind the proxy one tool file is enough."""
+        return {side: kind for side, kind in _KINDS.items() if self.tools == TOOLS or side != _PROXIED}
 
 
-PLAN = (
-    Asked(tool="echo_async", arguments={"text": "hello"}),
-    Asked(tool="echo", arguments={"text": "hello"}),
-    Asked(tool="echo_home", arguments={"text": "hello", "username": USER}),
-    Asked(tools=PANDAS_TOOLS, tool="totals", arguments={"text": "hello"}),
-    Asked(tool="echo_async", arguments={"text": "hello"}, load=_ONE, times=2),
-    Asked(tool="echo_async", arguments={"text": "hello"}, load=_CROWD, times=4),
-    Asked(tool="echo_async", arguments={"text": "hello"}, load=_MANY, times=4),
+_PLAN = (
+    _Asked(tool="echo_async", arguments={"text": "hello"}),
+    _Asked(tool="echo", arguments={"text": "hello"}),
+    _Asked(tool="echo_home", arguments={"text": "hello", "username": USER}),
+    _Asked(tools=PANDAS_TOOLS, tool="totals", arguments={"text": "hello"}),
+    _Asked(tool="echo_async", arguments={"text": "hello"}, load=_ONE, times=2),
+    _Asked(tool="echo_async", arguments={"text": "hello"}, load=_CROWD, times=4),
+    _Asked(tool="echo_async", arguments={"text": "hello"}, load=_MANY, times=4),
 )
 
 
-def compare(
-    transport: Transport, folder: Path, *, calls: int, most: int, seconds: float, patience_s: float
-) -> Section:
+def compare(transport: Transport, folder: Path, *, calls: int, rounds: int, patience_s: float) -> Section:
     """Measure the whole plan over one transport.
 
     Args:
-        transport: How the servers are spoken to.
-        folder: Where they keep their files.
-        calls: Of a block.
-        most: Rounds; each asks everything of every server once.
-        seconds: After which no further round begins.
-        patience_s: How long to wait for calm, in all.
+        transport: The transport of the servers.
+        folder: The folder of their files.
+        calls: The calls of a block.
+        rounds: The number of rounds, each of one block for every load and server.
+        patience_s: The longest wait for a quiet machine, in all.
     """
-    series = [Series(transport=transport, load=asked.load, tool=asked.tool) for asked in PLAN]
+    series = [Series(transport=transport, load=asked.load, tool=asked.tool) for asked in _PLAN]
     with ExitStack() as stack:
         servers = _served(transport, folder, stack)
         calm = Calm(patience_s)
-        for number in rounds(f"servers over {transport}", most, seconds):
-            for asked, one in zip(PLAN, series, strict=True):
-                # Whoever comes first in a round comes last in another.
-                sides = [*asked.sides][number % len(asked.sides) :] + [*asked.sides][
-                    : number % len(asked.sides)
-                ]
-                take = partial(
-                    _side_by_side, asked, {side: servers[side, asked.tools] for side in sides}, calls
-                )
+        for number in range(rounds):
+            progress(f"servers over {transport}: round {number + 1} of {rounds}")
+            for asked, one in zip(_PLAN, series, strict=True):
+                # The first side of a round is the last of another.
+                turn, sides = number % len(asked.sides), [*asked.sides]
+                ordered = {side: servers[side, asked.tools] for side in (*sides[turn:], *sides[:turn])}
+                take = partial(_side_by_side, asked, ordered, calls)
                 for side, block in calm.measure(take).items():
                     one.add(side, block)
-        time.sleep(SETTLE_S)
+        time.sleep(_SETTLE_S)
         memory = memory_mib(servers[OURS, TOOLS].process.pid)
     rows = [row for one in series for row in one.rows()]
     idle = "; ".join(f"{part} {', '.join(f'{mib:.1f}' for mib in mibs)}" for part, mibs in memory.items())
@@ -119,7 +114,7 @@ def compare(
 def _served(transport: Transport, folder: Path, stack: ExitStack) -> dict[tuple[str, Path], Server]:
     """Start every server of the plan and warm it up; they end with the stack."""
     servers: dict[tuple[str, Path], Server] = {}
-    for asked in PLAN:
+    for asked in _PLAN:
         for side, kind in asked.sides.items():
             if (side, asked.tools) not in servers:
                 progress(f"starting {side} over {transport}, {asked.tools.name}")
@@ -130,15 +125,30 @@ def _served(transport: Transport, folder: Path, stack: ExitStack) -> dict[tuple[
     return servers
 
 
-def _side_by_side(asked: Asked, servers: dict[str, Server], calls: int) -> dict[str, Block]:
+def _side_by_side(asked: _Asked, servers: dict[str, Server], calls: int) -> dict[str, Block]:
     blocks = {}
     for side, server in servers.items():
         # The other server's pool refills meanwhile, which is work of its own block.
-        time.sleep(SETTLE_S)
+        time.sleep(_SETTLE_S)
         blocks[side] = run_block(
             server, asked.tool, asked.arguments, calls=calls * asked.times, load=asked.load
         )
     return blocks
+
+
+def memory_mib(host: int) -> dict[str, list[float]]:
+    """Return the unique memory (USS), in MiB, of the processes below a host, by their part.
+
+    A host has one forkserver, whose children are zygotes, whose children are workers.
+    """
+    generation = [psutil.Process(host)]
+    found: dict[str, list[float]] = {}
+    for part in ("host", "forkserver", "zygote", "worker"):
+        found[part] = [process.memory_full_info().uss / (1 << 20) for process in generation]
+        generation = [child for process in generation for child in process.children()]
+    if not found["worker"]:
+        raise RuntimeError(f"the host {host} has no parked worker to measure")
+    return found
 
 
 def _targets(series: list[Series]) -> Iterator[Target]:

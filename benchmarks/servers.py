@@ -1,6 +1,5 @@
 """The servers that are compared, each its own process: plain FastMCP, a FastMCP proxy, `runner serve`."""
 
-import argparse
 import json
 import os
 import signal
@@ -9,12 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from benchmarks.wire import LATEST, Connection, HttpConnection, StdioConnection
 from sandbox.syscalls import PR_SET_PDEATHSIG, prctl
@@ -25,10 +23,8 @@ __all__ = [
     "TOOLS",
     "USER",
     "Kind",
-    "Reuse",
     "Server",
     "Transport",
-    "add_reuse",
     "end_with_parent",
     "environment",
     "free_port",
@@ -38,14 +34,12 @@ __all__ = [
 
 Transport = Literal["stdio", "http"]
 Kind = Literal["plain", "runner", "proxied"]
-Reuse = Literal["user", "call"]
 
 ROOT = Path(__file__).parents[1]
 USER = "bench"
 TOOLS = Path(__file__).with_name("tools.py")
 PANDAS_TOOLS = Path(__file__).with_name("pandas_tools.py")
 
-# A tool file of the curves takes a gigabyte while it loads.
 _START_S = 120.0
 _STOP_S = 10.0
 # What `fastmcp run` comes down to, without its banner and its look for a newer release.
@@ -69,24 +63,6 @@ else:
 """
 
 
-_reuse: ContextVar[Reuse] = ContextVar("reuse", default="user")
-
-
-class _Choose(argparse.Action):
-    """Has every runner that is measured keep its workers for as long as is asked."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, _names: object, value: Any, _flag: Any = None
-    ) -> None:
-        _reuse.set(value)
-
-
-def add_reuse(parser: argparse.ArgumentParser) -> None:
-    """Let a command choose `worker_reuse` of the runners that it measures."""
-    about = "whether workers stay with their user (the default) or serve one call"
-    parser.add_argument("--reuse", choices=("user", "call"), action=_Choose, help=about)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """A running server.
@@ -102,7 +78,7 @@ class Server:
     transport: Transport
     process: "subprocess.Popen[bytes]"
     port: int
-    version: str = LATEST
+    version: str
     known: list[Connection] = field(default_factory=list)
 
     def connect(self, in_flight: int) -> list[Connection]:
@@ -130,7 +106,6 @@ def environment(folder: Path) -> dict[str, str]:
         "RUNNER_STORE": (folder / "store").as_uri(),
         "RUNNER_HOMES": str(homes),
         "RUNNER_USER": USER,
-        "RUNNER_WORKER_REUSE": _reuse.get(),
         # All clients are one user, whose calls are to wait and not to be refused.
         "RUNNER_MAX_QUEUE_PER_USER": "1000",
         "RUNNER_MAX_QUEUE": "1000",
@@ -142,48 +117,43 @@ def serving(
     kind: Kind,
     transport: Transport,
     folder: Path,
-    *flags: str,
+    *,
     tools: Path = TOOLS,
-    settings: Mapping[str, str] | None = None,
-    checkout: Path = ROOT,
+    version: str = LATEST,
     program: Sequence[str] = ("-m", "runner"),
 ) -> Iterator[Server]:
     """Serve a tool file until the block ends.
 
     Args:
         kind: Plain FastMCP, a FastMCP proxy in front of that over stdio, or the runner.
-        transport: How it is spoken to.
-        folder: Where it keeps its files.
-        flags: Further options of `runner serve`.
+        transport: The transport of its clients.
+        folder: The folder of its files.
         tools: The tool file.
-        settings: Variables of the environment that differ from `environment`; an empty one is left out.
-        checkout: Whose runner it is; another one has an environment of its own below it.
-        program: What the interpreter runs as the runner.
+        version: The protocol version of its clients.
+        program: The arguments with which the interpreter runs the runner.
 
     Raises:
         RuntimeError: The server did not start.
 
-    An error that leaves the block carries the server's last words as a note.
+    An error that is raised in the block carries the end of the server's log as a note.
     """
     port = 0 if transport == "stdio" else free_port()
     pipe = subprocess.PIPE if transport == "stdio" else subprocess.DEVNULL
-    python = Path(sys.executable) if checkout == ROOT else checkout / ".venv" / "bin" / "python"
-    variables = {**environment(folder), **(settings or {})}
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".log", delete=False) as errors:
         log = Path(errors.name)
         process = subprocess.Popen(
-            [str(python), *_command(kind, transport, port, tools, program), *flags],
+            [sys.executable, *_command(kind, transport, port, tools, program)],
             stdin=pipe,
             stdout=pipe,
             stderr=errors,
-            cwd=checkout,
-            env={name: value for name, value in variables.items() if value},
+            cwd=ROOT,
+            env=environment(folder),
             preexec_fn=end_with_parent,
         )
     try:
         if transport == "http":
             _wait_for(process, port)
-        yield Server(transport=transport, process=process, port=port)
+        yield Server(transport=transport, process=process, port=port, version=version)
     except (RuntimeError, ConnectionError) as error:
         error.add_note(f"The last words of {kind} over {transport}:\n{_last_words(log)}")
         raise
@@ -192,12 +162,12 @@ def serving(
 
 
 def end_with_parent() -> None:
-    """Have the calling process ended when its parent ends: whoever stops a benchmark means all of it."""
+    """End the calling process when its parent ends."""
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def free_port() -> int:
-    """Return a port of this machine on which nobody listens."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,10 +1,10 @@
-"""The calls of a soak: which there are, how often each comes, and what its answer must be."""
+"""The calls of a soak: their kinds, their frequency, and the answer that each must get."""
 
 import hashlib
 import random
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["HONEST", "HOSTILE", "Call", "Kind", "calls", "honest", "settings_text"]
@@ -12,22 +12,22 @@ __all__ = ["HONEST", "HOSTILE", "Call", "Kind", "calls", "honest", "settings_tex
 Answer = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of call.
 
     Attributes:
         tool: The tool.
         weight: How often it comes, against the others.
-        arguments: Makes its arguments.
         fault: Says what is wrong with an answer, or None; given the arguments.
-        gone_after_s: When the client leaves without waiting for the answer, if it does.
+        arguments: Makes its arguments.
+        gone_after_s: The time after which the client disconnects without an answer, if it does.
     """
 
     tool: str
     weight: int
-    arguments: Callable[[random.Random], dict[str, Any]]
     fault: Callable[[Mapping[str, Any], Answer], str | None]
+    arguments: Callable[[random.Random], dict[str, Any]] = field(default=lambda _: {})
     gone_after_s: float | None = None
 
 
@@ -71,80 +71,53 @@ def _report_fault(arguments: Mapping[str, Any], answer: Answer) -> str | None:
     return None if right and names == [f"report-{arguments['number']}.txt"] else f"got {str(answer)[:400]}"
 
 
-def _nothing(_random: random.Random) -> dict[str, Any]:
-    return {}
-
+_DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT)
 
 HONEST = (
     Kind(
-        tool="square",
-        weight=50,
-        arguments=lambda r: {"number": r.randrange(10**6)},
-        fault=_is(lambda a: {"square": a["number"] ** 2, "calls": 1, "found": []}),
+        "square",
+        50,
+        _is(lambda a: {"square": a["number"] ** 2, "calls": 1, "found": []}),
+        lambda r: {"number": r.randrange(10**6)},
     ),
     Kind(
-        tool="keep",
-        weight=25,
-        arguments=lambda r: {"text": r.randbytes(200).hex()},
-        fault=_is(lambda a: {"digest": hashlib.sha256(a["text"].encode()).hexdigest()}),
+        "keep",
+        25,
+        _is(lambda a: {"digest": hashlib.sha256(a["text"].encode()).hexdigest()}),
+        lambda r: {"text": r.randbytes(200).hex()},
     ),
-    Kind(tool="report", weight=5, arguments=lambda r: {"number": r.randrange(10**9)}, fault=_report_fault),
+    Kind("report", 5, _report_fault, lambda r: {"number": r.randrange(10**9)}),
+    Kind("asks_a_program", 10, _is(lambda a: {"text": a["text"]}), lambda r: {"text": r.randbytes(20).hex()}),
     Kind(
-        tool="asks_a_program",
-        weight=10,
-        arguments=lambda r: {"text": r.randbytes(20).hex()},
-        fault=_is(lambda a: {"text": a["text"]}),
-    ),
-    Kind(
-        tool="works_in_threads",
-        weight=10,
-        arguments=lambda r: {"count": r.randrange(1, 6)},
-        fault=_is(lambda a: {"sum": sum(sum(range(n)) for n in range(a["count"]))}),
+        "works_in_threads",
+        10,
+        _is(lambda a: {"sum": sum(sum(range(n)) for n in range(a["count"]))}),
+        lambda r: {"count": r.randrange(1, 6)},
     ),
 )
 
 HOSTILE = (
-    Kind(
-        tool="fork_bomb",
-        weight=3,
-        arguments=_nothing,
-        fault=_ends("E_RESOURCE_LIMIT", "E_TIMEOUT"),
-    ),
-    Kind(
-        tool="double_forks",
-        weight=10,
-        arguments=lambda r: {"depth": r.randrange(1, 5)},
-        fault=_ends(None),
-    ),
-    Kind(tool="stops", weight=4, arguments=_nothing, fault=_ends("E_TIMEOUT")),
-    Kind(tool="eats", weight=6, arguments=lambda r: {"mib": 400}, fault=_ends("E_MEMORY")),
-    Kind(tool="hides", weight=5, arguments=lambda r: {"mib": 8}, fault=_ends("E_QUOTA")),
-    Kind(tool="litters", weight=5, arguments=lambda r: {"count": r.randrange(20)}, fault=_ends(None)),
-    Kind(tool="sleeps", weight=6, arguments=_nothing, fault=_ends("E_TIMEOUT")),
-    Kind(tool="sleeps", weight=6, arguments=_nothing, fault=_ends(), gone_after_s=0.1),
-    Kind(tool="chatters", weight=4, arguments=_nothing, fault=_ends("E_TIMEOUT")),
-    Kind(
-        tool="crashes",
-        weight=8,
-        arguments=lambda r: {"number": int(r.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT]))},
-        fault=_ends("E_CRASHED"),
-    ),
-    Kind(tool="exits", weight=5, arguments=lambda r: {"status": r.randrange(256)}, fault=_ends("E_CRASHED")),
-    Kind(tool="floods", weight=5, arguments=lambda r: {"mib": 4}, fault=_ends(None)),
-    Kind(tool="mumbles", weight=5, arguments=_nothing, fault=_ends("E_INVALID_RESULT", "E_TIMEOUT")),
-    Kind(
-        tool="answers_at_length",
-        weight=4,
-        arguments=lambda r: {"size": 2_000_000},
-        fault=_ends("E_INVALID_RESULT"),
-    ),
-    Kind(tool="opens_sockets", weight=6, arguments=_nothing, fault=_is(lambda a: "")),
-    Kind(tool="makes_sysv", weight=6, arguments=_nothing, fault=_is(lambda a: "")),
-    # Where it could is seen from outside: a tier may give a call a folder of its own by a common name.
-    Kind(tool="plants", weight=5, arguments=_nothing, fault=_ends(None, "E_INVALID_PATH")),
-    Kind(tool="poisons", weight=8, arguments=_nothing, fault=_ends(None)),
-    Kind(tool="opens_files", weight=3, arguments=_nothing, fault=_ends(None, "E_RESOURCE_LIMIT")),
-    Kind(tool="sends_descriptors", weight=3, arguments=_nothing, fault=_ends(None)),
+    Kind("fork_bomb", 3, _ends("E_RESOURCE_LIMIT", "E_TIMEOUT")),
+    Kind("double_forks", 10, _ends(None), lambda r: {"depth": r.randrange(1, 5)}),
+    Kind("stops", 4, _ends("E_TIMEOUT")),
+    Kind("eats", 6, _ends("E_MEMORY"), lambda _: {"mib": 400}),
+    Kind("hides", 5, _ends("E_QUOTA"), lambda _: {"mib": 8}),
+    Kind("litters", 5, _ends(None), lambda r: {"count": r.randrange(20)}),
+    Kind("sleeps", 6, _ends("E_TIMEOUT")),
+    Kind("sleeps", 6, _ends(), gone_after_s=0.1),
+    Kind("chatters", 4, _ends("E_TIMEOUT")),
+    Kind("crashes", 8, _ends("E_CRASHED"), lambda r: {"number": int(r.choice(_DEADLY))}),
+    Kind("exits", 5, _ends("E_CRASHED"), lambda r: {"status": r.randrange(256)}),
+    Kind("floods", 5, _ends(None), lambda _: {"mib": 4}),
+    Kind("mumbles", 5, _ends("E_INVALID_RESULT", "E_TIMEOUT")),
+    Kind("answers_at_length", 4, _ends("E_INVALID_RESULT"), lambda _: {"size": 2_000_000}),
+    Kind("opens_sockets", 6, _is(lambda _: "")),
+    Kind("makes_sysv", 6, _is(lambda _: "")),
+    # Files are looked for from outside: a tier may give a call a folder of its own by a common name.
+    Kind("plants", 5, _ends(None, "E_INVALID_PATH")),
+    Kind("poisons", 8, _ends(None)),
+    Kind("opens_files", 3, _ends(None, "E_RESOURCE_LIMIT")),
+    Kind("sends_descriptors", 3, _ends(None)),
 )
 
 

@@ -191,17 +191,10 @@ def answers_at_length(size: int) -> str:
 def opens_sockets() -> str:
     """Open sockets of every kind; return which could be opened."""
     opened = []
-    kinds = (
-        (socket.AF_INET, socket.SOCK_STREAM),
-        (socket.AF_INET, socket.SOCK_DGRAM),
-        (socket.AF_INET6, socket.SOCK_STREAM),
-        (socket.AF_UNIX, socket.SOCK_STREAM),
-        (socket.AF_UNIX, socket.SOCK_DGRAM),
-        (socket.AF_NETLINK, socket.SOCK_RAW),
-    )
-    for family, kind in kinds:
-        with contextlib.suppress(OSError):
-            opened.append(str(socket.socket(family, kind)))
+    for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK):
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW):
+            with contextlib.suppress(OSError):
+                opened.append(str(socket.socket(family, kind)))
     return ", ".join(opened)
 
 

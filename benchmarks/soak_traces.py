@@ -11,7 +11,7 @@ import psutil
 
 from sandbox.layers import cgroup
 
-__all__ = ["Measured", "Traces", "host_memory_mib", "measure", "wait_until_quiet"]
+__all__ = ["Measured", "Traces", "measure", "wait_until_quiet"]
 
 _MIB = 1 << 20
 _QUIET_S = 30.0
@@ -56,11 +56,6 @@ def measure(host: int) -> Measured:
         workers=len(workers),
         others=tuple(map(str, others)),
     )
-
-
-def host_memory_mib(host: int) -> float:
-    """Return the memory that a host alone has."""
-    return float(psutil.Process(host).memory_full_info().uss) / _MIB
 
 
 def wait_until_quiet(host: int, *, parked_each: int) -> Measured:

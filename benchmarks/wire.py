@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Protocol
 
-__all__ = ["LATEST", "Connection", "HttpConnection", "StdioConnection", "call_message", "message"]
+__all__ = ["LATEST", "Connection", "HttpConnection", "StdioConnection"]
 
 LATEST = "2026-07-28"
 _META = {
@@ -27,35 +27,23 @@ _HEAD_END = b"\r\n\r\n"
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
-def call_message(number: int, tool: str, arguments: Mapping[str, object]) -> bytes:
-    """Return the JSON-RPC request that calls `tool`, with `number` as its id."""
-    return message(number, "tools/call", {"name": tool, "arguments": dict(arguments)})
-
-
 def _initialize(version: str) -> bytes:
     about = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
     return _plain(0, "initialize", about)
 
 
 def _plain(number: int, method: str, params: Mapping[str, object]) -> bytes:
-    """Return a request of the handshake era."""
     said = {"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)}
     return json.dumps(said).encode()
 
 
 def _call(version: str, number: int, tool: str, arguments: Mapping[str, object]) -> bytes:
-    if version == LATEST:
-        return call_message(number, tool, arguments)
-    return _plain(number, "tools/call", {"name": tool, "arguments": dict(arguments)})
+    """Return a call; one of the newest version carries its envelope."""
+    envelope = {"_meta": _META} if version == LATEST else {}
+    return _plain(number, "tools/call", {"name": tool, "arguments": dict(arguments), **envelope})
 
 
 _INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
-
-
-def message(number: int, method: str, params: Mapping[str, object]) -> bytes:
-    """Return a JSON-RPC request of the modern era, with `number` as its id."""
-    enveloped = {**params, "_meta": _META}
-    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": enveloped}).encode()
 
 
 class Connection(Protocol):
@@ -137,11 +125,10 @@ class StdioConnection:
 class HttpConnection:
     """One kept-alive connection to the `/mcp` of a server on this machine."""
 
-    def __init__(self, port: int, token: str = "", *, version: str = LATEST) -> None:
+    def __init__(self, port: int, *, version: str = LATEST) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._host = f"127.0.0.1:{port}"
-        self._login = f"Authorization: Bearer {token}\r\n" if token else ""
         self._buffer = bytearray()
         # Known once the head of an answer is here: where its body begins, and its length, None if chunked.
         self._body_from = 0
@@ -180,7 +167,7 @@ class HttpConnection:
             f"POST /mcp HTTP/1.1\r\nHost: {self._host}\r\n"
             "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
             f"MCP-Protocol-Version: {self._version}\r\n{self._of_era(tool)}"
-            f"{self._login}Content-Length: {len(message)}\r\n\r\n"
+            f"Content-Length: {len(message)}\r\n\r\n"
         )
         return head.encode("ascii") + message
 

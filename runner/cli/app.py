@@ -19,7 +19,7 @@ from runner.cli.commands.project import init, install, trust
 from runner.cli.commands.report import check, doctor, schema, selftest, show_config
 from runner.cli.commands.serve import dev, proxy, reload, serve, worker
 from runner.cli.commands.test import run_requests
-from runner.cli.commands.up import down, ps, up
+from runner.cli.commands.up import up
 from runner.cli.commands.users import users
 from runner.cli.exits import EXIT_USAGE, say
 from runner.cli.options import grouped
@@ -36,8 +36,6 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "proxy": proxy,
     "reload": reload,
     "up": up,
-    "ps": ps,
-    "down": down,
     "call": call,
     "test": run_requests,
     "doctor": doctor,
@@ -51,6 +49,12 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "audit": audit,
     "selftest": selftest,
     "schema": schema,
+}
+
+# Commands of earlier releases, each with what replaces it.
+_REMOVED = {
+    "ps": "systemd or Docker keeps the servers; use systemctl list-units 'toolcell@*', or docker compose ps",
+    "down": "systemd or Docker keeps the servers; use systemctl stop toolcell@NAME, or docker compose down",
 }
 
 app = typer.Typer(
@@ -75,6 +79,8 @@ def main(launched: Launched | None = None) -> None:
         arguments = spell_out(sys.argv[1:])
     except UsageError as error:
         sys.exit(say(error, EXIT_USAGE))
+    if arguments and arguments[0] in _REMOVED:
+        sys.exit(say(UsageError(f"runner {arguments[0]} was removed: {_REMOVED[arguments[0]]}"), EXIT_USAGE))
     app(arguments, obj=launched)
 
 

@@ -12,16 +12,11 @@ from collections.abc import MutableMapping
 from runner.errors import UsageError
 from runner.system.listening import BACKLOG
 
-__all__ = ["FIRST_DESCRIPTOR", "handed_over", "inherited_listener"]
+__all__ = ["inherited_listener"]
 
-FIRST_DESCRIPTOR = 3
+_FIRST_DESCRIPTOR = 3
 
 _VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
-
-
-def handed_over(pid: int) -> dict[str, str]:
-    """Return the variables that say to a process that it has a socket as `FIRST_DESCRIPTOR`."""
-    return {"LISTEN_PID": str(pid), "LISTEN_FDS": "1"}
 
 
 def inherited_listener(
@@ -47,9 +42,9 @@ def inherited_listener(
             f"LISTEN_FDS={count}: a server takes one socket; give the socket unit one ListenStream="
         )
     try:
-        listener = socket.socket(fileno=FIRST_DESCRIPTOR)
+        listener = socket.socket(fileno=_FIRST_DESCRIPTOR)
     except OSError as error:
-        message = f"LISTEN_FDS=1, but descriptor {FIRST_DESCRIPTOR} is no socket: {error.strerror}"
+        message = f"LISTEN_FDS=1, but descriptor {_FIRST_DESCRIPTOR} is no socket: {error.strerror}"
         raise UsageError(message) from error
     try:
         listener.set_inheritable(False)

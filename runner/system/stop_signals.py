@@ -24,10 +24,10 @@ class StopSignals:
     _interrupted: bool = False
 
     @classmethod
-    def heard(cls, *more: signal.Signals) -> "StopSignals":
-        """Return what hears of SIGINT, SIGTERM and `more`, in the running event loop from now on."""
+    def heard(cls) -> "StopSignals":
+        """Return what hears of SIGINT and SIGTERM, in the running event loop from now on."""
         signals, loop = cls(), asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, *more):
+        for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, signals.come, number)
         return signals
 

@@ -1,1 +1,1 @@
-"""One confined server for each user of a file, on one machine, without an orchestrator."""
+"""Units of systemd and compose files with a server for each user of a file."""

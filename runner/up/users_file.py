@@ -1,175 +1,218 @@
-"""The file that says which users have a server, read and checked as a whole before anything is done.
+"""The users file: read and checked as a whole, with the server of each user.
 
 Source: `docs/deploy.md`, "One machine, no orchestrator".
 """
 
+import hashlib
 import json
+import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runner.errors import UsageError
 from runner.settings.trust import UnsafeFile, read_judged
 from runner.system.private_files import read_private
-from runner.users.usernames import home_segment
 
-__all__ = ["Given", "UsersFile", "environment_of", "read_users_file"]
+__all__ = ["UserServer", "planned", "unit_of"]
 
 _MOST_BYTES = 4 << 20
-# What this command decides for each server: a file that could change it could name another user or port.
+# Set for each user: a variable could name another user or port.
 _OURS = ("RUNNER_USER", "RUNNER_PORT", "RUNNER_TRANSPORT", "RUNNER_STATE_DIR")
+_UNIT = re.compile(r"(?!u-[0-9a-f]{24}$)[a-z0-9][a-z0-9-]{0,27}")
+_PLAIN_PATH = re.compile(r"[\w./@+=:,-]+")
 
-Port = Annotated[int, Field(ge=1, le=65535)]
+
+def _text(value: str) -> str:
+    if re.search("[\0\ud800-\udfff]", value):
+        raise ValueError("a NUL character or half of a character cannot be part of a command")
+    return value
 
 
-class Given(BaseModel):
-    """What is said of one user's server, or in `defaults` of all."""
+def _variable(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError(f"{name!r} cannot be the name of a variable")
+    if name in _OURS:
+        raise ValueError(f"{name} is set by `runner up` for each user; remove it")
+    return name
+
+
+_Text = Annotated[str, AfterValidator(_text)]
+_Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class _Given(BaseModel):
+    """The keys of one user, or the defaults of all."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    tools: tuple[str, ...] | None = Field(None, min_length=1)
-    proxy: tuple[str, ...] | None = Field(None, min_length=1)
-    port: Port | None = None
+    tools: tuple[_Text, ...] | None = Field(None, min_length=1)
+    proxy: tuple[_Text, ...] | None = Field(None, min_length=1)
+    port: _Port | None = None
     memory_mb: Annotated[int, Field(ge=128)] | None = None
     processes: Annotated[int, Field(ge=32)] | None = None
     cpus: Annotated[float, Field(gt=0, le=1024, allow_inf_nan=False)] | None = None
-    environment: Mapping[str, str] = Field(default_factory=dict)
-    environment_file: Path | None = None
-    config: Path | None = None
+    environment: Mapping[Annotated[str, AfterValidator(_variable)], _Text] = Field(default_factory=dict)
+    environment_file: _Text | None = None
+    config: _Text | None = None
 
     @model_validator(mode="after")
-    def _one_kind(self) -> Self:
+    def _has_one_kind(self) -> Self:
         if self.tools is not None and self.proxy is not None:
-            raise ValueError("tools are served and servers proxied; give one of them")
+            raise ValueError("set either `tools` or `proxy`, not both")
         return self
 
-    @field_validator("environment")
-    @classmethod
-    def _of_the_user(cls, environment: Mapping[str, str]) -> Mapping[str, str]:
-        _refuse_ours(environment)
-        return environment
 
-
-class UsersFile(BaseModel):
-    """All of the file."""
+class _UsersFile(BaseModel):
+    """The keys of the whole file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ports: str | None = Field(None, pattern=r"^\d{1,5}-\d{1,5}$")
-    stop_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 40.0
-    defaults: Given = Field(default_factory=Given)
-    users: Mapping[str, Given]
+    stop_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 45.0
+    defaults: _Given = Field(default_factory=_Given)
+    users: Mapping[Annotated[_Text, Field(min_length=1)], _Given]
 
     @model_validator(mode="after")
-    def _ports_are_told_apart(self) -> Self:
+    def _has_distinct_ports(self) -> Self:
         if self.defaults.port is not None:
-            raise ValueError("defaults.port would be everybody's; give each user one, or all a range: ports")
+            raise ValueError("defaults.port would be one port for all; set a range: ports = '8100-8199'")
         seen: dict[int, str] = {}
         for name, given in self.users.items():
             if given.port is not None and seen.setdefault(given.port, name) != name:
-                raise ValueError(f"users.{name}.port {given.port} is that of {seen[given.port]!r} already")
-            if given.port is None and self.ports is None:
-                raise ValueError(
-                    f"users.{name} has no port; give it one, or all a range: ports = '8100-8199'"
-                )
+                raise ValueError(f"users.{name}.port {given.port} is already that of {seen[given.port]!r}")
         return self
 
-    @model_validator(mode="after")
-    def _names_are_told_apart(self) -> Self:
-        for name in self.users:
-            home_segment(name)
-        return self
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserServer:
+    """The server of one user.
+
+    Attributes:
+        user: The name of the user.
+        unit: The user's part of unit, service and system user names.
+        port: The port that it is reached at.
+        words: The arguments of `runner` after the options: the tools, or the server behind the proxy.
+        files: The files among them, and the configuration file.
+        given: The keys of the user, with the defaults.
+        config: The configuration file.
+        environment_file: The file of variables.
+        stop_s: The longest time that it may take to end, in seconds.
+    """
+
+    user: str
+    unit: str
+    port: int
+    words: tuple[str, ...]
+    files: tuple[Path, ...]
+    given: _Given
+    config: Path | None
+    environment_file: Path | None
+    stop_s: float
 
     @property
-    def port_range(self) -> range:
-        """Return the ports that users get who name none."""
-        if self.ports is None:
-            return range(0)
-        first, last = map(int, self.ports.split("-"))
-        return range(first, last + 1)
-
-    def given(self, name: str) -> Given:
-        """Return what holds for one user: the defaults, with what is said of the user in their place."""
-        own = self.users[name]
-        said = {field: getattr(own, field) for field in own.model_fields_set}
-        if {"tools", "proxy"} & said.keys():
-            said = {"tools": None, "proxy": None, **said}
-        environment = {**self.defaults.environment, **own.environment}
-        return self.defaults.model_copy(update={**said, "environment": environment})
+    def command(self) -> str:
+        """The command of `runner` that serves."""
+        return "serve" if self.given.proxy is None else "proxy"
 
 
-def read_users_file(path: Path) -> UsersFile:
-    """Return what the file says, TOML or, where its name ends in `.json`, JSON.
-
-    Raises:
-        UsageError: It is not there, cannot be read, or says what cannot be.
-    """
-    try:
-        # It says what runs as whom, so nobody else may write it.
-        text = read_judged(path, most_bytes=_MOST_BYTES).content.decode()
-        said = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except OSError as error:
-        raise UsageError(
-            f"the file of users {path} cannot be read: {error.strerror}; check --users"
-        ) from error
-    except UnsafeFile as error:
-        raise UsageError(f"the file of users {path} is not read: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the file of users {path} cannot be understood: {error}") from error
-    try:
-        return UsersFile.model_validate(said)
-    except ValidationError as error:
-        raise UsageError("\n".join(f"{path}: {line}" for line in _sentences(error))) from None
-
-
-def environment_of(given: Given, beside: Path) -> dict[str, str]:
-    """Return the variables of a user's server, those of its file included.
+def planned(path: Path, ports: Mapping[str, int]) -> list[UserServer]:
+    """Read a users file, TOML or, where its name ends in `.json`, JSON; return the server of each user.
 
     Args:
-        given: What is said of the user.
-        beside: The folder that relative names start from.
+        path: The file; relative paths in it start from its folder.
+        ports: The ports that users have had before.
 
     Raises:
-        UsageError: The file cannot be read, others can read it, or it has a line that is no variable.
+        UsageError: The file cannot be read, or something in it is wrong.
     """
-    if given.environment_file is None:
-        return dict(given.environment)
-    path = beside / given.environment_file
-    content = read_private("the environment file", path, most_bytes=_MOST_BYTES)
     try:
-        lines = content.decode().splitlines()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"the environment file {path} is no UTF-8 text: {error}") from error
-    found = dict(_variables(path, lines))
-    try:
-        _refuse_ours(found)
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from None
-    return {**given.environment, **found}
+        # Only its owner may write it: it decides which commands run as which user.
+        text = read_judged(path, most_bytes=_MOST_BYTES).content.decode()
+        file = _UsersFile.model_validate(json.loads(text) if path.suffix == ".json" else tomllib.loads(text))
+    except OSError as error:
+        raise UsageError(f"the users file {path} cannot be read: {error.strerror}; check --users") from error
+    except UnsafeFile as error:
+        raise UsageError(f"the users file {path} is not read: {error}") from None
+    except ValidationError as error:
+        raise UsageError("\n".join(f"{path}: {line}" for line in _sentences(error))) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the users file {path} cannot be parsed: {error}") from error
+    found = _ports(file, ports)
+    return [_server(name, file, path.absolute().parent, found[name]) for name in file.users]
 
 
-def _variables(path: Path, lines: list[str]) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        name, equals, value = line.strip().partition("=")
-        # The line itself may be a secret, so it is not shown.
-        if not equals or not name.isidentifier() or "\0" in value:
-            raise UsageError(f"{path}, line {number} is not NAME=value")
-        yield name, value
+def unit_of(user: str) -> str:
+    """Return the user's part of unit and system user names: the name itself, or a digest of it."""
+    return user if _UNIT.fullmatch(user) else f"u-{hashlib.sha256(user.encode()).hexdigest()[:24]}"
 
 
-def _refuse_ours(environment: Mapping[str, str]) -> None:
-    for name in environment:
-        if name in _OURS:
-            raise ValueError(f"{name} is set by `runner up` for each user; take it out")
+def _ports(file: _UsersFile, before: Mapping[str, int]) -> dict[str, int]:
+    """Return the port of each user: the one in the file, the one from before, or the first free one."""
+    first, last = map(int, (file.ports or "1-0").split("-"))
+    pool = range(first, min(last, 65535) + 1)
+    found = {name: given.port for name, given in file.users.items() if given.port is not None}
+    asking = [name for name in file.users if name not in found]
+    for name in asking:
+        if before.get(name) in pool and before[name] not in found.values():
+            found[name] = before[name]
+    free = iter([port for port in pool if port and port not in found.values()])
+    for name in (name for name in asking if name not in found):
+        port = next(free, None)
+        if port is None:
+            raise UsageError(f"there is no port for {name!r}; set its `port`, or a wider range in `ports`")
+        found[name] = port
+    return found
+
+
+def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
+    own = file.users[name]
+    keys = {key: getattr(own, key) for key in own.model_fields_set}
+    if {"tools", "proxy"} & keys.keys():
+        keys = {"tools": None, "proxy": None, **keys}
+    environment = {**file.defaults.environment, **own.environment}
+    given = file.defaults.model_copy(update={**keys, "environment": environment})
+    served = given.proxy or given.tools
+    if served is None:
+        raise UsageError(f"users.{name} has neither `tools` nor `proxy`; set one, or one in [defaults]")
+    if given.proxy is not None and len(given.proxy) > 1:
+        words, files = ["--", *given.proxy], []
+    else:
+        words, files = [], list[Path]()
+        for word in served:
+            target, colon, rest = word.partition(":")
+            is_file = "://" not in word and os.path.exists(beside / target)
+            if not is_file and "/" in word and "://" not in word:
+                raise UsageError(f"users.{name}: {beside / target} does not exist")
+            words.append(f"{beside / target}{colon}{rest}" if is_file else word)
+            files += [beside / target] if is_file else []
+    config = None if given.config is None else beside / given.config
+    variables = None if given.environment_file is None else beside / given.environment_file
+    if variables is not None:
+        # systemd and Compose read it; what others may read is not the place of a secret.
+        read_private(f"users.{name}.environment_file", variables, most_bytes=_MOST_BYTES)
+        if not _PLAIN_PATH.fullmatch(str(variables)):
+            raise UsageError(f"{str(variables)!r}: units take only letters, digits and ./@+=:,-_; rename it")
+    return UserServer(
+        user=name,
+        unit=unit_of(name),
+        port=port,
+        words=tuple(words),
+        files=(*files, *([config] if config else [])),
+        given=given,
+        config=config,
+        environment_file=variables,
+        stop_s=file.stop_s,
+    )
 
 
 def _sentences(error: ValidationError) -> Iterator[str]:
     for one in error.errors(include_url=False, include_input=False):
         where = ".".join(map(str, one["loc"]))
-        reason = str(one.get("ctx", {}).get("error", one["msg"]))
-        yield f"{where}: {reason}" if where else reason
+        reason: Any = one.get("ctx", {}).get("error", one["msg"])
+        yield f"{where}: {reason}" if where else str(reason)

@@ -23,7 +23,6 @@ __all__ = [
     "apply",
     "find",
     "folders_of",
-    "hand_on",
     "hand_on_of",
     "limit_files",
     "make",
@@ -71,17 +70,14 @@ def find(groups: str, mounts: str) -> tuple[CgroupPlace, ...]:
     return found if whole else ()
 
 
-def hand_on(kinds: Collection[str]) -> None:
+def hand_on_of(groups: str, mounts: str, kinds: Collection[str]) -> None:
     """Hand controllers on to the groups below a delegated group of version 2; what is refused stays as it is.
 
     Args:
+        groups: The list of groups, as /proc has it.
+        mounts: The list of mounts, as /proc has it.
         kinds: Names of controllers, such as `memory`.
     """
-    hand_on_of(*_seen(), kinds)
-
-
-def hand_on_of(groups: str, mounts: str, kinds: Collection[str]) -> None:
-    """Hand controllers on as `hand_on` does, by lists of groups and mounts as /proc has them."""
     for controllers, _, folder in folders_of(groups, mounts):
         if not controllers and _is_delegated(folder.parent) and not _is_bounded(folder):
             _enable(folder.parent, kinds)

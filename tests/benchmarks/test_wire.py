@@ -65,13 +65,3 @@ def test_a_server_that_hangs_up_is_an_error_and_no_endless_wait() -> None:
 
         with pytest.raises(ConnectionError):
             ask(connection)
-
-
-def test_a_token_goes_with_every_request_and_none_where_there_is_none() -> None:
-    framed = []
-    for token in ("token-of-a-user", ""):
-        with closing(HttpConnection(answering(), token)) as connection:
-            framed.append(connection.frame(b"{}", "echo"))
-
-    assert [b"\r\nAuthorization: Bearer token-of-a-user\r\n" in one for one in framed] == [True, False]
-    assert all(one.endswith(b"\r\n\r\n{}") for one in framed)

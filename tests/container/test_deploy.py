@@ -15,7 +15,6 @@ from runner.files.upkeep import LAST_SEND_S
 from runner.http.health import PATHS
 from runner.settings.settings import Settings
 from runner.settings.sources import load
-from runner.up.users_file import UsersFile
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KUBERNETES = "1.34"
@@ -421,27 +420,7 @@ def test_the_unit_is_hardened_and_limited_below_the_slice_of_all(unit: Unit) -> 
     assert int(service["TasksMax"]) < int(slice_["TasksMax"])
 
 
-def test_the_unit_of_all_servers_sets_no_bound_that_they_would_share_unseen() -> None:
-    service, slice_ = read_unit("toolcell-up.service")["Service"], read_unit("toolcell.slice")["Slice"]
-
-    # By default TasksMax= is 15 % of the machine's, for all of them together.
-    assert service["TasksMax"] == "infinity"
-    assert "MemoryMax" not in service
-    assert service["Slice"] == "toolcell.slice"
-    assert {"MemoryMax", "TasksMax"} <= set(slice_)
-
-
-def test_the_unit_of_all_servers_leaves_ending_them_to_the_supervisor_for_longer_than_it_takes() -> None:
-    service = read_unit("toolcell-up.service")["Service"]
-    stop_s = UsersFile.model_fields["stop_s"].default
-
-    assert stop_s > DRAIN_S + LAST_SEND_S
-    assert int(service["TimeoutStopSec"]) >= stop_s + 5
-    assert (service["KillMode"], service["OOMPolicy"]) == ("process", "continue")
-
-
-@pytest.mark.parametrize("name", ["toolcell-up.service", "toolcell@.service"])
-def test_a_unit_gives_its_servers_more_descriptors_than_a_process_has_by_default(name: str) -> None:
-    hard = int(read_unit(name)["Service"]["LimitNOFILE"].rpartition(":")[2])
+def test_the_unit_gives_its_server_more_descriptors_than_a_process_has_by_default(unit: Unit) -> None:
+    hard = int(unit["Service"]["LimitNOFILE"].rpartition(":")[2])
 
     assert hard >= 16384

@@ -16,7 +16,7 @@ from runner.settings.secrets import SecretSettings, read_key_file, read_secret
 from runner.settings.settings import Settings
 from runner.settings.sources import load
 from runner.system.private_files import read_private, read_public
-from runner.up.users_file import Given, environment_of, read_users_file
+from runner.up.users_file import planned
 from runner.users.gateway_tls import GatewayTls
 from runner.users.tokens_file import users_by_token
 
@@ -101,8 +101,7 @@ EVERY_FILE: dict[str, Callable[[Path], object]] = {
     "key of the model": lambda path: read_key_file("playground_model_key_file", path),
     "key of the fleet": FleetKey.read,
     "certificates": _gateway,
-    "users": read_users_file,
-    "environment": lambda path: environment_of(Given(environment_file=path), path.parent),
+    "users": lambda path: planned(path, {}),
     "servers": lambda path: read_targets([str(path)]),
 }
 
@@ -119,18 +118,4 @@ def test_a_command_that_is_given_a_pipe_says_so_and_ends(odd: dict[str, Path]) -
     ended = run_here(["up", "--users", str(pipe)])
 
     assert ended.returncode == 2
-    assert f"the file of users {pipe} cannot be read: it is a pipe" in ended.stderr
-
-
-def test_an_environment_file_may_be_read_by_its_group_and_by_nobody_else(tmp_path: Path) -> None:
-    path = tmp_path / "ann.env"
-    path.write_text("TOKEN=x\n")
-    given = Given(environment_file=path)
-    path.chmod(0o640)
-    read = environment_of(given, tmp_path)
-
-    for mode in (0o644, 0o660, 0o604):
-        path.chmod(mode)
-        with pytest.raises(UsageError, match="is open to other users; chmod 600"):
-            environment_of(given, tmp_path)
-    assert read == {"TOKEN": "x"}
+    assert f"the users file {pipe} cannot be read: it is a pipe" in ended.stderr

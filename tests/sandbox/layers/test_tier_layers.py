@@ -577,7 +577,6 @@ def test_a_group_that_was_not_delegated_is_left_as_it_is(delegated: Path) -> Non
 def test_nobody_leaves_the_bounds_of_their_own_group_by_a_group_beside_it(
     delegated: Path, bound: str
 ) -> None:
-    """A server of `runner up` has such a group, below the one that its supervisor was given."""
     (delegated.parent / "cgroup.subtree_control").write_text("memory pids\n")
     unbounded = cgroup.find(*as_proc_shows(delegated))
     (delegated / bound).write_text("1000\n")

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import installs
 from benchmarks.installs import Unavailable
-from benchmarks.oneshot import FUNCTIONS, Function, Way
+from benchmarks.peers import FUNCTIONS, Function, timed
 from benchmarks.servers import TOOLS
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ def run(command: list[str]) -> str:
 
 @pytest.mark.parametrize("function", FUNCTIONS[:2], ids=lambda function: function.name)
 def test_each_function_gives_its_answer_in_an_interpreter_of_its_own(function: Function) -> None:
-    seconds = Way(name="subprocess", run=run).seconds(function)
+    seconds = timed(run, function)
 
     assert seconds > 0
 
@@ -46,10 +46,10 @@ def test_the_fork_gives_the_same_answers_one_after_the_other() -> None:
 
 
 def test_a_way_that_gives_another_answer_is_not_measured() -> None:
-    wrong = Function(name="wrong", arguments=("-c", "print(1)"), answer="2")
+    wrong = Function("wrong", ("-c", "print(1)"), "2")
 
     with pytest.raises(Unavailable, match="gave '1' instead of 2"):
-        Way(name="subprocess", run=run).seconds(wrong)
+        timed(run, wrong)
 
 
 def test_a_program_that_cannot_be_installed_is_told_with_what_to_do(

@@ -1,0 +1,101 @@
+"""Units of systemd for the servers of users: the template of all, and a drop-in for each.
+
+Source: systemd.syntax(7), systemd.service(5), systemd.exec(5), systemd.unit(5).
+"""
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from runner.up.users_file import UserServer
+
+__all__ = ["DROP_IN", "INSTALLED", "commands", "unit_files", "warnings"]
+
+INSTALLED = Path("/etc/systemd/system")
+DROP_IN = "toolcell@{}.service.d/up.conf"
+# ProtectHome= and PrivateTmp= of the template hide them.
+_HIDDEN = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 - named, not used
+
+
+def unit_files(servers: Sequence[UserServer]) -> dict[str, str]:
+    """Return the text of each unit file by its name."""
+    templates = {
+        name: (files("runner.up") / "templates" / name).read_text(encoding="utf-8")
+        for name in ("toolcell@.service", "toolcell.slice")
+    }
+    return templates | {DROP_IN.format(one.unit): "\n".join(_drop_in(one)) + "\n" for one in servers}
+
+
+def commands(
+    folder: Path, servers: Sequence[UserServer], gone: Sequence[str], changed: Sequence[str]
+) -> list[str]:
+    """Return the commands that root runs to install the unit files of a folder.
+
+    Args:
+        folder: The folder of the unit files.
+        servers: The servers.
+        gone: Units that are installed and are not those of a user any more.
+        changed: Units that are installed with another text.
+    """
+    names = [f"toolcell@{one.unit}" for one in servers]
+    add = "useradd --system --user-group --no-create-home --shell /usr/sbin/nologin"
+    lines = [f"systemctl disable --now toolcell@{unit}" for unit in gone]
+    lines += [f"rm -r {INSTALLED}/toolcell@{unit}.service.d" for unit in gone]
+    lines += [f"id tc-{one.unit} >/dev/null 2>&1 || {add} tc-{one.unit}" for one in servers]
+    lines += [f"cp -r {shlex.quote(str(folder))}/. {INSTALLED}/", "systemctl daemon-reload"]
+    lines += [f"systemctl restart toolcell@{unit}" for unit in changed]
+    return [*lines, *([f"systemctl enable --now {' '.join(names)}"] if names else [])]
+
+
+def warnings(servers: Sequence[UserServer]) -> list[str]:
+    """Return a sentence for each file that the units hide from their servers."""
+    read = {path for one in servers for path in one.files} | {Path(sys.executable)}
+    return [
+        f"{path} is hidden from the servers by ProtectHome= and PrivateTmp=; move it, to /opt for example"
+        for path in sorted(read)
+        if f"{path}/".startswith(_HIDDEN)
+    ]
+
+
+def _drop_in(server: UserServer) -> Iterator[str]:
+    given = server.given
+    options = ["--transport", "http", "--port", str(server.port), "--user", server.user]
+    options += ["--config", str(server.config)] if server.config else []
+    words = ["-P", "-m", "runner", server.command, *options, *server.words]
+    yield "# Written by `runner up`: change the users file and run it again."
+    # The template asks for a file and a folder that only its own users have.
+    yield "[Unit]\nAssertPathExists=\n\n[Service]\nEnvironmentFile=\nWorkingDirectory=/"
+    yield from (f"Environment={_quoted(f'{name}={value}')}" for name, value in given.environment.items())
+    if server.environment_file is not None:
+        yield f"EnvironmentFile={str(server.environment_file).replace('%', '%%')}"
+    # The program itself is not searched for variables.
+    yield f"ExecStart=\nExecStart={_quoted(sys.executable)} {' '.join(map(_argument, words))}"
+    yield f"TimeoutStopSec={server.stop_s:g}"
+    if given.memory_mb is not None:
+        yield f"MemoryMax={given.memory_mb}M"
+    if given.processes is not None:
+        yield f"TasksMax={given.processes}"
+    if given.cpus is not None:
+        yield f"CPUQuota={max(1, round(given.cpus * 100))}%"
+
+
+def _argument(word: str) -> str:
+    """Return a word of ExecStart=, in which `$` begins a variable after unquoting."""
+    return _quoted(word.replace("$", "$$"))
+
+
+def _quoted(text: str) -> str:
+    """Return a text as one word of a line, whatever is in it.
+
+    All but plain ASCII is written by its bytes. `%` begins a specifier after unquoting, so it is doubled and
+    not written by its byte.
+    """
+    escaped = re.sub(
+        rb"[^A-Za-z0-9 _./:@,=+$%~-]",
+        lambda found: b"\\x%02x" % found[0][0],
+        text.replace("%", "%%").encode(),
+    )
+    return f'"{escaped.decode()}"'
