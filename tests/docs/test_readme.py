@@ -48,6 +48,8 @@ def run(command: str, folder: Path) -> str:
         "RUNNER_PORT": "0",
         # So that it promises no more memory than a small machine has, and does not say so.
         "RUNNER_MAX_CALLS": "1",
+        # Homes that killed tests left in /tmp are swept at a start, and logged.
+        "RUNNER_LOG_LEVEL": "warning",
         "RUNNER_STATE_DIR": f"{folder}/state",
         "RUNNER_STORE": f"file://{folder}/store",
     }
