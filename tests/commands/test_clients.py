@@ -22,6 +22,7 @@ from support import TOOLS, environment_in, serving_over_http
 from runner.toolset.hidden_identity import without_parameter
 
 pytestmark = [
+    pytest.mark.release,
     pytest.mark.anyio,
     pytest.mark.kernel,
     # The log messages of the handshake era, which tools still send and clients still get.

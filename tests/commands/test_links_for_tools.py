@@ -18,7 +18,7 @@ from support import ROOT, TOOLS, call, error_code, open_toolset, serving_over_ht
 from runner.store.protocol import Origin
 from runner.toolset.toolset import Toolset
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 LINKS = TOOLS / "links.py"
 FETCHING = ["fetch", "fetch_async", "fetch_in_a_program"]

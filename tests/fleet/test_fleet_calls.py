@@ -42,6 +42,7 @@ async def test_a_value_a_file_and_an_error_come_back(world: World) -> None:
     assert code_of(unknown) == "E_TOOL_NOT_FOUND"
 
 
+@pytest.mark.release
 async def test_a_file_that_a_tool_leaves_on_a_node_is_recorded_by_the_host(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -59,6 +60,7 @@ async def test_a_file_that_a_tool_leaves_on_a_node_is_recorded_by_the_host(
     assert caplog.records[-1].__dict__["generated"] == 1
 
 
+@pytest.mark.release
 async def test_a_worker_stays_with_its_user_and_meets_no_other(world: World) -> None:
     world.node("one")
     world.node("two")
@@ -71,6 +73,7 @@ async def test_a_worker_stays_with_its_user_and_meets_no_other(world: World) -> 
     assert bobs == 1
 
 
+@pytest.mark.release
 async def test_progress_reaches_the_client_in_order_and_before_the_end(world: World) -> None:
     world.node("one")
     client = Listening()
@@ -94,6 +97,7 @@ async def test_a_notice_of_the_node_reaches_the_client(world: World) -> None:
     assert any(method == "notifications/progress" for method, _ in client.heard)
 
 
+@pytest.mark.release
 async def test_a_tool_asks_the_client(world: World) -> None:
     world.node("one")
 

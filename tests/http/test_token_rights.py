@@ -12,7 +12,7 @@ from fastmcp.exceptions import ToolError
 from issuer import Issuer, asked
 from support import until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 Serve = Callable[..., str]
 

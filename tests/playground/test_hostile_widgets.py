@@ -7,7 +7,7 @@ import pytest
 from hostile_support import FRAMES, Seen, Sink, quiet
 from web_support import after_turns, expect
 
-pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm]
+pytestmark = [pytest.mark.release, pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm]
 
 
 def test_a_widget_gets_nothing_out_and_no_window_opens_unless_a_person_says_so(

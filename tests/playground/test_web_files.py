@@ -18,7 +18,7 @@ import pytest
 from playground_support import Shown
 from web_support import ROOT, WEB_TOOLS, Seen, browsing, expect
 
-pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm]
+pytestmark = [pytest.mark.release, pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from proxying import messages_of_call
 from support import ROOT, until
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.release]
 
 HOMED = Path(__file__).parent / "homed.py"
 

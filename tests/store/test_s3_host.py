@@ -31,7 +31,7 @@ from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 
-pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.needs_s3]
 
 
 def settings_for(address: BucketAddress, folder: Path, **more: object) -> Settings:

@@ -13,7 +13,7 @@ from support import TOOLS, call, open_toolset
 
 from runner.toolset.toolset import Toolset
 
-pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
+pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 FILE = TOOLS / "warms_up.py"
 
