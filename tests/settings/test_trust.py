@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -152,12 +153,30 @@ def test_names_of_a_file_nobody_trusts_control_no_terminal() -> None:
     assert sentence.isprintable()
 
 
-@pytest.mark.parametrize("text", ["a = " + "[" * 5000 + "]" * 5000, ".".join(["a"] * 5000) + " = 1"])
-def test_nested_file_is_refused_in_a_sentence(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a = " + "[" * 5000 + "]" * 5000, "it nests too deep"),
+        (".".join(["a"] * 20_000) + " = 1", "line 1: a key has more than 100 parts"),
+        ("port = 1\n" + ".".join(['"a"'] * 20_000) + " = 1", "line 2: a key has more than 100 parts"),
+        ("a = { " + ".".join(["a"] * 20_000) + " = 1 }", "line 1: a key has more than 100 parts"),
+        ('"' + "\\" * 500_001, "cannot be read"),
+    ],
+)
+def test_nested_file_is_refused_in_a_sentence(text: str, sentence: str) -> None:
     written(Path("runner.toml"), text + "\n")
+    began = time.process_time()
 
-    with pytest.raises(UsageError, match="it nests too deep"):
+    with pytest.raises(UsageError, match=sentence):
         load({})
+
+    assert time.process_time() - began < 1
+
+
+def test_many_dots_in_a_text_are_not_a_key() -> None:
+    written(Path("runner.toml"), 'user = "' + "a." * 200 + 'b"\n')
+
+    load({})
 
 
 def _by_others(file: Path) -> None:
