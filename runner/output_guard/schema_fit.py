@@ -27,6 +27,7 @@ from jsonschema.validators import extend, validator_for
 from referencing import Registry
 
 from runner.output_guard.encoded import cut as cut_text
+from runner.output_guard.references import in_words
 
 __all__ = ["fits", "satisfies", "shortened"]
 
@@ -254,13 +255,7 @@ def _text_made(was: str, guarded: Any, applied: Iterable[Mapping[str, Any]], cut
 
 def _reworded(guarded: Any) -> str:
     """Return the text in place of what was taken out; empty if the guarded value has no such text."""
-    if isinstance(guarded, str):
-        return guarded
-    if not isinstance(guarded, Mapping) or not isinstance(guarded.get("summary"), str):
-        return ""
-    artifact = guarded.get("artifact")
-    where = f"; artifact://{artifact['id']}" if isinstance(artifact, Mapping) and "id" in artifact else ""
-    return f"[{guarded['summary']}{where}]"
+    return guarded if isinstance(guarded, str) else in_words(guarded) or ""
 
 
 def _count(schema: Mapping[str, Any], key: str) -> int:
