@@ -9,29 +9,35 @@ Source: document 004, sections 4.1 and 4.2; requirements S4-65, S4-74, S4-80, S4
 step 10 of a call, and its decision "Results against schemas".
 """
 
+import asyncio
+import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from runner.contract.models import FILE_LISTS
 from runner.errors import UsageError
 from runner.files.my_files import FileChange, MyFiles
+from runner.formats.json_size import least_chars
 from runner.output_guard.config import GuardConfig, from_mapping
 from runner.output_guard.message import guard_message, guard_prompt
 from runner.output_guard.operator_code import load_function
 from runner.output_guard.pipeline import Guarded, guard
-from runner.output_guard.schema_fit import fitted
+from runner.output_guard.schema_fit import fits
 from runner.output_guard.transformer import Transformer
 from runner.settings.settings import Settings
 from runner.store.protocol import Record, Scope
 
-__all__ = ["GuardedCall", "OutputGuard", "config_of", "file_name"]
+__all__ = ["GuardedCall", "OutputGuard", "config_of", "file_name", "unfit"]
 
 log = logging.getLogger(__name__)
 
 # A contract value goes out as text and as structured content, and the text escapes its quotes.
 _SHARE_OF_RESULTS = 0.4
+# Longer values are made to fit in a thread.
+_LONG = 64 * 1024
+_MOST_BESIDE = 20
 
 
 def config_of(settings: Settings) -> GuardConfig:
@@ -171,7 +177,7 @@ class OutputGuard:
         if call.schema is not None and was is not None and made.get("structuredContent") is not was:
             # What the operator's function left out must not come back from what was there before.
             held = made.get("structuredContent") if guarded.transformed else was
-            made = await self._fitted(made, held, call, call.schema)
+            made = await self._fitted(made, held, call, call.schema, is_satisfied=not guarded.transformed)
         return aside.back_in(made)
 
     async def prompt(self, result: Mapping[str, Any], call: GuardedCall) -> dict[str, Any]:
@@ -188,19 +194,41 @@ class OutputGuard:
         return made
 
     async def _fitted(
-        self, made: dict[str, Any], was: Any, call: GuardedCall, schema: Mapping[str, Any]
+        self,
+        made: dict[str, Any],
+        was: Any,
+        call: GuardedCall,
+        schema: Mapping[str, Any],
+        *,
+        is_satisfied: bool,
     ) -> dict[str, Any]:
-        """Return a guarded message whose structured content satisfies its schema, or has none."""
+        """Return a guarded message whose structured content satisfies its schema, or an error that says why.
+
+        A message without structured content would make clients throw.
+        """
+        guarded = made.get("structuredContent")
         rest = {key: item for key, item in made.items() if key != "structuredContent"}
-        fit = fitted(was, made.get("structuredContent"), schema)
-        if fit is None:
-            return rest
-        again = rest | {"structuredContent": fit}
-        checked = await guard_message(
-            again, tool=call.tool, server=call.server, config=self.config, store=None, scope=call.scope
-        )
-        # What was made to fit is made of parts of what was there before, and has to pass once more.
-        return again if checked.value == again else rest
+        tried = fits(was, guarded, schema, is_satisfied=is_satisfied)
+        is_long = least_chars(was, _LONG) > _LONG
+        while True:
+            fit = await asyncio.to_thread(next, tried, None) if is_long else next(tried, None)
+            if fit is None:
+                return unfit(rest, call.tool)
+            shown, content = json.dumps(fit), [*rest["content"]]
+            beside = shown + json.dumps(content)
+            # The shorter form has no room for some references.
+            content += [
+                {"type": "text", "text": json.dumps(each, ensure_ascii=False)}
+                for each in _references(guarded)
+                if each["artifact"]["id"] not in beside
+            ][:_MOST_BESIDE]
+            again = rest | {"content": content, "structuredContent": fit}
+            checked = await guard_message(
+                again, tool=call.tool, server=call.server, config=self.config, store=None, scope=call.scope
+            )
+            # It consists of parts of the value before, and has to pass once more.
+            if checked.value == again:
+                return again
 
     def _transformer(self, call: GuardedCall) -> Transformer | None:
         if not self.transformers:
@@ -224,6 +252,25 @@ class OutputGuard:
             files.library.changed(FileChange(user=files.user, session=session, record=record))
         if records:
             self.keepers.add(files.user)
+
+
+def unfit(message: Mapping[str, Any], tool: str) -> dict[str, Any]:
+    """Return a message without structured content as an error, which no client holds against a schema."""
+    said = (
+        f"The tool {tool} has done its work, but its result is not for a model as it is, and nothing shorter "
+        "satisfies its output schema. What was taken out is named above. Ask the tool for less at a time; "
+        "for the tool's author: allow shorter values in the output schema, or declare none."
+    )
+    return {**message, "content": [*message["content"], {"type": "text", "text": said}], "isError": True}
+
+
+def _references(value: Any) -> Iterator[dict[str, Any]]:
+    artifact = value.get("artifact") if isinstance(value, dict) and "summary" in value else None
+    if isinstance(artifact, dict) and isinstance(artifact.get("id"), str):
+        yield value
+        return
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _references(item)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

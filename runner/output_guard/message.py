@@ -1,9 +1,9 @@
 """A whole MCP tool result behind the guard, and lawful again afterwards.
 
 Hosts show a model the content blocks, the structured content, or both; so both are guarded together, as one
-value with one limit. What the guard put into a block is then said in the blocks of the protocol: a stored
-file is a `resource_link` to `artifact://ID`, in the place and order of the block that held it; a reference
-within a text block is JSON text. `_meta` and `isError` are no text for a model and stay as they are.
+value with one limit. A stored file becomes a `resource_link` to `artifact://ID`, in the place of the block
+that held it. A reference in a field becomes text. A block that is not valid MCP loses its wrong optional
+fields, or becomes text. `_meta`, also of a block, and `isError` are not text for a model and stay.
 
 Source: MCP specification 2025-11-25, tools, section "Tool Result"; document 004, section 2.3.
 """
@@ -14,11 +14,16 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import mcp_types
+from pydantic import BaseModel, ValidationError
+
 from runner.contract.payload import payload_of, with_payload
+from runner.formats.base64 import canonical
 from runner.formats.terminal_text import visible
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.json_view import text_of, view
 from runner.output_guard.pipeline import Guarded, guard
+from runner.output_guard.references import in_words
 from runner.output_guard.storing import Store
 from runner.output_guard.transformer import TransformContext, Transformer
 from runner.store.protocol import Scope
@@ -27,6 +32,14 @@ __all__ = ["guard_message", "guard_prompt"]
 
 _SHOWN = ("content", "structuredContent")
 _HOLDERS = frozenset({"image", "audio", "resource"})
+_ADDRESSES = ("uri", "src")
+_BLOCKS: Mapping[str, type[BaseModel]] = {
+    "text": mcp_types.TextContent,
+    "image": mcp_types.ImageContent,
+    "audio": mcp_types.AudioContent,
+    "resource_link": mcp_types.ResourceLink,
+    "resource": mcp_types.EmbeddedResource,
+}
 # Of the result of `prompts/get`; whatever else it holds, no client knows.
 _BESIDE_MESSAGES = ("_meta", "resultType")
 
@@ -54,6 +67,10 @@ async def guard_message(
         `runner.contract.payload`.
     """
     shown = {key: message[key] for key in _SHOWN if message.get(key) is not None}
+    sent = shown.get("content")
+    blocks = sent if isinstance(sent, list) else []
+    if any(_has_meta(block) for block in blocks):
+        shown["content"] = [_without_meta(block) for block in blocks]
     guarded = await guard(
         shown,
         tool=tool,
@@ -63,10 +80,14 @@ async def guard_message(
         scope=scope,
         transformer=None if transformer is None else _of_payload(transformer),
     )
-    if guarded.value is shown:
+    is_same = guarded.value is shown
+    if is_same and all(_is_valid(block) for block in blocks):
         return dataclasses.replace(guarded, value=dict(message))
-    rest = {key: item for key, item in message.items() if key not in _SHOWN}
-    return dataclasses.replace(guarded, value=rest | _lawful(guarded.value, list(shown)))
+    rest = {key: item for key, item in message.items() if key not in _SHOWN and item is not None}
+    made = _lawful(guarded.value, list(shown))
+    if len(made["content"]) == len(blocks) and not guarded.transformed:
+        made["content"] = [_with_meta(new, old) for new, old in zip(made["content"], blocks, strict=True)]
+    return dataclasses.replace(guarded, value=rest | made)
 
 
 async def guard_prompt(
@@ -146,17 +167,89 @@ def _lawful(value: Any, shown: list[str]) -> dict[str, Any]:
 
 
 def _block(block: Any) -> dict[str, Any]:
-    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+    """Return a guarded block as a block of the protocol."""
+    kind = block.get("type") if isinstance(block, dict) else None
+    if not isinstance(kind, str) or kind not in _BLOCKS:
         return _text(block)
-    made = block = _lifted(block)
-    resource = block.get("resource")
-    if block["type"] == "text" and not isinstance(block.get("text"), str):
-        return made | {"text": text_of(block.get("text"))}
-    if block["type"] in _HOLDERS and ("artifact" in block or "truncated" in block):
+    made = _lifted(block)
+    if kind in _HOLDERS and ("artifact" in made or "truncated" in made):
         return _link(made)
-    if isinstance(resource, dict) and isinstance(resource.get("text"), dict):
-        return made | {"resource": resource | {"text": text_of(resource["text"])}}
+    # A long text keeps its ends, which a reference in words has not.
+    if kind == "text":
+        made = made | {"text": text_of(made.get("text"))}
+    inner = made.get("resource")
+    if isinstance(inner, dict) and isinstance(inner.get("text"), dict):
+        made = made | {"resource": inner | {"text": text_of(inner["text"])}}
+    made = {key: _worded(key, item) for key, item in made.items() if item is not None}
+    if _is_valid(made):
+        return made
+    fields = _BLOCKS[kind].model_fields.items()
+    required = {"type", "_meta", *(field.alias or name for name, field in fields if field.is_required())}
+    needed = {key: item for key, item in made.items() if key in required}
+    return needed if _is_valid(needed) else _text(block)
+
+
+def _is_valid(block: object) -> bool:
+    """Return whether clients accept a block: those of the TypeScript SDK also decode the base64 in it."""
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str) or block["type"] not in _BLOCKS:
+        return False
+    resource = block.get("resource")
+    inner = resource if isinstance(resource, dict) else {}
+    parts = [block, inner, *(item for item in block.values() if isinstance(item, dict))]
+    if any(item is None for part in parts for item in part.values()):
+        # Absent is allowed, null is not.
+        return False
+    try:
+        _BLOCKS[block["type"]].model_validate(block, by_alias=True, by_name=False)
+    except ValidationError:
+        return False
+    held = inner.get("blob") if block["type"] == "resource" else block.get("data", "")
+    return held is None or block["type"] not in _HOLDERS or canonical(held) is not None
+
+
+def _worded(key: str, item: Any) -> Any:
+    """Return a field of a block with text in the place of references, however deep."""
+    if isinstance(item, list):
+        return [_worded(key, each) for each in item if each is not None]
+    if not isinstance(item, dict) or key == "_meta":
+        return item
+    words = in_words(item)
+    if words is None:
+        return {name: _worded(name, each) for name, each in item.items() if each is not None}
+    artifact = item.get("artifact")
+    if key in _ADDRESSES and isinstance(artifact, dict):
+        return f"artifact://{artifact.get('id')}"
+    return words
+
+
+def _has_meta(block: object) -> bool:
+    resource = block.get("resource") if isinstance(block, dict) else None
+    return isinstance(block, dict) and (
+        "_meta" in block or (isinstance(resource, dict) and "_meta" in resource)
+    )
+
+
+def _without_meta(block: Any) -> Any:
+    if not _has_meta(block):
+        return block
+    made = {key: item for key, item in block.items() if key != "_meta"}
+    if isinstance(made.get("resource"), dict):
+        made["resource"] = {key: item for key, item in made["resource"].items() if key != "_meta"}
     return made
+
+
+def _with_meta(made: dict[str, Any], block: Any) -> dict[str, Any]:
+    """Return a guarded block with the `_meta` of the block before; a link has that of both its parts."""
+    if not _has_meta(block):
+        return made
+    resource = block.get("resource")
+    outer, inner = block.get("_meta"), resource.get("_meta") if isinstance(resource, dict) else None
+    own = dict(outer) if isinstance(outer, dict) else {}
+    if isinstance(inner, dict) and isinstance(made.get("resource"), dict):
+        made = {**made, "resource": {**made["resource"], "_meta": inner}}
+    elif isinstance(inner, dict):
+        own = inner | own
+    return {**made, "_meta": own} if own else made
 
 
 def _lifted(block: dict[str, Any]) -> dict[str, Any]:
@@ -171,19 +264,21 @@ def _lifted(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _link(block: dict[str, Any]) -> dict[str, Any]:
-    if "artifact" not in block:
+    artifact = block.get("artifact")
+    if not isinstance(artifact, dict) or not isinstance(artifact.get("id"), str):
         return _text(block)
-    artifact = block["artifact"]
     link = {
         "type": "resource_link",
         "uri": f"artifact://{artifact['id']}",
         "name": artifact.get("filename") or artifact["id"],
-        "description": block["summary"],
+        "description": block.get("summary"),
         "mimeType": artifact.get("mime_type"),
         "size": artifact.get("size_bytes"),
         "annotations": block.get("annotations"),
     }
-    return {key: item for key, item in link.items() if item is not None}
+    made = {key: item for key, item in link.items() if item is not None}
+    # The block may be a tool's own, with any fields.
+    return made if _is_valid(made) else _text(block)
 
 
 def _text(value: Any) -> dict[str, Any]:

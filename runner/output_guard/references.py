@@ -16,7 +16,7 @@ from runner.output_guard.encoded import cut
 from runner.output_guard.storing import Find, KeptFind
 from runner.store.protocol import Record
 
-__all__ = ["file_name", "large_text", "marker", "reference", "summary"]
+__all__ = ["file_name", "in_words", "large_text", "marker", "reference", "summary"]
 
 _PLACEHOLDER = re.compile(r"\{(\w{1,100})\}")
 _VALUE_MAX_CHARS = 200
@@ -55,6 +55,16 @@ def marker(find: Find, kept: KeptFind) -> str:
     if kept.record is None:
         return f"[binary content removed: {was}, truncated: not kept]"
     return f"[binary content removed: {was}, stored as artifact {kept.record.id}, {_how(kept.record)}]"
+
+
+def in_words(made: object) -> str | None:
+    """Return a reference as a text of one line; None if a value is not a reference."""
+    if not isinstance(made, Mapping) or not isinstance(made.get("summary"), str):
+        return None
+    artifact = made.get("artifact")
+    if isinstance(artifact, Mapping) and "id" in artifact:
+        return f"[{made['summary']}; artifact://{artifact['id']}]"
+    return f"[{made['summary']}]" if "truncated" in made else None
 
 
 def summary(template: str, find: Find, kept: KeptFind, kind: str, payload: Mapping[str, Any]) -> str:

@@ -19,6 +19,8 @@ from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.loose_json import list_of, mapping_of, without
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import flag_meta_data
+from runner.output_guard.guard import unfit
+from runner.output_guard.schema_fit import satisfies
 from runner.steps.file_references import FileReferences
 from runner.steps.model_view import CARRIED, briefed, compact_json, legible, model_view, own_structured
 
@@ -198,9 +200,15 @@ def _message(draft: _Draft) -> dict[str, Any]:
     else:
         meta[RESULT_META] = value
         if draft.has_own_texts and "structuredContent" in draft.wire:
-            own = draft.paths.value(draft.wire["structuredContent"], contents=not draft.form.bytes_inline)
+            given = draft.wire["structuredContent"]
+            own = draft.paths.value(given, contents=not draft.form.bytes_inline)
+            if draft.closed and own != given and not satisfies(own, draft.output_schema or {}, was=given):
+                # A reference cannot stand where the schema wants a path, for example by a pattern.
+                own = given
             structured = own_structured(own, draft.output_schema)
-            if structured is not None:
+            if structured is None:
+                message = unfit(message, "that was called")
+            else:
                 message["structuredContent"] = structured
     if meta:
         message["_meta"] = meta

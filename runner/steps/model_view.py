@@ -51,7 +51,7 @@ def own_structured(own: Any, schema: Mapping[str, Any] | None) -> Any:
     def outside(value: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"result": value} if is_wrapped else value
 
-    short = fitting(_masked(said), lambda value: satisfies(outside(value), known))
+    short = fitting(_masked(said), lambda value: satisfies(outside(value), known, was=own))
     return None if short is None else outside(short)
 
 

@@ -182,7 +182,9 @@ def test_what_the_host_sends_holds_it_too_also_with_a_schema_and_as_an_error(
         shown.append(strict(made["structuredContent"]))
     assert sum(map(len, shown)) <= LIMIT
     assert [found for text in shown for found in leaks(text)] == []
-    assert (made["isError"], made["_meta"]) == (failed, {"own": 1})
+    # Clients throw at a result without the content that its schema promises, unless it is an error.
+    assert made["isError"] == (failed or "structuredContent" not in made)
+    assert made["_meta"] == {"own": 1}
 
 
 @settings(max_examples=40, deadline=None)

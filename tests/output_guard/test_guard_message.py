@@ -1,5 +1,6 @@
 """A whole MCP result behind the guard is an MCP result again, by the SDK's own model."""
 
+import base64
 import json
 from typing import Any
 
@@ -7,6 +8,8 @@ import anyio
 import pytest
 from guard_samples import FORMATS, PDF, b64
 from guard_shelf import SCOPE, Shelf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mcp_types import CallToolResult
 
 from runner.output_guard.config import GuardConfig
@@ -22,7 +25,7 @@ def sent(message: dict[str, Any], store: Shelf | None) -> dict[str, Any]:
         )
 
     value: dict[str, Any] = anyio.run(run).value
-    CallToolResult.model_validate(value)
+    CallToolResult.model_validate(value, by_alias=True, by_name=False)
     return value
 
 
@@ -89,3 +92,98 @@ def test_what_a_host_may_show_is_within_the_limit(
     shelf: Shelf, message: dict[str, Any], stored: bool
 ) -> None:
     assert shown(sent(message, shelf if stored else None)) <= 50_000
+
+
+DATA_URL = f"data:image/png;base64,{b64(PNG)}"
+LINK = {"type": "resource_link", "uri": "https://example.com/r", "name": "Repo"}
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"icons": [{"src": DATA_URL, "mimeType": "image/png"}]},
+        {"description": "word " * 4_000},
+        {"title": "t" * 12_000},
+        {"uri": "https://example.com/?" + "q" * 12_000},
+        {"uri": DATA_URL},
+        {"name": b64(PDF)},
+    ],
+    ids=["icons", "description", "title", "long uri", "uri of bytes", "name"],
+)
+def test_text_field_of_a_block_stays_text(shelf: Shelf, fields: dict[str, Any], stored: bool) -> None:
+    value = sent({"content": [LINK | fields]}, shelf if stored else None)
+
+    (block,) = value["content"]
+    assert block["type"] == "resource_link"
+    assert b64(PNG)[:60] not in json.dumps(block)
+    assert b64(PDF)[:60] not in json.dumps(block)
+    if stored:
+        assert f"artifact://{shelf.records[0].id}" in json.dumps(block)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text", "text": "x " * 9_000},
+        {"type": "image", "data": b64(PNG), "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "t://t", "blob": b64(PDF)}},
+        LINK | {"description": "word " * 4_000},
+    ],
+    ids=lambda block: str(block["type"]),
+)
+def test_meta_of_a_block_stays(shelf: Shelf, block: dict[str, Any]) -> None:
+    meta = {"example.com/id": 7, "bytes": b64(PNG)}
+
+    value = sent({"content": [block | {"_meta": meta}]}, shelf)
+
+    assert value["content"][0]["_meta"] == meta
+
+
+_ODD = st.recursive(
+    st.sampled_from(
+        [None, True, 3, "", "a", "image", "image/png", b64(PNG), DATA_URL, "no base64!", "w " * 9_000]
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2),
+        st.dictionaries(
+            st.sampled_from(["id", "uri", "src", "audience", "text", "blob", "summary"]), inner, max_size=3
+        ),
+    ),
+    max_leaves=4,
+)
+_FIELDS = [
+    "text",
+    "data",
+    "mimeType",
+    "uri",
+    "name",
+    "resource",
+    "icons",
+    "annotations",
+    "size",
+    "_meta",
+    "artifact",
+]
+_ODD_BLOCKS = st.one_of(
+    _ODD,
+    st.builds(
+        lambda kind, fields: {"type": kind, **fields},
+        st.sampled_from(["text", "image", "audio", "resource", "resource_link", "other"]),
+        st.dictionaries(st.sampled_from(_FIELDS), _ODD, max_size=5),
+    ),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_ODD_BLOCKS, max_size=3), _ODD, st.booleans())
+def test_any_odd_result_becomes_a_valid_message(blocks: list[Any], extra: Any, stored: bool) -> None:
+    message = {"content": blocks, "structuredContent": {"x": extra}, "isError": False}
+
+    value = sent(message, Shelf() if stored else None)
+
+    for block in value["content"]:
+        # Stricter than the model, as the SDK of TypeScript is: no null, and base64 that can be decoded.
+        assert None not in block.values()
+        if block["type"] in ("image", "audio"):
+            assert base64.b64decode(block["data"], validate=True) is not None

@@ -14,7 +14,6 @@ from runner.files.my_files import FileChange, Library, MyFiles
 from runner.files.sessions import Sessions
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.guard import GuardedCall, OutputGuard, config_of
-from runner.output_guard.schema_fit import fitted
 from runner.settings.sources import config_report, load
 from runner.store.memory import MemoryStore
 from runner.store.observations import budgets_of
@@ -122,14 +121,30 @@ async def test_structured_content_satisfies_a_closed_schema_also_when_guarded(
     assert guarded["structuredContent"]["count"] == value["count"]
 
 
-def test_what_cannot_satisfy_a_schema_is_left_out() -> None:
-    schema = {"type": "object", "properties": {"x": {"type": "string", "minLength": 5000}}}
+async def test_result_without_a_fit_is_an_error_that_names_it(files: MyFiles) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(v){60000}$"}}}
+    value = {"x": "v" * 60_000}
+    call = GuardedCall(tool="t", files=files, schema={**schema, "required": ["x"]})
+    given = message(content=[{"type": "text", "text": json.dumps(value)}], structuredContent=value)
 
-    assert fitted({"x": "v" * 6000}, {"x": {"artifact": {}, "summary": "s"}}, schema) is None
+    guarded = await GUARD.message(given, call, media_stay=True)
+
+    assert guarded["isError"] is True
+    assert "structuredContent" not in guarded
+    assert "artifact" in guarded["content"][0]["text"]
+    assert "output schema" in guarded["content"][1]["text"]
 
 
-def test_a_schema_that_is_none_checks_nothing() -> None:
-    assert fitted({"x": 1}, {"x": 2}, {"type": "nonsense"}) == {"x": 2}
+async def test_reference_without_room_is_named_beside(files: MyFiles) -> None:
+    value = {"title": "t" * 20_000, "rows": [{"n": n, "text": "u" * 100} for n in range(3000)], "count": 1}
+    call = GuardedCall(tool="t", files=files, schema=SCHEMA)
+    given = message(content=[{"type": "text", "text": "done"}], structuredContent=value)
+
+    guarded = await GUARD.message(given, call, media_stay=True)
+
+    jsonschema.validate(guarded["structuredContent"], SCHEMA)
+    records = await files.library.store.list(scope=files.scope)
+    assert any(record.id in block["text"] for record in records for block in guarded["content"][1:])
 
 
 def test_the_section_of_the_file_sets_the_guard_up(tmp_path: Path) -> None:
@@ -289,6 +304,7 @@ async def test_what_a_transformer_left_out_does_not_come_back_for_a_schema(
     assert before == 7
     assert json.loads(made["content"][0]["text"]) == {"tool": "export", "server": None, "was": 7}
     assert ("structuredContent" in made) == stays
+    assert bool(made.get("isError")) != stays
 
 
 WIDE = {
