@@ -58,7 +58,8 @@ __all__ = ["Front", "ServerSaid", "ServerUnreachable", "Upstream"]
 log = logging.getLogger(__name__)
 
 _SHORT_S = 2.0
-_MODERN = ("auto",)
+# Modes of connecting: `server/discover` first, or `initialize` alone.
+_MODERN = ("auto", "legacy")
 _HANDSHAKE = ("legacy", "auto")
 _TASKS = 1000
 _PAGES = 1000
@@ -134,6 +135,8 @@ class Upstream:
         is_alone: Whether its client has no other server: then nothing that it says or asks can be of another.
         learned: Hears of the tools that the server lists.
         met: Hears of each attempt to connect: why it failed, or nothing.
+        modes: By server, the mode of connecting that works where the other one ended it; shared by all
+            connections, so that only the first one starts the server twice.
         schemas: Output schemas of the tools, once known.
         specs: The tools, once known.
         widgets: What the tools say of calls that a widget asks for, once known.
@@ -154,6 +157,7 @@ class Upstream:
     is_alone: bool = True
     learned: Callable[[Iterable[ToolSpec]], None] = lambda _specs: None
     met: Callable[[str], None] = lambda _why: None
+    modes: dict[str, str] = field(default_factory=dict)
     backoff: BackOff = field(default_factory=BackOff)
     used_at: float = field(default_factory=time.monotonic)
     schemas: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
@@ -412,9 +416,15 @@ class Upstream:
             await self._close()
 
     async def _connect(self) -> "Client[Any]":
-        problem = ""
+        """Connect in the mode that fits the client, else in the other one.
+
+        Many servers exit on a first message that is not `initialize`, and some know no `initialize`.
+        """
+        problems: list[str] = []
         self._refusals, self._ending = _REFUSALS(), None
-        for mode in _MODERN if self.front is None else _HANDSHAKE:
+        preferred = _MODERN if self.front is None else _HANDSHAKE
+        known = self.modes.get(self.name)
+        for mode in sorted(preferred, key=lambda mode: known not in (None, mode)):
             way, begun = self.transport(), time.monotonic()
             client = client_for(
                 way,
@@ -429,15 +439,27 @@ class Upstream:
             except FAILURES as error:
                 problem = str(error) or type(error).__name__
                 if time.monotonic() - begun >= self.connect_s:
-                    problem = (
+                    problems.append(
                         f"no answer within {self.connect_s:g} s, which --connect-timeout (connect_timeout_s) "
                         f"would lengthen: {problem}"
                     )
+                    if mode == "auto":
+                        # Both handshakes were tried within that time.
+                        break
+                    continue
+                problems.append(problem)
                 continue
             log.info("connected", extra={"server": self.name, "protocol": client.session.protocol_version})
+            if problems:
+                self.modes[self.name] = mode
+            elif self.ends_with_its_connection and mode == "auto" and not is_modern(client):
+                # One that leaves `server/discover` unanswered would take ten seconds at each start.
+                self.modes[self.name] = "legacy"
             self._way = way
             return client
-        raise ServerUnreachable(f"the server {self.name} cannot be reached: {problem[:_PROBLEM_CHARS]}")
+        # Of a server that cannot start at all, both attempts say the same.
+        problem = "; in the other handshake: ".join(dict.fromkeys(each[:_PROBLEM_CHARS] for each in problems))
+        raise ServerUnreachable(f"the server {self.name} cannot be reached: {problem}")
 
     def _session(self, client: "Client[Any]") -> RemoteSession:
         # What a client with sessions does not want to hear is left out on the way to it.

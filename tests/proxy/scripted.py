@@ -1,0 +1,56 @@
+"""A stdio server of the handshake era, with one thread and no library, that does as its first argument says.
+
+It is a JSON object:
+    tools: the tools as listed.
+    answers: by tool, the result of a call, or `{"error": …}` for an error of JSON-RPC.
+    exits_on: methods that end it as the first message.
+    exits_in: tools whose call ends it.
+    hangs_in: tools whose call never ends.
+    log: a file to which the process appends its start and each call, as `PID WORD`.
+"""
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+SCRIPT: dict[str, Any] = json.loads(sys.argv[1])
+
+
+def note(word: str) -> None:
+    if "log" in SCRIPT:
+        with open(SCRIPT["log"], "a") as log:
+            log.write(f"{os.getpid()} {word}\n")
+
+
+def answered(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    if method == "initialize":
+        about = {"name": "scripted", "version": "1"}
+        return {
+            "result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+        }
+    if method == "tools/list":
+        return {"result": {"tools": SCRIPT.get("tools", [])}}
+    if method != "tools/call":
+        return {"error": {"code": -32601, "message": "Method not found"}}
+    name = params["name"]
+    note(name)
+    if name in SCRIPT.get("exits_in", ()):
+        sys.exit(f"{name} ended it")
+    while name in SCRIPT.get("hangs_in", ()):
+        time.sleep(60)
+    answer = SCRIPT.get("answers", {}).get(name, {"content": [{"type": "text", "text": str(os.getpid())}]})
+    return answer if set(answer) == {"error"} else {"result": answer}
+
+
+note("start")
+first = True
+for line in sys.stdin:
+    message = json.loads(line)
+    if first and message["method"] in SCRIPT.get("exits_on", ()):
+        sys.exit(f"Error: unexpected {message['method']}")
+    first = False
+    if "id" in message:
+        reply = answered(message["method"], message.get("params") or {})
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply}), flush=True)

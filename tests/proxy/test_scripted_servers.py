@@ -1,0 +1,47 @@
+"""Servers whose handshake, errors and answers differ from those of the libraries that most are written with."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proxying import proxied
+
+from runner.proxy.targets import Target
+
+pytestmark = [pytest.mark.release, pytest.mark.anyio]
+
+SERVER = Path(__file__).parent / "scripted.py"
+MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object"}, **more}
+
+
+def scripted(folder: Path, **script: Any) -> Target:
+    """Return a server that does as it is told, and notes its starts and calls in `log` of its folder."""
+    place = folder / "lent"
+    place.mkdir(exist_ok=True)
+    said = json.dumps({"log": str(place / "log"), **script})
+    command = (sys.executable, str(SERVER), said)
+    return Target(name="scripted", command=command, folder=SERVER.parent, allow_write=(place,))
+
+
+def noted(folder: Path) -> list[str]:
+    """Return what the processes of the server have noted, in order, without their ids."""
+    return [line.split()[1] for line in (folder / "lent" / "log").read_text().splitlines()]
+
+
+@MODES
+@pytest.mark.parametrize(("exits_on", "starts"), [([], 2), (["server/discover"], 3)])
+async def test_server_that_exits_on_discover_is_started_again_once(
+    folder: Path, user: str, mode: str, exits_on: list[str], starts: int
+) -> None:
+    target = scripted(folder, tools=[tool("find")], exits_on=exits_on)
+    async with proxied(folder, user, target, mode=mode) as client:
+        found = await client.call_tool("find")
+
+    assert int(found.content[0].text)
+    assert noted(folder) == [*["start"] * starts, "find"]
