@@ -1,4 +1,4 @@
-"""Servers whose handshake, errors and answers differ from those of the libraries that most are written with."""
+"""Servers whose handshake, errors and answers differ from those of the usual libraries."""
 
 import json
 import sys
