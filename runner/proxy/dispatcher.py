@@ -32,6 +32,7 @@ from mcp_types import (
 
 from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError, RunnerError
+from runner.protocol.internals.proxy import Disconnected
 from runner.protocol.internals.types import (
     CallOptions,
     OnNotify,
@@ -130,13 +131,14 @@ class LineDispatcher:
         """Send a request and return its result.
 
         Raises:
-            MCPError: The server answered with an error, or not in time, or the connection has ended.
+            Disconnected: The connection has ended.
+            MCPError: The server answered with an error, or not in time.
             ValueError: The id is that of another request that waits.
         """
         options: CallOptions = opts or {}
         id_ = options.get("request_id") or self._next()
         if self._tasks is None:
-            raise MCPError(code=self._end.code, message=self._end.message)
+            raise Disconnected(self._end.code, self._end.message)
         if coerce_request_id(id_) in self._pending:
             raise ValueError(f"request id {id_!r} is already in use")
         sent, progress = dict(params or {}), options.get("on_progress")
@@ -148,6 +150,8 @@ class LineDispatcher:
             said = await self._answer(_request(id_, method, sent), pending, options)
         finally:
             self._pending.pop(coerce_request_id(id_), None)
+        if said is self._end:
+            raise Disconnected(self._end.code, self._end.message)
         if isinstance(said, ErrorData):
             raise MCPError(code=said.code, message=said.message, data=said.data)
         return said

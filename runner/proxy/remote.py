@@ -5,8 +5,9 @@ what it can do, its answers. The only module that knows how a client can fail.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import anyio
@@ -21,8 +22,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
-    CONNECTION_CLOSED,
     LOG_LEVEL_META_KEY,
+    METHOD_NOT_FOUND,
     PROTOCOL_VERSION_META_KEY,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -30,7 +31,13 @@ from pydantic import ValidationError
 
 from runner.contract.widget_dialects import WIDGET_CALL_META
 from runner.homes.homes import HomeLease
-from runner.protocol.internals.proxy import ask_remote, learn_tools, relaying_session
+from runner.protocol.internals.proxy import (
+    Disconnected,
+    HttpAnswer,
+    ask_remote,
+    learn_tools,
+    relaying_session,
+)
 from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.resource_tools import RemoteError
 
@@ -69,7 +76,6 @@ _OF_CONNECTIONS = (
     WIDGET_CALL_META,
 )
 _OFFERED = {"elicitation/create": "elicitation", "roots/list": "roots", "sampling/createMessage": "sampling"}
-_GONE = ("session terminated", "session not found", "connection closed")
 
 
 class StartFailed(RuntimeError):
@@ -99,7 +105,15 @@ TOO_MANY_REQUESTS = "it had too many requests of its own open"
 
 
 class ConnectionLost(RemoteError):
-    """The connection ended before the answer came; whether the server did what was asked is not known."""
+    """The connection ended before the answer came.
+
+    Attributes:
+        was_refused: Whether the server has not begun what was asked; else that is not known.
+    """
+
+    def __init__(self, problem: str, *, was_refused: bool = False) -> None:
+        super().__init__(problem)
+        self.was_refused = was_refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,15 +235,19 @@ class RemoteSession:
             sent["_meta"] = meta
         # A call that is watched over ends by the ladder.
         limit_s = self.answer_s if progress is None else None
-        session = self.client.session
+        session, http = self.client.session, HttpAnswer()
         try:
-            result = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress)
+            result = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress, http=http)
             if method == "tools/list" and is_modern(self.client):
                 learn_tools(session, result)
+        except Disconnected as error:
+            raise ConnectionLost(error.message) from error
         except MCPError as error:
-            said = error.error.message.lower()
-            if error.error.code == CONNECTION_CLOSED or any(words in said for words in _GONE):
-                raise ConnectionLost(error.error.message) from error
+            if http.in_session and http.status == HTTPStatus.NOT_FOUND and error.code != METHOD_NOT_FOUND:
+                # By the protocol this status means that the session is over.
+                raise ConnectionLost(error.message, was_refused=True) from error
+            if http.in_session and http.status == HTTPStatus.BAD_REQUEST and await self._is_over():
+                raise ConnectionLost(error.message) from error
             raise
         except ValidationError as error:
             # Without what it is about: to write that out takes seconds where it is large.
@@ -241,6 +259,15 @@ class RemoteSession:
         except FAILURES as error:
             raise ConnectionLost(str(error) or type(error).__name__) from error
         return result
+
+    async def _is_over(self) -> bool:
+        """Say whether the server no longer knows the session; some say so with the status of bad requests."""
+        http = HttpAnswer()
+        with suppress(*FAILURES):
+            await ask_remote(
+                self.client.session, "ping", {}, timeout_s=self.answer_s, progress=None, http=http
+            )
+        return http.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
 
     async def list_resources(self, cursor: str | None) -> Mapping[str, Any]:
         """Return the wire result of `resources/list`."""

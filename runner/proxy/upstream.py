@@ -72,6 +72,14 @@ _PROBLEM_CHARS = 1000
 _MOST_QUESTIONS = 32
 # So many refusals a server may need: at once, and a second.
 _REFUSALS = partial(NotificationPace, at_once=256, per_s=10.0)
+# Requests that change nothing at the server, or the same thing when they are done twice.
+_READING = frozenset(
+    {
+        *("completion/complete", "logging/setLevel", "ping", "prompts/get", "prompts/list", "resources/list"),
+        *("resources/read", "resources/subscribe", "resources/templates/list", "resources/unsubscribe"),
+        *("server/discover", "tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "tools/list"),
+    }
+)
 _OF_TASKS = frozenset({"tasks/cancel", "tasks/get", "tasks/list", "tasks/result"})
 _NEWS: Mapping[str, type[BaseModel]] = {
     "notifications/elicitation/complete": mcp_types.ElicitCompleteNotification,
@@ -266,27 +274,31 @@ class Upstream:
     ) -> dict[str, Any]:
         """Send a request, connecting first where there is no connection.
 
-        A connection that is found to be lost is made again, and the request sent again, unless it is a
-        call of a tool: that may have been done.
+        A connection that is found to be lost is made again. The request is sent again if the server has not
+        begun it, or if it may be done twice: requests that read do, and tools that say so.
 
         Raises:
             MCPError: The server answered with an error.
             RemoteError: It did not, or not in a way that can be understood.
         """
-        self.used_at = time.monotonic()
-        session = await self.remote()
-        with _listed(self._asking, watched):
-            try:
-                return await self._told_of_all(session.request(method, params, self._reporting(watched)))
-            except ConnectionLost as error:
-                had_too_many = self._ending is not None
-                await self.drop()
-                # A connection over lines that ended for this by itself has said so.
-                if method == "tools/call" and had_too_many and TOO_MANY_REQUESTS not in str(error):
-                    raise ConnectionLost(f"{error}: {TOO_MANY_REQUESTS}") from error
-                if method == "tools/call" and "session" not in str(error).lower():
-                    raise
-            return await (await self.remote()).request(method, params, self._reporting(watched))
+        for is_last in (False, True):
+            session = await self.remote()
+            with _listed(self._asking, watched):
+                try:
+                    return await self._told_of_all(session.request(method, params, self._reporting(watched)))
+                except ConnectionLost as error:
+                    had_too_many = self._ending is not None
+                    # Another request may have noticed it before, and connected again.
+                    if self._client is session.client:
+                        await self.drop()
+                    # A connection over lines that ended for this by itself has said so.
+                    if had_too_many and TOO_MANY_REQUESTS not in str(error):
+                        raise ConnectionLost(f"{error}: {TOO_MANY_REQUESTS}") from error
+                    spec = self.specs.get(str(params.get("name"))) if method == "tools/call" else None
+                    may_repeat = method in _READING or (spec is not None and spec.is_idempotent)
+                    if is_last or had_too_many or not (error.was_refused or may_repeat):
+                        raise
+        raise AssertionError("unreachable")
 
     async def _told_of_all(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         """Return an answer, once the client was told of what was dropped before it."""

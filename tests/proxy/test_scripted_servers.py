@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.shared.exceptions import MCPError
 from proxying import proxied
 
 from runner.proxy.targets import Target
@@ -45,3 +46,45 @@ async def test_server_that_exits_on_discover_is_started_again_once(
 
     assert int(found.content[0].text)
     assert noted(folder) == [*["start"] * starts, "find"]
+
+
+WORDS = [
+    {"code": -32602, "message": "Session not found: x"},
+    {"code": -32000, "message": "Connection closed"},
+    {"code": -32600, "message": "Session terminated"},
+    {"code": -32000, "message": "no such row"},
+]
+
+
+@pytest.mark.parametrize("said", WORDS, ids=str)
+@MODES
+async def test_error_with_words_of_a_lost_connection_reaches_client(
+    folder: Path, user: str, mode: str, said: dict[str, Any]
+) -> None:
+    target = scripted(folder, tools=[tool("run"), tool("pid")], answers={"run": {"error": said}})
+    async with proxied(folder, user, target, mode=mode) as client:
+        before = (await client.call_tool("pid")).content[0].text
+        with pytest.raises(MCPError) as refused:
+            await client.call_tool("run")
+        after = (await client.call_tool("pid")).content[0].text
+
+    assert (refused.value.error.code, refused.value.error.message) == (said["code"], said["message"])
+    assert before == after
+    assert noted(folder).count("run") == 1
+
+
+@pytest.mark.parametrize(
+    ("hints", "calls"), [({}, 1), ({"idempotentHint": True}, 2)], ids=["plain", "idempotent"]
+)
+async def test_call_that_ends_its_server_is_repeated_if_idempotent(
+    folder: Path, user: str, hints: dict[str, bool], calls: int
+) -> None:
+    tools = [tool("ends", annotations=hints), tool("pid")]
+    async with proxied(folder, user, scripted(folder, tools=tools, exits_in=["ends"])) as client:
+        await client.list_tools()
+        ended = await client.call_tool_mcp("ends", {})
+        after = await client.call_tool_mcp("pid", {})
+
+    assert "E_CRASHED" in ended.content[0].text
+    assert not after.is_error
+    assert noted(folder).count("ends") == calls
