@@ -27,19 +27,20 @@ from mcp_types import (
     PROTOCOL_VERSION_META_KEY,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from runner.contract.widget_dialects import WIDGET_CALL_META
 from runner.homes.homes import HomeLease
 from runner.protocol.internals.proxy import (
     Disconnected,
     HttpAnswer,
+    UnreadableAnswer,
     ask_remote,
     learn_tools,
     relaying_session,
 )
 from runner.protocol.internals.types import ProgressFnT
-from runner.protocol.resource_tools import RemoteError
+from runner.protocol.resource_tools import InvalidAnswer, RemoteError
+from runner.proxy.repair import Fault, repaired
 
 __all__ = [
     "FAILURES",
@@ -210,12 +211,15 @@ class RemoteSession:
     Attributes:
         client: The client.
         answer_s: How long an answer may take where nobody watches over the request.
-        hears_all: Ask for log messages of all levels, which a later era sends only to who asks.
+        has_sessions: Whether our own client is of the handshake era: then log messages of all levels are
+            requested, which a later era sends only to who asks.
+        found: Hears of faults that were repaired.
     """
 
     client: "Client[Any]"
     answer_s: float = 30.0
-    hears_all: bool = False
+    has_sessions: bool = False
+    found: Callable[[Fault], None] = lambda _fault: None
 
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, progress: ProgressFnT | None = None
@@ -225,11 +229,11 @@ class RemoteSession:
         Raises:
             MCPError: The server answered with an error.
             ConnectionLost: It did not answer.
-            RemoteError: Its answer breaks the protocol.
+            InvalidAnswer: Its answer breaks the protocol, and cannot be repaired.
         """
         sent = {key: value for key, value in (params or {}).items() if key != "_meta"}
         meta = {k: v for k, v in ((params or {}).get("_meta") or {}).items() if k not in _OF_CONNECTIONS}
-        if self.hears_all and is_modern(self.client):
+        if self.has_sessions and is_modern(self.client):
             meta[LOG_LEVEL_META_KEY] = "debug"
         if meta:
             sent["_meta"] = meta
@@ -237,11 +241,14 @@ class RemoteSession:
         limit_s = self.answer_s if progress is None else None
         session, http = self.client.session, HttpAnswer()
         try:
-            result = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress, http=http)
+            said = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress, http=http)
+            result, faults = await repaired(method, sent, said, has_sessions=self.has_sessions)
             if method == "tools/list" and is_modern(self.client):
                 learn_tools(session, result)
         except Disconnected as error:
             raise ConnectionLost(error.message) from error
+        except UnreadableAnswer as error:
+            raise InvalidAnswer(f"its answer to {method} breaks the protocol: {error.message}") from error
         except MCPError as error:
             if http.in_session and http.status == HTTPStatus.NOT_FOUND and error.code != METHOD_NOT_FOUND:
                 # By the protocol this status means that the session is over.
@@ -249,15 +256,12 @@ class RemoteSession:
             if http.in_session and http.status == HTTPStatus.BAD_REQUEST and await self._is_over():
                 raise ConnectionLost(error.message) from error
             raise
-        except ValidationError as error:
-            # Without what it is about: to write that out takes seconds where it is large.
-            faults = error.errors(include_url=False, include_context=False, include_input=False)
-            first = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in faults[:3])
-            raise RemoteError(f"its answer to {method} breaks the protocol: {first[:300]}") from error
         except ValueError as error:
-            raise RemoteError(f"its answer to {method} breaks the protocol: {str(error)[:300]}") from error
+            raise InvalidAnswer(f"its answer to {method} breaks the protocol: {str(error)[:300]}") from error
         except FAILURES as error:
             raise ConnectionLost(str(error) or type(error).__name__) from error
+        for fault in faults:
+            self.found(fault)
         return result
 
     async def _is_over(self) -> bool:

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from runner.errors import CallError, Code
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.eras import has_sessions
-from runner.protocol.resource_tools import Reader, RemoteError, blocks_of
+from runner.protocol.resource_tools import InvalidAnswer, Reader, RemoteError, blocks_of
 from runner.proxy.contract import Contract
 from runner.proxy.deadline_watch import WatchedListener, watch
 from runner.proxy.foreign_words import told_beside, without_our_words
@@ -171,11 +171,11 @@ class RemoteCall:
         What its blocks say in our name is left out.
         """
         reader, blocks, names = reader_of(self.upstreams, guarded), list[Any](), self.upstreams.names
-        for block in wire.get("content") or ():
-            if isinstance(block, Mapping) and block.get("type") == "resource":
-                blocks.append({**block, "resource": names.block_outside(self.server, block.get("resource"))})
+        for block in wire.get("content", ()):
+            if block["type"] == "resource":
+                blocks.append({**block, "resource": names.block_outside(self.server, block["resource"])})
                 continue
-            if not isinstance(block, Mapping) or block.get("type") != "resource_link":
+            if block["type"] != "resource_link":
                 blocks.append(block)
                 continue
             read = dict(block)
@@ -270,6 +270,8 @@ def reader_of(upstreams: Upstreams, call: GuardedCall) -> Reader:
 
 
 def remote_failure(error: RemoteError) -> CallError:
-    """Return the error of a call that a server did not answer."""
+    """Return the error of a call that a server did not answer, or not by the protocol."""
+    if isinstance(error, InvalidAnswer):
+        return CallError(Code.E_INVALID_RESULT, f"The remote server is at fault: {error}")
     code = Code.E_BUSY if isinstance(error, ServerUnreachable) else Code.E_CRASHED
     return CallError(code, f"The remote server did not answer: {error}")

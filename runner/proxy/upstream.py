@@ -48,6 +48,7 @@ from runner.proxy.remote import (
     client_for,
     is_modern,
 )
+from runner.proxy.repair import Fault
 from runner.steps.listener import CLIENT_REQUESTS, MESSAGE, PROGRESS, ClientRefusal, too_deep
 from runner.system.backoff import BackOff
 from runner.system.turns import in_turns
@@ -67,6 +68,7 @@ _PAGES = 1000
 _MOST_ITEMS = 100_000
 _MOST_LIST_BYTES = 1 << 26
 _PROBLEM_CHARS = 1000
+_MOST_FAULTS = 100
 
 # A person answers one after the other, and each that waits is kept here and at the client.
 _MOST_QUESTIONS = 32
@@ -173,6 +175,7 @@ class Upstream:
     widgets: dict[str, WidgetRights] = field(default_factory=dict)
     subscribed: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, str] = field(default_factory=dict)
+    _faults: set[Fault] = field(default_factory=set)
     _asked_for: AskedFor = field(default_factory=AskedFor)
     _sizes: dict[str, int] = field(default_factory=dict)
     _asking: list[WatchedListener] = field(default_factory=list)
@@ -475,7 +478,15 @@ class Upstream:
 
     def _session(self, client: "Client[Any]") -> RemoteSession:
         # What a client with sessions does not want to hear is left out on the way to it.
-        return RemoteSession(client, self.answer_s, hears_all=self.front is not None)
+        return RemoteSession(client, self.answer_s, has_sessions=self.front is not None, found=self._found)
+
+    def _found(self, fault: Fault) -> None:
+        """Log a fault of the server's answers, once: a list is read again and again."""
+        if fault in self._faults or len(self._faults) >= _MOST_FAULTS:
+            return
+        self._faults.add(fault)
+        facts = {"server": self.name, "item": fault.item, "problem": fault.problem}
+        log.warning("invalid item left out" if fault.is_left_out else "invalid item repaired", extra=facts)
 
     async def _resume(self, client: "Client[Any]") -> None:
         able = client.session.server_capabilities

@@ -41,7 +41,7 @@ def answered(method: str, params: dict[str, Any]) -> dict[str, Any]:
     while name in SCRIPT.get("hangs_in", ()):
         time.sleep(60)
     answer = SCRIPT.get("answers", {}).get(name, {"content": [{"type": "text", "text": str(os.getpid())}]})
-    return answer if set(answer) == {"error"} else {"result": answer}
+    return answer if isinstance(answer, dict) and set(answer) == {"error"} else {"result": answer}
 
 
 note("start")

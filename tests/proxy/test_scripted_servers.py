@@ -88,3 +88,24 @@ async def test_call_that_ends_its_server_is_repeated_if_idempotent(
     assert "E_CRASHED" in ended.content[0].text
     assert not after.is_error
     assert noted(folder).count("ends") == calls
+
+
+@MODES
+async def test_faulty_answers_are_repaired_or_reported(
+    folder: Path, user: str, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tools = [tool("bare"), tool("broken"), {"name": "odd", "inputSchema": {"type": "string"}}, tool("fine")]
+    answers = {"bare": {"structuredContent": {"a": 1}}, "broken": [1]}
+    async with proxied(folder, user, scripted(folder, tools=tools, answers=answers), mode=mode) as client:
+        listed = [each.name for each in await client.list_tools()]
+        bare = await client.call_tool_mcp("bare", {})
+        broken = await client.call_tool_mcp("broken", {})
+        fine = await client.call_tool_mcp("fine", {})
+
+    said = json.loads(broken.content[0].text)["meta_data"]
+    assert listed == ["bare", "broken", "fine"]
+    assert any("left out" in each.message and vars(each)["item"] == "odd" for each in caplog.records)
+    assert (bare.structured_content, bare.content[0].text) == ({"a": 1}, '{"a": 1}')
+    assert (said["error_code"], said["retryable"]) == ("E_INVALID_RESULT", False)
+    assert "did not answer" not in broken.content[0].text
+    assert int(fine.content[0].text)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from fastmcp.client.transports import http
@@ -18,6 +19,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import (
     CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
     ClientCapabilities,
     ErrorData,
@@ -35,6 +38,7 @@ __all__ = [
     "HTTP_ANSWER",
     "Disconnected",
     "HttpAnswer",
+    "UnreadableAnswer",
     "ask_remote",
     "learn_tools",
     "mend_messages_over_http",
@@ -45,6 +49,10 @@ __all__ = [
 
 class Disconnected(MCPError):
     """The end of the connection in place of an answer, as our own transport saw it."""
+
+
+class UnreadableAnswer(MCPError):
+    """A message in the place of an answer that breaks the protocol; the text says how."""
 
 
 @dataclass(slots=True)
@@ -176,6 +184,7 @@ async def ask_remote(
 
     Raises:
         Disconnected: The connection ended before the answer.
+        UnreadableAnswer: The answer breaks the protocol.
         MCPError: The server answered with an error, or the response over HTTP is not an answer.
     """
     options: CallOptions = {}
@@ -191,8 +200,11 @@ async def ask_remote(
         data = error.error.data
         if isinstance(data, _Sent):
             raise MCPError(code=error.code, message=error.message, data=data.data) from None
-        if error.code == CONNECTION_CLOSED and isinstance(session._dispatcher, JSONRPCDispatcher):
-            raise Disconnected(error.code, error.message) from error
+        if isinstance(session._dispatcher, JSONRPCDispatcher):
+            if error.code == CONNECTION_CLOSED:
+                raise Disconnected(error.code, error.message) from error
+            if error.code in (PARSE_ERROR, INVALID_REQUEST) and http.status < HTTPStatus.BAD_REQUEST:
+                raise UnreadableAnswer(error.code, error.message) from error
         raise
     finally:
         HTTP_ANSWER.reset(before)
