@@ -4,9 +4,13 @@ What comes back is the server's own result, key by key, and what goes there is t
 what it can do, its answers. The only module that knows how a client can fail.
 """
 
+import math
+import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -29,10 +33,12 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.contract.widget_dialects import WIDGET_CALL_META
+from runner.errors import CallError, Code
 from runner.homes.homes import HomeLease
 from runner.protocol.internals.proxy import (
     Disconnected,
     HttpAnswer,
+    NoAnswer,
     UnreadableAnswer,
     ask_remote,
     learn_tools,
@@ -48,6 +54,7 @@ __all__ = [
     "Announced",
     "ConnectionLost",
     "HomedTransport",
+    "HttpRefusal",
     "RemoteSession",
     "StartFailed",
     "client_for",
@@ -76,6 +83,11 @@ _OF_CONNECTIONS = (
     "toolcell/artifacts",
     WIDGET_CALL_META,
 )
+_CREDENTIALS = frozenset({401, 403, 407})
+_LATER = frozenset({429, 503})
+_FINAL = _CREDENTIALS | _LATER
+_MOST_RETRY_S = 86_400
+_WORDS_CHARS = 300
 _OFFERED = {"elicitation/create": "elicitation", "roots/list": "roots", "sampling/createMessage": "sampling"}
 
 
@@ -115,6 +127,64 @@ class ConnectionLost(RemoteError):
     def __init__(self, problem: str, *, was_refused: bool = False) -> None:
         super().__init__(problem)
         self.was_refused = was_refused
+
+
+class HttpRefusal(RemoteError):
+    """A response over HTTP whose status says why there is no answer.
+
+    Attributes:
+        status: The status.
+        retry_after_s: When to come back, if the server says so.
+        is_final: Whether another way to connect would get no other answer.
+    """
+
+    def __init__(self, http: HttpAnswer, words: str = "") -> None:
+        self.status = http.status
+        self.is_final = http.status in _FINAL
+        self.retry_after_s = _seconds(http.retry_after) if http.status in _LATER else None
+        phrase = HTTPStatus(http.status).phrase if http.status in set(HTTPStatus) else "unknown"
+        cure = ""
+        if http.status in _CREDENTIALS:
+            cure = "; for the operator: put valid credentials into `headers` of its entry in mcp.json"
+        elif self.retry_after_s is not None:
+            cure = f"; try again in {self.retry_after_s} seconds"
+        said = f": {words[:_WORDS_CHARS]}" if words else ""
+        super().__init__(f"it answered with HTTP status {http.status} ({phrase}){said}{cure}")
+
+    @classmethod
+    def of(cls, http: HttpAnswer, error: MCPError | None = None) -> "HttpRefusal | None":
+        """Return the refusal that a response is; None if it is none.
+
+        Args:
+            http: The response.
+            error: The error of JSON-RPC that the server sent with it, if it did.
+        """
+        if error is not None:
+            return cls(http, error.message) if http.status in _FINAL else None
+        return cls(http) if http.status >= HTTPStatus.BAD_REQUEST else None
+
+    @property
+    def failure(self) -> CallError:
+        """The error of a call that was refused so."""
+        code = Code.E_CRASHED if self.status >= HTTPStatus.INTERNAL_SERVER_ERROR else Code.E_TOOL
+        details: dict[str, Any] = {"http_status": self.status}
+        if self.status in _LATER:
+            code = Code.E_BUSY
+            details |= {} if self.retry_after_s is None else {"retry_after_seconds": self.retry_after_s}
+        elif self.status in _CREDENTIALS:
+            details["suggestion"] = "Put valid credentials into `headers` of the server's entry in mcp.json"
+        return CallError(code, f"The remote server refused: {self}", details=details)
+
+
+def _seconds(retry_after: str) -> int | None:
+    """Return the seconds that a header `Retry-After` names, as a number or a date (RFC 9110, 10.2.3)."""
+    if re.fullmatch(r"[0-9]{1,9}", retry_after):
+        return min(int(retry_after), _MOST_RETRY_S)
+    try:
+        left = parsedate_to_datetime(retry_after).timestamp() - time.time()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(0, math.ceil(left)), _MOST_RETRY_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +299,7 @@ class RemoteSession:
         Raises:
             MCPError: The server answered with an error.
             ConnectionLost: It did not answer.
+            HttpRefusal: It answered with a status of HTTP.
             InvalidAnswer: Its answer breaks the protocol, and cannot be repaired.
         """
         sent = {key: value for key, value in (params or {}).items() if key != "_meta"}
@@ -255,6 +326,12 @@ class RemoteSession:
                 raise ConnectionLost(error.message, was_refused=True) from error
             if http.in_session and http.status == HTTPStatus.BAD_REQUEST and await self._is_over():
                 raise ConnectionLost(error.message) from error
+            if method != "tools/call" and isinstance(error, NoAnswer) and error.code == METHOD_NOT_FOUND:
+                # Without a session that status says that the server has no such method.
+                raise
+            refusal = HttpRefusal.of(http, None if isinstance(error, NoAnswer) else error)
+            if refusal is not None:
+                raise refusal from error
             raise
         except ValueError as error:
             raise InvalidAnswer(f"its answer to {method} breaks the protocol: {str(error)[:300]}") from error

@@ -21,7 +21,7 @@ from runner.proxy.contract import Contract
 from runner.proxy.deadline_watch import WatchedListener, watch
 from runner.proxy.foreign_words import told_beside, without_our_words
 from runner.proxy.question_rounds import answered
-from runner.proxy.remote import is_modern
+from runner.proxy.remote import HttpRefusal, is_modern
 from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
@@ -273,5 +273,8 @@ def remote_failure(error: RemoteError) -> CallError:
     """Return the error of a call that a server did not answer, or not by the protocol."""
     if isinstance(error, InvalidAnswer):
         return CallError(Code.E_INVALID_RESULT, f"The remote server is at fault: {error}")
+    refusal = error.refusal if isinstance(error, ServerUnreachable) else error
+    if isinstance(refusal, HttpRefusal):
+        return refusal.failure
     code = Code.E_BUSY if isinstance(error, ServerUnreachable) else Code.E_CRASHED
     return CallError(code, f"The remote server did not answer: {error}")

@@ -31,7 +31,7 @@ from pydantic import BaseModel
 from runner.contract.nesting import nests_deeper
 from runner.contract.widget_dialects import WidgetRights, widget_rights
 from runner.homes.homes import HomeLease
-from runner.protocol.internals.proxy import tell_remote
+from runner.protocol.internals.proxy import HTTP_ANSWER, HttpAnswer, tell_remote
 from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.messages import check_meta
 from runner.protocol.resource_tools import RemoteError, RemoteResources
@@ -44,6 +44,7 @@ from runner.proxy.remote import (
     Announced,
     ConnectionLost,
     HomedTransport,
+    HttpRefusal,
     RemoteSession,
     client_for,
     is_modern,
@@ -124,7 +125,13 @@ class ServerSaid:
 
 
 class ServerUnreachable(RemoteError):
-    """A remote server could not be connected to."""
+    """A remote server could not be connected to.
+
+    Attributes:
+        refusal: The response over HTTP with which it refused, if it did.
+    """
+
+    refusal: HttpRefusal | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -175,6 +182,7 @@ class Upstream:
     widgets: dict[str, WidgetRights] = field(default_factory=dict)
     subscribed: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, str] = field(default_factory=dict)
+    _unreachable: ServerUnreachable | None = None
     _faults: set[Fault] = field(default_factory=set)
     _asked_for: AskedFor = field(default_factory=AskedFor)
     _sizes: dict[str, int] = field(default_factory=dict)
@@ -257,16 +265,18 @@ class Upstream:
             await self._close()
             wait_s = self.backoff.wait_s(time.monotonic())
             if wait_s > _SHORT_S:
-                raise ServerUnreachable(
-                    f"the server {self.name} cannot be reached; next attempt in {wait_s:.0f} s"
-                )
+                unreachable = ServerUnreachable(f"{self._unreachable}; next attempt in {wait_s:.0f} s")
+                unreachable.refusal = self._unreachable.refusal if self._unreachable else None
+                raise unreachable
             await asyncio.sleep(wait_s)
             try:
                 self._client = await self._connect()
             except ServerUnreachable as error:
                 self.backoff.failed(time.monotonic())
+                self._unreachable = error
                 self.met(str(error))
                 raise
+            self._unreachable = None
             self.backoff.worked()
             self.met("")
             await self._resume(self._client)
@@ -436,6 +446,7 @@ class Upstream:
         Many servers exit on a first message that is not `initialize`, and some know no `initialize`.
         """
         problems: list[str] = []
+        refusal: HttpRefusal | None = None
         self._refusals, self._ending = _REFUSALS(), None
         preferred = _MODERN if self.front is None else _HANDSHAKE
         known = self.modes.get(self.name)
@@ -449,10 +460,16 @@ class Upstream:
                 told=self._told,
                 connect_s=self.connect_s,
             )
+            http = HttpAnswer()
+            noting = HTTP_ANSWER.set(http)
             try:
                 await self._stack.enter_async_context(client)
             except FAILURES as error:
-                problem = str(error) or type(error).__name__
+                refusal = HttpRefusal.of(http)
+                problem = str(refusal or error) or type(error).__name__
+                if refusal is not None and refusal.is_final:
+                    problems = [problem]
+                    break
                 if time.monotonic() - begun >= self.connect_s:
                     problems.append(
                         f"no answer within {self.connect_s:g} s, which --connect-timeout (connect_timeout_s) "
@@ -464,6 +481,8 @@ class Upstream:
                     continue
                 problems.append(problem)
                 continue
+            finally:
+                HTTP_ANSWER.reset(noting)
             log.info("connected", extra={"server": self.name, "protocol": client.session.protocol_version})
             if problems:
                 self.modes[self.name] = mode
@@ -474,7 +493,9 @@ class Upstream:
             return client
         # Of a server that cannot start at all, both attempts say the same.
         problem = "; in the other handshake: ".join(dict.fromkeys(each[:_PROBLEM_CHARS] for each in problems))
-        raise ServerUnreachable(f"the server {self.name} cannot be reached: {problem}")
+        unreachable = ServerUnreachable(f"the server {self.name} cannot be reached: {problem}")
+        unreachable.refusal = refusal
+        raise unreachable
 
     def _session(self, client: "Client[Any]") -> RemoteSession:
         # What a client with sessions does not want to hear is left out on the way to it.

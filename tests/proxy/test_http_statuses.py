@@ -1,6 +1,7 @@
 """Servers over HTTP that answer with a status: sessions that end, calls that are repeated, errors."""
 
 import itertools
+import json
 from collections import Counter
 from email.message import Message
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from far import Refused, far_server, plain, tool
 from mcp.shared.exceptions import MCPError
 from proxying import over_http, proxied
+
+from runner.errors import UsageError
 
 pytestmark = pytest.mark.anyio
 
@@ -75,3 +78,72 @@ async def test_error_that_names_a_session_is_no_end_of_it(folder: Path, user: st
 
     assert sessions.known == before
     assert sessions.begun["fails"] == 1
+
+
+def refusing(only: str, code: int, retry_after: str = "") -> tuple[Any, Any]:
+    """Return status and form of a server that answers a method with a status."""
+
+    def status(asked: dict[str, Any], _headers: Message) -> int:
+        return code if only in ("", asked["method"]) else 200
+
+    def form(asked: dict[str, Any], headers: Message, body: bytes) -> Any:
+        made, parts = plain(asked, headers, body)
+        return ({**made, "retry-after": retry_after} if retry_after else made), parts
+
+    return status, form
+
+
+def fine(method: str, _params: dict[str, Any]) -> dict[str, Any]:
+    if method != "tools/call":
+        raise Refused("Method not found")
+    return {"content": []}
+
+
+@pytest.mark.parametrize(
+    ("status", "retry_after", "code", "words", "seconds"),
+    [
+        (401, "", "E_TOOL", "`headers` of its entry", None),
+        (403, "", "E_TOOL", "`headers` of its entry", None),
+        (404, "", "E_TOOL", "HTTP status 404", None),
+        (429, "7", "E_BUSY", "try again in 7 seconds", 7),
+        (429, "99999999999", "E_BUSY", "HTTP status 429", None),
+        (503, "Fri, 31 Dec 9999 23:59:59 GMT", "E_BUSY", "try again in 86400 seconds", 86400),
+        (503, "Sun, 06 Nov 1994 08:49:37 GMT", "E_BUSY", "try again in 0 seconds", 0),
+        (503, "soon", "E_BUSY", "HTTP status 503", None),
+        (500, "7", "E_CRASHED", "HTTP status 500", None),
+        (599, "", "E_CRASHED", "HTTP status 599", None),
+    ],
+)
+async def test_status_of_a_call_reaches_the_message(
+    folder: Path, user: str, status: int, retry_after: str, code: str, words: str, seconds: int | None
+) -> None:
+    refuses, form = refusing("tools/call", status, retry_after)
+    with far_server([tool("run")], fine, form, refuses) as url:
+        async with proxied(folder, user, over_http(url)) as client:
+            answer = await client.call_tool_mcp("run", {})
+
+    said = json.loads(answer.content[0].text)
+    facts = said["meta_data"]
+    assert (facts["error_code"], facts["retryable"]) == (code, code in ("E_BUSY", "E_CRASHED"))
+    assert words in said["results"]["error"]
+    assert "did not answer" not in said["results"]["error"]
+    assert facts["details"].get("retry_after_seconds") == seconds
+
+
+@pytest.mark.parametrize(("code", "words"), [(401, "`headers` of its entry"), (429, "in 7 seconds")])
+async def test_status_while_connecting_reaches_the_message(
+    folder: Path, user: str, code: int, words: str
+) -> None:
+    refuses, form = refusing("", code, "7")
+    with far_server([tool("run")], fine, form, refuses) as url, pytest.raises(UsageError, match=words):
+        async with proxied(folder, user, over_http(url)):
+            pass
+
+
+async def test_list_that_server_lacks_by_status_is_empty(folder: Path, user: str) -> None:
+    refuses, form = refusing("prompts/list", 404)
+    with far_server([tool("run")], fine, form, refuses) as url:
+        async with proxied(folder, user, over_http(url)) as client:
+            tools, prompts = await client.list_tools(), await client.list_prompts()
+
+    assert (len(tools), prompts) == (1, [])

@@ -38,6 +38,7 @@ __all__ = [
     "HTTP_ANSWER",
     "Disconnected",
     "HttpAnswer",
+    "NoAnswer",
     "UnreadableAnswer",
     "ask_remote",
     "learn_tools",
@@ -53,6 +54,10 @@ class Disconnected(MCPError):
 
 class UnreadableAnswer(MCPError):
     """A message in the place of an answer that breaks the protocol; the text says how."""
+
+
+class NoAnswer(MCPError):
+    """A response over HTTP without a message, whose status is that of a failure."""
 
 
 @dataclass(slots=True)
@@ -185,7 +190,8 @@ async def ask_remote(
     Raises:
         Disconnected: The connection ended before the answer.
         UnreadableAnswer: The answer breaks the protocol.
-        MCPError: The server answered with an error, or the response over HTTP is not an answer.
+        NoAnswer: The response over HTTP is not an answer.
+        MCPError: The server answered with an error.
     """
     options: CallOptions = {}
     session._stamp({"method": method, "params": params}, options)
@@ -205,6 +211,8 @@ async def ask_remote(
                 raise Disconnected(error.code, error.message) from error
             if error.code in (PARSE_ERROR, INVALID_REQUEST) and http.status < HTTPStatus.BAD_REQUEST:
                 raise UnreadableAnswer(error.code, error.message) from error
+            if http.status >= HTTPStatus.BAD_REQUEST:
+                raise NoAnswer(error.code, error.message) from error
         raise
     finally:
         HTTP_ANSWER.reset(before)
