@@ -4,6 +4,7 @@ Source: requirements S1-113 to S1-128, S3-141; architecture, "One call, in order
 (step 2), and a server stands in the place of the worker (step 5).
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -155,6 +156,9 @@ class RemoteCall:
             if not self.upstream.busy and self.upstream.ends_with_its_connection:
                 # It was asked to stop; a process that does not listen is ended, and started anew.
                 await self.upstream.drop()
+            raise
+        except asyncio.CancelledError:
+            self.upstream.check_after_cancel()
             raise
         except MCPError as error:
             hint = self._hint(error.error.message)

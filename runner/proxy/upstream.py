@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+import anyio
 import mcp_types
 from fastmcp import Client
 from fastmcp.client.transports import ClientTransport
@@ -60,6 +61,8 @@ __all__ = ["Front", "ServerSaid", "ServerUnreachable", "Upstream"]
 log = logging.getLogger(__name__)
 
 _SHORT_S = 2.0
+# For an answer to what costs a server nothing, after it was asked to stop.
+_PATIENCE_S = 2.0
 # Modes of connecting: `server/discover` first, or `initialize` alone.
 _MODERN = ("auto", "legacy")
 _HANDSHAKE = ("legacy", "auto")
@@ -182,6 +185,7 @@ class Upstream:
     widgets: dict[str, WidgetRights] = field(default_factory=dict)
     subscribed: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, str] = field(default_factory=dict)
+    _checking: "asyncio.Task[None] | None" = None
     _unreachable: ServerUnreachable | None = None
     _faults: set[Fault] = field(default_factory=set)
     _asked_for: AskedFor = field(default_factory=AskedFor)
@@ -437,8 +441,34 @@ class Upstream:
 
     async def drop(self) -> None:
         """End the connection; the next request makes a new one."""
+        if self._checking is not None:
+            self._checking.cancel()
         async with self._lock:
             await self._close()
+
+    def check_after_cancel(self) -> None:
+        """Begin to end a command that does not stop a cancelled call; requests wait until that is known.
+
+        One that goes on with the call and reads nothing would let the next call run into its time limit. One
+        that answers keeps its process, and with it what it remembers.
+        """
+        client = self._client
+        if client is None or self.busy or not self.ends_with_its_connection:
+            return
+
+        async def check() -> None:
+            async with self._lock:
+                if client is not self._client:
+                    return
+                with anyio.move_on_after(_PATIENCE_S) as limit, contextlib.suppress(MCPError, RemoteError):
+                    await self._session(client).request(
+                        "server/discover" if is_modern(client) else "ping", {}
+                    )
+                if limit.cancelled_caught:
+                    log.warning("server stopped after cancellation", extra={"server": self.name})
+                    await self._close()
+
+        self._checking = asyncio.create_task(check())
 
     async def _connect(self) -> "Client[Any]":
         """Connect in the mode that fits the client, else in the other one.

@@ -5,7 +5,8 @@ It is a JSON object:
     answers: by tool, the result of a call, or `{"error": …}` for an error of JSON-RPC.
     exits_on: methods that end it as the first message.
     exits_in: tools whose call ends it.
-    hangs_in: tools whose call never ends.
+    hangs_in: tools whose call never ends, and lets nothing be read, once it has reported progress.
+    waits_in: tools whose call reports progress and is not answered, while others are.
     log: a file to which the process appends its start and each call, as `PID WORD`.
 """
 
@@ -24,7 +25,11 @@ def note(word: str) -> None:
             log.write(f"{os.getpid()} {word}\n")
 
 
-def answered(method: str, params: dict[str, Any]) -> dict[str, Any]:
+def send(**message: Any) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def answered(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "initialize":
         about = {"name": "scripted", "version": "1"}
         return {
@@ -38,6 +43,10 @@ def answered(method: str, params: dict[str, Any]) -> dict[str, Any]:
     note(name)
     if name in SCRIPT.get("exits_in", ()):
         sys.exit(f"{name} ended it")
+    if name in (*SCRIPT.get("hangs_in", ()), *SCRIPT.get("waits_in", ())):
+        send(method="notifications/progress", params={**params["_meta"], "progress": 1})
+    if name in SCRIPT.get("waits_in", ()):
+        return None
     while name in SCRIPT.get("hangs_in", ()):
         time.sleep(60)
     answer = SCRIPT.get("answers", {}).get(name, {"content": [{"type": "text", "text": str(os.getpid())}]})
@@ -53,4 +62,5 @@ for line in sys.stdin:
     first = False
     if "id" in message:
         reply = answered(message["method"], message.get("params") or {})
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply}), flush=True)
+        if reply is not None:
+            send(id=message["id"], **reply)

@@ -1,7 +1,9 @@
 """Servers whose handshake, errors and answers differ from those of the usual libraries."""
 
+import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +63,14 @@ WORDS = [
 async def test_error_with_words_of_a_lost_connection_reaches_client(
     folder: Path, user: str, mode: str, said: dict[str, Any]
 ) -> None:
-    target = scripted(folder, tools=[tool("run"), tool("pid")], answers={"run": {"error": said}})
+    target = scripted(folder, tools=[tool("run"), tool("next")], answers={"run": {"error": said}})
     async with proxied(folder, user, target, mode=mode) as client:
-        before = (await client.call_tool("pid")).content[0].text
         with pytest.raises(MCPError) as refused:
             await client.call_tool("run")
-        after = (await client.call_tool("pid")).content[0].text
+        await client.call_tool("next")
 
     assert (refused.value.error.code, refused.value.error.message) == (said["code"], said["message"])
-    assert before == after
-    assert noted(folder).count("run") == 1
+    assert noted(folder)[-3:] == ["start", "run", "next"]
 
 
 @pytest.mark.parametrize(
@@ -109,3 +109,28 @@ async def test_faulty_answers_are_repaired_or_reported(
     assert (said["error_code"], said["retryable"]) == ("E_INVALID_RESULT", False)
     assert "did not answer" not in broken.content[0].text
     assert int(fine.content[0].text)
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+@MODES
+async def test_command_that_does_not_stop_is_ended_after_cancel(
+    folder: Path, user: str, mode: str, hangs: bool
+) -> None:
+    script = {"hangs_in": ["slow"]} if hangs else {"waits_in": ["slow"]}
+    target = scripted(folder, tools=[tool("slow"), tool("next")], **script)
+    working = asyncio.Event()
+
+    async def progress(*_said: object) -> None:
+        working.set()
+
+    async with proxied(folder, user, target, mode=mode, idle_timeout_s=60) as client:
+        slow = asyncio.create_task(client.call_tool("slow", progress_handler=progress))
+        await working.wait()
+        slow.cancel()
+        await asyncio.wait({slow})
+        began = time.monotonic()
+        after = await client.call_tool_mcp("next", {})
+
+    assert not after.is_error
+    assert time.monotonic() - began < 30
+    assert noted(folder)[-3:] == (["slow", "start", "next"] if hangs else ["start", "slow", "next"])
