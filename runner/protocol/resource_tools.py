@@ -30,6 +30,7 @@ from runner.users.events import UPDATED
 
 __all__ = [
     "Asked",
+    "InvalidAnswer",
     "Reader",
     "Remote",
     "RemoteError",
@@ -49,6 +50,10 @@ _NO_CONTENT = "Resource has no content"
 
 class RemoteError(RunnerError):
     """A remote server answered with an error, or did not answer; the message says which and what."""
+
+
+class InvalidAnswer(RemoteError):
+    """A remote server answered with what breaks the protocol; the message says how."""
 
 
 class Remote(Protocol):

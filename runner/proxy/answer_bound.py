@@ -21,6 +21,7 @@ from typing import Any
 
 import httpx2
 
+from runner.protocol.internals.proxy import HTTP_ANSWER
 from runner.proxy.stream_pace import StreamPace
 from runner.settings.settings import Settings
 from runner.system.now_and_then import NowAndThen
@@ -91,6 +92,12 @@ class AnswerBound:
         Whoever reads too much of it gets `httpx2.StreamError`, or `httpx2.SSEError` where it is a stream of
         events: of these the SDK makes an answer, with their words.
         """
+        answer, is_post = HTTP_ANSWER.get(), response.request.method == "POST"
+        # Streams that are opened beside, or again, answer no request.
+        if answer is not None and (is_post or not answer.status):
+            answer.status = response.status_code
+            answer.retry_after = response.headers.get("retry-after", "")
+            answer.in_session = "mcp-session-id" in response.request.headers
         is_stream = _is_stream(response)
         named = response.headers.get_list("content-encoding", split_commas=True)
         codings = [name for each in named if (name := each.strip().lower()) not in _NO_CODINGS]

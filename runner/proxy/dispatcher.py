@@ -32,6 +32,7 @@ from mcp_types import (
 
 from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError, RunnerError
+from runner.protocol.internals.proxy import Disconnected, UnreadableAnswer
 from runner.protocol.internals.types import (
     CallOptions,
     OnNotify,
@@ -44,6 +45,7 @@ from runner.protocol.internals.types import (
     run_notify_intercept,
 )
 from runner.protocol.lines import IncomingLines, OutgoingLines
+from runner.protocol.messages import Unreadable
 from runner.proxy.notification_pace import DROPPED, NotificationPace
 from runner.proxy.remote import FAILURES, TOO_MANY_REQUESTS
 from runner.worker.internals.exchange import RelayedExchange
@@ -64,7 +66,7 @@ _CLOSED = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
 class _Pending:
     """A request that waits for its answer."""
 
-    answer: "asyncio.Future[dict[str, Any] | ErrorData]"
+    answer: "asyncio.Future[dict[str, Any] | ErrorData | Unreadable]"
     progress: ProgressFnT | None
 
 
@@ -116,7 +118,7 @@ class LineDispatcher:
                         if isinstance(item, SessionMessage):
                             self._take(item, tasks, on_request, on_notify, on_notify_intercept)
                         elif not item.is_request:
-                            self._settle(item.id, item.error)
+                            self._settle(item.id, item)
                 if self.incoming.problem is not None:
                     self._end = _closed(self.incoming.problem)
                 self._close()
@@ -130,13 +132,15 @@ class LineDispatcher:
         """Send a request and return its result.
 
         Raises:
-            MCPError: The server answered with an error, or not in time, or the connection has ended.
+            Disconnected: The connection has ended.
+            UnreadableAnswer: The answer breaks the protocol.
+            MCPError: The server answered with an error, or not in time.
             ValueError: The id is that of another request that waits.
         """
         options: CallOptions = opts or {}
         id_ = options.get("request_id") or self._next()
         if self._tasks is None:
-            raise MCPError(code=self._end.code, message=self._end.message)
+            raise Disconnected(self._end.code, self._end.message)
         if coerce_request_id(id_) in self._pending:
             raise ValueError(f"request id {id_!r} is already in use")
         sent, progress = dict(params or {}), options.get("on_progress")
@@ -148,6 +152,10 @@ class LineDispatcher:
             said = await self._answer(_request(id_, method, sent), pending, options)
         finally:
             self._pending.pop(coerce_request_id(id_), None)
+        if isinstance(said, Unreadable):
+            raise UnreadableAnswer(said.error.code, said.error.message)
+        if said is self._end:
+            raise Disconnected(self._end.code, self._end.message)
         if isinstance(said, ErrorData):
             raise MCPError(code=said.code, message=said.message, data=said.data)
         return said
@@ -164,7 +172,7 @@ class LineDispatcher:
 
     async def _answer(
         self, request: JSONRPCRequest, pending: _Pending, options: CallOptions
-    ) -> dict[str, Any] | ErrorData:
+    ) -> dict[str, Any] | ErrorData | Unreadable:
         limit_s, courtesy = options.get("timeout"), options.get("cancel_on_abandon", True)
         try:
             with contextlib.nullcontext() if limit_s is None else anyio.fail_after(limit_s):
@@ -225,7 +233,7 @@ class LineDispatcher:
         # Any number of answers may come that nobody asked for.
         return id_ is not None and coerce_request_id(id_) in self._pending
 
-    def _settle(self, id_: RequestId | None, said: dict[str, Any] | ErrorData) -> None:
+    def _settle(self, id_: RequestId | None, said: dict[str, Any] | ErrorData | Unreadable) -> None:
         pending = None if id_ is None else self._pending.get(coerce_request_id(id_))
         if pending is not None and not pending.answer.done():
             pending.answer.set_result(said)

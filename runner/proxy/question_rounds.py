@@ -9,7 +9,7 @@ Source: MCP specification 2026-07-28, "Multi Round-Trip Requests".
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from runner.protocol.resource_tools import RemoteError
+from runner.protocol.resource_tools import InvalidAnswer, RemoteError
 from runner.steps.listener import CLIENT_REQUESTS, ClientRefusal
 
 __all__ = ["answered"]
@@ -30,27 +30,32 @@ async def answered(
         ask: Asks the client; None: the client answers by itself, and gets the questions.
 
     Raises:
-        RemoteError: The server does not stop asking, or asks what no client is asked.
+        InvalidAnswer: The server does not stop asking, or asks what no client is asked.
+        RemoteError: The client did not answer.
     """
     result = await send(params)
     if ask is None:
         return result
     for _round in range(_MOST_ROUNDS):
         questions = result.get("inputRequests")
-        if result.get("resultType") != "input_required" or not isinstance(questions, Mapping):
+        if result.get("resultType") != "input_required":
             return result
+        if questions is None and "requestState" in result:
+            questions = {}
+        if not isinstance(questions, Mapping):
+            raise InvalidAnswer("it asked for input, and did not say for which")
         answers = {number: await _answer(ask, said) for number, said in questions.items()}
         more: dict[str, Any] = {"inputResponses": answers}
         if "requestState" in result:
             more["requestState"] = result["requestState"]
         result = await send({**params, **more})
-    raise RemoteError(f"it asked {_MOST_ROUNDS} times for more")
+    raise InvalidAnswer(f"it asked {_MOST_ROUNDS} times for more")
 
 
 async def _answer(ask: Ask, said: object) -> dict[str, Any]:
     method = said.get("method") if isinstance(said, Mapping) else None
     if not isinstance(said, Mapping) or method not in CLIENT_REQUESTS:
-        raise RemoteError(f"it asked for {method!r}, which no client is asked")
+        raise InvalidAnswer(f"it asked for {method!r}, which no client is asked")
     params = said.get("params")
     try:
         return dict(await ask(str(method), dict(params) if isinstance(params, Mapping) else {}))

@@ -4,9 +4,14 @@ What comes back is the server's own result, key by key, and what goes there is t
 what it can do, its answers. The only module that knows how a client can fail.
 """
 
+import math
+import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any
 
 import anyio
@@ -21,18 +26,27 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
-    CONNECTION_CLOSED,
     LOG_LEVEL_META_KEY,
+    METHOD_NOT_FOUND,
     PROTOCOL_VERSION_META_KEY,
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
 from runner.contract.widget_dialects import WIDGET_CALL_META
+from runner.errors import CallError, Code
 from runner.homes.homes import HomeLease
-from runner.protocol.internals.proxy import ask_remote, learn_tools, relaying_session
+from runner.protocol.internals.proxy import (
+    Disconnected,
+    HttpAnswer,
+    NoAnswer,
+    UnreadableAnswer,
+    ask_remote,
+    learn_tools,
+    relaying_session,
+)
 from runner.protocol.internals.types import ProgressFnT
-from runner.protocol.resource_tools import RemoteError
+from runner.protocol.resource_tools import InvalidAnswer, RemoteError
+from runner.proxy.repair import Fault, repaired
 
 __all__ = [
     "FAILURES",
@@ -40,6 +54,7 @@ __all__ = [
     "Announced",
     "ConnectionLost",
     "HomedTransport",
+    "HttpRefusal",
     "RemoteSession",
     "StartFailed",
     "client_for",
@@ -68,8 +83,12 @@ _OF_CONNECTIONS = (
     "toolcell/artifacts",
     WIDGET_CALL_META,
 )
+_CREDENTIALS = frozenset({401, 403, 407})
+_LATER = frozenset({429, 503})
+_FINAL = _CREDENTIALS | _LATER
+_MOST_RETRY_S = 86_400
+_WORDS_CHARS = 300
 _OFFERED = {"elicitation/create": "elicitation", "roots/list": "roots", "sampling/createMessage": "sampling"}
-_GONE = ("session terminated", "session not found", "connection closed")
 
 
 class StartFailed(RuntimeError):
@@ -99,7 +118,73 @@ TOO_MANY_REQUESTS = "it had too many requests of its own open"
 
 
 class ConnectionLost(RemoteError):
-    """The connection ended before the answer came; whether the server did what was asked is not known."""
+    """The connection ended before the answer came.
+
+    Attributes:
+        was_refused: Whether the server has not begun what was asked; else that is not known.
+    """
+
+    def __init__(self, problem: str, *, was_refused: bool = False) -> None:
+        super().__init__(problem)
+        self.was_refused = was_refused
+
+
+class HttpRefusal(RemoteError):
+    """A response over HTTP whose status says why there is no answer.
+
+    Attributes:
+        status: The status.
+        retry_after_s: When to come back, if the server says so.
+        is_final: Whether another way to connect would get no other answer.
+    """
+
+    def __init__(self, http: HttpAnswer, words: str = "") -> None:
+        self.status = http.status
+        self.is_final = http.status in _FINAL
+        self.retry_after_s = _seconds(http.retry_after) if http.status in _LATER else None
+        phrase = HTTPStatus(http.status).phrase if http.status in set(HTTPStatus) else "unknown"
+        cure = ""
+        if http.status in _CREDENTIALS:
+            cure = "; for the operator: put valid credentials into `headers` of its entry in mcp.json"
+        elif self.retry_after_s is not None:
+            cure = f"; try again in {self.retry_after_s} seconds"
+        said = f": {words[:_WORDS_CHARS]}" if words else ""
+        super().__init__(f"it answered with HTTP status {http.status} ({phrase}){said}{cure}")
+
+    @classmethod
+    def of(cls, http: HttpAnswer, error: MCPError | None = None) -> "HttpRefusal | None":
+        """Return the refusal that a response is; None if it is none.
+
+        Args:
+            http: The response.
+            error: The error of JSON-RPC that the server sent with it, if it did.
+        """
+        if error is not None:
+            return cls(http, error.message) if http.status in _FINAL else None
+        return cls(http) if http.status >= HTTPStatus.BAD_REQUEST else None
+
+    @property
+    def failure(self) -> CallError:
+        """The error of a call that was refused so."""
+        code = Code.E_CRASHED if self.status >= HTTPStatus.INTERNAL_SERVER_ERROR else Code.E_TOOL
+        details: dict[str, Any] = {"http_status": self.status}
+        if self.status in _LATER:
+            code = Code.E_BUSY
+            details |= {} if self.retry_after_s is None else {"retry_after_seconds": self.retry_after_s}
+        elif self.status in _CREDENTIALS:
+            details["suggestion"] = "Put valid credentials into `headers` of the server's entry in mcp.json"
+        return CallError(code, f"The remote server refused: {self}", details=details)
+
+
+def _seconds(retry_after: str) -> int | None:
+    """Return the seconds that a header `Retry-After` names, as a number or a date (RFC 9110, 10.2.3)."""
+    if re.fullmatch(r"[0-9]{1,9}", retry_after):
+        return min(int(retry_after), _MOST_RETRY_S)
+    try:
+        left = parsedate_to_datetime(retry_after).timestamp() - time.time()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(0, math.ceil(left)), _MOST_RETRY_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,12 +281,15 @@ class RemoteSession:
     Attributes:
         client: The client.
         answer_s: How long an answer may take where nobody watches over the request.
-        hears_all: Ask for log messages of all levels, which a later era sends only to who asks.
+        has_sessions: Whether our own client is of the handshake era: then log messages of all levels are
+            requested, which a later era sends only to who asks.
+        found: Hears of faults that were repaired.
     """
 
     client: "Client[Any]"
     answer_s: float = 30.0
-    hears_all: bool = False
+    has_sessions: bool = False
+    found: Callable[[Fault], None] = lambda _fault: None
 
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, progress: ProgressFnT | None = None
@@ -211,36 +299,56 @@ class RemoteSession:
         Raises:
             MCPError: The server answered with an error.
             ConnectionLost: It did not answer.
-            RemoteError: Its answer breaks the protocol.
+            HttpRefusal: It answered with a status of HTTP.
+            InvalidAnswer: Its answer breaks the protocol, and cannot be repaired.
         """
         sent = {key: value for key, value in (params or {}).items() if key != "_meta"}
         meta = {k: v for k, v in ((params or {}).get("_meta") or {}).items() if k not in _OF_CONNECTIONS}
-        if self.hears_all and is_modern(self.client):
+        if self.has_sessions and is_modern(self.client):
             meta[LOG_LEVEL_META_KEY] = "debug"
         if meta:
             sent["_meta"] = meta
         # A call that is watched over ends by the ladder.
         limit_s = self.answer_s if progress is None else None
-        session = self.client.session
+        session, http = self.client.session, HttpAnswer()
         try:
-            result = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress)
+            said = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress, http=http)
+            result, faults = await repaired(method, sent, said, has_sessions=self.has_sessions)
             if method == "tools/list" and is_modern(self.client):
                 learn_tools(session, result)
+        except Disconnected as error:
+            raise ConnectionLost(error.message) from error
+        except UnreadableAnswer as error:
+            raise InvalidAnswer(f"its answer to {method} breaks the protocol: {error.message}") from error
         except MCPError as error:
-            said = error.error.message.lower()
-            if error.error.code == CONNECTION_CLOSED or any(words in said for words in _GONE):
-                raise ConnectionLost(error.error.message) from error
+            if http.in_session and http.status == HTTPStatus.NOT_FOUND and error.code != METHOD_NOT_FOUND:
+                # By the protocol this status means that the session is over.
+                raise ConnectionLost(error.message, was_refused=True) from error
+            if http.in_session and http.status == HTTPStatus.BAD_REQUEST and await self._is_over():
+                raise ConnectionLost(error.message) from error
+            if method != "tools/call" and isinstance(error, NoAnswer) and error.code == METHOD_NOT_FOUND:
+                # Without a session that status says that the server has no such method.
+                raise
+            refusal = HttpRefusal.of(http, None if isinstance(error, NoAnswer) else error)
+            if refusal is not None:
+                raise refusal from error
             raise
-        except ValidationError as error:
-            # Without what it is about: to write that out takes seconds where it is large.
-            faults = error.errors(include_url=False, include_context=False, include_input=False)
-            first = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in faults[:3])
-            raise RemoteError(f"its answer to {method} breaks the protocol: {first[:300]}") from error
         except ValueError as error:
-            raise RemoteError(f"its answer to {method} breaks the protocol: {str(error)[:300]}") from error
+            raise InvalidAnswer(f"its answer to {method} breaks the protocol: {str(error)[:300]}") from error
         except FAILURES as error:
             raise ConnectionLost(str(error) or type(error).__name__) from error
+        for fault in faults:
+            self.found(fault)
         return result
+
+    async def _is_over(self) -> bool:
+        """Say whether the server no longer knows the session; some say so with the status of bad requests."""
+        http = HttpAnswer()
+        with suppress(*FAILURES):
+            await ask_remote(
+                self.client.session, "ping", {}, timeout_s=self.answer_s, progress=None, http=http
+            )
+        return http.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
 
     async def list_resources(self, cursor: str | None) -> Mapping[str, Any]:
         """Return the wire result of `resources/list`."""

@@ -4,6 +4,7 @@ Source: requirements S1-113 to S1-128, S3-141; architecture, "One call, in order
 (step 2), and a server stands in the place of the worker (step 5).
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +17,12 @@ from mcp.shared.exceptions import MCPError
 from runner.errors import CallError, Code
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.eras import has_sessions
-from runner.protocol.resource_tools import Reader, RemoteError, blocks_of
+from runner.protocol.resource_tools import InvalidAnswer, Reader, RemoteError, blocks_of
 from runner.proxy.contract import Contract
 from runner.proxy.deadline_watch import WatchedListener, watch
 from runner.proxy.foreign_words import told_beside, without_our_words
 from runner.proxy.question_rounds import answered
-from runner.proxy.remote import is_modern
+from runner.proxy.remote import HttpRefusal, is_modern
 from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
@@ -156,6 +157,9 @@ class RemoteCall:
                 # It was asked to stop; a process that does not listen is ended, and started anew.
                 await self.upstream.drop()
             raise
+        except asyncio.CancelledError:
+            self.upstream.check_after_cancel()
+            raise
         except MCPError as error:
             hint = self._hint(error.error.message)
             if hint is None:
@@ -171,11 +175,11 @@ class RemoteCall:
         What its blocks say in our name is left out.
         """
         reader, blocks, names = reader_of(self.upstreams, guarded), list[Any](), self.upstreams.names
-        for block in wire.get("content") or ():
-            if isinstance(block, Mapping) and block.get("type") == "resource":
-                blocks.append({**block, "resource": names.block_outside(self.server, block.get("resource"))})
+        for block in wire.get("content", ()):
+            if block["type"] == "resource":
+                blocks.append({**block, "resource": names.block_outside(self.server, block["resource"])})
                 continue
-            if not isinstance(block, Mapping) or block.get("type") != "resource_link":
+            if block["type"] != "resource_link":
                 blocks.append(block)
                 continue
             read = dict(block)
@@ -270,6 +274,11 @@ def reader_of(upstreams: Upstreams, call: GuardedCall) -> Reader:
 
 
 def remote_failure(error: RemoteError) -> CallError:
-    """Return the error of a call that a server did not answer."""
+    """Return the error of a call that a server did not answer, or not by the protocol."""
+    if isinstance(error, InvalidAnswer):
+        return CallError(Code.E_INVALID_RESULT, f"The remote server is at fault: {error}")
+    refusal = error.refusal if isinstance(error, ServerUnreachable) else error
+    if isinstance(refusal, HttpRefusal):
+        return refusal.failure
     code = Code.E_BUSY if isinstance(error, ServerUnreachable) else Code.E_CRASHED
     return CallError(code, f"The remote server did not answer: {error}")

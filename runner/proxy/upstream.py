@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+import anyio
 import mcp_types
 from fastmcp import Client
 from fastmcp.client.transports import ClientTransport
@@ -31,7 +32,7 @@ from pydantic import BaseModel
 from runner.contract.nesting import nests_deeper
 from runner.contract.widget_dialects import WidgetRights, widget_rights
 from runner.homes.homes import HomeLease
-from runner.protocol.internals.proxy import tell_remote
+from runner.protocol.internals.proxy import HTTP_ANSWER, HttpAnswer, tell_remote
 from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.messages import check_meta
 from runner.protocol.resource_tools import RemoteError, RemoteResources
@@ -44,10 +45,12 @@ from runner.proxy.remote import (
     Announced,
     ConnectionLost,
     HomedTransport,
+    HttpRefusal,
     RemoteSession,
     client_for,
     is_modern,
 )
+from runner.proxy.repair import Fault
 from runner.steps.listener import CLIENT_REQUESTS, MESSAGE, PROGRESS, ClientRefusal, too_deep
 from runner.system.backoff import BackOff
 from runner.system.turns import in_turns
@@ -58,7 +61,10 @@ __all__ = ["Front", "ServerSaid", "ServerUnreachable", "Upstream"]
 log = logging.getLogger(__name__)
 
 _SHORT_S = 2.0
-_MODERN = ("auto",)
+# For an answer to what costs a server nothing, after it was asked to stop.
+_PATIENCE_S = 2.0
+# Modes of connecting: `server/discover` first, or `initialize` alone.
+_MODERN = ("auto", "legacy")
 _HANDSHAKE = ("legacy", "auto")
 _TASKS = 1000
 _PAGES = 1000
@@ -66,11 +72,20 @@ _PAGES = 1000
 _MOST_ITEMS = 100_000
 _MOST_LIST_BYTES = 1 << 26
 _PROBLEM_CHARS = 1000
+_MOST_FAULTS = 100
 
 # A person answers one after the other, and each that waits is kept here and at the client.
 _MOST_QUESTIONS = 32
 # So many refusals a server may need: at once, and a second.
 _REFUSALS = partial(NotificationPace, at_once=256, per_s=10.0)
+# Requests that change nothing at the server, or the same thing when they are done twice.
+_READING = frozenset(
+    {
+        *("completion/complete", "logging/setLevel", "ping", "prompts/get", "prompts/list", "resources/list"),
+        *("resources/read", "resources/subscribe", "resources/templates/list", "resources/unsubscribe"),
+        *("server/discover", "tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "tools/list"),
+    }
+)
 _OF_TASKS = frozenset({"tasks/cancel", "tasks/get", "tasks/list", "tasks/result"})
 _NEWS: Mapping[str, type[BaseModel]] = {
     "notifications/elicitation/complete": mcp_types.ElicitCompleteNotification,
@@ -113,7 +128,13 @@ class ServerSaid:
 
 
 class ServerUnreachable(RemoteError):
-    """A remote server could not be connected to."""
+    """A remote server could not be connected to.
+
+    Attributes:
+        refusal: The response over HTTP with which it refused, if it did.
+    """
+
+    refusal: HttpRefusal | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -134,6 +155,8 @@ class Upstream:
         is_alone: Whether its client has no other server: then nothing that it says or asks can be of another.
         learned: Hears of the tools that the server lists.
         met: Hears of each attempt to connect: why it failed, or nothing.
+        modes: By server, the mode of connecting that works where the other one ended it; shared by all
+            connections, so that only the first one starts the server twice.
         schemas: Output schemas of the tools, once known.
         specs: The tools, once known.
         widgets: What the tools say of calls that a widget asks for, once known.
@@ -154,6 +177,7 @@ class Upstream:
     is_alone: bool = True
     learned: Callable[[Iterable[ToolSpec]], None] = lambda _specs: None
     met: Callable[[str], None] = lambda _why: None
+    modes: dict[str, str] = field(default_factory=dict)
     backoff: BackOff = field(default_factory=BackOff)
     used_at: float = field(default_factory=time.monotonic)
     schemas: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
@@ -161,6 +185,9 @@ class Upstream:
     widgets: dict[str, WidgetRights] = field(default_factory=dict)
     subscribed: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, str] = field(default_factory=dict)
+    _checking: "asyncio.Task[None] | None" = None
+    _unreachable: ServerUnreachable | None = None
+    _faults: set[Fault] = field(default_factory=set)
     _asked_for: AskedFor = field(default_factory=AskedFor)
     _sizes: dict[str, int] = field(default_factory=dict)
     _asking: list[WatchedListener] = field(default_factory=list)
@@ -242,16 +269,18 @@ class Upstream:
             await self._close()
             wait_s = self.backoff.wait_s(time.monotonic())
             if wait_s > _SHORT_S:
-                raise ServerUnreachable(
-                    f"the server {self.name} cannot be reached; next attempt in {wait_s:.0f} s"
-                )
+                unreachable = ServerUnreachable(f"{self._unreachable}; next attempt in {wait_s:.0f} s")
+                unreachable.refusal = self._unreachable.refusal if self._unreachable else None
+                raise unreachable
             await asyncio.sleep(wait_s)
             try:
                 self._client = await self._connect()
             except ServerUnreachable as error:
                 self.backoff.failed(time.monotonic())
+                self._unreachable = error
                 self.met(str(error))
                 raise
+            self._unreachable = None
             self.backoff.worked()
             self.met("")
             await self._resume(self._client)
@@ -262,27 +291,31 @@ class Upstream:
     ) -> dict[str, Any]:
         """Send a request, connecting first where there is no connection.
 
-        A connection that is found to be lost is made again, and the request sent again, unless it is a
-        call of a tool: that may have been done.
+        A connection that is found to be lost is made again. The request is sent again if the server has not
+        begun it, or if it may be done twice: requests that read do, and tools that say so.
 
         Raises:
             MCPError: The server answered with an error.
             RemoteError: It did not, or not in a way that can be understood.
         """
-        self.used_at = time.monotonic()
-        session = await self.remote()
-        with _listed(self._asking, watched):
-            try:
-                return await self._told_of_all(session.request(method, params, self._reporting(watched)))
-            except ConnectionLost as error:
-                had_too_many = self._ending is not None
-                await self.drop()
-                # A connection over lines that ended for this by itself has said so.
-                if method == "tools/call" and had_too_many and TOO_MANY_REQUESTS not in str(error):
-                    raise ConnectionLost(f"{error}: {TOO_MANY_REQUESTS}") from error
-                if method == "tools/call" and "session" not in str(error).lower():
-                    raise
-            return await (await self.remote()).request(method, params, self._reporting(watched))
+        for is_last in (False, True):
+            session = await self.remote()
+            with _listed(self._asking, watched):
+                try:
+                    return await self._told_of_all(session.request(method, params, self._reporting(watched)))
+                except ConnectionLost as error:
+                    had_too_many = self._ending is not None
+                    # Another request may have noticed it before, and connected again.
+                    if self._client is session.client:
+                        await self.drop()
+                    # A connection over lines that ended for this by itself has said so.
+                    if had_too_many and TOO_MANY_REQUESTS not in str(error):
+                        raise ConnectionLost(f"{error}: {TOO_MANY_REQUESTS}") from error
+                    spec = self.specs.get(str(params.get("name"))) if method == "tools/call" else None
+                    may_repeat = method in _READING or (spec is not None and spec.is_idempotent)
+                    if is_last or had_too_many or not (error.was_refused or may_repeat):
+                        raise
+        raise AssertionError("unreachable")
 
     async def _told_of_all(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         """Return an answer, once the client was told of what was dropped before it."""
@@ -408,13 +441,46 @@ class Upstream:
 
     async def drop(self) -> None:
         """End the connection; the next request makes a new one."""
+        if self._checking is not None:
+            self._checking.cancel()
         async with self._lock:
             await self._close()
 
+    def check_after_cancel(self) -> None:
+        """Begin to end a command that does not stop a cancelled call; requests wait until that is known.
+
+        One that goes on with the call and reads nothing would let the next call run into its time limit. One
+        that answers keeps its process, and with it what it remembers.
+        """
+        client = self._client
+        if client is None or self.busy or not self.ends_with_its_connection:
+            return
+
+        async def check() -> None:
+            async with self._lock:
+                if client is not self._client:
+                    return
+                with anyio.move_on_after(_PATIENCE_S) as limit, contextlib.suppress(MCPError, RemoteError):
+                    await self._session(client).request(
+                        "server/discover" if is_modern(client) else "ping", {}
+                    )
+                if limit.cancelled_caught:
+                    log.warning("server stopped after cancellation", extra={"server": self.name})
+                    await self._close()
+
+        self._checking = asyncio.create_task(check())
+
     async def _connect(self) -> "Client[Any]":
-        problem = ""
+        """Connect in the mode that fits the client, else in the other one.
+
+        Many servers exit on a first message that is not `initialize`, and some know no `initialize`.
+        """
+        problems: list[str] = []
+        refusal: HttpRefusal | None = None
         self._refusals, self._ending = _REFUSALS(), None
-        for mode in _MODERN if self.front is None else _HANDSHAKE:
+        preferred = _MODERN if self.front is None else _HANDSHAKE
+        known = self.modes.get(self.name)
+        for mode in sorted(preferred, key=lambda mode: known not in (None, mode)):
             way, begun = self.transport(), time.monotonic()
             client = client_for(
                 way,
@@ -424,24 +490,54 @@ class Upstream:
                 told=self._told,
                 connect_s=self.connect_s,
             )
+            http = HttpAnswer()
+            noting = HTTP_ANSWER.set(http)
             try:
                 await self._stack.enter_async_context(client)
             except FAILURES as error:
-                problem = str(error) or type(error).__name__
+                refusal = HttpRefusal.of(http)
+                problem = str(refusal or error) or type(error).__name__
+                if refusal is not None and refusal.is_final:
+                    problems = [problem]
+                    break
                 if time.monotonic() - begun >= self.connect_s:
-                    problem = (
+                    problems.append(
                         f"no answer within {self.connect_s:g} s, which --connect-timeout (connect_timeout_s) "
                         f"would lengthen: {problem}"
                     )
+                    if mode == "auto":
+                        # Both handshakes were tried within that time.
+                        break
+                    continue
+                problems.append(problem)
                 continue
+            finally:
+                HTTP_ANSWER.reset(noting)
             log.info("connected", extra={"server": self.name, "protocol": client.session.protocol_version})
+            if problems:
+                self.modes[self.name] = mode
+            elif self.ends_with_its_connection and mode == "auto" and not is_modern(client):
+                # One that leaves `server/discover` unanswered would take ten seconds at each start.
+                self.modes[self.name] = "legacy"
             self._way = way
             return client
-        raise ServerUnreachable(f"the server {self.name} cannot be reached: {problem[:_PROBLEM_CHARS]}")
+        # Of a server that cannot start at all, both attempts say the same.
+        problem = "; in the other handshake: ".join(dict.fromkeys(each[:_PROBLEM_CHARS] for each in problems))
+        unreachable = ServerUnreachable(f"the server {self.name} cannot be reached: {problem}")
+        unreachable.refusal = refusal
+        raise unreachable
 
     def _session(self, client: "Client[Any]") -> RemoteSession:
         # What a client with sessions does not want to hear is left out on the way to it.
-        return RemoteSession(client, self.answer_s, hears_all=self.front is not None)
+        return RemoteSession(client, self.answer_s, has_sessions=self.front is not None, found=self._found)
+
+    def _found(self, fault: Fault) -> None:
+        """Log a fault of the server's answers, once: a list is read again and again."""
+        if fault in self._faults or len(self._faults) >= _MOST_FAULTS:
+            return
+        self._faults.add(fault)
+        facts = {"server": self.name, "item": fault.item, "problem": fault.problem}
+        log.warning("invalid item left out" if fault.is_left_out else "invalid item repaired", extra=facts)
 
     async def _resume(self, client: "Client[Any]") -> None:
         able = client.session.server_capabilities

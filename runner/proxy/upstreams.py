@@ -168,6 +168,7 @@ class Upstreams(CallServices):
     said: dict[str, ServerSaid] = field(default_factory=dict)
     own_paths: OwnPaths = field(init=False)
     _met: dict[tuple[str, str], Upstream] = field(default_factory=dict)
+    _modes: dict[str, str] = field(default_factory=dict)
     _of_users: dict[tuple[str, str, str], Upstream] = field(default_factory=dict)
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
     # By whose server listed the tool: a process is its user's own, and may list what it likes at any moment.
@@ -418,6 +419,7 @@ class Upstreams(CallServices):
             identity=self.settings.username_parameter,
             learned=partial(self._learned, way, user.name if learns_for is None else learns_for),
             met=met,
+            modes=self._modes,
         )
         self._known.add(upstream)
         return upstream

@@ -78,15 +78,25 @@ def plain(_asked: dict[str, Any], _headers: object, body: bytes) -> tuple[dict[s
 
 @contextmanager
 def far_server(
-    tools: Sequence[dict[str, Any]], answer: Answer, form: Form = plain, **able: Any
+    tools: Sequence[dict[str, Any]],
+    answer: Answer,
+    form: Form = plain,
+    status: Callable[[dict[str, Any], Message], int] = lambda _asked, _headers: 200,
+    **able: Any,
 ) -> Iterator[str]:
-    """Serve in this process; yield the address. The other arguments are those of `Far`."""
+    """Serve in this process; yield the address. The other arguments are those of `Far`.
+
+    An answer whose status is not 200 has no body.
+    """
     far = Far(tools, able, answer)
 
     class Endpoint(_Sender):
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            if "id" in asked:
+            code = status(asked, self.headers)
+            if code != 200:
+                self.send(code, *form(asked, self.headers, b""))
+            elif "id" in asked:
                 self.send(200, *form(asked, self.headers, far.said(asked)))
             else:
                 self.send(202, *plain(asked, {}, b""))

@@ -4,14 +4,24 @@ The proxy speaks to it as its client does: raw requests, the client's own capabi
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from mcp import ClientSession
 from mcp.client import sse, streamable_http
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
     ClientCapabilities,
+    ErrorData,
     JSONRPCError,
     JSONRPCMessage,
     ListToolsResult,
@@ -22,7 +32,56 @@ from pydantic_core import PydanticCustomError, ValidationError
 from runner.protocol.internals.results import mend_results
 from runner.protocol.messages import Unreadable, read_message
 
-__all__ = ["ask_remote", "learn_tools", "mend_messages_over_http", "relaying_session", "tell_remote"]
+__all__ = [
+    "HTTP_ANSWER",
+    "Disconnected",
+    "HttpAnswer",
+    "NoAnswer",
+    "UnreadableAnswer",
+    "ask_remote",
+    "learn_tools",
+    "mend_messages_over_http",
+    "relaying_session",
+    "tell_remote",
+]
+
+
+class Disconnected(MCPError):
+    """The end of the connection in place of an answer, as our own transport saw it."""
+
+
+class UnreadableAnswer(MCPError):
+    """A message in the place of an answer that breaks the protocol; the text says how."""
+
+
+class NoAnswer(MCPError):
+    """A response over HTTP without a message, whose status is that of a failure."""
+
+
+@dataclass(slots=True)
+class HttpAnswer:
+    """The last response over HTTP to a request of ours.
+
+    Attributes:
+        status: Its status; 0 where there was none.
+        retry_after: Its header of that name, as it came.
+        in_session: Whether the request named a session.
+    """
+
+    status: int = 0
+    retry_after: str = ""
+    in_session: bool = False
+
+
+HTTP_ANSWER: ContextVar[HttpAnswer | None] = ContextVar("http_answer", default=None)
+"""Where the HTTP client notes the response. The SDK sends each message in the context of its sender."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """The `data` of an error that came from the server: the SDK makes errors of the same codes itself."""
+
+    data: Any
 
 
 class _Messages:
@@ -31,12 +90,17 @@ class _Messages:
     @staticmethod
     def validate_json(data: str | bytes, *, by_name: bool) -> JSONRPCMessage:
         try:
-            return read_message(data)
+            message = read_message(data)
         except Unreadable as error:
             if error.id is None or error.is_request:
                 # Whoever asked in this exchange is told by the transport, which knows errors of pydantic.
                 raise _of_pydantic(error) from None
             return JSONRPCError(jsonrpc="2.0", id=error.id, error=error.error)
+        # With that code alone the SDK reads the data.
+        if isinstance(message, JSONRPCError) and message.error.code != UNSUPPORTED_PROTOCOL_VERSION:
+            said = message.error
+            message.error = ErrorData(code=said.code, message=said.message, data=_Sent(said.data))
+        return message
 
 
 def _of_pydantic(error: Unreadable) -> ValidationError:
@@ -100,11 +164,26 @@ async def ask_remote(
     *,
     timeout_s: float | None,
     progress: ProgressFnT | None,
+    http: HttpAnswer,
 ) -> dict[str, Any]:
     """Send a request as it is and return the server's own result, unchecked.
 
     `ClientSession.send_request` raises for a result that does not conform to the protocol, and for tasks of
     2025-11-25; it drops fields that the negotiated version lacks. A proxy passes them on.
+
+    Args:
+        session: The connection.
+        method: The method.
+        params: The params.
+        timeout_s: How long the answer may take.
+        progress: Hears of progress.
+        http: Takes the status of the response, if the connection is over HTTP.
+
+    Raises:
+        Disconnected: The connection ended before the answer.
+        UnreadableAnswer: The answer breaks the protocol.
+        NoAnswer: The response over HTTP is not an answer.
+        MCPError: The server answered with an error.
     """
     options: CallOptions = {}
     session._stamp({"method": method, "params": params}, options)
@@ -112,7 +191,23 @@ async def ask_remote(
         options["timeout"] = timeout_s
     if progress is not None:
         options["on_progress"] = progress
-    return await session._dispatcher.send_raw_request(method, params, options)
+    before = HTTP_ANSWER.set(http)
+    try:
+        return await session._dispatcher.send_raw_request(method, params, options)
+    except MCPError as error:
+        data = error.error.data
+        if isinstance(data, _Sent):
+            raise MCPError(code=error.code, message=error.message, data=data.data) from None
+        if isinstance(session._dispatcher, JSONRPCDispatcher):
+            if error.code == CONNECTION_CLOSED:
+                raise Disconnected(error.code, error.message) from error
+            if error.code in (PARSE_ERROR, INVALID_REQUEST) and http.status < HTTPStatus.BAD_REQUEST:
+                raise UnreadableAnswer(error.code, error.message) from error
+            if http.status >= HTTPStatus.BAD_REQUEST:
+                raise NoAnswer(error.code, error.message) from error
+        raise
+    finally:
+        HTTP_ANSWER.reset(before)
 
 
 async def tell_remote(session: ClientSession, method: str, params: Mapping[str, Any] | None) -> None:

@@ -1,0 +1,268 @@
+"""Faults in answers of servers, repaired so that the libraries of clients can read the rest.
+
+A library that checks an answer refuses all of it for one faulty member. Here members that may be absent are
+left out, missing ones are filled in where only one value makes sense, and a content block that stays faulty
+becomes text. An item of a list that cannot be repaired is left out, and named.
+
+Source: MCP specification 2025-11-25 and 2026-07-28, "Tools", "Prompts" and "Resources".
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types
+from pydantic import BaseModel, ValidationError
+
+from runner.formats.base64 import canonical, decode
+from runner.output_guard.magic import identify
+from runner.system.turns import in_turns
+
+__all__ = ["Fault", "repaired"]
+
+_LISTS: Mapping[str, tuple[str, type[BaseModel]]] = {
+    "prompts/list": ("prompts", mcp_types.Prompt),
+    "resources/list": ("resources", mcp_types.Resource),
+    "resources/templates/list": ("resourceTemplates", mcp_types.ResourceTemplate),
+    "tools/list": ("tools", mcp_types.Tool),
+}
+_BLOCKS: Mapping[str, type[BaseModel]] = {
+    "audio": mcp_types.AudioContent,
+    "image": mcp_types.ImageContent,
+    "resource": mcp_types.EmbeddedResource,
+    "resource_link": mcp_types.ResourceLink,
+    "text": mcp_types.TextContent,
+}
+_RESULT_TYPES = ("complete", "input_required", "task")
+_FALSE = ("", "0", "false", "no")
+# Each item that is faulty costs an error of pydantic.
+_MOST_MEMBERS = 1000
+# Of base64, for its kind; a multiple of four.
+_HEAD_CHARS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault of an answer.
+
+    Attributes:
+        item: What is faulty: the name of a tool, or the method.
+        problem: The fault.
+        is_left_out: Whether the item is left out for it.
+    """
+
+    item: str
+    problem: str
+    is_left_out: bool = False
+
+
+async def repaired(
+    method: str, params: Mapping[str, Any], result: dict[str, Any], *, has_sessions: bool
+) -> tuple[dict[str, Any], list[Fault]]:
+    """Return the result of a request without its faults, and these.
+
+    Args:
+        method: The method of the request.
+        params: Its params.
+        result: The result as it came; it is not changed.
+        has_sessions: Whether the client is of the handshake era, in which structured content and schemas
+            are objects.
+
+    Raises:
+        ValueError: It cannot be repaired.
+    """
+    faults: list[Fault] = []
+    made = dict(result)
+    if "_meta" in made and not isinstance(made["_meta"], Mapping):
+        del made["_meta"]
+        faults.append(Fault(method, "_meta is not an object"))
+    if "resultType" in made and made["resultType"] not in _RESULT_TYPES:
+        del made["resultType"]
+        faults.append(Fault(method, "resultType is unknown"))
+    if method == "tools/call" and ("task" in made or made.get("resultType") == "task"):
+        begun = made.get("task", made)
+        if isinstance(begun, Mapping) and isinstance(begun.get("taskId"), str):
+            return made, faults
+        if "content" not in made:
+            raise ValueError("it made a task of the call, and did not name it")
+        made = {key: item for key, item in made.items() if key not in ("task", "resultType")}
+        faults.append(Fault(method, "its task has no name"))
+    if made.get("resultType") in ("input_required", "task"):
+        return made, faults
+    if method in _LISTS:
+        key, model = _LISTS[method]
+        items = list[Any]()
+        async for item in in_turns(_list(made.get(key))):
+            fitting = _item(item, model, faults, has_sessions=has_sessions)
+            if fitting is not None:
+                items.append(fitting)
+        made[key] = items
+    elif method in ("tools/call", "tasks/result"):
+        made = await _call(str(params.get("name", method)), made, faults, has_sessions=has_sessions)
+    elif method.startswith("tasks/") and isinstance(made.get("result"), Mapping):
+        made["result"] = await _call(method, dict(made["result"]), faults, has_sessions=has_sessions)
+    elif method == "prompts/get":
+        made["messages"] = await _messages(made.get("messages"), faults)
+    elif method == "resources/read":
+        contents = list[Any]()
+        async for part in in_turns(_list(made.get("contents"))):
+            contents.append(_content(part, str(params.get("uri", "")), faults))
+        made["contents"] = contents
+    return made, faults
+
+
+async def _call(
+    name: str, made: dict[str, Any], faults: list[Fault], *, has_sessions: bool
+) -> dict[str, Any]:
+    """Return the result of a call with content that clients can read."""
+    blocks = list[Any]()
+    async for block in in_turns(_list(made.get("content"))):
+        blocks.append(_block(block, name, faults))
+    structured = made.get("structuredContent")
+    if structured is None:
+        made.pop("structuredContent", None)
+    elif not blocks:
+        # As the protocol asks of servers, for clients that read texts only.
+        blocks.append(_text(structured))
+    if structured is not None and has_sessions and not isinstance(structured, Mapping):
+        del made["structuredContent"]
+        faults.append(Fault(name, "structuredContent is not an object"))
+    if "isError" in made and not isinstance(made["isError"], bool):
+        said = made.pop("isError")
+        faults.append(Fault(name, "isError is not a boolean"))
+        if said is not None:
+            made["isError"] = str(said).strip().lower() not in _FALSE
+    return {**made, "content": blocks}
+
+
+async def _messages(messages: Any, faults: list[Fault]) -> list[Any]:
+    """Return the messages of a prompt, each with a role and one content block."""
+    made = list[Any]()
+    async for message in in_turns(_list(messages)):
+        said = message if isinstance(message, Mapping) else {"content": message}
+        role = said["role"] if said.get("role") in ("user", "assistant") else "user"
+        content = said.get("content")
+        for block in content if isinstance(content, list) else [content]:
+            made.append({**said, "role": role, "content": _block(block, "prompts/get", faults)})
+    return made
+
+
+def _block(block: Any, name: str, faults: list[Fault]) -> Mapping[str, Any]:
+    """Return a content block, or what it says as text."""
+    if not isinstance(block, Mapping):
+        faults.append(Fault(name, "a content block is not an object"))
+        return _text(block)
+    kind = block.get("type", "text" if isinstance(block.get("text"), str) else None)
+    model = _BLOCKS.get(kind) if isinstance(kind, str) else None
+    filled: dict[str, Any] = {**block, "type": kind}
+    if kind == "resource_link" and not isinstance(block.get("name"), str):
+        filled["name"] = str(block.get("uri")).rstrip("/").rpartition("/")[2] or str(block.get("uri"))
+    elif kind in ("image", "audio") and not isinstance(block.get("mimeType"), str):
+        head = canonical(block["data"][:_HEAD_CHARS]) if isinstance(block.get("data"), str) else None
+        found = identify(decode(head)) if head else None
+        filled["mimeType"] = found.mime if found else "application/octet-stream"
+    elif kind == "resource" and isinstance(block.get("resource"), Mapping):
+        filled["resource"] = {key: item for key, item in block["resource"].items() if item is not None}
+    if model is None:
+        faults.append(Fault(name, "a content block is of an unknown type"))
+        return _text(block)
+    fitting, problem = _fitting(filled, model)
+    if fitting is not None:
+        if fitting == block:
+            return block
+        faults.append(Fault(name, problem or f"a content block of type {kind} lacks members"))
+        return fitting
+    faults.append(Fault(name, f"a content block of type {kind} is faulty: {problem}"))
+    resource = block.get("resource")
+    said = resource.get("text") if isinstance(resource, Mapping) else None
+    if isinstance(said, str):
+        return _text(said)
+    return _text(block["text"] if kind == "text" and "text" in block else block)
+
+
+def _content(part: Any, uri: str, faults: list[Fault]) -> Mapping[str, Any]:
+    """Return one of the contents of a resource, or what it says as text."""
+    filled = {"uri": uri, **part} if isinstance(part, Mapping) else {"uri": uri, "text": part}
+    model = mcp_types.BlobResourceContents if "blob" in filled else mcp_types.TextResourceContents
+    fitting, problem = _fitting(filled, model)
+    if fitting is not None and fitting == part:
+        return fitting
+    faults.append(Fault(uri, problem or "its contents lack members"))
+    return fitting or {"uri": uri, "text": _text(part)["text"]}
+
+
+def _item(
+    item: Any, model: type[BaseModel], faults: list[Fault], *, has_sessions: bool
+) -> Mapping[str, Any] | None:
+    """Return an item of a list; None if it cannot be repaired."""
+    if not isinstance(item, Mapping):
+        faults.append(Fault(_named(item), "it is not an object", is_left_out=True))
+        return None
+    name, filled, problems = _named(item.get("name", item.get("uri"))), dict(item), list[str]()
+    if model is mcp_types.Tool:
+        schema = filled.get("inputSchema")
+        kind = schema.get("type", "object") if isinstance(schema, Mapping) else "object"
+        if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+            faults.append(Fault(name, f"its inputSchema is of type {_named(kind)}", is_left_out=True))
+            return None
+        if not isinstance(schema, Mapping) or schema.get("type") != "object":
+            problems.append("its inputSchema is not of type object")
+            filled["inputSchema"] = {**(schema if isinstance(schema, Mapping) else {}), "type": "object"}
+        output = filled.get("outputSchema")
+        if has_sessions and isinstance(output, Mapping) and output.get("type") != "object":
+            problems.append("its outputSchema is not of type object")
+            del filled["outputSchema"]
+    elif isinstance(filled.get("uri"), str) and not isinstance(filled.get("name"), str):
+        problems.append("it has no name")
+        filled["name"] = filled["uri"]
+    fitting, problem = _fitting(filled, model)
+    if fitting is not None and not fitting.get("name"):
+        fitting, problem = None, "its name is empty"
+    if fitting is None or problem:
+        problems.append(problem)
+    if problems:
+        faults.append(Fault(name, "; ".join(problems), is_left_out=fitting is None))
+    return item if fitting == item else fitting
+
+
+def _fitting(value: Mapping[str, Any], model: type[BaseModel]) -> tuple[dict[str, Any] | None, str]:
+    """Return an object without faulty members that may be absent, and its faults; None if others are."""
+    made = {key: item for key, item in value.items() if item is not None}
+    long = {key for key in ("arguments", "icons") if len(_list(made.get(key))) > _MOST_MEMBERS}
+    annotations = made.get("annotations")
+    if isinstance(annotations, Mapping) and len(_list(annotations.get("audience"))) > _MOST_MEMBERS:
+        long.add("annotations")
+    problems = [f"{key} has more than {_MOST_MEMBERS} items" for key in sorted(long)]
+    made = {key: item for key, item in made.items() if key not in long}
+    try:
+        model.model_validate(made, by_name=False)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        problems += [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in faults[:3]]
+        faulty = {str(each["loc"][0]) for each in faults if each["loc"]}
+        required = {field.alias or key for key, field in model.model_fields.items() if field.is_required()}
+        if not faulty or faulty & required:
+            return None, "; ".join(problems)[:300]
+        made = {key: item for key, item in made.items() if key not in faulty}
+    return made, "; ".join(problems)[:300]
+
+
+def _list(value: Any) -> list[Any]:
+    """Return a value as a list: nothing is an empty one, and what is not in a list is one item."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _text(value: Any) -> dict[str, Any]:
+    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return {"type": "text", "text": said}
+
+
+def _named(value: Any) -> str:
+    return (
+        value[:100]
+        if isinstance(value, str)
+        else repr(value)[:100]
+        if value is None
+        else type(value).__name__
+    )

@@ -1,0 +1,136 @@
+"""Servers whose handshake, errors and answers differ from those of the usual libraries."""
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.shared.exceptions import MCPError
+from proxying import proxied
+
+from runner.proxy.targets import Target
+
+pytestmark = [pytest.mark.release, pytest.mark.anyio]
+
+SERVER = Path(__file__).parent / "scripted.py"
+MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object"}, **more}
+
+
+def scripted(folder: Path, **script: Any) -> Target:
+    """Return a server that does as it is told, and notes its starts and calls in `log` of its folder."""
+    place = folder / "lent"
+    place.mkdir(exist_ok=True)
+    said = json.dumps({"log": str(place / "log"), **script})
+    command = (sys.executable, str(SERVER), said)
+    return Target(name="scripted", command=command, folder=SERVER.parent, allow_write=(place,))
+
+
+def noted(folder: Path) -> list[str]:
+    """Return what the processes of the server have noted, in order, without their ids."""
+    return [line.split()[1] for line in (folder / "lent" / "log").read_text().splitlines()]
+
+
+@MODES
+@pytest.mark.parametrize(("exits_on", "starts"), [([], 2), (["server/discover"], 3)])
+async def test_server_that_exits_on_discover_is_started_again_once(
+    folder: Path, user: str, mode: str, exits_on: list[str], starts: int
+) -> None:
+    target = scripted(folder, tools=[tool("find")], exits_on=exits_on)
+    async with proxied(folder, user, target, mode=mode) as client:
+        found = await client.call_tool("find")
+
+    assert int(found.content[0].text)
+    assert noted(folder) == [*["start"] * starts, "find"]
+
+
+WORDS = [
+    {"code": -32602, "message": "Session not found: x"},
+    {"code": -32000, "message": "Connection closed"},
+    {"code": -32600, "message": "Session terminated"},
+    {"code": -32000, "message": "no such row"},
+]
+
+
+@pytest.mark.parametrize("said", WORDS, ids=str)
+@MODES
+async def test_error_with_words_of_a_lost_connection_reaches_client(
+    folder: Path, user: str, mode: str, said: dict[str, Any]
+) -> None:
+    target = scripted(folder, tools=[tool("run"), tool("next")], answers={"run": {"error": said}})
+    async with proxied(folder, user, target, mode=mode) as client:
+        with pytest.raises(MCPError) as refused:
+            await client.call_tool("run")
+        await client.call_tool("next")
+
+    assert (refused.value.error.code, refused.value.error.message) == (said["code"], said["message"])
+    assert noted(folder)[-3:] == ["start", "run", "next"]
+
+
+@pytest.mark.parametrize(
+    ("hints", "calls"), [({}, 1), ({"idempotentHint": True}, 2)], ids=["plain", "idempotent"]
+)
+async def test_call_that_ends_its_server_is_repeated_if_idempotent(
+    folder: Path, user: str, hints: dict[str, bool], calls: int
+) -> None:
+    tools = [tool("ends", annotations=hints), tool("pid")]
+    async with proxied(folder, user, scripted(folder, tools=tools, exits_in=["ends"])) as client:
+        await client.list_tools()
+        ended = await client.call_tool_mcp("ends", {})
+        after = await client.call_tool_mcp("pid", {})
+
+    assert "E_CRASHED" in ended.content[0].text
+    assert not after.is_error
+    assert noted(folder).count("ends") == calls
+
+
+@MODES
+async def test_faulty_answers_are_repaired_or_reported(
+    folder: Path, user: str, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tools = [tool("bare"), tool("broken"), {"name": "odd", "inputSchema": {"type": "string"}}, tool("fine")]
+    answers = {"bare": {"structuredContent": {"a": 1}}, "broken": [1]}
+    async with proxied(folder, user, scripted(folder, tools=tools, answers=answers), mode=mode) as client:
+        listed = [each.name for each in await client.list_tools()]
+        bare = await client.call_tool_mcp("bare", {})
+        broken = await client.call_tool_mcp("broken", {})
+        fine = await client.call_tool_mcp("fine", {})
+
+    said = json.loads(broken.content[0].text)["meta_data"]
+    assert listed == ["bare", "broken", "fine"]
+    assert any("left out" in each.message and vars(each)["item"] == "odd" for each in caplog.records)
+    assert (bare.structured_content, bare.content[0].text) == ({"a": 1}, '{"a": 1}')
+    assert (said["error_code"], said["retryable"]) == ("E_INVALID_RESULT", False)
+    assert "did not answer" not in broken.content[0].text
+    assert int(fine.content[0].text)
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+@MODES
+async def test_command_that_does_not_stop_is_ended_after_cancel(
+    folder: Path, user: str, mode: str, hangs: bool
+) -> None:
+    script = {"hangs_in": ["slow"]} if hangs else {"waits_in": ["slow"]}
+    target = scripted(folder, tools=[tool("slow"), tool("next")], **script)
+    working = asyncio.Event()
+
+    async def progress(*_said: object) -> None:
+        working.set()
+
+    async with proxied(folder, user, target, mode=mode, idle_timeout_s=60) as client:
+        slow = asyncio.create_task(client.call_tool("slow", progress_handler=progress))
+        await working.wait()
+        slow.cancel()
+        await asyncio.wait({slow})
+        began = time.monotonic()
+        after = await client.call_tool_mcp("next", {})
+
+    assert not after.is_error
+    assert time.monotonic() - began < 30
+    assert noted(folder)[-3:] == (["slow", "start", "next"] if hangs else ["start", "slow", "next"])
