@@ -34,7 +34,7 @@ from runner.protocol.internals.connection import (
     session_of,
 )
 from runner.protocol.internals.host import relay_innermost, serve_streams, use_input_schemas
-from runner.protocol.internals.proxy import ask_remote, learn_tools, relaying_session, tell_remote
+from runner.protocol.internals.proxy import HttpAnswer, ask_remote, learn_tools, relaying_session, tell_remote
 from runner.worker.internals.low_level import low_level
 from runner.worker.internals.server import (
     capabilities,
@@ -274,7 +274,7 @@ async def connected(
 
 
 async def raw(client: ClientSession, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    return await ask_remote(client, method, params, timeout_s=60, progress=None)
+    return await ask_remote(client, method, params, timeout_s=60, progress=None, http=HttpAnswer())
 
 
 async def test_a_session_without_an_id_keeps_the_one_it_gets() -> None:
@@ -462,7 +462,9 @@ async def test_a_session_of_the_proxy_says_what_its_client_would_and_passes_all_
         await session.discover()
         learn_tools(session, {"tools": [{"name": "own", "inputSchema": schema}]})
         params = {"name": "own", "arguments": {"region": "here"}}
-        result = await ask_remote(session, "tools/call", params, timeout_s=5, progress=progress)
+        result = await ask_remote(
+            session, "tools/call", params, timeout_s=5, progress=progress, http=HttpAnswer()
+        )
         await tell_remote(session, "notifications/own", {"a": 1})
         on_request, on_notify = remote.heard
         assert await on_request(None, "own/request", {"b": 2}) == {"own": True}
