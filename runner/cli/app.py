@@ -18,7 +18,6 @@ from runner.cli.commands.files import files
 from runner.cli.commands.project import init, install, trust
 from runner.cli.commands.report import check, doctor, schema, selftest, show_config
 from runner.cli.commands.serve import dev, proxy, reload, serve, worker
-from runner.cli.commands.test import run_requests
 from runner.cli.commands.up import up
 from runner.cli.commands.users import users
 from runner.cli.exits import EXIT_USAGE, say
@@ -37,7 +36,6 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "reload": reload,
     "up": up,
     "call": call,
-    "test": run_requests,
     "doctor": doctor,
     "config": show_config,
     "check": check,
@@ -53,6 +51,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 
 # Commands of earlier releases, each with what replaces it.
 _REMOVED = {
+    "test": "save the requests of the Playground as pytest (Save as pytest), or use `runner call` in a test",
     "ps": "systemd or Docker keeps the servers; use systemctl list-units 'toolcell@*', or docker compose ps",
     "down": "systemd or Docker keeps the servers; use systemctl stop toolcell@NAME, or docker compose down",
 }

@@ -198,24 +198,6 @@ def test_a_set_saved_as_pytest_runs_and_finds_the_same(seen: Seen, tmp_path: Pat
     assert "FAILED test_requests.py::test_bad_answers" in done.stdout
 
 
-def test_a_set_saved_as_a_file_is_run_by_a_command_which_finds_the_same(seen: Seen, tmp_path: Path) -> None:
-    save(seen, "publish", '{"text": "hello"}', "good")
-    save(seen, "publish", '{"text": "hello"}', "bad")
-    seen.go("saved")
-    expecting(seen, "good", text="/^SENT [0-9]+ characters$/i", schema='{"required": ["result"]}')
-    expecting(seen, "bad", text="not there")
-    file = tmp_path / "requests.json"
-    file.write_text(downloaded(seen, "Save as file"))
-
-    done = subprocess.run(
-        [RUNNER, "test", WEB_TOOLS, file, "--json"], capture_output=True, text=True, check=False, timeout=120
-    )
-
-    assert done.returncode == 1, done.stderr
-    said = {each["name"]: each["faults"] for each in json.loads(done.stdout)["requests"]}
-    assert said == {"good": [], "bad": ["its text lacks “not there”"]}
-
-
 def test_a_call_is_taken_along_in_every_form(seen: Seen) -> None:
     seen.tool("publish")
     seen.write('{"text": "it\'s"}')
@@ -232,7 +214,7 @@ def test_a_call_is_taken_along_in_every_form(seen: Seen) -> None:
             seen.page.get_by_role("region", name="Arguments").locator("pre").last.inner_text()
         )
 
-    assert list(said) == ["runner call", "runner test", "curl", "Python", "TypeScript", "mcp.json", "pytest"]
+    assert list(said) == ["runner call", "curl", "Python", "TypeScript", "mcp.json", "pytest"]
     assert json.loads(said["mcp.json"])["mcpServers"]["gallery"]["url"] == f"{seen.shown.base}/mcp"
     compile(said["Python"], "made", "exec")
     compile(said["pytest"], "made", "exec")
@@ -240,10 +222,6 @@ def test_a_call_is_taken_along_in_every_form(seen: Seen) -> None:
         ["bash", "-c", said["curl"]], capture_output=True, text=True, check=True, timeout=60
     )
     assert "sent 4 characters" in curl.stdout
-    case = said["runner test"].replace("runner test FILE", f"{RUNNER} test {WEB_TOOLS}")
-    tested = subprocess.run(["bash", "-c", case], capture_output=True, text=True, check=False, timeout=120)
-    assert tested.returncode == 0, tested.stdout + tested.stderr
-    assert tested.stdout.splitlines()[-1] == "1 of 1 passed"
     assert 'client.callTool({ name: "publish", arguments: {"text":"it\'s"} })' in said["TypeScript"]
 
 

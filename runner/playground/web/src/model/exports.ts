@@ -5,7 +5,7 @@ import { info } from "./info";
 import { toJson, type Json } from "./json";
 import type { Params } from "./connection";
 import type { Run } from "./runs";
-import { asFile, type Expect, type Kind } from "./saved";
+import type { Expect, Kind } from "./saved";
 
 /** What is taken along: a request, and what came of it or is to come of it. */
 export interface Taken {
@@ -37,7 +37,6 @@ const byShell = (taken: Taken): boolean => ownTool(taken) && !wantsMessage(taken
 
 export const EXPORTS: Export[] = [
   { id: "shell", title: "runner call", fits: ownTool, make: shell },
-  { id: "test", title: "runner test", fits: own, make: testCase },
   { id: "curl", title: "curl", fits: (taken) => remote(taken)?.kind !== "command", make: curl },
   { id: "python", title: "Python", fits: always, make: python },
   { id: "typescript", title: "TypeScript", fits: always, make: typescript },
@@ -61,13 +60,6 @@ function address(taken: Taken): string {
 
 function shell(taken: Taken): string {
   return `runner call FILE ${quoted(taken.target)} --args ${quoted(toJson(taken.args))}`;
-}
-
-/** The request as a set of one, with what it is expected to give; of a call that was made, that it ends as it did. */
-function testCase(taken: Taken): string {
-  const { kind, target, args, server, name = target } = taken;
-  const expect = taken.expect ?? { status: hasFailed(taken) ? "failed" : "done" };
-  return `runner test FILE - <<'END'\n${asFile([{ id: "", folder: "", name, server, kind, target, args, expect }])}\nEND`;
 }
 
 function asked({ kind, target, args }: Taken): { method: string; params: Params; name: string } {
