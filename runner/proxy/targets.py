@@ -7,9 +7,10 @@ Source: `docs/cli.md`, `runner proxy`.
 """
 
 import json
+import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -17,20 +18,39 @@ from urllib.parse import urlsplit
 
 from runner.errors import UsageError
 from runner.proxy.contract import Contract
-from runner.settings.trust import quoted, read_trusted
+from runner.settings.trust import (
+    UnsafeFile,
+    how_to_trust,
+    is_trusted,
+    quoted,
+    read_judged,
+    read_trusted,
+)
 from runner.system.private_files import read_file
 
-__all__ = ["SCRIPTS", "Target", "read_targets", "target_of"]
+__all__ = ["SCRIPTS", "Target", "expanded", "read_targets", "target_of"]
+
+log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts")
 _TABLES = ("mcpServers", "servers")
+# As clients call an address.
+_URLS = ("url", "serverUrl", "httpUrl")
 _KEYS = frozenset(
     {
-        *("url", "headers", "command", "args", "env", "cwd", "type", "transport", "disabled"),
-        *("allow_read", "allow_write", "contract"),
+        *("headers", "command", "args", "env", "cwd", "type", "transport", "disabled", "enabled"),
+        *("allow_read", "allow_write", "contract", *_URLS),
     }
 )
+_REFERENCE = re.compile(
+    r"\$\{(?:(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?"
+    r"|(?P<other>(?:input|command|config):[^}]*))\}"
+)
+# A string goes to its end, so that nothing within it is taken for a comment or a comma.
+_STRING = r'("(?:[^"\\]++|\\.)*+"?)'
+_COMMENT = re.compile(_STRING + r"|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?", re.DOTALL)
+_LAST_COMMA = re.compile(_STRING + r"|,(?=\s*+[}\]])", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +68,7 @@ class Target:
         allow_write: What is lent to it to read and write, instead of the setting; None if nothing is said.
         source: The file that names it, if one does.
         contract: Whether its tools are treated like our own, instead of the setting; None if nothing is said.
+        is_trusted: Whether the operator trusts the file that names it, so that it may name any variable.
     """
 
     name: str
@@ -60,6 +81,7 @@ class Target:
     allow_write: tuple[Path, ...] | None = None
     source: Path | None = None
     contract: Contract | None = None
+    is_trusted: bool = False
 
 
 def read_targets(words: Sequence[str]) -> tuple[Target, ...]:
@@ -92,14 +114,68 @@ def target_of(name: str, entry: Mapping[str, Any]) -> Target:
         entry: As an entry of an `mcp.json`; paths are taken from the working folder.
 
     Raises:
-        UsageError: What it says is wrong.
+        UsageError: What it says is wrong, or it names a variable: those are the operator's.
     """
-    return _entry(name, _short(name), entry, Path.cwd())
+    target = _entry(name, _short(name), entry, Path.cwd())
+    return expanded(target, {}, allowed=())
+
+
+def expanded(target: Target, variables: Mapping[str, str], *, allowed: Collection[str]) -> Target:
+    """Return a server of an `mcp.json` with the variables in its entry replaced by their values.
+
+    `${NAME}`, `${NAME:-default}` and `${env:NAME}` are replaced, as MCP clients do. A file that the operator
+    trusts may name any variable but the runner's own. Any other may be a stranger's: it may name those that
+    every confined command sees anyway, and never in what is sent to an address.
+
+    Args:
+        target: The server.
+        variables: The variables of this process.
+        allowed: Names of those that confined commands may see.
+
+    Raises:
+        UsageError: A variable may not be named there, or is not set; the message has its name and no value.
+    """
+
+    def filled(text: str, place: str, *, leaves: bool) -> str:
+        def value(found: re.Match[str]) -> str:
+            name, default, other = found["name"], found["default"], found["other"]
+            where = f"{target.name}: {found[0] if other else '${' + name + '}'} in `{place}`"
+            if other:
+                raise UsageError(f"{where} is known to editors only; write the value, or ${{NAME}}")
+            if name.startswith("RUNNER_"):
+                raise UsageError(f"{where} is a setting of the runner, which no server is given")
+            if not target.is_trusted and (leaves or name not in allowed):
+                option = "" if leaves or target.source is None else f"start with --allow-env {name}, or "
+                how = "write the value" if target.source is None else how_to_trust(target.source)
+                raise UsageError(f"{where} is not given to this server: {option}{how}")
+            # As in a shell, an empty one has the default too.
+            if not variables.get(name) and default is None and name not in variables:
+                raise UsageError(f"{where} is not set; set it, or write ${{{name}:-default}}")
+            return variables.get(name) or default or ""
+
+        made = _REFERENCE.sub(value, text)
+        _check_text(f"{target.name}, `{place}`", made)
+        if leaves and not made.isprintable():
+            raise UsageError(f"{target.name}: there is a control character in `{place}`; take it out")
+        return made
+
+    url = filled(target.url, "url", leaves=True)
+    return replace(
+        target,
+        url=_address(target.name, url) if url else "",
+        headers={key: filled(value, "headers", leaves=True) for key, value in target.headers.items()},
+        command=tuple(
+            filled(word, "args" if number else "command", leaves=False)
+            for number, word in enumerate(target.command)
+        ),
+        env={key: filled(value, "env", leaves=False) for key, value in target.env.items()},
+    )
 
 
 def _from_file(path: Path) -> tuple[Target, ...]:
     try:
-        said = json.loads(read_file(path).decode())
+        content = read_file(path)
+        said = _read_json(path, content.decode("utf-8-sig"))
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}") from None
     except json.JSONDecodeError as error:
@@ -116,13 +192,39 @@ def _from_file(path: Path) -> tuple[Target, ...]:
     lends = [name for name, entry in table.items() if isinstance(entry, dict) and _lends(entry)]
     if lends:
         # The commands are confined; what they are lent beside is the caller's to say.
-        read_trusted(path, f"what it lends to {', '.join(map(quoted, lends))}")
+        trusted = read_trusted(path, f"what it lends to {', '.join(map(quoted, lends))}")
+        if trusted != content:
+            raise UsageError(f"{path} has changed while it was read; start again")
+    may_name = b"${" in content and _is_trusted(path, content)
     folder = path.absolute().parent
     return tuple(
-        replace(_entry(f"{path}: {name}", name, entry, folder), source=path.absolute())
+        replace(_entry(f"{path}: {name}", name, entry, folder), source=path.absolute(), is_trusted=may_name)
         for name, entry in table.items()
-        if not (isinstance(entry, dict) and entry.get("disabled") is True)
+        if not (isinstance(entry, dict) and (entry.get("disabled") is True or entry.get("enabled") is False))
     )
+
+
+def _is_trusted(path: Path, content: bytes) -> bool:
+    try:
+        file = read_judged(path)
+    except (UnsafeFile, OSError):
+        return False
+    return file.content == content and is_trusted(file)
+
+
+def _read_json(path: Path, text: str) -> Any:
+    """Return what a file holds; comments and trailing commas are left out, as editors let people write them.
+
+    Raises:
+        json.JSONDecodeError: It is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        bare = _COMMENT.sub(lambda found: found[1] or re.sub(r"[^\n]", " ", found[0]), text)
+        said = json.loads(_LAST_COMMA.sub(lambda found: found[1] or "", bare))
+    log.warning("comments and commas ignored", extra={"file": str(path)})
+    return said
 
 
 def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
@@ -133,15 +235,19 @@ def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
     if not isinstance(entry, dict):
         raise UsageError(f"{where} is no object; it needs `url` or `command`")
     unknown = sorted(entry.keys() - _KEYS)
-    if unknown:
-        raise UsageError(f"{where}: there is no key {unknown[0]!r}; there are {', '.join(sorted(_KEYS))}")
     _check_text(where, entry)
-    if ("url" in entry) == ("command" in entry):
-        raise UsageError(f"{where} needs one of `url` and `command`")
-    if "url" in entry:
+    addresses = [entry[key] for key in _URLS if key in entry]
+    if len(addresses) + ("command" in entry) != 1:
+        hint = f"; there is no key {unknown[0]!r}" if unknown else ""
+        raise UsageError(f"{where} needs one of `url` and `command`{hint}")
+    if unknown:
+        log.warning("foreign keys ignored", extra={"entry": where, "keys": ", ".join(map(quoted, unknown))})
+    if addresses:
         headers = _strings(where, "headers", entry.get("headers", {}))
-        address, contract = _address(where, entry["url"]), _contract(where, entry)
-        return Target(name=name, url=address, headers=headers, contract=contract)
+        # With a variable in it, it is an address once that has its value.
+        has_variable = isinstance(addresses[0], str) and _REFERENCE.search(addresses[0])
+        address = addresses[0] if has_variable else _address(where, addresses[0])
+        return Target(name=name, url=address, headers=headers, contract=_contract(where, entry))
     command, arguments = entry["command"], entry.get("args", [])
     if not isinstance(command, str) or not command:
         raise UsageError(f"{where}: `command` is the name of a program, got {command!r}")

@@ -481,18 +481,18 @@ class Upstream:
         preferred = _MODERN if self.front is None else _HANDSHAKE
         known = self.modes.get(self.name)
         for mode in sorted(preferred, key=lambda mode: known not in (None, mode)):
-            way, begun = self.transport(), time.monotonic()
-            client = client_for(
-                way,
-                mode=mode,
-                announced=self.announced,
-                asked=self._asked,
-                told=self._told,
-                connect_s=self.connect_s,
-            )
-            http = HttpAnswer()
+            begun, http = time.monotonic(), HttpAnswer()
             noting = HTTP_ANSWER.set(http)
             try:
+                way = self.transport()
+                client = client_for(
+                    way,
+                    mode=mode,
+                    announced=self.announced,
+                    asked=self._asked,
+                    told=self._told,
+                    connect_s=self.connect_s,
+                )
                 await self._stack.enter_async_context(client)
             except FAILURES as error:
                 refusal = HttpRefusal.of(http)
@@ -514,11 +514,10 @@ class Upstream:
             finally:
                 HTTP_ANSWER.reset(noting)
             log.info("connected", extra={"server": self.name, "protocol": client.session.protocol_version})
-            if problems:
-                self.modes[self.name] = mode
-            elif self.ends_with_its_connection and mode == "auto" and not is_modern(client):
+            falls_back = mode == "auto" and not is_modern(client)
+            if self.ends_with_its_connection and (problems or falls_back):
                 # One that leaves `server/discover` unanswered would take ten seconds at each start.
-                self.modes[self.name] = "legacy"
+                self.modes[self.name] = mode if problems else "legacy"
             self._way = way
             return client
         # Of a server that cannot start at all, both attempts say the same.

@@ -1,5 +1,6 @@
 """How each server that a target names is reached: over HTTP, or as a command that is started confined."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -8,31 +9,51 @@ from urllib.parse import urlsplit
 
 from fastmcp.client.transports import ClientTransport, SSETransport
 
+from runner.errors import UsageError
 from runner.protocol.internals.proxy import mend_messages_over_http
 from runner.proxy.answer_bound import AnswerBound, most_message_bytes
 from runner.proxy.confined_command import ConfinedTransport, check_command, hint_for, lent_to, tier_of
 from runner.proxy.http_transport import HttpTransport
+from runner.proxy.remote import StartFailed
 from runner.proxy.server_log import LogBudget
-from runner.proxy.targets import Target
+from runner.proxy.targets import Target, expanded
 from runner.proxy.unlent_paths import UnlentPaths
 from runner.proxy.upstreams import Reach, UpstreamSpec
 from runner.settings.live import with_live
 from runner.settings.settings import Settings
+from runner.system.worker_environment import framework_environment
 from runner.users.identity import User, is_loopback
 
 __all__ = ["ways_to"]
 
 
 def ways_to(settings: Settings, targets: Sequence[Target]) -> list[UpstreamSpec]:
-    """Return how each server is reached.
+    """Return how each server is reached; one of several that cannot be started is one that is never reached.
 
     Raises:
-        UsageError: A command cannot be run.
+        UsageError: The only server is a command that cannot be run, or names a variable in vain.
     """
-    return [_way(settings, target) for target in targets]
+    made: list[UpstreamSpec] = []
+    for target in targets:
+        try:
+            made.append(_way(settings, target))
+        except UsageError as error:
+            if len(targets) == 1:
+                raise
+            transport = partial(_nowhere, str(error))
+            made.append(UpstreamSpec(name=target.name, transport=transport, is_near=True, contract="guard"))
+    return made
+
+
+def _nowhere(problem: str, _user: User, _now: Settings) -> ClientTransport:
+    raise StartFailed(problem)
 
 
 def _way(settings: Settings, target: Target) -> UpstreamSpec:
+    if target.source is not None:
+        seen = framework_environment(os.environ, ())
+        allowed = {*settings.rights().variables, *seen}
+        target = expanded(target, {**os.environ, **seen}, allowed=allowed)
     contract = target.contract or settings.contract
     if target.url:
         bound = AnswerBound.of(settings, target.name)

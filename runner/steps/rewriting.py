@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import pydantic_core
+
 from runner.contract.error_messages import invalid_argument
 from runner.files.download_links import without_tokens
 from runner.store.protocol import Record
@@ -36,6 +38,9 @@ _HELPERS = frozenset(
 )
 # A place is no name, even where it ends in one: `https://example.com/report.pdf` is another file.
 _MOST_NAMES = 1000
+# Read in a few milliseconds.
+_MOST_TEXT_CHARS = 1 << 20
+_MOST_PARTS = 1000
 _PLACE = re.compile(r"[/\\]|[A-Za-z][A-Za-z0-9+.-]*:[/\\]|data:")
 
 
@@ -96,6 +101,7 @@ class Rewriting:
         """
         dropped = {*_HELPERS, spec.identity}
         own = {key: value for key, value in given.items() if key not in dropped or spec.declares(key)}
+        own = {key: _from_text(value, key, spec.parameters) for key, value in own.items()}
         if spec.takes_username:
             own[spec.identity] = username
         path_keys = FILE_ARGUMENTS if file_delivery == "path" else ()
@@ -129,6 +135,69 @@ class Rewriting:
             unknown=tuple(unknown),
             names={place: names[name] for known in (paths, links) for name, place in known.items()},
         )
+
+
+def _from_text(value: Any, argument: str, schema: Mapping[str, Any]) -> Any:
+    """Return the list, object, number or other value that many clients send as JSON text.
+
+    A text stays as it is where the argument may be a string, or where the value does not fit either.
+    """
+    properties = schema.get("properties")
+    if not isinstance(value, str) or len(value) > _MOST_TEXT_CHARS or not isinstance(properties, Mapping):
+        return value
+    kinds = _kinds(properties.get(argument), schema)
+    if kinds is None or "string" in kinds:
+        return value
+    try:
+        parsed = pydantic_core.from_json(value, allow_inf_nan=False)
+    except ValueError:
+        return value
+    return parsed if kinds.intersection(_kinds_of(parsed)) else value
+
+
+def _kinds(schema: Any, root: Mapping[str, Any]) -> set[str] | None:
+    """Return the types of JSON that a schema allows; None if it may allow any."""
+    left, kinds, seen = [schema], set[str](), 0
+    while left:
+        part, seen = left.pop(), seen + 1
+        # A reference may lead to itself.
+        if not isinstance(part, Mapping) or seen > _MOST_PARTS:
+            return None
+        kind, reference, defs = part.get("type"), part.get("$ref"), root.get("$defs")
+        choices = part.get("anyOf", part.get("oneOf", part.get("allOf")))
+        values = [part["const"]] if "const" in part else part.get("enum")
+        if any(isinstance(each, list) and len(each) > _MOST_PARTS for each in (kind, choices, values)):
+            return None
+        if isinstance(kind, str | list):
+            kinds.update(map(str, [kind] if isinstance(kind, str) else kind))
+        elif isinstance(reference, str) and isinstance(defs, Mapping):
+            left.append(defs.get(reference.removeprefix("#/$defs/")))
+        elif isinstance(choices, list) and ("allOf" not in part or len(choices) == 1):
+            left += choices
+        elif isinstance(values, list):
+            kinds.update(kind for value in values for kind in _kinds_of(value))
+        else:
+            return None
+    return kinds
+
+
+def _kinds_of(value: Any) -> tuple[str, ...]:
+    """Return the types of JSON that a value has."""
+    match value:
+        case bool():
+            return ("boolean",)
+        case int():
+            return ("integer", "number")
+        case float():
+            return ("integer", "number") if value.is_integer() else ("number",)
+        case str():
+            return ("string",)
+        case list():
+            return ("array",)
+        case dict():
+            return ("object",)
+        case _:
+            return ("null",)
 
 
 def _names(arguments: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, ...]:

@@ -130,7 +130,7 @@ def _describe(error: BaseException, folder: Path) -> dict[str, object]:
     """Say in JSON what a tool raised; the cause that the author wrote, not FastMCP's wrapping."""
     is_of_arguments = isinstance(error, ValidationError) or type(error) is SdkToolError
     if is_of_arguments and isinstance(error.__cause__, PydanticValidationError):
-        faults = error.__cause__.errors(include_url=False, include_context=False, include_input=False)
+        faults = error.__cause__.errors(include_url=False, include_context=False)
         return {"kind": "arguments", "faults": strict([_fault(fault) for fault in faults])}
     if isinstance(error, NotFoundError | DisabledError) or _is_unknown(error):
         return {"kind": "not found", "message": str(error)[:SENT_MAX_CHARS]}
@@ -184,8 +184,10 @@ def _nothing() -> None:
 
 
 def _fault(fault: Mapping[str, Any]) -> dict[str, object]:
+    # Of a list in JSON text, which looks as it should.
+    is_text = isinstance(fault["input"], str) and str(fault["type"]).endswith("_type")
     return {
         "argument": ".".join(str(part) for part in fault["loc"]),
-        "problem": str(fault["msg"]),
+        "problem": f"{fault['msg']}, got a string" if is_text else str(fault["msg"]),
         "type": str(fault["type"]),
     }

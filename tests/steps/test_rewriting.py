@@ -149,3 +149,86 @@ def test_too_many_names_of_files_are_refused_at_once(delivery: FileDelivery) -> 
         assert refused.value.code is Code.E_INVALID_ARGUMENT
 
     assert cpu_s(refuse) < 3
+
+
+ARRAY = {"type": "array", "items": {"type": "integer"}}
+SCHEMAS = {
+    "array": ARRAY,
+    "maybe": {"anyOf": [ARRAY, {"type": "null"}], "default": None},
+    "object": {"$ref": "#/$defs/User"},
+    "inner": {"allOf": [{"$ref": "#/$defs/User"}]},
+    "number": {"type": "number"},
+    "integer": {"type": ["integer", "null"]},
+    "flag": {"type": "boolean"},
+    "choice": {"enum": [1, 2]},
+    "text": {"type": "string"},
+    "either": {"anyOf": [ARRAY, {"type": "string"}]},
+    "any": {},
+    "circle": {"$ref": "#/$defs/Circle"},
+    "filenames": {"type": "array", "items": {"type": "string"}},
+}
+DEFS = {"User": {"type": "object"}, "Circle": {"anyOf": [{"$ref": "#/$defs/Circle"}]}}
+
+
+def received(**arguments: Any) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": SCHEMAS, "$defs": DEFS}
+    spec = ToolSpec(name="t", parameters=parameters, output_schema=None)
+    return Rewriting.of(arguments, spec=spec, username="ann", file_delivery="path").arguments
+
+
+@pytest.mark.parametrize(
+    ("argument", "text", "value"),
+    [
+        ("array", "[1, 2]", [1, 2]),
+        ("maybe", "[1]", [1]),
+        ("maybe", "null", None),
+        ("object", '{"name": "ann"}', {"name": "ann"}),
+        ("inner", "{}", {}),
+        ("number", "2.5", 2.5),
+        ("number", " 2 ", 2),
+        ("integer", "7", 7),
+        ("flag", "true", True),
+        ("choice", "2", 2),
+    ],
+)
+def test_json_text_becomes_value_where_no_string_fits(argument: str, text: str, value: Any) -> None:
+    assert received(**{argument: text}) == {argument: value}
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        *(("text", "[1]"), ("either", "[1]"), ("any", "[1]"), ("circle", "[1]"), ("undeclared", "[1]")),
+        *(("array", "1,2"), ("array", "[1"), ("array", '{"a": 1}'), ("array", '"[1]"'), ("array", "")),
+        *(("flag", "1"), ("flag", "yes"), ("number", "NaN"), ("number", "true"), ("object", "[]")),
+        ("array", "[" * 100_000),
+    ],
+)
+def test_text_stays_where_it_may_be_meant(argument: str, text: str) -> None:
+    assert received(**{argument: text}) == {argument: text}
+
+
+def test_names_of_files_in_json_text_are_found() -> None:
+    parameters = {"type": "object", "properties": SCHEMAS}
+    spec = ToolSpec(name="t", parameters=parameters, output_schema=None)
+
+    rewriting = Rewriting.of(
+        {"filenames": '["a.txt", "b.txt"]'}, spec=spec, username="ann", file_delivery="path"
+    )
+
+    assert rewriting.by_path == ("a.txt", "b.txt")
+
+
+def test_long_text_and_wide_schema_cost_little() -> None:
+    wide = {"anyOf": [{"type": "null"}] * 1_000_000}
+    spec = ToolSpec(name="t", parameters={"properties": {"wide": wide, "array": ARRAY}}, output_schema=None)
+    long = f"[{'1,' * 10_000_000}1]"
+
+    given_texts = {"wide": "null", "array": long}
+    begun: list[Rewriting] = []
+
+    def begin() -> None:
+        begun.append(Rewriting.of(given_texts, spec=spec, username="ann", file_delivery="path"))
+
+    assert cpu_s(begin) < 0.1
+    assert begun[0].arguments == given_texts

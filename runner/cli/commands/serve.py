@@ -264,8 +264,9 @@ def _dev(files: list[str], flags: Mapping[str, Any], config: Path | None, launch
 def _proxy(words: list[str], flags: Mapping[str, Any], config: Path | None) -> int:
     from runner.proxy.targets import read_targets  # noqa: PLC0415 - only `proxy` needs these
 
-    targets = read_targets(words)
+    # What is ignored in a file is logged.
     settings = _start(flags, config)
+    targets = read_targets(words)
     # After the cheap checks.
     serve_proxy = import_whole("runner.proxy.run").serve_proxy
     proxied = serve_proxy(settings, targets, lambda: _again(flags, settings))
