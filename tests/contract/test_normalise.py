@@ -59,6 +59,40 @@ def test_artifacts_that_are_no_files_are_data(key: str) -> None:
     assert not result.speaks_contract
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"artifacts": [{"path": "model/MLmodel", "is_dir": False, "file_size": 412}]},
+        {"artifacts": [{"id": 1, "name": "build", "archive_download_url": "https://a.example"}]},
+        {"artifacts": {"build": 1}},
+        {"display": "grid"},
+        {"links": {"self": "https://a.example"}},
+        {"meta_data": "page 1"},
+        {"retryable": "never"},
+    ],
+    ids=["paths", "addresses", "object", "display", "links", "meta_data", "retryable"],
+)
+def test_results_beside_keys_of_another_system_are_own(beside: dict[str, Any]) -> None:
+    result = taken({"results": [1], **beside})
+
+    assert not result.speaks_contract
+    assert result.refusals == ()
+    # Positive control: the value itself, without them.
+    assert taken({"results": [1]}).speaks_contract
+
+
+def test_an_empty_list_of_artifacts_alone_is_data() -> None:
+    payload = {"total_count": 0, "artifacts": []}
+
+    assert taken(payload).value == {"results": payload}
+
+
+def test_a_deferred_file_without_path_is_refused_with_its_reason() -> None:
+    result = taken({"deferred_artifacts": [{"name": "draft.docx", "reason": "draft"}]})
+
+    assert [refusal.reason for refusal in result.refusals] == ["missing_path"]
+
+
 def test_one_file_among_items_without_content_makes_an_envelope() -> None:
     result = taken({"artifacts": [{"name": "a.txt", "b64": "YQ=="}, {"name": "lost.txt"}]})
 
