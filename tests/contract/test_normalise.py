@@ -14,6 +14,9 @@ from runner.contract.normalise import Normalised, normalise
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
 
 
+PNG_TEXT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
+
+
 def taken(payload: Any, *content: dict[str, Any], **more: Any) -> Normalised:
     wire = {"structuredContent": payload, "content": list(content), **more}
     return normalise(wire, wrapped=False)
@@ -505,7 +508,7 @@ def test_image_audio_and_blob_become_artifacts_beside_structured_content() -> No
     assert result.origins == (None, None, None)
 
 
-def test_blocks_that_lie_about_their_type_or_hold_no_base64_are_dropped_with_a_warning() -> None:
+def test_blocks_of_a_wrong_type_or_without_base64_are_refused() -> None:
     result = normalise(
         {
             "content": [
@@ -519,8 +522,29 @@ def test_blocks_that_lie_about_their_type_or_hold_no_base64_are_dropped_with_a_w
         wrapped=False,
     )
 
-    assert result.value == {"results": None}
+    assert [refusal.reason for refusal in result.refusals] == ["unknown_type", "invalid_base64"]
+    assert len(result.value["meta_data"]["artifact_errors"]) == 2
     assert [warned(result, word) for word in ("mime", "base64", "hologram")] == [True] * 3
+
+
+@pytest.mark.parametrize("mime", ["", None, "png", 7, "image/png"])
+@pytest.mark.parametrize("header", ["", "data:image/png;base64,"])
+def test_pictures_are_taken_by_their_bytes(mime: Any, header: str) -> None:
+    block = {"type": "image", "data": header + PNG_TEXT, "mimeType": mime}
+
+    result = normalise({"content": [block]}, wrapped=False)
+
+    (entry,) = result.value["artifacts"]
+    assert (entry["name"], entry["mime"], entry["b64"]) == ("image_1.png", "image/png", PNG_TEXT)
+
+
+@pytest.mark.parametrize("data", ["https://a.example/x.png", PNG_TEXT[:-3], "data:image/png,x"])
+def test_pictures_without_bytes_are_told_as_refused(data: str) -> None:
+    block = {"type": "image", "data": data, "mimeType": "image/png"}
+
+    result = normalise({"content": [block]}, wrapped=False)
+
+    assert [refusal.reason for refusal in result.refusals] == ["invalid_base64"]
 
 
 def test_embedded_text_is_shown_with_its_uri_and_links_are_kept_as_given() -> None:
