@@ -14,8 +14,9 @@ from typing import Any
 from runner.contract.error_messages import RefusedFile, invalid_result, legible
 from runner.contract.hints import mended
 from runner.contract.models import DeferralHints, FileHints
-from runner.formats.base64 import canonical
+from runner.formats.base64 import canonical, decode, without_header
 from runner.formats.filenames import safe_name, unique_name
+from runner.formats.magic import identify
 from runner.formats.mime import DEFAULT_MIME, extension, guess, is_mime
 
 __all__ = ["DEFERRAL_REASONS", "FILES_MAX", "Intake"]
@@ -26,6 +27,7 @@ FILES_MAX = 1000
 """Most files of one result that are looked at: each costs the host work, whatever it holds."""
 
 _SHOWN = 5
+_HEAD_CHARS = 4000
 # What the runner itself writes into an artifact; a tool may not.
 _OURS = ("s3_ref", "uri", "sha256")
 _OURS_DEFERRED = (*_OURS, "b64", "status", "expires_at")
@@ -36,6 +38,7 @@ _PROBLEMS = {
     "invalid_path": "the `path` of the file {name!r} is no text",
     "missing_path": "the deferred file {name!r} has no `path`",
     "invalid_base64": "the content of the file {name!r} is not base64",
+    "unknown_type": "the content block {name!r} declares no MIME type of its kind, such as image/png",
     "s3_ref_not_allowed": "the file {name!r} names a place in the object store, which only the runner may",
     "too_many_files": "the result names more than {most} files; the others are left out",
 }
@@ -150,26 +153,26 @@ class Intake:
             return
         kind = str(block.get("type"))
         embedded = block.get("resource")
-        entry = _from_blob(embedded) if isinstance(embedded, Mapping) else self._from_media(kind, block)
-        if entry is None or not isinstance(entry["b64"], str):
+        if isinstance(embedded, Mapping):
+            entry = _from_blob(embedded)
+        else:
+            number = sum(1 for name in self.blocks.values() if name.startswith(f"{kind}_")) + 1
+            entry = _from_media(kind, block, number)
+        if entry["b64"] is None:
             return
-        if canonical(entry["b64"]) is None:
-            self.warnings.append(f"content block {index} ({kind}) is not base64, dropped")
+        if not isinstance(embedded, Mapping) and entry["mime"] != block.get("mimeType"):
+            declared = legible(str(block.get("mimeType")), 100)
+            self.warnings.append(f"content block {index} ({kind}) declares the mime type {declared!r}")
+        if entry["mime"] is None and not isinstance(embedded, Mapping):
+            self._refuse(entry["name"], "unknown_type")
             return
+        refused = len(self.refusals)
         name = self.artifact(entry)
+        if len(self.refusals) > refused:
+            self.warnings.append(f"content block {index} ({kind}) is not base64, refused")
         if name is not None:
             self.origins[-1] = None
             self.blocks[index] = name
-
-    def _from_media(self, kind: str, block: Mapping[str, Any]) -> dict[str, Any] | None:
-        mime = block.get("mimeType")
-        if not isinstance(mime, str) or not is_mime(mime) or not mime.lower().startswith(f"{kind}/"):
-            self.warnings.append(f"a block of type {kind} declares the mime type {mime!r}, dropped")
-            return None
-        number = sum(1 for name in self.blocks.values() if name.startswith(f"{kind}_")) + 1
-        viewer = {"viewer": "image"} if kind == "image" else {}
-        name = f"{kind}_{number}{extension(mime)}"
-        return {"name": name, "b64": block.get("data"), "mime": mime, **viewer}
 
     def _has_room(self) -> bool:
         """Say whether one more file is looked at; refuse all the others together, once."""
@@ -225,13 +228,34 @@ def _fault(entry: Mapping[str, Any]) -> str | None:
     return None if isinstance(path, str) else "invalid_path"
 
 
+def _from_media(kind: str, block: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Return a picture or a sound as a file, of the declared type or that of its bytes; None if unknown."""
+    mime, content = block.get("mimeType"), without_header(block.get("data"))
+    # Enough for a signature; a letter too many would make all of it no base64.
+    head = canonical(content[:_HEAD_CHARS]) if isinstance(content, str) else None
+    known = None if head is None else identify(decode(head))
+    if not isinstance(mime, str) or not is_mime(mime):
+        mime = known.mime if known else None
+    elif not mime.lower().startswith(f"{kind}/"):
+        # Rule N14: one that is declared as something else is refused.
+        mime = None
+    viewer = {"viewer": "image"} if kind == "image" and mime and mime.lower().startswith("image/") else {}
+    ending = extension(mime) if mime else ""
+    return {"name": f"{kind}_{number}{ending}", "b64": content, "mime": mime, **viewer}
+
+
 def _from_blob(resource: Mapping[str, Any]) -> dict[str, Any]:
     uri, mime = resource.get("uri"), resource.get("mimeType")
     place = uri if isinstance(uri, str) else ""
     last = place.partition("#")[0].partition("?")[0].rstrip("/").rpartition("/")[2]
     declared = mime if isinstance(mime, str) else DEFAULT_MIME
     name = last if last.strip() else f"resource{extension(declared)}"
-    return {"name": name, "b64": resource.get("blob"), "mime": mime, "source": {"uri": legible(place)}}
+    return {
+        "name": name,
+        "b64": without_header(resource.get("blob")),
+        "mime": mime,
+        "source": {"uri": legible(place)},
+    }
 
 
 def _deprecated(called: list[Any]) -> str:

@@ -11,7 +11,6 @@ S2-8, S2-14, S2-17 to S2-24, S2-26, S2-27, S2-29, S2-31, S2-32, S2-34 and S2-35.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import UnionType
 from typing import Any
 
 from pydantic import BaseModel
@@ -20,7 +19,7 @@ from runner.contract.error_messages import RefusedFile, envelope, invalid_result
 from runner.contract.hints import mended
 from runner.contract.intake import Intake
 from runner.contract.jsonable import NotJsonError, jsonable
-from runner.contract.models import Canvas, Display
+from runner.contract.models import Artifact, Canvas, DeferredArtifact, Display
 from runner.formats.nearest import likeness
 
 __all__ = [
@@ -29,6 +28,7 @@ __all__ = [
     "Normalised",
     "flag_meta_data",
     "is_small_meta_data",
+    "lists_files",
     "normalise",
     "parsed",
 ]
@@ -36,14 +36,14 @@ __all__ = [
 META_DATA_MAX_BYTES = 4096
 RESULTS_MAX_BYTES = 8192
 
-_FILE_KEYS: Mapping[str, type | UnionType] = {
-    "artifacts": dict,
-    "deferred_artifacts": dict,
-    "returned_file_names": str,
-    "returned_file_contents": dict | str,
+_FILE_KEYS = ("artifacts", "deferred_artifacts", "returned_file_names", "returned_file_contents")
+# The shapes of what may stand beside `results`. In another shape it is the data of another system.
+_SHAPES: Mapping[str, type] = {
+    **dict.fromkeys(("meta_data", "meta-data", "display", "canvas"), dict),
+    **dict.fromkeys(("artifacts", "deferred_artifacts", "links", "incomplete"), list),
+    **dict.fromkeys(("returned_file_names", "returned_file_contents"), list),
+    "retryable": bool,
 }
-# Where an item of `artifacts` or `deferred_artifacts` says that its content is.
-_PLACES = frozenset({"path", "b64", "s3_ref"})
 _LEGACY = ("returned_file_names", "returned_file_contents")
 _MEDIA = ("image", "audio")
 # What most tools return: a value, and nothing beside it.
@@ -58,8 +58,8 @@ class Normalised:
 
     Attributes:
         value: The contract value; artifacts have `name`, `mime` and either `b64` or `path`.
-        speaks_contract: Whether the tool returned an envelope, not a bare value; or what cannot be written,
-            in whose place our own stands.
+        speaks_contract: Whether the tool returned an envelope, not a bare value, nor one with keys of another
+            system; or what cannot be written, in whose place our own stands.
         texts: Texts of the tool beside the payload, for the model to read.
         links: The tool's `resource_link` blocks as given; also in `value`.
         origins: For each artifact of `value` the string by which the tool gave it.
@@ -115,7 +115,7 @@ def normalise(
     _weigh(value["results"], results_max_bytes, intake.warnings)
     return Normalised(
         value=value,
-        speaks_contract=speaks,
+        speaks_contract=speaks and (failed or not _is_of_another_shape(payload)),
         texts=(*texts, *_embedded_texts(blocks)),
         links=tuple(links),
         origins=tuple(intake.origins),
@@ -213,27 +213,51 @@ def _unwrapped(payload: Any, *, wrapped: bool, warnings: list[str]) -> Any:
     return payload["result"]
 
 
-def _speaks_contract(payload: Any) -> bool:
-    """Say whether a payload is an envelope; a field that only shares a name with ours makes none.
+def lists_files(payload: object) -> bool:
+    """Return whether a payload lists a file in the form of the contract, of any version.
 
-    Others have `artifacts`, too: of builds, of registries. One item that says where its content is makes them
-    files: else its bytes would be read as data, for the sake of a bad item.
+    Others have `artifacts`, too: of builds, of registries. One item that gives its content makes them files:
+    else its bytes would be read as data, for the sake of a bad item.
     """
-    if not isinstance(payload, dict):
-        return False
-    return "results" in payload or any(
-        _lists_files(payload.get(key), kind) for key, kind in _FILE_KEYS.items()
+    return isinstance(payload, dict) and any(
+        _is_file(key, item, is_beside_results="results" in payload)
+        for key in _FILE_KEYS
+        if isinstance(payload.get(key), list)
+        for item in payload[key]
     )
 
 
-def _lists_files(items: object, kind: type | UnionType) -> bool:
-    return isinstance(items, list) and (not items or any(_is_file(item, kind) for item in items))
+def _is_file(key: str, item: object, *, is_beside_results: bool) -> bool:
+    """Return whether an item of a list is a file of the contract, or meant to be one."""
+    if not isinstance(item, dict):
+        return isinstance(item, str) and key in _LEGACY
+    is_named = isinstance(item.get("name"), str)
+    match key:
+        case "artifacts":
+            if isinstance(item.get("b64"), str) or "s3_ref" in item or (is_named and "path" in item):
+                return True
+            return is_beside_results and is_named and item.keys() <= Artifact.model_fields.keys()
+        case "deferred_artifacts":
+            is_meant = is_named and item.keys() <= DeferredArtifact.model_fields.keys()
+            return is_meant or (is_named and "path" in item) or "s3_ref" in item
+        case _:
+            return key == "returned_file_contents"
 
 
-def _is_file(item: object, kind: type | UnionType) -> bool:
-    if kind is dict:
-        return isinstance(item, dict) and not _PLACES.isdisjoint(item)
-    return isinstance(item, kind)
+def _speaks_contract(payload: Any) -> bool:
+    """Return whether a payload is an envelope; a field that only shares a name with ours makes none."""
+    return isinstance(payload, dict) and ("results" in payload or lists_files(payload))
+
+
+def _is_of_another_shape(payload: Mapping[str, Any]) -> bool:
+    """Return whether an envelope without files has keys of another system, which only share our names."""
+    return not lists_files(payload) and (
+        bool(payload.get("artifacts"))
+        or any(
+            payload.get(key) is not None and not isinstance(payload[key], kind)
+            for key, kind in _SHAPES.items()
+        )
+    )
 
 
 def _as_results(payload: Any, warnings: list[str]) -> dict[str, Any]:
@@ -261,7 +285,10 @@ def _marked(payload: dict[str, Any]) -> dict[str, Any]:
 def _take_files(value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], intake: Intake) -> None:
     """Move the files of a result, wherever it names them, from `value` to `intake`."""
     artifacts = value.get("artifacts")
-    for entry in artifacts if isinstance(artifacts, list) else ():
+    is_meant = isinstance(artifacts, list) and any(
+        _is_file("artifacts", entry, is_beside_results=True) for entry in artifacts
+    )
+    for entry in artifacts if is_meant and isinstance(artifacts, list) else ():
         intake.artifact(entry)
     if artifacts is not None and not isinstance(artifacts, list):
         intake.warnings.append("artifacts is no array, ignored")

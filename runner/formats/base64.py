@@ -8,11 +8,12 @@ import os
 
 import pybase64
 
-__all__ = ["CHUNK_BYTES", "canonical", "decode", "encode_file"]
+__all__ = ["CHUNK_BYTES", "canonical", "decode", "encode_file", "without_header"]
 
 # A multiple of three, so that no chunk but the last one is padded.
 CHUNK_BYTES = 768 * 1024
 
+_HEADER_MAX_CHARS = 256
 _UNUSUAL = "-_ \t\r\n"
 _URL_SAFE_AND_BLANKS = str.maketrans({"-": "+", "_": "/", " ": None, "\t": None, "\r": None, "\n": None})
 
@@ -33,6 +34,15 @@ def canonical(text: object) -> str | None:
     except (binascii.Error, ValueError):
         return None
     return body
+
+
+def without_header(text: object) -> object:
+    """Return the base64 of a `data:` URL; anything else as it is."""
+    if not isinstance(text, str) or text[:5].lower() != "data:":
+        return text
+    header, comma, body = text[:_HEADER_MAX_CHARS].partition(",")
+    is_encoded = bool(comma) and header.lower().rstrip().endswith(";base64")
+    return body + text[_HEADER_MAX_CHARS:] if is_encoded else text
 
 
 def decode(text: str) -> bytes:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
+from runner.formats.magic import BASE64_PREFIXES, PROBE_BYTES, BinaryFormat, identify, mime_types
 from runner.formats.mime import DEFAULT_MIME
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.encoded import (
@@ -30,7 +31,6 @@ from runner.output_guard.encoded import (
     wrapped_blocks,
 )
 from runner.output_guard.json_view import Unruly, json_text, view
-from runner.output_guard.magic import BASE64_PREFIXES, PROBE_BYTES, BinaryFormat, identify, mime_types
 from runner.output_guard.references import file_name, large_text, marker, reference, summary
 from runner.output_guard.storing import Find, LayerRun
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import pybase64
 
-from runner.output_guard.magic import PROBE_BYTES, identify
+from runner.formats.magic import PROBE_BYTES, identify
 
 __all__ = [
     "Span",

@@ -12,12 +12,12 @@ from typing import Any
 
 from runner.formats.base64 import canonical
 from runner.formats.base64 import decode as decode_canonical
+from runner.formats.magic import identify
 from runner.formats.mime import DEFAULT_MIME
 from runner.output_guard.artifact_field import ArtifactField
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.encoded import data_url
 from runner.output_guard.json_view import json_text, thawed, view
-from runner.output_guard.magic import identify
 from runner.output_guard.oversize import size_of
 from runner.output_guard.references import file_name, large_text, reference, summary
 from runner.output_guard.selectors import ValueSlot, find, parse

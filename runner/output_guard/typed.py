@@ -8,10 +8,10 @@ Source: document 004, section 3.3; requirements S4-6 to S4-11 and S4-24 to S4-27
 
 from typing import Any
 
-from runner.formats.base64 import canonical
+from runner.formats.base64 import canonical, without_header
 from runner.formats.base64 import decode as decode_canonical
+from runner.formats.magic import identify
 from runner.formats.mime import DEFAULT_MIME, is_mime
-from runner.output_guard.magic import identify
 from runner.output_guard.references import file_name, reference, summary
 from runner.output_guard.storing import Find, LayerRun
 
@@ -100,8 +100,14 @@ def _embedded(
 def _bytes(data: object) -> bytes | None:
     if isinstance(data, bytes):
         return data
-    body = canonical(data) if data else None
-    return None if body is None else decode_canonical(body)
+    text = without_header(data)
+    body = canonical(text) if text else None
+    if body is not None or not isinstance(text, str):
+        return None if body is None else decode_canonical(body)
+    # Base64 that was cut in the middle of a group: still no text, if a known format begins so.
+    clipped = canonical(text[: len(text) // 4 * 4])
+    content = None if clipped is None else decode_canonical(clipped)
+    return content if content is not None and identify(content) is not None else None
 
 
 def _last_segment(uri: str) -> str:

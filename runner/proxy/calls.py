@@ -18,6 +18,8 @@ from mcp.shared.exceptions import MCPError
 from runner.artifacts.accept import failed
 from runner.contract.error_messages import invalid_argument
 from runner.contract.jsonable import NotJsonError, jsonable
+from runner.contract.normalise import lists_files
+from runner.contract.payload import payload_of
 from runner.contract.widget_dialects import NO_WIDGETS, WIDGET_CALL_META
 from runner.errors import CallError, Code
 from runner.output_guard.guard import GuardedCall
@@ -263,7 +265,11 @@ class Calls:
             call.began(task)
             return task_said(wire)
         await call.upstream.schema(call.tool)
-        message = await self._guarded_message(call, wire)
+        if upstreams.ways[call.server].contract == "auto" and lists_files(payload_of(wire)):
+            # The contract by its result, whatever the parameters of the tool are called.
+            message = await answer_of_task(call, wire, self.messages)
+        else:
+            message = await self._guarded_message(call, wire)
         observe_guarded(upstreams, request, _outcome(message))
         return message
 

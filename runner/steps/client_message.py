@@ -19,6 +19,7 @@ from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.loose_json import list_of, mapping_of, without
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import flag_meta_data
+from runner.formats.base64 import canonical, without_header
 from runner.output_guard.guard import unfit
 from runner.output_guard.schema_fit import satisfies
 from runner.steps.file_references import FileReferences
@@ -266,14 +267,14 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
     by_block = {file.block: file for file in draft.processed.files if file.block is not None}
     for index, block in enumerate(list_of(draft.wire.get("content"))):
         file = by_block.get(index)
-        if file is not None and not _stays(block, draft.form):
+        if file is not None and not _stays(block, file, draft.form):
             content.append(_link(file, draft.download_url))
             linked.add(file.id)
         else:
             if file is not None and draft.processed.is_own:
                 # It is there itself; what else is known of it stands in `_meta`.
                 linked.add(file.id)
-            content += _own_block(block, draft, own=own_texts, accepted=file is not None)
+            content += _own_block(block, draft, own=own_texts, accepted=file)
     if own_texts and draft.processed.errors:
         content.append(_text("\n".join(_refusal_lines(draft.processed))))
     entries = value.get("artifacts", [])
@@ -295,10 +296,12 @@ def _said(draft: _Draft) -> list[dict[str, Any]]:
     ]
 
 
-def _own_block(block: object, draft: _Draft, *, own: bool, accepted: bool) -> list[dict[str, Any]]:
+def _own_block(
+    block: object, draft: _Draft, *, own: bool, accepted: ArtifactFile | None
+) -> list[dict[str, Any]]:
     """Return a content block of the tool as the client gets it, or nothing."""
     if not isinstance(block, dict):
-        return []
+        return [_text(compact_json(block))] if own else []
     match block.get("type"):
         case "text" if isinstance(block.get("text"), str) and (own or block["text"] in draft.processed.texts):
             return [{**block, "text": legible(draft.paths.text(block["text"]), own=own)}]
@@ -306,15 +309,29 @@ def _own_block(block: object, draft: _Draft, *, own: bool, accepted: bool) -> li
             return [dict(block)]
         case "resource" if "blob" not in mapping_of(block.get("resource")):
             return [dict(block)]
-        case "image" | "audio" | "resource" if accepted:
-            return [dict(block)]
-        case _:
+        case "image" | "audio" | "resource" if accepted is not None:
+            return [_whole(block, accepted)]
+        case "text" | "image" | "audio" | "resource":
             return []
+        case _:
+            # Made a text by the output guard.
+            return [dict(block)] if own else []
 
 
-def _stays(block: Mapping[str, Any], form: _Form) -> bool:
-    """Say whether the bytes of a block stay in it: what models see or hear does, other files do not."""
-    return form.media_inline and (form.bytes_inline or block.get("type") != "resource")
+def _whole(block: Mapping[str, Any], file: ArtifactFile) -> dict[str, Any]:
+    """Return a block with its bytes in the one form of base64 that all clients read."""
+    resource = block.get("resource")
+    if isinstance(resource, dict):
+        return {**block, "resource": {**resource, "blob": canonical(without_header(resource.get("blob")))}}
+    return {**block, "data": canonical(without_header(block.get("data"))), "mimeType": file.mime}
+
+
+def _stays(block: Mapping[str, Any], file: ArtifactFile, form: _Form) -> bool:
+    """Return whether the bytes of a block stay in it: only what models see or hear does."""
+    kind = block.get("type")
+    if not form.media_inline or (kind != "resource" and not file.mime.lower().startswith(f"{kind}/")):
+        return False
+    return form.bytes_inline or kind != "resource"
 
 
 def _standing_for(file: ArtifactFile) -> str:

@@ -406,12 +406,23 @@ def test_an_image_too_large_for_a_message_becomes_a_link(shelf: Shelf) -> None:
     assert message["_meta"]["toolcell/result"]["meta_data"]["delivery"] == "reference"
 
 
-def test_blocks_that_were_refused_do_not_reach_the_client(shelf: Shelf) -> None:
+def test_refused_blocks_are_named_to_the_client(shelf: Shelf) -> None:
     bad = {"type": "image", "data": "TVqQAA==", "mimeType": "application/x-msdownload"}
 
-    message = rendered({"content": [bad, {"type": "hologram"}, 7]}, None, shelf)
+    message = rendered({"content": [text("see"), bad]}, None, shelf)
 
-    assert message["content"] == []
+    assert message["content"][0] == text("see")
+    assert "image_1 (unknown_type)" in message["content"][1]["text"]
+    assert "TVqQAA" not in json.dumps(message["content"])
+
+
+def test_a_picture_goes_out_in_the_usual_base64_with_its_type(shelf: Shelf) -> None:
+    data = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
+    block = {"type": "image", "data": f"data:image/png;base64,{data}", "mimeType": ""}
+
+    message = rendered({"content": [text("see"), block]}, None, shelf)
+
+    assert message["content"][1] == {"type": "image", "data": data, "mimeType": "image/png"}
 
 
 def test_text_beside_the_payload_reaches_the_client(shelf: Shelf) -> None:

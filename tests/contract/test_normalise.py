@@ -14,6 +14,9 @@ from runner.contract.normalise import Normalised, normalise
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
 
 
+PNG_TEXT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
+
+
 def taken(payload: Any, *content: dict[str, Any], **more: Any) -> Normalised:
     wire = {"structuredContent": payload, "content": list(content), **more}
     return normalise(wire, wrapped=False)
@@ -57,6 +60,40 @@ def test_artifacts_that_are_no_files_are_data(key: str) -> None:
     assert result.value == {"results": payload}
     assert result.refusals == ()
     assert not result.speaks_contract
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"artifacts": [{"path": "model/MLmodel", "is_dir": False, "file_size": 412}]},
+        {"artifacts": [{"id": 1, "name": "build", "archive_download_url": "https://a.example"}]},
+        {"artifacts": {"build": 1}},
+        {"display": "grid"},
+        {"links": {"self": "https://a.example"}},
+        {"meta_data": "page 1"},
+        {"retryable": "never"},
+    ],
+    ids=["paths", "addresses", "object", "display", "links", "meta_data", "retryable"],
+)
+def test_results_beside_keys_of_another_system_are_own(beside: dict[str, Any]) -> None:
+    result = taken({"results": [1], **beside})
+
+    assert not result.speaks_contract
+    assert result.refusals == ()
+    # Positive control: the value itself, without them.
+    assert taken({"results": [1]}).speaks_contract
+
+
+def test_an_empty_list_of_artifacts_alone_is_data() -> None:
+    payload = {"total_count": 0, "artifacts": []}
+
+    assert taken(payload).value == {"results": payload}
+
+
+def test_a_deferred_file_without_path_is_refused_with_its_reason() -> None:
+    result = taken({"deferred_artifacts": [{"name": "draft.docx", "reason": "draft"}]})
+
+    assert [refusal.reason for refusal in result.refusals] == ["missing_path"]
 
 
 def test_one_file_among_items_without_content_makes_an_envelope() -> None:
@@ -471,7 +508,7 @@ def test_image_audio_and_blob_become_artifacts_beside_structured_content() -> No
     assert result.origins == (None, None, None)
 
 
-def test_blocks_that_lie_about_their_type_or_hold_no_base64_are_dropped_with_a_warning() -> None:
+def test_blocks_of_a_wrong_type_or_without_base64_are_refused() -> None:
     result = normalise(
         {
             "content": [
@@ -485,8 +522,29 @@ def test_blocks_that_lie_about_their_type_or_hold_no_base64_are_dropped_with_a_w
         wrapped=False,
     )
 
-    assert result.value == {"results": None}
+    assert [refusal.reason for refusal in result.refusals] == ["unknown_type", "invalid_base64"]
+    assert len(result.value["meta_data"]["artifact_errors"]) == 2
     assert [warned(result, word) for word in ("mime", "base64", "hologram")] == [True] * 3
+
+
+@pytest.mark.parametrize("mime", ["", None, "png", 7, "image/png"])
+@pytest.mark.parametrize("header", ["", "data:image/png;base64,"])
+def test_pictures_are_taken_by_their_bytes(mime: Any, header: str) -> None:
+    block = {"type": "image", "data": header + PNG_TEXT, "mimeType": mime}
+
+    result = normalise({"content": [block]}, wrapped=False)
+
+    (entry,) = result.value["artifacts"]
+    assert (entry["name"], entry["mime"], entry["b64"]) == ("image_1.png", "image/png", PNG_TEXT)
+
+
+@pytest.mark.parametrize("data", ["https://a.example/x.png", PNG_TEXT[:-3], "data:image/png,x"])
+def test_pictures_without_bytes_are_told_as_refused(data: str) -> None:
+    block = {"type": "image", "data": data, "mimeType": "image/png"}
+
+    result = normalise({"content": [block]}, wrapped=False)
+
+    assert [refusal.reason for refusal in result.refusals] == ["invalid_base64"]
 
 
 def test_embedded_text_is_shown_with_its_uri_and_links_are_kept_as_given() -> None:

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from runner.files.my_files import Library
 from runner.files.sessions import Sessions
+from runner.formats.magic import identify
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.output_guard.json_view import text_of
-from runner.output_guard.magic import identify
 from runner.output_guard.message import guard_message
 from runner.output_guard.pipeline import Guarded
 from runner.store.memory import MemoryStore

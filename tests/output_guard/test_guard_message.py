@@ -187,3 +187,20 @@ def test_any_odd_result_becomes_a_valid_message(blocks: list[Any], extra: Any, s
         assert None not in block.values()
         if block["type"] in ("image", "audio"):
             assert base64.b64decode(block["data"], validate=True) is not None
+
+
+@pytest.mark.parametrize("data", [f"data:image/png;base64,{b64(PNG)}", b64(PNG)[:-3]], ids=["url", "clipped"])
+def test_odd_base64_of_a_picture_becomes_a_link(shelf: Shelf, data: str) -> None:
+    value = sent({"content": [{"type": "image", "data": data, "mimeType": "image/png"}]}, shelf)
+
+    assert value["content"][0]["uri"] == f"artifact://{shelf.records[0].id}"
+    assert shelf.contents[0][:100] == PNG[:100]
+
+
+def test_a_picture_given_by_address_becomes_text(shelf: Shelf) -> None:
+    address = "https://a.example/x.png"
+
+    value = sent({"content": [{"type": "image", "data": address, "mimeType": "image/png"}]}, shelf)
+
+    assert value["content"][0]["type"] == "text"
+    assert address in value["content"][0]["text"]

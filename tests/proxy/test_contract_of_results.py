@@ -162,7 +162,7 @@ async def test_what_a_tool_raises_is_told_in_its_authors_words(front: Front, ver
 
 
 @VERSIONS
-async def test_a_tool_without_our_words_is_left_alone_unless_all_are_to_be_treated_so(
+async def test_result_with_files_counts_whatever_the_parameters_unless_guarded(
     front: Front, full: Front, guarded: Front, version: str
 ) -> None:
     async def said(front: Front) -> Any:
@@ -171,8 +171,9 @@ async def test_a_tool_without_our_words_is_left_alone_unless_all_are_to_be_treat
 
     left = {"results": "lone", "artifacts": [{"name": "small.txt", "b64": "aGVsbG8=", "mime": "text/plain"}]}
     assert await said(guarded) == left
-    assert await said(front) == left
-    assert (await said(full))["artifacts"][0]["uri"].startswith("artifact://")
+    for taken in (await said(front), await said(full)):
+        assert taken["artifacts"][0]["uri"].startswith("artifact://")
+        assert "b64" not in taken["artifacts"][0]
     assert "small.txt" in await full.files()
 
 
