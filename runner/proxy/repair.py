@@ -16,7 +16,7 @@ import mcp_types
 from pydantic import BaseModel, ValidationError
 
 from runner.formats.base64 import canonical, decode
-from runner.output_guard.magic import identify
+from runner.formats.magic import identify
 from runner.system.turns import in_turns
 
 __all__ = ["Fault", "repaired"]
