@@ -14,9 +14,9 @@ from typing import Any
 from runner.contract.error_messages import RefusedFile, invalid_result, legible
 from runner.contract.hints import mended
 from runner.contract.models import DeferralHints, FileHints
-from runner.formats.base64 import canonical, decode, without_header
+from runner.formats.base64 import canonical, without_header
 from runner.formats.filenames import safe_name, unique_name
-from runner.formats.magic import identify
+from runner.formats.magic import identify_base64
 from runner.formats.mime import DEFAULT_MIME, extension, guess, is_mime
 
 __all__ = ["DEFERRAL_REASONS", "FILES_MAX", "Intake"]
@@ -27,7 +27,6 @@ FILES_MAX = 1000
 """Most files of one result that are looked at: each costs the host work, whatever it holds."""
 
 _SHOWN = 5
-_HEAD_CHARS = 4000
 # What the runner itself writes into an artifact; a tool may not.
 _OURS = ("s3_ref", "uri", "sha256")
 _OURS_DEFERRED = (*_OURS, "b64", "status", "expires_at")
@@ -231,9 +230,7 @@ def _fault(entry: Mapping[str, Any]) -> str | None:
 def _from_media(kind: str, block: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Return a picture or a sound as a file, of the declared type or that of its bytes; None if unknown."""
     mime, content = block.get("mimeType"), without_header(block.get("data"))
-    # Enough for a signature; a letter too many would make all of it no base64.
-    head = canonical(content[:_HEAD_CHARS]) if isinstance(content, str) else None
-    known = None if head is None else identify(decode(head))
+    known = identify_base64(content)
     if not isinstance(mime, str) or not is_mime(mime):
         mime = known.mime if known else None
     elif not mime.lower().startswith(f"{kind}/"):

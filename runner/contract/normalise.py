@@ -285,11 +285,10 @@ def _marked(payload: dict[str, Any]) -> dict[str, Any]:
 def _take_files(value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], intake: Intake) -> None:
     """Move the files of a result, wherever it names them, from `value` to `intake`."""
     artifacts = value.get("artifacts")
-    is_meant = isinstance(artifacts, list) and any(
-        _is_file("artifacts", entry, is_beside_results=True) for entry in artifacts
-    )
-    for entry in artifacts if is_meant and isinstance(artifacts, list) else ():
-        intake.artifact(entry)
+    entries = artifacts if isinstance(artifacts, list) else []
+    if any(_is_file("artifacts", entry, is_beside_results=True) for entry in entries):
+        for entry in entries:
+            intake.artifact(entry)
     if artifacts is not None and not isinstance(artifacts, list):
         intake.warnings.append("artifacts is no array, ignored")
     _take_legacy(value, intake)

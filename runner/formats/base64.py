@@ -8,7 +8,7 @@ import os
 
 import pybase64
 
-__all__ = ["CHUNK_BYTES", "canonical", "decode", "encode_file", "without_header"]
+__all__ = ["CHUNK_BYTES", "canonical", "decode", "encode_file", "url_body", "without_header"]
 
 # A multiple of three, so that no chunk but the last one is padded.
 CHUNK_BYTES = 768 * 1024
@@ -38,11 +38,18 @@ def canonical(text: object) -> str | None:
 
 def without_header(text: object) -> object:
     """Return the base64 of a `data:` URL; anything else as it is."""
-    if not isinstance(text, str) or text[:5].lower() != "data:":
-        return text
-    header, comma, body = text[:_HEADER_MAX_CHARS].partition(",")
-    is_encoded = bool(comma) and header.lower().rstrip().endswith(";base64")
-    return body + text[_HEADER_MAX_CHARS:] if is_encoded else text
+    body = url_body(text) if isinstance(text, str) else None
+    return text if body is None else body
+
+
+def url_body(text: str) -> str | None:
+    """Return the body of a `data:` URL of base64, still percent-encoded; None if `text` is not such a URL."""
+    if text[:5].lower() != "data:":
+        return None
+    comma = text.find(",", 0, _HEADER_MAX_CHARS)
+    if comma < 0 or not text[:comma].lower().rstrip().endswith(";base64"):
+        return None
+    return text[comma + 1 :]
 
 
 def decode(text: str) -> bytes:

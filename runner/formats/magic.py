@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["BASE64_PREFIXES", "PROBE_BYTES", "BinaryFormat", "identify", "mime_types"]
+from runner.formats.base64 import canonical, decode
+
+__all__ = ["BASE64_PREFIXES", "PROBE_BYTES", "BinaryFormat", "identify", "identify_base64", "mime_types"]
 
 # Enough for every check of `identify` but those that look at the end or for the parts of an archive.
 PROBE_BYTES = 3000
@@ -252,6 +254,13 @@ def identify(content: bytes, *, probe_bytes: int = 5_000_000) -> BinaryFormat | 
         if signature.fits(content):
             return _archive(content, probe_bytes) if signature.kind is _ZIP else signature.kind
     return None
+
+
+def identify_base64(text: object) -> BinaryFormat | None:
+    """Return the format of the bytes of a base64 text by its beginning; None if it is none of those known."""
+    # A letter too many would make all of it no base64.
+    body = canonical(text[: PROBE_BYTES // 3 * 4]) if isinstance(text, str) else None
+    return None if body is None else identify(decode(body))
 
 
 @cache

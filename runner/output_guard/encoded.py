@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import pybase64
 
+from runner.formats.base64 import url_body
 from runner.formats.magic import PROBE_BYTES, identify
 
 __all__ = [
@@ -42,7 +43,6 @@ _HEX_START = re.compile(r"(?:0[xX])?[0-9a-fA-F]{32}")
 _HEAD_CHARS = (PROBE_BYTES + 2) // 3 * 4
 # A line of 64 or 76 characters needs one or two more for its break.
 _HEAD_SLICE = _HEAD_CHARS * 66 // 62
-_URL_HEADER_MAX = 256
 _LOOK_CHARS = 64
 
 
@@ -107,13 +107,8 @@ def cut(text: str, limit: int) -> str:
 
 def data_url(text: str) -> str | None:
     """Return the base64 of a `data:` URL, or None if `text` is no such URL."""
-    if text[:5].lower() != "data:":
-        return None
-    comma = text.find(",", 0, _URL_HEADER_MAX)
-    if comma < 0 or not text[:comma].lower().rstrip().endswith(";base64"):
-        return None
-    body = text[comma + 1 :]
-    return unquote(body) if "%" in body else body
+    body = url_body(text)
+    return unquote(body) if body and "%" in body else body
 
 
 def has_stretch(text: str, at_least: int) -> bool:

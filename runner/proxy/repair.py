@@ -15,8 +15,7 @@ from typing import Any
 import mcp_types
 from pydantic import BaseModel, ValidationError
 
-from runner.formats.base64 import canonical, decode
-from runner.formats.magic import identify
+from runner.formats.magic import identify_base64
 from runner.system.turns import in_turns
 
 __all__ = ["Fault", "repaired"]
@@ -38,8 +37,6 @@ _RESULT_TYPES = ("complete", "input_required", "task")
 _FALSE = ("", "0", "false", "no")
 # Each item that is faulty costs an error of pydantic.
 _MOST_MEMBERS = 1000
-# Of base64, for its kind; a multiple of four.
-_HEAD_CHARS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +156,7 @@ def _block(block: Any, name: str, faults: list[Fault]) -> Mapping[str, Any]:
     if kind == "resource_link" and not isinstance(block.get("name"), str):
         filled["name"] = str(block.get("uri")).rstrip("/").rpartition("/")[2] or str(block.get("uri"))
     elif kind in ("image", "audio") and not isinstance(block.get("mimeType"), str):
-        head = canonical(block["data"][:_HEAD_CHARS]) if isinstance(block.get("data"), str) else None
-        found = identify(decode(head)) if head else None
+        found = identify_base64(block.get("data"))
         filled["mimeType"] = found.mime if found else "application/octet-stream"
     elif kind == "resource" and isinstance(block.get("resource"), Mapping):
         filled["resource"] = {key: item for key, item in block["resource"].items() if item is not None}
@@ -259,10 +255,6 @@ def _text(value: Any) -> dict[str, Any]:
 
 
 def _named(value: Any) -> str:
-    return (
-        value[:100]
-        if isinstance(value, str)
-        else repr(value)[:100]
-        if value is None
-        else type(value).__name__
-    )
+    if isinstance(value, str):
+        return value[:100]
+    return "None" if value is None else type(value).__name__

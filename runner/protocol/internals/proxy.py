@@ -164,7 +164,7 @@ async def ask_remote(
     *,
     timeout_s: float | None,
     progress: ProgressFnT | None,
-    http: HttpAnswer | None = None,
+    http: HttpAnswer,
 ) -> dict[str, Any]:
     """Send a request as it is and return the server's own result, unchecked.
 
@@ -191,7 +191,6 @@ async def ask_remote(
         options["timeout"] = timeout_s
     if progress is not None:
         options["on_progress"] = progress
-    http = http or HttpAnswer()
     before = HTTP_ANSWER.set(http)
     try:
         return await session._dispatcher.send_raw_request(method, params, options)
