@@ -57,7 +57,8 @@ USUAL_HOMES = Path("/tmp")  # noqa: S108
 """Where tools believe that homes are."""
 
 _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_ATTEMPTS = 20
+_MOST_WAIT_S = 30.0
+"""Time in which a home can be taken while other processes make and remove it; one of them succeeds each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +254,8 @@ class Homes:
     def _acquired(self, root_fd: int, segment: str) -> Iterator[int]:
         """Hold a home shared, ready for use; what of it is held goes at the end."""
         owner = self.owner(segment)
-        for _attempt in range(_ATTEMPTS):
+        deadline = time.monotonic() + _MOST_WAIT_S
+        while time.monotonic() < deadline:
             with self._opened(root_fd, segment) as fd:
                 if fd is None:
                     self._create(root_fd, segment)
@@ -262,7 +264,7 @@ class Homes:
                     yield fd
                     return
         raise HomeError(
-            f"{self.root / segment} is made and removed over and over by somebody else; "
+            f"{self.root / segment} was made and removed by other processes for {_MOST_WAIT_S:.0f} s; "
             f"end the other sessions of this user and try again"
         )
 
