@@ -58,7 +58,7 @@ USUAL_HOMES = Path("/tmp")  # noqa: S108
 
 _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_WAIT_S = 30.0
-"""Time in which a home can be taken while other processes make and remove it; one of them succeeds each time."""
+"""Bound on taking a home while other processes make and remove it; one of them succeeds each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

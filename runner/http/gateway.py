@@ -11,26 +11,46 @@ as every other. The header goes no further.
 Source: RFC 7239, section 8.1; RFC 9700, 4.13; `docs/identity.md`.
 """
 
+import asyncio
 import logging
+import time
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import cast
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from runner.formats.terminal_text import one_line
-from runner.http.connections import PEER_NAMES
 from runner.http.responses import refused
 from runner.http.wrong_keys import note_wrong
 from runner.settings.settings import Settings
-from runner.users.gateway_tls import wanted_names
+from runner.users.gateway_tls import names_of, wanted_names
 
-__all__ = ["Gateway", "Peers"]
+__all__ = ["Gateway", "Peers", "TlsConnection"]
 
 log = logging.getLogger(__name__)
 
 _PEER = "toolcell.peer"
+_PEER_NAMES = "toolcell.peer_names"
 _MOST_LOGGED_CHARS = 400
+
+
+class TlsConnection(HttpToolsProtocol):
+    """A connection over TLS, whose requests carry the names in the client's certificate."""
+
+    _names: frozenset[str] = frozenset()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Read the client's certificate."""
+        super().connection_made(transport)
+        self._names = names_of(transport.get_extra_info("peercert"), now=time.time())
+
+    def on_message_begin(self) -> None:
+        """Add the names to the scope of a request."""
+        super().on_message_begin()
+        cast("dict[str, object]", self.scope)[_PEER_NAMES] = self._names
 
 
 class Peers:
@@ -74,7 +94,7 @@ class Gateway:
             await self._app(scope, receive, send)
             return
         peer = _address(scope.get(_PEER))
-        names: frozenset[str] = scope.get(PEER_NAMES, frozenset())
+        names: frozenset[str] = scope.get(_PEER_NAMES, frozenset())
         if not self._is_gateway(peer, names):
             certificate = ", ".join(sorted(names)) or None
             log.warning(

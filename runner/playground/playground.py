@@ -13,7 +13,6 @@ from typing import Any
 import uvicorn
 
 from runner.errors import UsageError
-from runner.http.connections import protocol_of
 from runner.http.context import Site
 from runner.playground.bundle import Bundle
 from runner.playground.config import Playground, check_connect, why_not
@@ -136,7 +135,7 @@ async def _frames(settings: Settings, bundle: Bundle, port: int) -> AsyncIterato
     )
     config = uvicorn.Config(
         make_frames(bundle.frames(), embedders),
-        http=protocol_of(_MOST_CONNECTIONS),
+        limit_concurrency=_MOST_CONNECTIONS,
         ws="none",
         log_config=None,
         access_log=False,

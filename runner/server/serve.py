@@ -19,18 +19,15 @@ from typing import Any, Protocol, TypeVar, cast
 import uvicorn
 from fastmcp import FastMCP
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from runner.artifacts.accept import ArtifactFile
 from runner.files.download_links import DownloadLinks
 from runner.files.my_files import Library, MyFiles
-from runner.http.connections import protocol_of
 from runner.http.context import Site
-from runner.http.gateway import Gateway, Peers
+from runner.http.gateway import Peers, TlsConnection
 from runner.http.open_streams import OpenStreams
 from runner.http.readiness import Readiness
-from runner.http.session_ends import SessionEnds
 from runner.http.under_way import UnderWay
 from runner.observation.metrics import Gauges
 from runner.observation.metrics_server import metrics_served
@@ -40,7 +37,6 @@ from runner.playground.other_servers import Connect
 from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
 from runner.playground.routes import routes as playground_routes
-from runner.playground.session_auth import PlaygroundAuth
 from runner.playground.start_key import Passes, admit
 from runner.protocol.direct import Answerer
 from runner.protocol.sender import Transport
@@ -63,6 +59,7 @@ from runner.users.events import Events
 from runner.users.gateway_tls import GatewayTls
 from runner.users.identity import User, check_startable
 from runner.users.token_checks import tokens_fault
+from sandbox.host import descriptors
 from sandbox.probe.machine import Tier
 
 __all__ = [
@@ -419,37 +416,25 @@ def make_application(
         ended: Is told of each session that a client has ended.
         ready: Says whether a call would work now; None: what asks `site` and the provider of `app`.
     """
-    ends = Middleware(SessionEnds, ended=ended)
-    direct = _direct(app)
+    auth, is_named = app.auth, site.settings.auth.kind == "gateway"
     passes = Passes() if playground is None else playground.passes
-    # What a gateway says is taken first: a page has its own way, past it.
-    before = (
-        [Middleware(Gateway, settings=site.settings, give=passes.give)]
-        if site.settings.auth.kind == "gateway"
-        else []
-    )
-    # As it is before it takes passes of a page, too.
-    auth = app.auth
-    if before or playground is not None:
+    under_way = UnderWay()
+    if is_named or playground is not None:
         admit(app, passes, site.settings.identity_claim)
-    if playground is None:
-        web = make_web(app, site, ready=ready, direct=direct, front=lambda _: [*before, ends])
-        return _with_author_routes(web, app, site)
-
-    def front(under_way: UnderWay) -> list[Middleware]:
-        # Behind the door, so that it is heard of a session of a page, too.
-        door = Middleware(PlaygroundAuth, site=site, passes=passes, under_way=under_way)
-        if playground.beside is not None:
-            playground.beside.ends_with(under_way)
-        return [*before, door, ends]
-
-    more = playground_routes(site, playground, auth)
-    web = make_web(app, site, more, ready=ready, direct=direct, front=front)
-    return _with_author_routes(web, app, site)
-
-
-def _with_author_routes(web: Starlette, app: FastMCP, site: Site) -> Starlette:
-    """Return the application with the routes that the files add, behind all of ours."""
+    if playground is not None and playground.beside is not None:
+        playground.beside.ends_with(under_way)
+    web = make_web(
+        app,
+        site,
+        # The page logs in as the server's clients do, without passes.
+        () if playground is None else playground_routes(site, playground, auth),
+        ready=ready,
+        direct=_direct(app),
+        under_way=under_way,
+        passes=passes,
+        has_page=playground is not None,
+        session_ended=ended,
+    )
     if isinstance(app, Host):
         for path in app.hidden_routes(web.router.routes):
             log.warning("a route of the file is never asked: the runner has that path", extra={"path": path})
@@ -476,7 +461,8 @@ async def _serve_web(
         # Only what a gateway says is taken by who is connected.
         Peers(believing) if settings.auth.kind == "gateway" else believing,
         proxy_headers=False,
-        http=protocol_of(settings.max_connections, settings.max_connections_per_address),
+        http="httptools" if tls is None else TlsConnection,
+        limit_concurrency=max(16, descriptors.limit() // 2),
         ws="none",
         log_config=None,
         access_log=False,

@@ -371,12 +371,6 @@ class Settings(BaseSettings):
     playground_model_timeout_s: Seconds = Field(
         120.0, description="Longest silence of that endpoint, before its answer begins and within it."
     )
-    max_connections: Count | None = Field(
-        None, description="Connections over HTTP at the same time; by default half of the descriptors."
-    )
-    max_connections_per_address: Count | None = Field(
-        None, description="The same from one address; by default 7/8 of all, so that some are left."
-    )
     max_requests_per_user: Count = Field(
         100, description="Requests of one user under way over HTTP at the same time, open streams among them."
     )

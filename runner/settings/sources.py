@@ -65,6 +65,11 @@ _FLAGS = {
 _REDACTED = "(redacted)"
 _SECRETS = "secrets"
 # What is written above the tables and belongs into one.
+_REMOVED: Mapping[str, str] = {
+    "max_connections": "limit connections in the reverse proxy (deploy/nginx.conf) or with `ulimit -n`",
+    "max_connections_per_address": "limit connections in the reverse proxy (limit_conn in deploy/nginx.conf)",
+}
+"""Settings of earlier versions and their replacements."""
 _GUARD_NAMES = frozenset(
     {
         "output_transformer", "artifact_fields", "tool_fields", "binary_detection", "max_inline_size",
@@ -242,6 +247,8 @@ def _unknown_variables() -> Iterator[str]:
             yield f"variable {variable}: secrets of tools are set in {CONFIG_FILE}, under [secrets.NAME]"
         elif name.startswith("RUNNER_OUTPUT_GUARD"):
             yield f"variable {variable}: the output guard is set up in {CONFIG_FILE}, under [output_guard]"
+        elif (setting := name.removeprefix(_PREFIX).lower()) in _REMOVED:
+            yield f"variable {variable}: the setting {setting} was removed: {_REMOVED[setting]}"
         else:
             yield f"variable {variable} is no setting{_nearest(name, known)}"
 
@@ -372,6 +379,8 @@ def _sentence(detail: ErrorDetails, given: Mapping[Leaf, _Given]) -> str:
     where = f"{item.label}: " if item else ""
     if detail["type"] == "extra_forbidden":
         where = where or _origin_below(leaf, given)
+        if name in _REMOVED:
+            return f"{where}the setting {name} was removed: {_REMOVED[name]}"
         near = _OF_GUARD if leaf[0] in _GUARD_NAMES else _nearest(leaf[-1], _siblings(leaf))
         return f"{where}there is no setting {name}{near}"
     reason = str(detail.get("ctx", {}).get("error", detail["msg"]))

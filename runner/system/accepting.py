@@ -2,7 +2,7 @@
 
 asyncio's own loop tries again for each place in the backlog, thousands of times a second, and logs each. Here
 whoever wants to connect waits in the kernel meanwhile, and the log has one line now and then, with a count.
-So it is with TLS handshakes that fail.
+TLS handshakes that fail are logged the same way.
 
 Source: accept(2), "ERRORS"; asyncio.selector_events, `_accept_connection`.
 """
@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runner.system.handshakes import Handshakes
 from runner.system.now_and_then import NowAndThen
 from sandbox.host import descriptors
 
@@ -62,7 +61,6 @@ class Acceptor:
         make_room: Gives up descriptors that nobody needs now; False if there are none.
         tls: Returns what a new connection speaks TLS with; None where connections do not.
         handshake_s: How long a TLS handshake may take, in seconds.
-        handshakes: Those that are under way.
     """
 
     listener: socket.socket
@@ -70,7 +68,6 @@ class Acceptor:
     make_room: Callable[[], bool] = lambda: False
     tls: Callable[[], ssl.SSLContext] | None = None
     handshake_s: float = _HANDSHAKE_S
-    handshakes: Handshakes = field(default_factory=Handshakes.usual)
     _resting: asyncio.TimerHandle | None = field(init=False, default=None)
     _rest_s: float = field(init=False, default=_FIRST_REST_S)
     _waiting: "_Warning" = field(init=False, default_factory=lambda: _Warning(_TOO_MANY))
@@ -83,11 +80,12 @@ class Acceptor:
         self._listen()
 
     def close(self) -> None:
-        """Take no more; those that were taken go on, but for handshakes under way."""
+        """Stop accepting. Established connections stay open; TLS handshakes in progress end."""
         if self._resting is not None:
             self._resting.cancel()
         asyncio.get_running_loop().remove_reader(self.listener.fileno())
-        self.handshakes.close()
+        for task in self._begun:
+            task.cancel()
 
     def _listen(self) -> None:
         self._resting = None
@@ -116,39 +114,27 @@ class Acceptor:
 
     def _begin(self, connection: socket.socket, address: str) -> None:
         connection.setblocking(False)  # noqa: FBT003 - the standard library's signature
-        if self.tls is None:
-            task = asyncio.create_task(self._connect(connection))
-        else:
-            self.handshakes.begin(connection, address)
-            task = asyncio.create_task(self._shake_hands(connection, address, self.tls()))
+        task = asyncio.create_task(self._connect(connection, address))
         self._begun.add(task)
         task.add_done_callback(self._begun.discard)
 
-    async def _connect(self, connection: socket.socket) -> None:
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(self.protocol, connection)
-        except OSError as error:
-            # It has gone again already.
-            log.debug("a connection ended as it began", extra={"problem": str(error)})
-            connection.close()
-
-    async def _shake_hands(self, connection: socket.socket, address: str, context: ssl.SSLContext) -> None:
+    async def _connect(self, connection: socket.socket, address: str) -> None:
+        context = None if self.tls is None else self.tls()
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self.protocol,
                 connection,
                 ssl=context,
-                ssl_handshake_timeout=self.handshake_s,
-                ssl_shutdown_timeout=_GOODBYE_S,
+                ssl_handshake_timeout=self.handshake_s if context else None,
+                ssl_shutdown_timeout=_GOODBYE_S if context else None,
             )
         except (ssl.SSLError, ConnectionAbortedError) as error:
             said = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
             self._unproved.tell(address=address, problem=said)
         except OSError as error:
-            # It has gone again already: so do probes that only look whether somebody listens.
-            log.debug("a connection ended as it began", extra={"problem": str(error)})
-        finally:
-            self.handshakes.end(connection, address)
+            # Probes that only look for a listener close at once.
+            log.debug("connection ended early", extra={"problem": str(error)})
+            connection.close()
 
     def _rest(self, error: OSError) -> None:
         """Let those who want to connect wait, longer each time."""

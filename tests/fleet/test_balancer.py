@@ -1,7 +1,6 @@
-"""The balancers of docs/fleet.md, run as they stand there: a client stays with the host that knows it."""
+"""deploy/nginx.conf and the Envoy route of docs/fleet.md: clients stay with their host."""
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from ports import free_port
 
 pytestmark = [pytest.mark.needs_s3, pytest.mark.needs_npm, pytest.mark.release]
 
-_DOCUMENT = Path(__file__).parents[2] / "docs" / "fleet.md"
+_ROOT = Path(__file__).parents[2]
 # So many that chance does not send all of them to one host.
 USERS = [f"user{number:02}" for number in range(12)]
 TOKENS = {f"token-of-{user}-which-is-long-enough": user for user in USERS}
@@ -38,12 +37,6 @@ TOKENS = {f"token-of-{user}-which-is-long-enough": user for user in USERS}
 
 Balancer = Callable[[Path, Sequence[HostProcess], bool], AbstractContextManager[httpx2.Client]]
 """Runs before hosts, as the document says or without what it says of hashes, and yields a client of it."""
-
-
-def _documented(language: str) -> str:
-    found = re.search(rf"^```{language}\n(.*?)^```$", _DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
-    assert found, f"docs/fleet.md shows no {language} any more"
-    return found.group(1)
 
 
 @contextmanager
@@ -61,7 +54,7 @@ def _nginx(
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     assert program, "nginx is missing: apt-get install nginx-light, as scripts/setup does"
     folder.mkdir()
-    http = _documented("nginx")
+    http = (_ROOT / "deploy" / "nginx.conf").read_text()
     for number, host in enumerate(hosts, start=1):
         assert f"host{number}:8000" in http
         http = http.replace(f"host{number}:8000", host.base.removeprefix("http://"))
@@ -69,9 +62,7 @@ def _nginx(
         assert without in http
         http = http.replace(without, "")
     at_port = "" if port is None else f"listen 127.0.0.1:{port};"
-    http = http.replace(
-        "server {\n    location", f"server {{\n    listen unix:{folder}/socket; {at_port}\n    location"
-    )
+    http = http.replace("\nserver {", f"\nserver {{\n    listen unix:{folder}/socket; {at_port}")
     config = folder / "nginx.conf"
     config.write_text(
         f"daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log {folder}/errors;\n"
@@ -121,7 +112,8 @@ def envoy(folder: Path, hosts: Sequence[HostProcess], hashes: bool) -> Iterator[
 
 
 def _envoy_config(port: int, hosts: Sequence[HostProcess], *, hashes: bool) -> Mapping[str, Any]:
-    route = yaml.safe_load(_documented("yaml"))
+    document = (_ROOT / "docs" / "fleet.md").read_text()
+    route = yaml.safe_load(document.partition("```yaml\n")[2].partition("```")[0])
     if not hashes:
         del route["route"]["hash_policy"]
     ours = [{"endpoint": {"address": _socket_address(urlsplit(host.base).port)}} for host in hosts]

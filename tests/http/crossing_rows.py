@@ -338,7 +338,6 @@ MIDDLEWARE: Mapping[str, tuple[Row, ...]] = {
             ),
             *(
                 "EndsWithToken",
-                "LoginPace",
                 "HostGuard",
                 "RequestContextMiddleware",
                 "AuthenticationMiddleware",

@@ -1,7 +1,6 @@
 """A gateway that proves itself by a certificate: real certificates and sockets, and who is not let in."""
 
 import asyncio
-import contextlib
 import json
 import logging
 import socket
@@ -10,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,12 +26,10 @@ from starlette.types import Receive, Scope, Send
 from support import becomes
 
 from runner.errors import UsageError
-from runner.http.connections import HttpConnection, HttpConnections
-from runner.http.gateway import Gateway, Peers
+from runner.http.gateway import Gateway, Peers, TlsConnection
 from runner.settings.auth import Auth
 from runner.settings.settings import Settings
 from runner.system.accepting import Acceptor
-from runner.system.handshakes import Handshakes
 from runner.system.listening import QuietServer, listen_on
 from runner.users.gateway_tls import GatewayTls, names_of, wanted_names
 
@@ -139,9 +135,8 @@ async def served(authority: Authority, **more: Any) -> AsyncIterator[Served]:
         await send({"type": "http.response.body", "body": user})
 
     gateway: Any = Peers(Gateway(page, settings=settings, give=str))
-    protocol: Any = partial(HttpConnection, connections=HttpConnections(most=100, most_of_one=100))
     config = uvicorn.Config(
-        gateway, http=protocol, ws="none", log_config=None, access_log=False, lifespan="off"
+        gateway, http=TlsConnection, ws="none", log_config=None, access_log=False, lifespan="off"
     )
     tls = GatewayTls.of(settings)
     server = QuietServer(config, tls=None if tls is None else tls.context)
@@ -279,7 +274,7 @@ async def test_a_session_that_is_resumed_counts_no_longer_than_its_certificate(
         first, session, _ = await asyncio.to_thread(_resumed, context, one.port, None)
         again, _, is_resumed = await asyncio.to_thread(_resumed, context, one.port, session)
         later = time.time() + 2 * DAY.total_seconds()
-        monkeypatch.setattr("runner.http.connections.time", SimpleNamespace(time=lambda: later))
+        monkeypatch.setattr("runner.http.gateway.time", SimpleNamespace(time=lambda: later))
         over, _, is_over_resumed = await asyncio.to_thread(_resumed, context, one.port, session)
 
     assert (first, again, over) == (b"200", b"200", b"403")
@@ -405,72 +400,35 @@ def _files(pair: Pair) -> tuple[Path, Path]:
 
 
 @pytest.mark.anyio
-async def test_who_dawdles_with_a_handshake_holds_nobody_up_and_goes_when_its_time_is_over(
-    authority: Authority,
-) -> None:
+async def test_slow_handshake_blocks_nobody_and_times_out(authority: Authority) -> None:
     context = client(authority, authority.signed("gateway", GATEWAY))
     async with served(authority) as one:
-        one.acceptor.handshakes = handshakes = Handshakes(most=20, most_of_one=10)
-        slow = [await one.connected(None, f"127.0.0.{last}") for last in (1, 2, 3, 4, 5) for _ in range(10)]
-        full = await becomes(lambda: handshakes.count == 20)
-        answers = [await one.asked(context, f"127.0.0.{last}") for last in (1, 9)]
-        held = handshakes.count
-        # Whoever had to go is told by the end of the connection.
-        gone = await becomes(lambda: sum(reader.at_eof() for reader, _writer in slow) >= 30)
+        one.acceptor.handshake_s = 600
+        slow = [await one.connected(None, f"127.0.0.{last}") for last in range(1, 50)]
+        beside = await one.asked(context)
         one.acceptor.handshake_s = 0.2
         late = await one.connected(None, "127.0.0.7")
         late[1].write(b"\x16")
         ended = await late[0].read()
-        at_last = await one.asked(context)
+        waiting = [not reader.at_eof() for reader, _writer in slow]
 
-    assert full
-    assert answers == [LET_IN, LET_IN]
-    assert held <= 20
-    assert (gone, ended, at_last) == (True, b"", LET_IN)
+    assert (beside, ended) == (LET_IN, b"")
+    assert all(waiting)
 
 
 @pytest.mark.anyio
-async def test_handshakes_under_way_end_with_the_server(authority: Authority) -> None:
+async def test_handshakes_in_progress_end_with_the_server(authority: Authority) -> None:
     async with served(authority) as one:
-        acceptor = one.acceptor
-        acceptor.handshake_s = 600
-        reader, _writer = await one.connected(None)
-        assert await becomes(lambda: acceptor.handshakes.count == 1)
+        one.acceptor.handshake_s = 600
+        reader, writer = await one.connected(None)
+        writer.write(b"\x16")
+        assert await one.asked(client(authority, authority.signed("gateway", GATEWAY))) == LET_IN
+        assert not reader.at_eof()
         assert one.server is not None
         one.server.should_exit = True
         ended = await becomes(reader.at_eof)
 
     assert ended
-    assert acceptor.handshakes.count == 0
-    assert await becomes(lambda: not acceptor._begun)
-
-
-def test_a_full_house_of_handshakes_ends_the_oldest_of_whoever_has_most() -> None:
-    handshakes = Handshakes(most=4, most_of_one=3)
-    pairs = [socket.socketpair() for _ in range(7)]
-    ours, theirs = [mine for mine, _ in pairs], [other for _, other in pairs]
-    for each in theirs:
-        each.setblocking(False)
-
-    def is_ended(index: int) -> bool:
-        with contextlib.suppress(BlockingIOError):
-            return theirs[index].recv(1) == b""
-        return False
-
-    for index, address in enumerate(["a", "a", "a", "a", "b", "c"]):
-        handshakes.begin(ours[index], address)
-    ended = [index for index in range(6) if is_ended(index)]
-    handshakes.end(ours[4], "b")
-    handshakes.end(ours[0], "a")
-    count = handshakes.count
-    handshakes.close()
-
-    # The fourth of one address ends its first, and the third address ends the second of who has three.
-    assert ended == [0, 1]
-    assert (count, handshakes.count) == (3, 0)
-    assert [index for index in range(6) if is_ended(index)] == [0, 1, 2, 3, 5]
-    for each in (*ours, *theirs):
-        each.close()
 
 
 CERTIFICATE = {

@@ -72,9 +72,8 @@ def let_everybody_in(name: str) -> None:
 
 def wait_for_less() -> None:
     """Answer wrong tokens soon, and logins without a pause: all together would else take many minutes."""
-    from runner.http import login_pace, wrong_keys
+    from runner.http import wrong_keys
 
-    vars(login_pace).update(_MOST=100_000)
     vars(wrong_keys).update(_LONGEST_S=0.1, _MOST_WAITING=1000)
 
 

@@ -6,12 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
-from starlette.routing import Route
-from starlette.testclient import TestClient
 
-from runner.http.login_pace import LoginPace
 from runner.users.login_state import LoginState, signing_key
 
 NOW = 1_800_000_000.0
@@ -93,22 +88,3 @@ def test_the_key_stays_and_a_damaged_one_is_set_apart(tmp_path: Path) -> None:
     path.write_text(json.dumps({"key": 1}))
     assert signing_key(tmp_path) != first
     assert len(list(tmp_path.glob("login-key.json.damaged-*"))) == 1
-
-
-def test_registrations_of_one_address_are_paced_and_nothing_else_is() -> None:
-    now = [0.0]
-
-    def answered(_: object) -> PlainTextResponse:
-        return PlainTextResponse("yes")
-
-    app = Starlette(routes=[Route(path, answered, methods=["GET", "POST"]) for path in ("/register", "/mcp")])
-    paced = LoginPace(app, clock=lambda: now[0])
-    one, other = (TestClient(paced, client=(address, 1)) for address in ("192.0.2.1", "192.0.2.2"))
-
-    statuses = [one.post("/register").status_code for _ in range(61)]
-
-    assert statuses == [200] * 60 + [429]
-    assert other.post("/register").status_code == 200
-    assert one.post("/mcp").status_code == 200
-    now[0] += 60
-    assert one.post("/register").status_code == 200
