@@ -34,6 +34,7 @@ def test_the_pandas_function_gives_the_answer_that_is_expected_of_it() -> None:
     assert json.dumps(answer) == FUNCTIONS[2].answer
 
 
+@pytest.mark.release
 def test_the_fork_gives_the_same_answers_one_after_the_other() -> None:
     commands = [json.dumps([sys.executable, *function.arguments]) for function in FUNCTIONS[:2]]
     driver = [sys.executable, str(ROOT / "benchmarks/fork_driver.py"), str(TOOLS)]

@@ -33,6 +33,7 @@ def test_a_call_is_answered_through_the_way_in(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "HI\n"), done.stderr
 
 
+@pytest.mark.release
 @pytest.mark.kernel
 def test_a_variable_that_tools_may_see_reaches_them_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

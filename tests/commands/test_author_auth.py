@@ -69,6 +69,7 @@ async def test_tokens_are_checked_as_the_file_says_where_the_operator_says_so(
     assert refused == 4
 
 
+@pytest.mark.release
 def test_a_server_says_that_the_auth_of_its_file_is_not_used(
     keys: RSAKeyPair, folder: Path, environment: dict[str, str]
 ) -> None:

@@ -95,6 +95,7 @@ async def test_routes_and_tools_of_a_user_share_what_the_file_keeps(ours: str) -
     assert "tier" in of_server.json()
 
 
+@pytest.mark.release
 def test_where_calls_need_a_token_routes_do_too(serve_http: Callable[..., str], folder: Path) -> None:
     tokens = folder / "tokens"
     tokens.write_text('{"a-token-of-sixteen-chars": "t-of-routes"}')

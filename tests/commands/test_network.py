@@ -26,6 +26,7 @@ def test_a_flag_opens_what_it_names(run: Any, port: int) -> None:
     assert "hello" in ended.out
 
 
+@pytest.mark.release
 def test_a_variable_opens_it_too(run: Any, port: int) -> None:
     url = f"url=http://127.0.0.1:{port}/"
 
@@ -34,6 +35,7 @@ def test_a_variable_opens_it_too(run: Any, port: int) -> None:
     assert ended.status == 0, ended.err
 
 
+@pytest.mark.release
 def test_without_it_the_refusal_names_the_flag(run: Any, port: int) -> None:
     ended = run("call", NETWORK, "closed_fetch", f"url=http://localhost:{port}/", "--json")
 

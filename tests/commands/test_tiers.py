@@ -463,6 +463,7 @@ def test_a_tool_file_that_is_closed_to_others_is_named(
     assert f"chmod o+r {file}" in by_default.err
 
 
+@pytest.mark.release
 def test_a_closed_module_beside_the_tool_file_is_named(
     run: Callable[..., Ran], anybody: tuple[Path, Path], tmp_path: Path
 ) -> None:

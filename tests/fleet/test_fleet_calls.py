@@ -85,6 +85,7 @@ async def test_progress_reaches_the_client_in_order_and_before_the_end(world: Wo
     assert said == [f"step {step}" for step in range(20)]
 
 
+@pytest.mark.release
 async def test_a_notice_of_the_node_reaches_the_client(world: World) -> None:
     world.more |= {"idle_timeout_s": 2.0}
     world.node("one")

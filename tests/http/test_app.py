@@ -139,6 +139,7 @@ def test_a_body_of_too_many_values_is_refused_before_it_is_read(
     assert "is made of more than 1,000,000 values" in answer.json()["error"]["message"]
 
 
+@pytest.mark.release
 def test_a_real_server_refuses_a_body_of_millions_of_values_and_goes_on(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     tools = tmp_path / "tools.py"

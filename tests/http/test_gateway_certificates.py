@@ -515,6 +515,7 @@ def test_a_certificate_whose_time_is_over_is_used_and_told_of(authority: Authori
     assert warning.endswith("gateways will not connect until it is renewed")
 
 
+@pytest.mark.release
 @pytest.mark.anyio
 @pytest.mark.kernel
 async def test_the_official_client_calls_as_the_user_that_its_gateway_names(

@@ -52,6 +52,7 @@ def test_unfinished_bodies_have_a_bound_on_a_real_server(serve_to: Callable[...,
     assert "limit of 1000 (max_user_bytes)" in above[1]
 
 
+@pytest.mark.release
 def test_login_endpoints_take_short_bodies_only(serve_to: Callable[..., str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as provider:
         named = f"http://127.0.0.1:{provider.getsockname()[1]}"

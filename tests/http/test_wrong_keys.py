@@ -176,6 +176,7 @@ def test_what_is_forwarded_and_no_address_is_one_address() -> None:
     assert of_address("192.0.2.1") != of_address("192.0.2.2")
 
 
+@pytest.mark.release
 def test_behind_a_proxy_on_this_machine_the_address_is_the_forwarded_one(tmp_path: Path) -> None:
     tokens = tmp_path / "users.json"
     tokens.write_text(json.dumps({TOKENS["ann"]: "ann"}))

@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 TOOLS = Path(__file__).with_name("watched_tools.py")
 
 
+@pytest.mark.release
 async def test_a_server_over_stdio_is_not_ready_while_its_state_cannot_be_kept(tmp_path: Path) -> None:
     state, port = tmp_path / "state", free_port()
     told = {

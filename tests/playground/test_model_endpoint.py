@@ -45,6 +45,7 @@ def test_the_scripted_endpoint_speaks_as_the_official_client_of_openai_expects()
     assert said.usage.completion_tokens == 7
 
 
+@pytest.mark.release
 def test_the_scripted_endpoint_speaks_as_the_official_client_of_anthropic_expects() -> None:
     with endpoint() as running:
         running.script = [REPLY]

@@ -246,7 +246,14 @@ async def test_a_first_message_decides_for_the_era_for_which_the_sdk_takes_it(
     assert bool(taken) == ("result" in plainly[-1])
 
 
-@pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param("2025-03-26", marks=pytest.mark.release),
+        pytest.param("2025-06-18", marks=pytest.mark.release),
+        "2025-11-25",
+    ],
+)
 @pytest.mark.parametrize("name", [name for name, case in IN_SESSIONS.items() if case.by_stdio is not None])
 async def test_a_message_after_a_handshake_is_answered_word_by_word_as_by_the_sdk(
     toolset: Toolset, name: str, version: str

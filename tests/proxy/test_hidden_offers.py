@@ -40,6 +40,7 @@ async def client_of(command: str, folder: Path) -> AsyncIterator[Client[Any]]:
         yield client
 
 
+@pytest.mark.release
 async def test_server_without_a_proxy_hides_its_text() -> None:
     async with Client(SERVER) as client:
         tools = await client.list_tools()

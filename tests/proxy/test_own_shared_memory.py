@@ -21,6 +21,7 @@ async def own(folder: Path, user: str) -> Any:
         yield client
 
 
+@pytest.mark.release
 async def test_a_lock_is_held_among_the_processes_of_a_server(own: Any) -> None:
     assert await result(own, "lock") == ["False", "True"]
 
@@ -56,6 +57,7 @@ async def test_what_is_shared_is_seen_by_that_server_only(own: Any, folder: Path
     assert not (SHARED / "toolcell-shared").exists()
 
 
+@pytest.mark.release
 async def test_it_is_bounded_in_bytes_and_in_names(own: Any) -> None:
     fits, full = [await result(own, "fill", path=f"{SHARED}/{mib}", mib=mib) for mib in (10, 7)]
     many = await result(own, "names", folder=str(SHARED), number=5000)

@@ -156,6 +156,7 @@ async def test_it_reaches_what_is_allowed_and_nothing_else(folder: Path, user: s
     assert reached[1] != "done"
 
 
+@pytest.mark.release
 async def test_the_tier_of_a_server_is_in_its_results(folder: Path, user: str) -> None:
     for tier in ("process", "namespace"):
         async with proxied(folder, user, over_stdio(), isolation=tier) as client:
@@ -263,6 +264,7 @@ async def test_others_go_on_while_what_a_server_has_written_is_removed(
     assert removed == [(Path(home).name, True)]
 
 
+@pytest.mark.release
 async def test_of_several_one_that_crashes_at_every_start_takes_none_down(folder: Path, user: str) -> None:
     broken = Target(name="broken", command=(sys.executable, "-c", "raise SystemExit(3)"), folder=folder)
     async with proxied(folder, user, over_stdio("fine"), broken, over_stdio("other")) as client:
@@ -312,6 +314,7 @@ async def test_a_server_that_somebody_else_wrote_works_confined(folder: Path, us
         assert (await client.read_resource("note://short"))[0].text == "a note"
 
 
+@pytest.mark.release
 async def test_each_client_with_sessions_has_a_process_and_a_memory_of_its_own(
     folder: Path, user: str
 ) -> None:
@@ -436,6 +439,7 @@ class _Said(Result):
     said: str
 
 
+@pytest.mark.release
 async def test_a_server_keeps_its_empty_version_and_its_own_methods(folder: Path, user: str) -> None:
     target = Target(name="own", command=(sys.executable, "-c", UNVERSIONED), folder=folder)
 

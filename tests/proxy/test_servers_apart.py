@@ -40,6 +40,7 @@ async def asked(client: Any, method: str, **params: Any) -> dict[str, Any]:
     return dict(await RemoteSession(client, answer_s=100).request(method, params))
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("names", ORDERS, ids="-".join)
 async def test_the_page_of_a_tool_is_that_of_its_server(
     folder: Path, user: str, names: tuple[str, ...]
@@ -78,6 +79,7 @@ async def test_what_a_result_names_is_its_servers(folder: Path, user: str) -> No
         assert result.meta["ui"]["resourceUri"] == PAGE
 
 
+@pytest.mark.release
 async def test_a_task_stays_with_the_server_where_it_was_begun(folder: Path, user: str) -> None:
     async with behind(folder, user, ("evil", "shop")) as client:
         begun = await asked(client, "tools/call", name="shop_pay", arguments={}, task={"ttl": 60000})

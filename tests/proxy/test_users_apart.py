@@ -176,6 +176,7 @@ async def speaking(front: Front, version: str, token: str) -> AsyncIterator[Remo
         yield RemoteSession(client, answer_s=600)
 
 
+@pytest.mark.release
 @VERSIONS
 async def test_tasks_of_one_user_at_a_far_server_are_out_of_reach_for_another(
     engine: Engine, far: str, version: str

@@ -121,6 +121,7 @@ async def test_a_call_runs_confined_and_its_file_is_in_the_store_of_the_program(
     assert (file.name, read, list(keeper.held.values())) == ("made.txt", b"hi", [b"hi"])
 
 
+@pytest.mark.release
 async def test_the_store_that_an_object_has_is_used(tools: Path, tmp_path: Path) -> None:
     """Source: S4-64 and S4-68."""
     with somebody() as user:
@@ -223,6 +224,7 @@ async def test_arguments_that_json_does_not_have_are_the_callers_fault(
     assert "JSON" in refused["results"]["error"]
 
 
+@pytest.mark.release
 async def test_a_runner_is_in_one_block_at_a_time(tools: Path, tmp_path: Path) -> None:
     with somebody() as user:
         runner = Runner(tools, store="memory:", identity=user, settings=own(tmp_path))

@@ -50,6 +50,7 @@ class Provider(trace.TracerProvider):
 """
 
 
+@pytest.mark.release
 def test_an_sdk_that_is_set_up_later_gets_its_spans(mode: None) -> None:
     program = f"""
 import fastmcp
