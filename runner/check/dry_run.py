@@ -1,6 +1,8 @@
 """A dry run: each tool is called once in the sandbox with example arguments, and its files are reported.
 
 Nothing leaves the sandbox: a user and a store of its own, no network, no lent folder to write, no secrets.
+
+Source: requirements S1-23, S1-24, S1-27, S1-47, S1-48, S1-108, S1-109 and S1-111.
 """
 
 import contextlib

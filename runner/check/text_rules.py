@@ -1,6 +1,6 @@
 """Rules on the text of a tool file, before anything of it runs: pure and syntactic; no value is inferred.
 
-Source: document 002, "Common mistakes"; requirements S1-57, S1-109, S1-110, S1-114 and S2-31.
+Source: document 002, "Common mistakes"; requirements S1-57, S1-110, S1-114 to S1-121 and S2-31.
 """
 
 import ast

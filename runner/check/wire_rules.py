@@ -11,16 +11,7 @@ from urllib.parse import urlsplit
 
 from runner.check.rules import Finding
 from runner.check.source import SourceFile
-from runner.contract.widget_dialects import (
-    INVOCATION_KEYS,
-    INVOCATION_MAX_CHARS,
-    MCP_APP,
-    OUTPUT_TEMPLATE,
-    RESOURCE_URI,
-    SCHEME,
-    SKYBRIDGE,
-    WIDGET_CSP,
-)
+from runner.contract import widget_dialects as dialects
 
 __all__ = ["page_faults", "tool_faults"]
 
@@ -78,18 +69,20 @@ def tool_faults(tool: Mapping[str, Any], source: SourceFile) -> Iterator[Finding
             yield Finding.at(place, "username-type", message, f"write `{key}: str`")
     meta = tool.get("_meta") or {}
     ui = meta["ui"] if isinstance(meta.get("ui"), Mapping) else {}
-    for key in (WIDGET_CSP, "csp", "permissions"):
-        if key in (meta if key == WIDGET_CSP else ui):
+    for key in (dialects.WIDGET_CSP, "csp", "permissions"):
+        if key in (meta if key == dialects.WIDGET_CSP else ui):
             message = f"`{key}` is declared on a tool, where hosts do not look for it"
             cure = "declare it with the page: `Widget(csp=…)`, or `_meta` of the resource"
             yield Finding.at(at, "widget-csp-on-tool", message, cure)
-    for key in INVOCATION_KEYS:
-        if isinstance(text := meta.get(key), str) and not 0 < len(text) <= INVOCATION_MAX_CHARS:
-            message = f"hosts show 1 to {INVOCATION_MAX_CHARS} characters meanwhile; this has {len(text)}"
+    for key in dialects.INVOCATION_KEYS:
+        if isinstance(text := meta.get(key), str) and not 0 < len(text) <= dialects.INVOCATION_MAX_CHARS:
+            message = (
+                f"hosts show 1 to {dialects.INVOCATION_MAX_CHARS} characters meanwhile; this has {len(text)}"
+            )
             yield Finding.at(
                 at, "widget-invocation-text", message, "use a shorter text: `Drawing the chart...`"
             )
-    if (RESOURCE_URI in meta or "resourceUri" in ui) and "visibility" not in ui:
+    if (dialects.RESOURCE_URI in meta or "resourceUri" in ui) and "visibility" not in ui:
         message = "nothing declares if the page may call this tool, and hosts differ in their default"
         cure = 'add `"visibility": ["model"]`, or `["model", "app"]` if the page may call it'
         yield Finding.at(at, "widget-visibility", message, cure)
@@ -114,17 +107,21 @@ def page_faults(page: Mapping[str, Any], tools: Sequence[Mapping[str, Any]], lin
     uri, mime = str(page.get("uri")), page.get("mimeType")
     metas = [tool.get("_meta") or {} for tool in tools]
     uis = [meta["ui"] if isinstance(meta.get("ui"), Mapping) else {} for meta in metas]
-    used = {SKYBRIDGE for meta in metas if uri == meta.get(OUTPUT_TEMPLATE)}
-    used |= {MCP_APP for meta in (*uis, *metas) if uri in (meta.get("resourceUri"), meta.get(RESOURCE_URI))}
-    wanted = sorted(used or {SKYBRIDGE, MCP_APP})
-    if uri.startswith(SCHEME) and mime not in wanted:
+    used = {dialects.SKYBRIDGE for meta in metas if uri == meta.get(dialects.OUTPUT_TEMPLATE)}
+    used |= {
+        dialects.MCP_APP
+        for meta in (*uis, *metas)
+        if uri in (meta.get("resourceUri"), meta.get(dialects.RESOURCE_URI))
+    }
+    wanted = sorted(used or {dialects.SKYBRIDGE, dialects.MCP_APP})
+    if uri.startswith(dialects.SCHEME) and mime not in wanted:
         message = f"hosts do not show {uri} as {mime!r}; they expect {' or '.join(map(repr, wanted))}"
         cure = "declare the page as a `Widget`, which serves it in both, or write the media type exactly so"
         yield Finding(rule="widget-mime", line=line, message=message, cure=cure)
     own = page.get("_meta") or {}
     csp = own["ui"].get("csp") if isinstance(own.get("ui"), Mapping) else None
     hosts: list[Any] = []
-    for given, key in ((own.get(WIDGET_CSP), "resource_domains"), (csp, "resourceDomains")):
+    for given, key in ((own.get(dialects.WIDGET_CSP), "resource_domains"), (csp, "resourceDomains")):
         hosts += given[key] if isinstance(given, Mapping) and isinstance(given.get(key), list) else []
     allowed = {str(host).rpartition("://")[2].lower() for host in hosts}
     html = str(page.get("text"))

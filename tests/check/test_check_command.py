@@ -24,6 +24,7 @@ def findings(ran: Ran) -> set[tuple[int, str]]:
 
 
 def test_faults_seen_in_the_sandbox_are_found_at_their_lines(run: Run) -> None:
+    """Source: S1-48, S1-108, S1-109 and S1-111."""
     checked = run("check", SANDBOXED, "--json")
 
     assert findings(checked) == expected(SANDBOXED)

@@ -32,7 +32,7 @@ def tool(*lines: str, parameters: str = "text: str, username: str") -> str:
 
 @pytest.mark.parametrize("file", FAULTY, ids=lambda file: file.stem)
 def test_a_fault_is_found_at_its_line_and_nothing_else_is(file: Path) -> None:
-    """Source: S1-109, S1-114 and S2-31."""
+    """Source: S1-114 and S2-31."""
     assert len(expected(file)) == 1
     assert set(found(file.read_text())) == expected(file)
 
