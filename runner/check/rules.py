@@ -1,33 +1,36 @@
-"""What `runner check` can find: the rules by their ids, and one finding in a file.
+"""Rules of `runner check` by id, and one finding in a file.
 
 Source: `docs/check.md`, which explains each rule by an example.
 """
 
 import ast
 import enum
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["RULES", "CheckRule", "Finding", "Severity", "by_place"]
+__all__ = ["RULES", "Finding", "Severity", "kept_of"]
 
 
 class Severity(enum.Enum):
-    """How much a finding matters."""
+    """Weight of a finding: the file does not work as written, or works less well than it could."""
 
     MUST = "must"
     SHOULD = "should"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRule:
-    """One thing that would surprise the author of a tool file.
+_MUST = (
+    "write-without-username", "write-outside-home", "write-at-import", "username-type", "unreadable-path",
+    "misspelled-results", "misspelled-key", "widget-mime", "widget-csp-on-tool", "widget-invocation-text",
+    "widget-remote-code",
+)  # fmt: skip
+_SHOULD = (
+    "result-for-results", "filename-without-username", "missing-docstring", "unannotated-parameter",
+    "print-to-stdout", "silent-loop", "slow-import", "threads-at-import", "store-in-memory",
+    "unreturned-file", "widget-visibility",
+)  # fmt: skip
 
-    Attributes:
-        name: Its id, as in `# runner: ignore[id]`.
-        severity: Whether the file does not work as written, or works less well than it could.
-    """
-
-    name: str
-    severity: Severity
+RULES = {**dict.fromkeys(_MUST, Severity.MUST), **dict.fromkeys(_SHOULD, Severity.SHOULD)}
+"""Severity of each rule by its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +41,13 @@ class Finding:
         rule: Id of the rule.
         line: Line of the author's file, from 1.
         column: Column in that line, from 1.
-        message: What is there and why that surprises.
-        cure: What to write instead.
+        message: Content of the line and its consequence.
+        cure: Text to write instead.
     """
 
     rule: str
     line: int
-    column: int
+    column: int = 1
     message: str
     cure: str
 
@@ -56,44 +59,14 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """Return how much it matters."""
-        return RULES[self.rule].severity
+        """Return the severity of its rule."""
+        return RULES[self.rule]
 
 
-def by_place(finding: Finding) -> tuple[int, int, str]:
-    """Return what findings are sorted by: where they stand in the file."""
-    return finding.line, finding.column, finding.rule
-
-
-_MUST = (
-    "write-without-username",
-    "write-outside-home",
-    "write-at-import",
-    "username-type",
-    "unreadable-path",
-    "misspelled-results",
-    "misspelled-key",
-    "widget-mime",
-    "widget-csp-on-tool",
-    "widget-invocation-text",
-    "widget-remote-code",
-)
-_SHOULD = (
-    "result-for-results",
-    "filename-without-username",
-    "fixed-path",
-    "missing-docstring",
-    "unannotated-parameter",
-    "print-to-stdout",
-    "silent-loop",
-    "slow-import",
-    "threads-at-import",
-    "store-in-memory",
-    "unreturned-file",
-    "widget-visibility",
-)
-
-RULES = {name: CheckRule(name, Severity.MUST) for name in _MUST} | {
-    name: CheckRule(name, Severity.SHOULD) for name in _SHOULD
-}
-"""Every rule by its id."""
+def kept_of(findings: Iterable[Finding], waived: Mapping[int, set[str]]) -> tuple[Finding, ...]:
+    """Return findings in the order of the text, one for a rule and line, without those a comment waives."""
+    found: dict[tuple[int, str], Finding] = {}
+    for finding in findings:
+        if finding.rule not in waived.get(finding.line, ()):
+            found.setdefault((finding.line, finding.rule), finding)
+    return tuple(sorted(found.values(), key=lambda finding: (finding.line, finding.column, finding.rule)))

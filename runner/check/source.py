@@ -1,7 +1,6 @@
-"""The text of one tool file, parsed: its names, its functions, what each expression refers to.
+"""The text of one tool file, parsed: names, functions, and the tools, resources and prompts it defines.
 
-Names are looked up in the whole file, not scope by scope: who imports two modules under one name in
-one tool file is read as if the last import were meant.
+Names are looked up in the whole file, not scope by scope, and calls are followed by name within the file.
 """
 
 import ast
@@ -9,13 +8,31 @@ import builtins
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from typing import NamedTuple
 
-__all__ = ["Function", "SourceFile", "is_main_block", "own_nodes"]
+__all__ = ["Function", "Offer", "SourceFile", "own_nodes"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 _IGNORE = re.compile(r"#\s*runner:\s*ignore\[([\w\-, ]+)\]")
 _BUILTINS = frozenset(dir(builtins))
+_KINDS = {"tool": "tool", "add_tool": "tool", "resource": "resource", "prompt": "prompt"}
+
+
+class Offer(NamedTuple):
+    """One function that clients can reach.
+
+    Attributes:
+        kind: `tool`, `resource` or `prompt`.
+        name: Its name on the wire, as far as the text gives it.
+        function: Its definition.
+        has_home: Whether it is a tool with the parameter of the user's name.
+    """
+
+    kind: str
+    name: str
+    function: Function
+    has_home: bool
 
 
 class SourceFile:
@@ -23,41 +40,31 @@ class SourceFile:
 
     Args:
         text: Its text.
-        identity: The parameter of tools that is filled in with who calls.
+        name: Its name.
+        identity: The parameter of tools that is filled in with the user's name.
 
     Raises:
         SyntaxError: The text is not Python.
         ValueError: The text holds a NUL character.
     """
 
-    def __init__(self, text: str, *, identity: str) -> None:
-        self.text = text
+    def __init__(self, text: str, *, name: str = "", identity: str = "username") -> None:
+        self.name = name
         self.identity = identity
         self.tree = ast.parse(text)
         self.nodes = list(ast.walk(self.tree))
-
-    @cached_property
-    def parents(self) -> dict[ast.AST, ast.AST]:
-        """What contains each node."""
-        return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
-
-    @cached_property
-    def functions(self) -> dict[str, list[Function]]:
-        """Functions that can be meant by a bare name, so no methods. Several where a name is taken twice."""
-        found: dict[str, list[Function]] = {}
+        self.lines = text.splitlines()
+        self.classes = {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
+        methods = {item for each in self.classes.values() for item in each.body if isinstance(item, Function)}
+        self._methods: dict[str, list[Function]] = {}
+        self._functions: dict[str, list[Function]] = {}
         for node in self.nodes:
-            if isinstance(node, Function) and not isinstance(self.parents[node], ast.ClassDef):
-                found.setdefault(node.name, []).append(node)
-        return found
-
-    @cached_property
-    def classes(self) -> dict[str, ast.ClassDef]:
-        """Classes by name."""
-        return {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
+            if isinstance(node, Function):
+                (self._methods if node in methods else self._functions).setdefault(node.name, []).append(node)
 
     @cached_property
     def imports(self) -> dict[str, str]:
-        """What each imported name means: `pd` → `pandas`, `Path` → `pathlib.Path`."""
+        """Full name of each imported name: `pd` → `pandas`, `Path` → `pathlib.Path`."""
         found: dict[str, str] = {}
         for node in self.nodes:
             if isinstance(node, ast.Import):
@@ -65,73 +72,106 @@ class SourceFile:
                     name = alias.asname or alias.name.partition(".")[0]
                     found[name] = alias.name if alias.asname else name
             elif isinstance(node, ast.ImportFrom) and not node.level:
-                for alias in node.names:
-                    found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
         return found
 
-    @cached_property
-    def _taken(self) -> set[str]:
-        """Names that the file gives a meaning of its own at its top level."""
-        stored = {
-            node.id
-            for statement in self.tree.body
-            if not isinstance(statement, ast.ClassDef | Function)
-            for node in own_nodes(statement)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        }
-        return stored | set(self.functions) | set(self.classes)
+    @property
+    def waived(self) -> dict[int, set[str]]:
+        """Rules that a comment waives, by line."""
+        found = ((number, _IGNORE.search(line)) for number, line in enumerate(self.lines, start=1))
+        return {number: {name.strip() for name in match[1].split(",")} for number, match in found if match}
 
-    @cached_property
-    def ignored(self) -> dict[int, set[str]]:
-        """Rules that a comment on a line waives, by line."""
-        found = {}
-        for number, line in enumerate(self.text.splitlines(), start=1):
-            if match := _IGNORE.search(line):
-                found[number] = {name.strip() for name in match[1].split(",")}
-        return found
-
-    def dotted(self, expression: ast.AST | None) -> str | None:
-        """Return the full name of something imported or built in, as `os.path.join`; else None."""
-        if isinstance(expression, ast.Name):
-            if expression.id in self.imports:
-                return self.imports[expression.id]
-            known = expression.id in _BUILTINS and expression.id not in self._taken
-            return expression.id if known else None
+    def dotted(self, expression: ast.AST | None) -> str:
+        """Return the full name of something imported or built in, as `os.path.join`; else an empty text."""
         if isinstance(expression, ast.Attribute):
             inner = self.dotted(expression.value)
-            return f"{inner}.{expression.attr}" if inner else None
-        return None
+            return f"{inner}.{expression.attr}" if inner else ""
+        name = expression.id if isinstance(expression, ast.Name) else ""
+        return self.imports.get(name, name if name in _BUILTINS and name not in self._functions else "")
 
-    def function_around(self, node: ast.AST) -> Function | None:
-        """Return the innermost function that contains a node."""
-        parent = self.parents.get(node)
-        while parent is not None and not isinstance(parent, Function):
-            parent = self.parents.get(parent)
-        return parent
+    def called(self, name: ast.expr) -> list[Function]:
+        """Return the functions of the file that an expression may name: `f`, `Class`, `self.method`."""
+        if isinstance(name, ast.Attribute):
+            is_own = isinstance(name.value, ast.Name) and name.value.id in ("self", "cls")
+            return self._methods.get(name.attr, []) if is_own else []
+        if not isinstance(name, ast.Name):
+            return []
+        body = self.classes[name.id].body if name.id in self.classes else []
+        return [*self._functions.get(name.id, []), *(item for item in body if isinstance(item, Function))]
 
-    def at_import(self) -> Iterator[ast.AST]:
-        """Yield every node that runs when the file is imported."""
-        return own_nodes(self.tree)
+    def reached(self, *starts: Function) -> list[Function]:
+        """Return every function of the file that may run when some run: called, mentioned or handed on."""
+        found: list[Function] = []
+        waiting = list(starts)
+        while waiting:
+            function = waiting.pop(0)
+            if function not in found:
+                found.append(function)
+                for part in ast.walk(function):
+                    if isinstance(part, ast.Name | ast.Attribute) and isinstance(part.ctx, ast.Load):
+                        waiting += self.called(part)
+        return found
+
+    @cached_property
+    def at_import(self) -> list[ast.AST]:
+        """Every node that runs when the file is imported, in the functions that are called there, too."""
+        nodes = list(own_nodes(self.tree))
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        for function in self.reached(*(function for call in calls for function in self.called(call.func))):
+            nodes += own_nodes(function)
+        return nodes
+
+    @cached_property
+    def offers(self) -> list[Offer]:
+        """Return what the file offers: decorated functions, and those handed to `tool` or `add_tool`."""
+        offers: dict[tuple[Function, str], Offer] = {}
+        for node in self.nodes:
+            for registration in node.decorator_list if isinstance(node, Function) else []:
+                if kind := self._kind(registration):
+                    offers.setdefault((node, kind), self._offer(kind, node, registration))  # type: ignore[arg-type]
+            if isinstance(node, ast.Call) and (kind := self._kind(node.func)):
+                for part in (part for given in node.args for part in ast.walk(given)):
+                    named = part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "")
+                    for function in (self._functions.get(named) or self._methods.get(named, []))[-1:]:
+                        offers.setdefault((function, kind), self._offer(kind, function, node))
+        return sorted(offers.values(), key=lambda offer: offer.function.lineno)
+
+    def _kind(self, expression: ast.AST) -> str | None:
+        """Return what an expression registers, called or used as a decorator: `mcp.tool`, `tool(…)`."""
+        while isinstance(expression, ast.Call):
+            expression = expression.func
+        if isinstance(expression, ast.Attribute):
+            return _KINDS.get(expression.attr)
+        full = self.dotted(expression)
+        return _KINDS.get(full.rpartition(".")[2]) if full.startswith("fastmcp") else None
+
+    def _offer(self, kind: str, function: Function, registration: ast.AST) -> Offer:
+        calls = [node for node in ast.walk(registration) if isinstance(node, ast.Call)]
+        words = {word.arg: word.value for call in calls for word in call.keywords}
+        first = next((call.args[0] for call in calls if call.args), None) if kind == "tool" else None
+        given = words.get("name", first)
+        is_text = isinstance(given, ast.Constant) and isinstance(given.value, str)
+        names = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+        name = given.value if is_text else function.name  # type: ignore[union-attr]
+        return Offer(kind, name, function, kind == "tool" and self.identity in names)
 
 
 def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes below `root` that run with it: not the bodies of functions it only defines."""
-    waiting: list[ast.AST] = [root]
+    waiting = [root]
     while waiting:
         node = waiting.pop()
         yield node
         if isinstance(node, Function) and node is not root:
             waiting += [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]
-        elif isinstance(node, ast.Lambda) and node is not root:
-            continue
-        else:
-            waiting += [child for child in ast.iter_child_nodes(node) if not is_main_block(child)]
+        elif not isinstance(node, ast.Lambda):
+            # No import runs these blocks.
+            waiting += [
+                child
+                for child in ast.iter_child_nodes(node)
+                if not (isinstance(child, ast.If) and {"__name__", "TYPE_CHECKING"} & _names_in(child.test))
+            ]
 
 
-def is_main_block(node: ast.AST) -> bool:
-    """Say whether it is `if __name__ == "__main__":` or `if TYPE_CHECKING:`, which no import runs."""
-    if not isinstance(node, ast.If):
-        return False
-    names = {part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)}
-    types = {part.attr for part in ast.walk(node.test) if isinstance(part, ast.Attribute)}
-    return bool({"__name__", "TYPE_CHECKING"} & (names | types))
+def _names_in(expression: ast.AST) -> set[str]:
+    return {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(expression)}

@@ -1,91 +1,308 @@
-"""Everything that the text of a tool file tells, before anything of it runs. Pure."""
+"""Rules on the text of a tool file, before anything of it runs: pure and syntactic; no value is inferred.
 
-from dataclasses import dataclass
+Source: document 002, "Common mistakes"; requirements S1-57, S1-110, S1-114 to S1-121 and S2-31.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from difflib import SequenceMatcher
 from itertools import chain
-from pathlib import Path
+from textwrap import shorten
 
-from runner.check.contract import ContractRules
-from runner.check.disk import DiskCalls
-from runner.check.home import HomeRules
-from runner.check.import_rules import waits_at_import
-from runner.check.needs import PolicyNeed, needs
-from runner.check.offers import Offer, Offers
-from runner.check.output import prints
-from runner.check.progress import ProgressRules
-from runner.check.reach import Reach
-from runner.check.rules import Finding, by_place
-from runner.check.signature import signatures
-from runner.check.source import Function, SourceFile
-from runner.check.state import stores_in_memory
-from runner.check.unreturned import unreturned
-from runner.check.widgets import WidgetRules
-from runner.check.written import Written
+from runner.check.rules import Finding
+from runner.check.source import Function, Offer, SourceFile, own_nodes
 
-__all__ = ["TextReport", "check_text", "waived"]
+__all__ = ["check_text", "needs"]
+
+_NEEDS = {
+    "network": (
+        "requests.", "httpx.", "aiohttp.", "urllib.request.", "urllib3.", "http.client.", "socket.",
+        "smtplib.", "ftplib.", "boto3.", "websockets.", "openai.", "anthropic.", "asyncpg.", "psycopg",
+    ),
+    "programs": (
+        "subprocess.", "os.system", "os.popen", "os.spawn", "os.exec", "os.posix_spawn", "asyncio.create_sub",
+    ),
+}  # fmt: skip
+# Set by the runner itself: the home, the user, and the search path of programs.
+_GIVEN = ("HOME", "USER", "LOGNAME", "TMPDIR", "PATH", "LANG", "TZ", "TERM", "SHELL")
+
+_Reached = list[tuple[Offer, list[Function]]]
+
+_ENVELOPE = (
+    "results", "meta_data", "meta-data", "display", "artifacts", "deferred_artifacts", "returned_file_names",
+    "returned_file_contents",
+)  # fmt: skip
+_LEAST_LIKE = 0.8
+_STDOUT = ("sys.stdout", "sys.__stdout__")
+_PRINTERS = frozenset({"print", "pprint.pprint", "rich.print", "click.echo", "typer.echo"})
+_SLEEPS = re.compile(r"(time|asyncio|anyio|trio)\.sleep")
+_WAITS = re.compile(
+    r"(requests|httpx)\.(get|post|put|patch|delete|head|request)|urllib\.request\.url(open|retrieve)|os\.system"
+    r"|subprocess\.(run|call|check_call|check_output|getoutput)|socket\.create_connection"
+)
+_LOOPS = ast.For | ast.AsyncFor | ast.While | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+_REPORTS = frozenset({"report_progress", "increment", "set_message", "set_total"})
+_MESSAGES = frozenset({"info", "debug", "warning", "error", "log", "notice", "send_notification"})
+_CHANGES = (
+    "append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault", "pop", "popleft",
+    "popitem", "remove", "discard", "clear",
+)  # fmt: skip
+_OPENERS = ("open", "io.open", "codecs.open", "aiofiles.open", "anyio.open_file")
+_PACKERS = ("gzip.open", "bz2.open", "lzma.open", "zipfile.ZipFile", "tarfile.open", "PIL.Image.open")
+_WRITERS = re.compile(
+    r"os\.(mkdir|makedirs|remove|unlink|renames?|replace|rmdir|removedirs|link|symlink|truncate|chmod|chown|utime"
+    r"|mkfifo|mknod)|shutil\.(copy|copy2|copyfile|copytree|move|rmtree|make_archive|unpack_archive)"
+    r"|tempfile\.(NamedTemporaryFile|TemporaryFile|TemporaryDirectory|mkstemp|mkdtemp)"
+    r"|logging\.(FileHandler|handlers\.(Timed)?RotatingFileHandler)|urllib\.request\.urlretrieve|shelve\.open"
+)
+_PATH_METHODS = ("write_text", "write_bytes", "mkdir", "touch", "unlink", "symlink_to", "hardlink_to")
+_EXPORT = re.compile(r"(to|write|sink)_[a-z]+|save\w*|imsave|imwrite|tofile|extractall|connect")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextReport:
-    """What was found in the text.
-
-    Attributes:
-        offers: The tools, resources and prompts it defines.
-        findings: What would surprise its author, in the order of the text.
-        needs: What its policy must allow.
-        source: The text, parsed.
-    """
-
-    offers: tuple[Offer, ...]
-    findings: tuple[Finding, ...]
-    needs: tuple[PolicyNeed, ...]
-    source: SourceFile
-
-
-def check_text(text: str, folder: Path, *, identity: str) -> TextReport:
-    """Look at the text of a tool file.
-
-    Args:
-        text: Its text.
-        folder: Where it lies.
-        identity: The parameter of tools that is filled in with who calls.
-
-    Raises:
-        SyntaxError: It is not Python.
-        ValueError: It holds a NUL character.
-    """
-    source = SourceFile(text, identity=identity)
-    offers, reach, disk = Offers(source).found(), Reach(source), DiskCalls(source)
-    reached = [(offer, reach.of(offer.function)) for offer in offers]
-    imported = reach.at_import()
-    running: list[Function] = [
-        *imported,
-        *dict.fromkeys(chain.from_iterable(functions for _, functions in reached)),
-    ]
-    home = HomeRules(source, disk, reached)
-    findings = chain(
-        home.homeless_writes(),
-        home.strayed_writes(),
-        home.writes_at_import(imported),
-        home.inputs_without_home(),
-        home.fixed_paths(folder),
-        ContractRules(source, disk.bindings).keys(offers),
-        signatures(source, offers),
-        ProgressRules(source, disk, disk.bindings).silent_loops(reached),
-        prints(source, running),
-        waits_at_import(source),
-        stores_in_memory(source, reached),
-        unreturned(source, disk, reached),
-        WidgetRules(source, Written(source, disk.bindings, folder)).all(),
-    )
-    return TextReport(
-        offers=tuple(offers),
-        findings=waived(dict.fromkeys(findings), source.ignored),
-        needs=tuple(needs(source, running)),
-        source=source,
+def check_text(source: SourceFile) -> Iterator[Finding]:
+    """Yield each line of a tool file that would surprise its author."""
+    reached = [(offer, source.reached(offer.function)) for offer in source.offers]
+    return chain(
+        _misspelled_keys(reached),
+        _homeless_writes(source, reached),
+        _writes_at_import(source),
+        _prints(source),
+        _silent_loops(source, reached),
+        _stores_in_memory(source, reached),
     )
 
 
-def waived(findings: "dict[Finding, None]", ignored: dict[int, set[str]]) -> tuple[Finding, ...]:
-    """Return the findings that no comment waives, in the order of the text."""
-    kept = (finding for finding in findings if finding.rule not in ignored.get(finding.line, ()))
-    return tuple(sorted(kept, key=by_place))
+def needs(source: SourceFile) -> list[dict[str, str | int]]:
+    """Return each need of a policy: its `kind`, the function or variable, and the line of the first."""
+    first: dict[tuple[str, str], int] = {}
+    for node in sorted(_running(source), key=lambda node: getattr(node, "lineno", 0)):
+        dotted = source.dotted(getattr(node, "func", getattr(node, "value", None)))
+        name: ast.expr | None = None
+        if isinstance(node, ast.Subscript) and dotted == "os.environ":
+            name = node.slice
+        elif isinstance(node, ast.Call) and dotted in ("os.getenv", "os.environ.get") and node.args:
+            name = node.args[0]
+        elif isinstance(node, ast.Call) and dotted != "socket.gethostname":
+            for kind in (kind for kind, starts in _NEEDS.items() if dotted.startswith(starts)):
+                first.setdefault((kind, dotted), node.lineno)
+        if isinstance(name, ast.Constant) and name.value not in _GIVEN:
+            first.setdefault(("environment", str(name.value)), name.lineno)
+    return [{"kind": kind, "what": what, "line": line} for (kind, what), line in first.items()]
+
+
+def _running(source: SourceFile) -> list[ast.AST]:
+    """Return the nodes that run at import or in a call of what the file offers."""
+    functions = source.reached(*(offer.function for offer in source.offers))
+    return list(dict.fromkeys([*source.at_import, *chain.from_iterable(map(ast.walk, functions))]))
+
+
+def _misspelled_keys(reached: _Reached) -> Iterator[Finding]:
+    """Yield keys of returned dicts that the contract spells otherwise."""
+    for offer, functions in reached:
+        for function in functions if offer.kind == "tool" else ():
+            returned = [node.value for node in own_nodes(function) if isinstance(node, ast.Return)]
+            names = {value.id for value in returned if isinstance(value, ast.Name)}
+            returned += [given for name, given in _assigned(function) if name in names]
+            for found in (value for value in returned if isinstance(value, ast.Dict)):
+                yield from _misspelled_in(found, is_own=function is offer.function)
+
+
+def _misspelled_in(found: ast.Dict, *, is_own: bool) -> Iterator[Finding]:
+    keys = {key.value: key for key in found.keys if isinstance(key, ast.Constant)}
+    if None in found.keys:
+        # Some are not in the text.
+        return
+    if set(keys) == {"result"}:
+        message = "`result` alone is taken for `results`, but clients of plain FastMCP see one level more"
+        cure = "write `results`, or return the bare value"
+        yield from [Finding.at(keys["result"], "result-for-results", message, cure)] if is_own else []
+        return
+    is_envelope = any(key in keys for key in _ENVELOPE)
+    wanted = ("results",) if "results" not in keys else _ENVELOPE
+    for key, node in keys.items():
+        meant = next((name for name in wanted if name not in keys and _is_like(str(key), name)), None)
+        if meant is not None and key not in _ENVELOPE and (is_envelope or key != "result"):
+            rule = "misspelled-results" if meant == "results" else "misspelled-key"
+            message = f"the contract has no key {key!r}: it becomes data, and `{meant}` is missing"
+            yield Finding.at(node, rule, message, f"write `{meant}`")
+
+
+def _is_like(key: str, wanted: str) -> bool:
+    """Compare two keys without case and punctuation; a slip of the keyboard is allowed."""
+    given, meant = re.sub(r"[\W_]", "", key.lower()), wanted.replace("_", "")
+    return SequenceMatcher(None, given, meant, autojunk=False).ratio() > _LEAST_LIKE
+
+
+def _assigned(root: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    for node in own_nodes(root):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name):
+                    yield target.id, node.value
+
+
+def _homeless_writes(source: SourceFile, reached: _Reached) -> Iterator[Finding]:
+    """Yield the first write of every tool, resource or prompt that has no home."""
+    first: dict[ast.Call, list[Offer]] = {}
+    for offer, functions in reached:
+        nodes = (node for function in functions for node in ast.walk(function) if not offer.has_home)
+        calls = [node for node in nodes if isinstance(node, ast.Call) and _writes(source, node)]
+        if calls:
+            first.setdefault(min(calls, key=lambda call: call.lineno), []).append(offer)
+    for call, offers in first.items():
+        names, identity = ", ".join(repr(offer.name) for offer in offers), source.identity
+        if all(offer.kind == "tool" for offer in offers):
+            subject = f"the tool {names} has" if len(offers) == 1 else f"the tools {names} have"
+            why = f"{subject} no parameter `{identity}` and so may write nothing"
+            cure = f"add the parameter `{identity}: str` and write below `/tmp/{{{identity}}}/`"
+        else:
+            why = f"{names} is not a tool: resources and prompts may write nothing"
+            cure = f"write in a tool that takes `{identity}`"
+        shown = shorten(ast.unparse(call), 60, placeholder="…")
+        message = f"`{shown}` writes, but {why}"
+        yield Finding.at(call, "write-without-username", message, cure)
+
+
+def _writes_at_import(source: SourceFile) -> Iterator[Finding]:
+    """Yield writes and waits that happen while the file is imported."""
+    for call in (node for node in source.at_import if isinstance(node, ast.Call)):
+        if _writes(source, call):
+            shown = shorten(ast.unparse(call), 60, placeholder="…")
+            message = f"`{shown}` writes while the file is imported: it is refused, or lost"
+            cure = f"move it into a tool that takes `{source.identity}`"
+            yield Finding.at(call, "write-at-import", message, cure)
+        dotted = source.dotted(call.func)
+        if _SLEEPS.fullmatch(dotted) or _WAITS.fullmatch(dotted):
+            message = f"`{dotted}` waits while the file is imported, and the first call of each user with it"
+            cure = "move it into a tool, or into a function with `functools.cache` that a tool calls"
+            yield Finding.at(call, "slow-import", message, cure)
+
+
+def _writes(source: SourceFile, call: ast.Call) -> bool:
+    """Decide if a call surely writes a file, by its name, its mode and a path that is in the text."""
+    dotted, words = source.dotted(call.func), {word.arg: word.value for word in call.keywords}
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    target = call.args[0] if call.args else next(iter(words.values()), None)
+    if isinstance(target, ast.Constant) and str(target.value).startswith("/dev/"):
+        return False
+    if _WRITERS.fullmatch(dotted) or (dotted == "logging.basicConfig" and "filename" in words):
+        return True
+    if dotted in (*_OPENERS, *_PACKERS) or method == "open":
+        position = 1 if dotted else 0
+        mode = words.get("mode", call.args[position] if len(call.args) > position else None)
+        modes = [mode.body, mode.orelse] if isinstance(mode, ast.IfExp) else [mode]
+        given = [str(one.value) for one in modes if isinstance(one, ast.Constant)]
+        writes = any(re.fullmatch(r"[rbt]*[wax+][rwaxbt+]*(:\w*)?", text) for text in given)
+        return writes and (dotted not in _PACKERS or _is_path(source, target))
+    if method in _PATH_METHODS:
+        return not dotted or dotted.startswith("pathlib.")
+    return _EXPORT.fullmatch(method) is not None and _is_path(source, target)
+
+
+def _is_path(source: SourceFile, target: ast.expr | None) -> bool:
+    """Decide if an expression is a path at first sight: a text with a suffix or folder, or made by `Path`."""
+    if isinstance(target, ast.BinOp):
+        return _is_path(source, target.left) or _is_path(source, target.right)
+    if isinstance(target, ast.JoinedStr):
+        return any(_is_path(source, part) for part in target.values)
+    if isinstance(target, ast.Call):
+        return source.dotted(target.func) in ("pathlib.Path", "os.path.join")
+    text = str(target.value) if isinstance(target, ast.Constant) else ""
+    return re.search(r"[./]", text) is not None and "://" not in text
+
+
+def _prints(source: SourceFile) -> Iterator[Finding]:
+    """Yield prints at import or in a call: on stdio standard output carries the protocol."""
+    for call in (node for node in _running(source) if isinstance(node, ast.Call)):
+        dotted = source.dotted(call.func)
+        words = {word.arg: source.dotted(word.value) for word in call.keywords}
+        if dotted in _PRINTERS:
+            prints = all(words[key] in _STDOUT for key in ("file", "stream", "err") if key in words)
+        elif dotted in ("logging.basicConfig", "logging.StreamHandler"):
+            prints = any(one in _STDOUT for one in (*words.values(), *map(source.dotted, call.args)))
+        else:
+            prints = dotted.endswith((".write", ".writelines")) and dotted.startswith(_STDOUT)
+        if prints:
+            message = "this prints to standard output, which no caller reads and plain stdio uses for MCP"
+            cure = "return it, send it by `ctx.info(…)`, or `print(…, file=sys.stderr)`"
+            yield Finding.at(call, "print-to-stdout", message, cure)
+
+
+def _silent_loops(source: SourceFile, reached: _Reached) -> Iterator[Finding]:
+    """Yield loops that sleep or wait for something outside, where the offer never reports progress."""
+    for offer, functions in reached:
+        nodes = [node for function in functions for node in ast.walk(function)]
+        if any(_reports(node) for node in nodes):
+            continue
+        inner: set[ast.AST] = set()
+        for loop in (node for node in nodes if isinstance(node, _LOOPS) and node not in inner):
+            listed = isinstance(loop, ast.For) and isinstance(loop.iter, ast.Tuple | ast.List | ast.Set)
+            calls = [source.dotted(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)]
+            waits = (_SLEEPS.fullmatch(call) or (not listed and _WAITS.fullmatch(call)) for call in calls)
+            found = next((match[0] for match in waits if match), None)
+            if found is not None:
+                inner |= set(ast.walk(loop))
+                subject = f"the {offer.kind} {offer.name!r}"
+                message = f"this loop waits in `{found}`, and {subject} never reports: 30 s of silence end it"
+                cure = "report in the loop: `await ctx.report_progress(done, total)` with `ctx: Context`"
+                yield Finding.at(loop, "silent-loop", message, cure)
+
+
+def _reports(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Attribute):
+        return False
+    # A context has many names; a logger has few.
+    receiver = ast.unparse(node.value).lower()
+    return node.attr in _REPORTS or (node.attr in _MESSAGES and "log" not in receiver)
+
+
+def _stores_in_memory(source: SourceFile, reached: _Reached) -> Iterator[Finding]:
+    """Yield names of the module that one function changes and another one uses, each of another offer."""
+    by_function: dict[Function, list[str]] = {}
+    for offer, functions in reached:
+        for function in functions:
+            by_function.setdefault(function, []).append(offer.name)
+    parts = {function: list(ast.walk(function)) for function in by_function}
+    for name in dict(_assigned(source.tree)):
+        users = [function for function, nodes in parts.items() if any(_is(node, name) for node in nodes)]
+        users = [function for function in users if not _hides(parts[function], name)]
+        changes = [node for function in users for node in parts[function] if _is_change(node, name)]
+        offers = dict.fromkeys(offer for function in users for offer in by_function[function])
+        if changes and len(users) > 1 and len(offers) > 1:
+            shown = " and ".join(f"`{offer}`" for offer in list(offers)[:3])
+            message = (
+                f"`{name}` is kept in the memory of one process, and {shown} may run in different ones of "
+                "one user: two calls at once are two processes, and a process can end between two calls"
+            )
+            cure = (
+                f"keep what must last in a file below `/tmp/{{{source.identity}}}/`, or by "
+                "`await ctx.set_state(…)`; or set `max_calls_per_user = 1`, so that a user has one process"
+            )
+            first = min(changes, key=lambda node: getattr(node, "lineno", 0))
+            yield Finding.at(first, "store-in-memory", message, cure)
+
+
+def _is(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _hides(nodes: list[ast.AST], name: str) -> bool:
+    """Decide if a function has a parameter or variable of its own of that name."""
+    if any(isinstance(node, ast.Global) and name in node.names for node in nodes):
+        return False
+    stored = (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    return name in stored or any(isinstance(node, ast.arg) and node.arg == name for node in nodes)
+
+
+def _is_change(node: ast.AST, name: str) -> bool:
+    """Decide if a node gives a module-level name a value, an item or an attribute, or changes its content."""
+    match node:
+        case ast.Name(ctx=ast.Store() | ast.Del()):
+            return node.id == name
+        case ast.Subscript(value=held, ctx=context) | ast.Attribute(value=held, ctx=context):
+            return not isinstance(context, ast.Load) and _is(held, name)
+        case ast.Call(func=ast.Attribute(value=held, attr=method)):
+            return method in _CHANGES and _is(held, name)
+        case _:
+            return False

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from specimens import FAULTLESS, FAULTY, expected
+from specimens import FAULTY, SANDBOXED, SLOW, expected
 from support import ROOT, SAMPLES, Ran
 
 from runner.cli.init import FILES
 
 pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
-SPECIMENS = {file.stem: file for file in (*FAULTY, *FAULTLESS)}
+SPECIMENS = {file.stem: file for file in FAULTY}
 Run = Callable[..., Ran]
 
 
@@ -23,17 +23,35 @@ def findings(ran: Ran) -> set[tuple[int, str]]:
     return {(found["line"], found["rule"]) for found in ran.json["findings"]}
 
 
-@pytest.mark.parametrize(
-    ("name", "status"),
-    [("write_through_helper", 1), ("slow_computes", 0)],
-)
-def test_check_finds_the_one_fault_and_says_by_its_status_whether_it_must_change(
-    run: Run, name: str, status: int
-) -> None:
-    checked = run("check", SPECIMENS[name], "--json")
+def test_faults_seen_in_the_sandbox_are_found_at_their_lines(run: Run) -> None:
+    """Source: S1-48, S1-108, S1-109 and S1-111."""
+    checked = run("check", SANDBOXED, "--json")
 
-    assert findings(checked) == expected(SPECIMENS[name])
-    assert checked.status == status
+    assert findings(checked) == expected(SANDBOXED)
+    assert checked.status == 1
+    assert checked.err == ""
+    runs = {called["tool"]: called for called in checked.json["dry_run"]}
+    assert runs["read"]["read"] == ["input_files/example.csv"]
+    assert runs["returned"]["wrote"] == ["chart.csv"]
+    assert runs["homeless"]["denied"] == [{"operation": "os.open", "path": "example", "layer": "guard"}]
+    assert runs["careful"]["denied"][0]["path"] == "/var/cache/example"
+    assert runs["careful"]["error"] is None
+    assert runs["typed"] == {
+        "tool": "typed",
+        "arguments": {"text": "example"},
+        "error": None,
+        "wrote": [],
+        "read": [],
+        "denied": [],
+    }
+
+
+def test_a_slow_import_and_its_thread_are_found_at_their_lines(run: Run) -> None:
+    checked = run("check", SLOW, "--json")
+
+    assert findings(checked) == expected(SLOW)
+    assert checked.status == 0
+    assert checked.json["runs"]["forked"] is False
 
 
 def test_check_says_nothing_against_the_longest_sample_and_shows_what_it_needs(run: Run) -> None:
@@ -47,6 +65,16 @@ def test_check_says_nothing_against_the_longest_sample_and_shows_what_it_needs(r
         "runs": {"forked": True, "why": "every call is forked from a process that has loaded the file"},
         "tools": [{"name": "sales_report", "arguments": ["filename", "username"], "home": "write"}],
         "needs": [],
+        "dry_run": [
+            {
+                "tool": "sales_report",
+                "arguments": {"filename": "example.csv"},
+                "error": "The table has no column date, region, product, revenue; it has name, value.",
+                "wrote": [],
+                "read": ["input_files/example.csv"],
+                "denied": [],
+            }
+        ],
         "background_refused": [],
         "secrets": {},
         "not_looked_at": [],
@@ -55,18 +83,22 @@ def test_check_says_nothing_against_the_longest_sample_and_shows_what_it_needs(r
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["# coding: rot13\nimport os\n", "# coding: punycode\nimport os\n", f"x = {'-' * 200_000}1\n"],
-    ids=["no-coding-of-text", "coding-that-fails", "nests-without-end"],
+    ("text", "reason"),
+    [
+        (b"# coding: rot13\nimport os\n", "odd.py"),
+        (f"x = {'-' * 200_000}1\n".encode(), "odd.py"),
+        (b"import nowhere_to_be_found\n", "needs the module 'nowhere_to_be_found'"),
+    ],
+    ids=["no-coding-of-text", "nests-without-end", "no-such-module"],
 )
-def test_what_python_cannot_read_is_the_fault_of_its_file(run: Run, tmp_path: Path, text: str) -> None:
-    file = tmp_path / "odd.py"
-    file.write_text(text)
+def test_a_file_that_cannot_be_loaded_ends_with_2(run: Run, folder: Path, text: bytes, reason: str) -> None:
+    (folder / "odd.py").write_bytes(text)
 
-    checked = run("check", file)
+    checked = run("check", folder / "odd.py")
 
-    assert checked.status != 0
-    assert "odd.py" in checked.out + checked.err
+    assert checked.status == 2
+    assert reason in checked.err
+    assert "Traceback" not in checked.err
     assert "fault of the runner" not in checked.out + checked.err
 
 
@@ -101,19 +133,16 @@ def count(who: int) -> int:
 '''
 
 
-def test_check_knows_the_parameter_that_is_named_in_the_settings(run: Run, tmp_path: Path) -> None:
+def test_the_parameter_named_in_the_settings_gives_the_home(run: Run, tmp_path: Path) -> None:
     file, config = tmp_path / "notes.py", tmp_path / "other.toml"
     file.write_text(NAMED_OTHERWISE)
     config.write_text('username_parameter = "who"\n')
 
-    usual = run("check", file, "--json")
     named = run("check", file, "--config", config, "--json")
 
-    assert findings(usual) == {(14, "write-without-username")}
     assert findings(named) == {(21, "write-without-username"), (26, "username-type")}
-    told = run("check", file, "--config", config).out
-    assert "add the parameter `who: str` and write below `/tmp/{who}/`" in told
-    assert "write `who: str`" in told
+    cures = [found["cure"] for found in named.json["findings"]]
+    assert cures == ["add the parameter `who: str` and write below `/tmp/{who}/`", "write `who: str`"]
     assert [tool["home"] for tool in named.json["tools"]] == ["write", "none", "write"]
 
 
@@ -136,14 +165,6 @@ def test_check_says_which_secrets_a_file_is_given_and_that_one_is_missing(run: R
     assert checked.status == 0
 
 
-def test_a_file_that_leaves_a_thread_gets_an_interpreter_for_each_call_and_check_says_why(run: Run) -> None:
-    checked = run("check", SPECIMENS["threads_started"])
-
-    assert "threads_started.py:10:1: should: a thread is started here" in checked.out
-    assert "every call gets an interpreter of its own, because a thread runs after the import" in checked.out
-    assert checked.out.endswith("threads_started.py: 0 must change, 1 should\n")
-
-
 def test_a_file_that_writes_at_import_is_told_by_its_text_and_by_why_it_does_not_load(run: Run) -> None:
     checked = run("check", SPECIMENS["import_makes_folder"], "--json")
 
@@ -153,26 +174,6 @@ def test_a_file_that_writes_at_import_is_told_by_its_text_and_by_why_it_does_not
     assert "cache-of-a-tool" in checked.json["error"]
     assert "import_makes_folder.py cannot be served: " in checked.err
     assert not Path("/tmp/cache-of-a-tool").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (b"x = '\xff'\n", "is not Python"),
-        (b"x = 1\0\n", "null bytes"),
-        (b"import nowhere_to_be_found\n", "needs the module 'nowhere_to_be_found'"),
-    ],
-)
-def test_a_file_that_cannot_be_loaded_is_a_sentence_and_status_2(
-    run: Run, folder: Path, text: bytes, says: str
-) -> None:
-    (folder / "bad.py").write_bytes(text)
-
-    checked = run("check", folder / "bad.py")
-
-    assert checked.status == 2
-    assert says in checked.err
-    assert "Traceback" not in checked.err
 
 
 def test_tools_that_another_module_defines_are_named_as_not_looked_at(run: Run, folder: Path) -> None:
@@ -185,16 +186,6 @@ def test_tools_that_another_module_defines_are_named_as_not_looked_at(run: Run, 
 
     assert checked.status == 0
     assert "not looked at, because not defined in this file: far" in checked.out
-
-
-def test_a_text_nested_without_end_is_checked_by_its_import_alone(run: Run, folder: Path) -> None:
-    long = "from fastmcp import FastMCP\nmcp = FastMCP('t')\nx = " + " + ".join(["'a'"] * 5000) + "\n"
-    (folder / "long.py").write_text(long)
-
-    checked = run("check", folder / "long.py")
-
-    assert checked.status in (0, 2)
-    assert "Traceback" not in checked.err
 
 
 def test_what_init_writes_works_and_passes_its_own_test(
@@ -308,12 +299,12 @@ def test_a_file_whose_workers_cannot_get_ready_is_told_why_beside_what_its_text_
     (folder / "life.py").write_text(
         "from contextlib import asynccontextmanager\nfrom fastmcp import FastMCP\n"
         "@asynccontextmanager\nasync def life(server):\n    raise OSError('no database')\n    yield\n"
-        "mcp = FastMCP('t', lifespan=life)\n@mcp.tool\ndef act(): ...\n"
+        "mcp = FastMCP('t', lifespan=life)\n@mcp.tool\ndef act(): print(1)\n"
     )
 
     checked = run("check", folder / "life.py", "--json")
 
     assert checked.status == 2
-    assert findings(checked) == {(9, "missing-docstring")}
+    assert findings(checked) == {(9, "print-to-stdout")}
     assert "no database" in checked.json["error"]
     assert "no database" in checked.err

@@ -4,23 +4,18 @@ import re
 from pathlib import Path
 
 import pytest
-from specimens import FAULTLESS, FAULTY, expected
+from specimens import FAULTLESS, FAULTY, SANDBOXED, SLOW, expected
 
-from runner.check.rules import RULES
-from runner.check.text_rules import TextReport, check_text
+from runner.check.rules import RULES, kept_of
+from runner.check.source import SourceFile
+from runner.check.text_rules import check_text, needs
 
 ROOT = Path(__file__).parents[2]
 
-# Only running the file shows these; `test_import.py` runs them.
-SEEN_IN_THE_SANDBOX = {"print_by_library", "slow_computes", "threads_in_pool", "threads_started"}
 
-
-def look(text: str, folder: Path = Path("/")) -> TextReport:
-    return check_text(text, folder, identity="username")
-
-
-def found(text: str, folder: Path = Path("/usr/share/tools")) -> list[tuple[int, str]]:
-    return [(finding.line, finding.rule) for finding in look(text, folder).findings]
+def found(text: str) -> list[tuple[int, str]]:
+    source = SourceFile(text)
+    return [(finding.line, finding.rule) for finding in kept_of(check_text(source), source.waived)]
 
 
 def tool(*lines: str, parameters: str = "text: str, username: str") -> str:
@@ -37,22 +32,18 @@ def tool(*lines: str, parameters: str = "text: str, username: str") -> str:
 
 @pytest.mark.parametrize("file", FAULTY, ids=lambda file: file.stem)
 def test_a_fault_is_found_at_its_line_and_nothing_else_is(file: Path) -> None:
-    """Source: S1-109, S1-114 and S2-31."""
-    wanted = set() if file.stem in SEEN_IN_THE_SANDBOX else expected(file)
-
+    """Source: S1-114 and S2-31."""
     assert len(expected(file)) == 1
-    assert set(found(file.read_text(), file.parent)) == wanted
+    assert set(found(file.read_text())) == expected(file)
 
 
 @pytest.mark.parametrize("file", FAULTLESS, ids=lambda file: file.stem)
 def test_nothing_is_found_in_a_faultless_file(file: Path) -> None:
-    assert found(file.read_text(), file.parent) == []
+    assert found(file.read_text()) == []
 
 
-def test_there_are_enough_files_and_a_faulty_one_for_every_rule() -> None:
-    assert len(FAULTY) >= 40
-    assert len(FAULTLESS) >= 20
-    assert {rule for file in FAULTY for _, rule in expected(file)} == set(RULES)
+def test_every_rule_has_a_faulty_line() -> None:
+    assert {rule for file in (*FAULTY, SANDBOXED, SLOW) for _, rule in expected(file)} == set(RULES)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +52,7 @@ def test_there_are_enough_files_and_a_faulty_one_for_every_rule() -> None:
 def test_nothing_is_found_in_the_sample_tools(name: str) -> None:
     file = ROOT / "sample_tools" / f"{name}.py"
 
-    assert found(file.read_text(), file.parent) == []
+    assert found(file.read_text()) == []
 
 
 def test_a_write_in_a_helper_names_every_tool_that_lacks_a_home() -> None:
@@ -72,49 +63,10 @@ def test_a_write_in_a_helper_names_every_tool_that_lacks_a_home() -> None:
         '@mcp.tool(name="second")\ndef two():\n    """Two."""\n    one()\n'
     )
 
-    [finding] = look(text).findings
+    [finding] = check_text(SourceFile(text))
 
     assert finding.line == 4
     assert "'one', 'second'" in finding.message
-
-
-def test_several_writes_of_one_tool_are_one_finding_that_names_their_lines() -> None:
-    lines = ["Path('a').mkdir()", "Path('a/b').write_text(text)", "Path('a/c').touch()"]
-
-    [finding] = check_text(
-        tool(*lines, "return 1", parameters="text: str"), Path("/"), identity="username"
-    ).findings
-
-    assert (finding.line, finding.rule) == (9, "write-without-username")
-    assert "lines 10, 11" in finding.message
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        'open("/var/x", "w")', 'open(file="/var/x", mode="w")', 'Path("/var", "x").write_text(text)',
-        '(Path("/tmp") / "x").write_text(text)', 'Path(f"/tmp/{username}-x/y").touch()',
-        'Path("/tmp/%s.txt" % username).touch()', 'Path("/tmp/bob").joinpath("x").open("a")',
-        'open(f"/tmp/{username}/../../etc/x", "w")', 'Path("x").rename("y"); open("/tmp", "w")',
-    ],
-)  # fmt: skip
-def test_a_write_outside_the_home_is_found_however_it_is_written(line: str) -> None:
-    """Source: S1-48, S1-108 and S1-111."""
-    assert found(tool(line, "return 1")) == [(9, "write-outside-home")]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        'open(f"/tmp/{username}/x", "w")', 'open("/tmp/" + username + "/x", "w")', 'open("x", "w")',
-        'Path("/tmp", username, "x").write_text(text)', 'Path("/tmp/%s/x" % username).touch()',
-        'Path("/tmp").joinpath(username, "x").touch()', 'open(text, "w")', 'open("/dev/null", "w")',
-        'Path(f"/tmp/{username}").mkdir(exist_ok=True)', 'Path.home().joinpath("x").touch()',
-        'Path(f"/tmp/{username.partition(chr(64))[0]}").mkdir(exist_ok=True)',
-    ],
-)  # fmt: skip
-def test_a_write_into_the_home_is_no_finding_however_it_is_written(line: str) -> None:
-    assert found(tool(line, "return 1")) == []
 
 
 @pytest.mark.parametrize(
@@ -148,24 +100,11 @@ def test_a_comment_waives_its_own_rule_on_its_own_line_only() -> None:
     assert found(other) == [(9, "print-to-stdout")]
 
 
-def test_what_refers_to_itself_without_end_is_read_all_the_same() -> None:
-    lines = [
-        "path = text",
-        *["path = path.replace('a', path) / path"] * 30,
-        "path.write_text(path)",
-        "return 1",
-    ]
-
-    assert found(tool(*lines)) == []
-
-
 def test_the_network_programs_and_variables_a_tool_needs_are_named_once_with_their_line() -> None:
     text = tool("import os, httpx, subprocess", *["httpx.get(text)"] * 2, "subprocess.run([text])",
                 "return os.environ['API_KEY'], os.getenv('OTHER'), os.environ['HOME']")  # fmt: skip
 
-    needs = [(need.kind, need.what, need.line) for need in look(text).needs]
-
-    assert needs == [
+    assert [tuple(need.values()) for need in needs(SourceFile(text))] == [
         ("network", "httpx.get", 10),
         ("programs", "subprocess.run", 12),
         ("environment", "API_KEY", 13),
@@ -177,19 +116,7 @@ def test_every_rule_is_documented_with_its_severity() -> None:
     document = (ROOT / "docs" / "check.md").read_text()
     documented = dict(re.findall(r"(?m)^### `([\w-]+)` \((must|should)\)$", document))
 
-    assert documented == {name: rule.severity.value for name, rule in RULES.items()}
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ["rows = open(text)", "rows = enumerate(rows)", "rows = enumerate(rows)", "return list(rows)"],
-        ["found = {'results': 1}", "found = found if text else found", "return found"],
-        ["return act(text, username)"],
-    ],
-)
-def test_names_made_of_themselves_end_the_search(lines: list[str]) -> None:
-    assert found(tool(*lines)) == []
+    assert documented == {name: severity.value for name, severity in RULES.items()}
 
 
 @pytest.mark.parametrize(
@@ -211,15 +138,13 @@ def test_the_mode_decides_whether_open_writes(mode: str, rules: list[str]) -> No
     "registration",
     [
         "mcp.tool(act)", "mcp.tool()(act)", 'mcp.tool(name="x")(act)', "mcp.add_tool(act)",
-        "tool = mcp.tool\ntool(act)", "mcp.add_tool(Tool.from_function(act))",
-        "for f in [act]: mcp.tool(f)", "other = mcp\nother.tool(act)",
+        "mcp.add_tool(Tool.from_function(act))", "fastmcp.FastMCP('t').tool(act)",
     ],
 )  # fmt: skip
 def test_a_tool_is_known_however_it_is_registered(registration: str) -> None:
-    head = "import fastmcp\nfrom fastmcp.tools import Tool\nmcp = fastmcp.FastMCP('t')\ndef act(): ...\n"
-    text = f"{head}{registration}\n"
+    head = "import fastmcp\nfrom fastmcp.tools import Tool\nmcp = fastmcp.FastMCP('t')\ndef act(): print(1)\n"
 
-    assert found(text) == [(4, "missing-docstring")]
+    assert found(f"{head}{registration}\n") == [(4, "print-to-stdout")]
 
 
 HELPERS = """
@@ -228,10 +153,6 @@ import pandas as pd
 def save(path, text):
     with open(path, "w") as file:
         file.write(text)
-def dump(frame, target):
-    frame.to_csv(target)
-async def fetch(client: httpx.AsyncClient, address):
-    return await client.get(address)
 class Job:
     def __init__(self, ctx: Context):
         self.ctx = ctx
@@ -239,30 +160,23 @@ class Job:
         while True:
             await asyncio.sleep(1)
             await self.ctx.info("alive")
-NAMES = ("hostname", "timezone")
 """
 
 
 @pytest.mark.parametrize(
     ("line", "rules"),
     [
-        ('save("/var/x", text)', ["write-outside-home"]),
-        ('save(f"/tmp/{username}/x", text)', []),
-        ('save("/tmp/{username}/x", text)', ["write-outside-home"]),
-        ('save("/tmp/%(u)s/x" % {"u": username}, text)', []),
-        ("dump(pd.DataFrame(), io.StringIO())", []),
-        ("await asyncio.gather(*[fetch(None, address) for address in text])", []),
-        ("[await fetch(None, address) for address in text]", ["silent-loop"]),
+        ('save("x", text)', ["write-without-username"]),
+        ("pd.DataFrame().to_csv(io.StringIO())", []),
+        ("pd.DataFrame().to_csv('x.csv')", ["write-without-username"]),
+        ("[httpx.get(address) for address in text]", ["silent-loop"]),
+        ("[httpx.get(address) for address in text] and logging.info('done')", ["silent-loop"]),
         ("await Job(ctx).run()", []),
-        ("[Path('/etc', name).read_text() for name in NAMES]", []),
-        ("[Path('/etc', name).read_text() for name in text]", ["silent-loop"]),
         ("logging.basicConfig(stream=sys.stdout)", ["print-to-stdout"]),
         ("logging.basicConfig(stream=sys.stderr)", []),
     ],
 )
-def test_what_is_handed_to_a_helper_counts_where_it_is_used(line: str, rules: list[str]) -> None:
-    head, body = tool(line, "return 1", parameters="text: str, username: str, ctx: Context").split(
-        "@mcp.tool"
-    )
+def test_a_fault_in_a_called_function_is_found(line: str, rules: list[str]) -> None:
+    head, body = tool(line, "return 1", parameters="text: str, ctx: Context").split("@mcp.tool")
 
     assert [rule for _, rule in found(f"{head}{HELPERS}@mcp.tool{body}")] == rules

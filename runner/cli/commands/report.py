@@ -77,7 +77,8 @@ def check(
     logs: LogOptions,
 ) -> None:
     """Say what in a tool file would surprise its author, each finding with its line and its cure."""
-    flags = {"log_level": "warning", **given(bounds, logs)}
+    # A dry run reports what was denied; the log would report it again.
+    flags = {"log_level": "error", **given(bounds, logs)}
     end_with(lambda: _check(file, flags, config, as_json=as_json))
 
 

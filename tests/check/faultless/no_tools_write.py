@@ -1,23 +1,8 @@
 """Functions that no tool reaches may do as they like."""
 
-from pathlib import Path
-
 from fastmcp import FastMCP
 
 mcp = FastMCP("Untouched")
-
-
-class Registry:
-    def tool(self, function):
-        return function
-
-
-plugins = Registry()
-
-
-@plugins.tool
-def plugin(text):
-    Path("/var/out.txt").write_text(text)
 
 
 def export(text: str) -> None:

@@ -1,0 +1,183 @@
+"""A dry run: each tool is called once in the sandbox with example arguments, and its files are reported.
+
+Nothing leaves the sandbox: a user and a store of its own, no network, no lent folder to write, no secrets.
+
+Source: requirements S1-23, S1-24, S1-27, S1-47, S1-48, S1-108, S1-109 and S1-111.
+"""
+
+import contextlib
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runner.call import Request, execute, relay
+from runner.check.rules import Finding
+from runner.check.source import SourceFile
+from runner.contract.error_messages import legible
+from runner.errors import RunnerError
+from runner.settings.settings import Settings, ToolSettings
+from runner.steps.listener import Nobody
+from runner.steps.told_denials import plain_denial
+from runner.store.protocol import Origin
+from runner.toolset.catalog import ToolSpec
+from runner.toolset.toolset import Toolset
+from runner.toolset.user_pool import HomeAccess
+from runner.users.identity import User
+from runner.worker.wire import LATEST_PROTOCOL, RequestFacts, WireError
+
+__all__ = ["closed", "dry_run", "example", "pages"]
+
+_LONGEST_S = 5.0
+_FILE = "example.csv"
+_CONTENT = b"name,value\nexample,1\nanother,2\n"
+_BRING_ALONG = "take it as the parameter `filename`, or keep it beside the tool file"
+_OF_OTHERS = ("/home/", "/root/", "/run/", "/mnt/", "/media/", "/srv/", "/data/", "/tmp/")  # noqa: S108
+_SYSTEM = ("/usr/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/", sys.prefix, sys.base_prefix)
+
+
+def closed(settings: Settings, folder: Path) -> Settings:
+    """Return settings under which calls of tools change nothing outside the sandbox and `folder`."""
+    shut = {
+        "allow_net": (), "allow_write": (), "allow_sockets": False, "scopes": (), "calls_per_minute": None,
+        "idle_timeout_s": _LONGEST_S, "total_timeout_s": _LONGEST_S, "generated": None,
+    }  # fmt: skip
+    tools = {"*": ToolSettings(), **settings.tools}
+    update = {
+        "store": (folder / "store").as_uri(), "secrets": {}, "call_limits": {}, "generated": "report",
+        "audit_dir": None, "metrics_address": None, "spans": "none",
+        "tools": {name: own.model_copy(update=shut) for name, own in tools.items()},
+    }  # fmt: skip
+    return settings.model_copy(update=update)
+
+
+async def dry_run(toolset: Toolset, source: SourceFile) -> tuple[list[dict[str, Any]], list[Finding]]:
+    """Call each tool of a toolset, opened with `closed` settings; return the report of each, and findings."""
+    user = User(f"check-{uuid.uuid4().hex[:12]}")
+    await toolset.files(user).put(_CONTENT, name=_FILE, origin=Origin.UPLOADED)
+    called = [await _called(toolset, user, spec, source) for spec in toolset.catalog.tools.values()]
+    return [report for report, _ in called], [finding for _, found in called for finding in found]
+
+
+async def _called(
+    toolset: Toolset, user: User, spec: ToolSpec, source: SourceFile
+) -> tuple[dict[str, Any], list[Finding]]:
+    arguments = {key: item for key, item in example(spec.parameters).items() if key != source.identity}
+    request = _request(toolset, user, "tools/call", {"name": spec.name, "arguments": arguments})
+    error, unreturned = None, []
+    try:
+        processed = (await execute(toolset, request)).processed
+        unreturned = [str(entry["file"]) for entry in processed.generated]
+        if processed.is_error:
+            error = "the tool returned an error" if processed.failure is None else processed.failure.message
+    except WireError as raised:
+        error = str(raised)
+    outcome, home = request.steps.outcome, f"{toolset.settings.homes / user.segment}/"
+    denied = () if outcome is None else outcome.denials
+    refused = {denial.path for denial in denied}
+    beside = (*_SYSTEM, *{str(file.parent) for file in toolset.named_files})
+    opened: dict[str, list[str]] = {"write": unreturned[:], "read": []}
+    line = next((offer.function.lineno for offer in source.offers if offer.name == spec.name), 1)
+    # Sent by a process that has run the author's code, which could send anything.
+    answer: Any = {} if outcome is None or outcome.answer is None else outcome.answer
+    missing = ""
+    with contextlib.suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):
+        for kind, path in answer["touched"]:
+            if path not in refused and not (kind == "read" and path.startswith(beside)):
+                opened[kind].append(legible(path.removeprefix(home)))
+        raised_by = answer["raised"]
+        line = int([frame["line"] for frame in raised_by["frames"] if frame["file"] == source.name][-1])
+        named = raised_by["filename"]
+        if raised_by["type"] == "FileNotFoundError" and named.startswith(_OF_OTHERS):
+            missing = "" if named.startswith(home) or named in str(arguments) else legible(named)
+    report = {
+        "tool": spec.name,
+        "arguments": arguments,
+        "error": None if error is None else legible(error),
+        "wrote": list(dict.fromkeys(opened["write"])),
+        "read": [name for name in dict.fromkeys(opened["read"]) if name not in (*opened["write"], missing)],
+        "denied": [plain_denial(denial) for denial in denied],
+    }
+    # Findings on the line that raised, else on that of the tool.
+    below, run = f"/tmp/{{{source.identity}}}/", f"in a dry run the tool {spec.name!r}"  # noqa: S108 - as authors write it
+    findings = []
+    # A library that is denied something and goes on without it is not at fault.
+    for denial in denied if error is not None else ():
+        message = f"{run} was denied `{denial.operation}` of {legible(denial.path)}"
+        if denial.wants == "write" and toolset.access(spec) is HomeAccess.WRITE:
+            message += f", which is outside its home `{below}`"
+            findings.append(("write-outside-home", message, f'write below the home: `f"{below}…"`'))
+        elif denial.wants == "write":
+            message += f": it has no parameter `{source.identity}` and so may write nothing"
+            cure = f"add the parameter `{source.identity}: str` and write below `{below}`"
+            findings.append(("write-without-username", message, cure))
+        elif denial.wants == "read":
+            findings.append(("unreadable-path", message, _BRING_ALONG))
+    if missing:
+        findings.append(("unreadable-path", f"{run} found no file {missing} in the sandbox", _BRING_ALONG))
+    if unreturned:
+        message = f"{run} wrote {', '.join(map(repr, unreturned))} and did not return it: nothing shows it"
+        cure = (
+            'name it in the result: `"artifacts": [{"name": …, "path": …}]`; or set `generated` in its meta'
+        )
+        findings.append(("unreturned-file", message, cure))
+    return report, [Finding(rule=r, line=line, message=m, cure=c) for r, m, c in findings]
+
+
+async def pages(toolset: Toolset) -> list[Mapping[str, Any]]:
+    """Return the contents of each `ui://` resource, as a client reads them."""
+    user, found = User("nobody"), []
+    with contextlib.suppress(WireError, RunnerError):
+        listed = await relay(toolset, _request(toolset, user, "resources/list", {}))
+        for uri in [str(entry["uri"]) for entry in listed["resources"]]:
+            if uri.startswith("ui://"):
+                read = await relay(toolset, _request(toolset, user, "resources/read", {"uri": uri}))
+                found += read["contents"]
+    return found
+
+
+def _request(toolset: Toolset, user: User, method: str, params: Mapping[str, Any]) -> Request:
+    envelope = {
+        "protocolVersion": LATEST_PROTOCOL,
+        "clientInfo": {"name": "runner", "version": "1"},
+        "clientCapabilities": {},
+    }
+    meta = {f"io.modelcontextprotocol/{key}": value for key, value in envelope.items()}
+    return Request(
+        user=user,
+        method=method,
+        params={**params, "_meta": meta},
+        facts=RequestFacts(request_id=1, protocol=LATEST_PROTOCOL, session_id="check", transport="stdio"),
+        client=Nobody(),
+        inline_max_bytes=toolset.settings.inline_max_bytes,
+    )
+
+
+def example(schema: Mapping[str, Any], name: str = "", root: Mapping[str, Any] | None = None) -> Any:
+    """Return a value that a JSON Schema accepts: an example, a default, or the simplest of its type."""
+    root = schema if root is None else root
+    if "$ref" in schema:
+        # Once: a type that holds itself would have no end.
+        name_of, defs = str(schema["$ref"]).rpartition("/")[2], root.get("$defs", {})
+        rest = {key: item for key, item in defs.items() if key != name_of}
+        return example(defs.get(name_of, {}), name, {"$defs": rest})
+    if name in ("filename", "filenames"):
+        return _FILE if name == "filename" else [_FILE]
+    for key in ("examples", "enum", "const", "default", "anyOf", "oneOf", "allOf"):
+        if schema.get(key):
+            first = schema[key] if key in ("const", "default") else schema[key][0]
+            return example(first, name, root) if key.endswith("Of") else first
+    match schema.get("type"):
+        case "object":
+            given = schema.get("properties", {})
+            return {key: example(given.get(key, {}), key, root) for key in schema.get("required", ())}
+        case "array":
+            return [example(schema.get("items", {}), "", root)] * max(1, int(schema.get("minItems", 1)))
+        case "integer" | "number":
+            return max(1, schema.get("minimum", 1), schema.get("exclusiveMinimum", 0) + 1)
+        case "boolean":
+            return False
+        case "null":
+            return None
+    return "example".ljust(int(schema.get("minLength", 0)), "e")[: int(schema.get("maxLength", 1000))]

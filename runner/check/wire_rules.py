@@ -1,0 +1,136 @@
+"""Rules on what clients get: descriptions and arguments of tools, and what widget hosts refuse of them.
+
+Source: document 003; MCP Apps 2026-01-26; rules W1 and W2 of the conformance cases.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from runner.check.rules import Finding
+from runner.check.source import SourceFile
+from runner.contract import widget_dialects as dialects
+
+__all__ = ["page_faults", "tool_faults"]
+
+_ADDRESS = r"""\s*["']?\s*((?:https?:)?//[^"'\s>)]+)"""
+# Bounded, as an author's page may be long and odd.
+_REST = r"[^<>]{0,4000}"
+_IN_TAGS = re.compile(
+    rf"<script\b{_REST}\ssrc\s*={_ADDRESS}"
+    rf"|<link\b(?={_REST}\srel\s*={_REST}(?:stylesheet|preload|import)){_REST}\shref\s*={_ADDRESS}"
+    rf"|<{_REST}\sstyle\s*={_REST}url\({_ADDRESS}",
+    re.IGNORECASE,
+)
+_BLOCK = re.compile(r"<(script|style)\b[^>]*>(.*?)(?:</\1|\Z)", re.IGNORECASE | re.DOTALL)
+_IN_BLOCK = {
+    "style": re.compile(rf"(?:url\(|@import\s){_ADDRESS}", re.IGNORECASE),
+    "script": re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*["']((?:https?:)?//[^"']+)["']"""),
+}
+
+
+def tool_faults(tool: Mapping[str, Any], source: SourceFile) -> Iterator[Finding]:
+    """Yield faults of one tool, as `tools/list` has it.
+
+    Args:
+        tool: The tool.
+        source: The text that defines it; findings are on its lines.
+    """
+    name, identity = str(tool.get("name")), source.identity
+    function = next((o.function for o in source.offers if o.kind == "tool" and o.name == name), None)
+    at: ast.AST = source.tree if function is None else function
+    args = (
+        [node for node in ast.walk(function.args) if isinstance(node, ast.arg)]
+        if function is not None
+        else []
+    )
+    arguments = {arg.arg: arg for arg in args}
+    schema = tool.get("inputSchema", {})
+    properties = schema.get("properties", {})
+    if not tool.get("description"):
+        message = f"the tool {name!r} has no docstring, so a model does not know its purpose"
+        yield Finding.at(at, "missing-docstring", message, "describe it in one line")
+    for key in properties:
+        place = arguments.get(key, at)
+        if key in arguments and arguments[key].annotation is None:
+            message = f"`{key}` of the tool {name!r} has no type, so callers may pass any value"
+            cure = (
+                f"write `{key}: Context`" if key in ("ctx", "context") else f"write `{key}: str`, or its type"
+            )
+            yield Finding.at(place, "unannotated-parameter", message, cure)
+        if key in ("filename", "filenames") and identity not in properties:
+            message = f"the tool {name!r} takes `{key}` but no `{identity}`: it can read its files, not write"
+            cure = f"add the parameter `{identity}: str`"
+            yield Finding.at(place, "filename-without-username", message, cure)
+        if key == identity and not _accepts_text(properties[key], schema.get("$defs", {})):
+            message = f"`{key}` of the tool {name!r} accepts no text, so every call would be refused"
+            yield Finding.at(place, "username-type", message, f"write `{key}: str`")
+    meta = tool.get("_meta") or {}
+    ui = meta["ui"] if isinstance(meta.get("ui"), Mapping) else {}
+    for key in (dialects.WIDGET_CSP, "csp", "permissions"):
+        if key in (meta if key == dialects.WIDGET_CSP else ui):
+            message = f"`{key}` is declared on a tool, where hosts do not look for it"
+            cure = "declare it with the page: `Widget(csp=…)`, or `_meta` of the resource"
+            yield Finding.at(at, "widget-csp-on-tool", message, cure)
+    for key in dialects.INVOCATION_KEYS:
+        if isinstance(text := meta.get(key), str) and not 0 < len(text) <= dialects.INVOCATION_MAX_CHARS:
+            message = (
+                f"hosts show 1 to {dialects.INVOCATION_MAX_CHARS} characters meanwhile; this has {len(text)}"
+            )
+            yield Finding.at(
+                at, "widget-invocation-text", message, "use a shorter text: `Drawing the chart...`"
+            )
+    if (dialects.RESOURCE_URI in meta or "resourceUri" in ui) and "visibility" not in ui:
+        message = "nothing declares if the page may call this tool, and hosts differ in their default"
+        cure = 'add `"visibility": ["model"]`, or `["model", "app"]` if the page may call it'
+        yield Finding.at(at, "widget-visibility", message, cure)
+
+
+def _accepts_text(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> bool:
+    """Decide if a schema accepts any name: a few texts, or texts of a format, are not enough."""
+    if "anyOf" in schema:
+        return any(_accepts_text(each, defs) for each in schema["anyOf"])
+    schema = defs.get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
+    return schema.get("type", "string") == "string" and not {"enum", "const", "format"} & schema.keys()
+
+
+def page_faults(page: Mapping[str, Any], tools: Sequence[Mapping[str, Any]], line: int) -> Iterator[Finding]:
+    """Yield faults of a page, as `resources/read` has it.
+
+    Args:
+        page: One item of `contents`, at a `ui://` address.
+        tools: Every tool, as `tools/list` has it; some may name the page.
+        line: Line of the author's file for the findings.
+    """
+    uri, mime = str(page.get("uri")), page.get("mimeType")
+    metas = [tool.get("_meta") or {} for tool in tools]
+    uis = [meta["ui"] if isinstance(meta.get("ui"), Mapping) else {} for meta in metas]
+    used = {dialects.SKYBRIDGE for meta in metas if uri == meta.get(dialects.OUTPUT_TEMPLATE)}
+    used |= {
+        dialects.MCP_APP
+        for meta in (*uis, *metas)
+        if uri in (meta.get("resourceUri"), meta.get(dialects.RESOURCE_URI))
+    }
+    wanted = sorted(used or {dialects.SKYBRIDGE, dialects.MCP_APP})
+    if uri.startswith(dialects.SCHEME) and mime not in wanted:
+        message = f"hosts do not show {uri} as {mime!r}; they expect {' or '.join(map(repr, wanted))}"
+        cure = "declare the page as a `Widget`, which serves it in both, or write the media type exactly so"
+        yield Finding(rule="widget-mime", line=line, message=message, cure=cure)
+    own = page.get("_meta") or {}
+    csp = own["ui"].get("csp") if isinstance(own.get("ui"), Mapping) else None
+    hosts: list[Any] = []
+    for given, key in ((own.get(dialects.WIDGET_CSP), "resource_domains"), (csp, "resourceDomains")):
+        hosts += given[key] if isinstance(given, Mapping) and isinstance(given.get(key), list) else []
+    allowed = {str(host).rpartition("://")[2].lower() for host in hosts}
+    html = str(page.get("text"))
+    urls = [next(filter(None, found)) for found in _IN_TAGS.findall(html)]
+    for kind, text in _BLOCK.findall(html):
+        urls += _IN_BLOCK[kind.lower()].findall(text)
+    for url in dict.fromkeys(urls):
+        host = urlsplit(url, scheme="https").netloc.lower()
+        if host not in allowed and not any(n.startswith("*.") and host.endswith(n[1:]) for n in allowed):
+            message = f"the page loads {url}, which hosts block: its CSP does not name {host}"
+            cure = "put it into the page itself, or name the host in `Csp(resources=…)`"
+            yield Finding(rule="widget-remote-code", line=line, message=message, cure=cure)
