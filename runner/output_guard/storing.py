@@ -140,7 +140,8 @@ class Keeper:
 
     def _namespace(self) -> str:
         named = self.server or self.tool
-        return re.sub(r"[^A-Za-z0-9]+", "_", named).strip("_")[:40] or "art"
+        # In lower case, as clients write the host of a URI.
+        return re.sub(r"[^a-z0-9]+", "_", named.lower()).strip("_")[:40] or "art"
 
     def _source(self, find: Find) -> dict[str, Any]:
         said = {"tool": self.tool, "server": self.server, "field": find.where}
