@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from runner.artifacts.deferred import deferral, described
-from runner.artifacts.named_file import Collected, OpenHome, collect
+from runner.artifacts.named_file import Collected, OpenHome, collect, paths_in_home, relative_to_home
 from runner.artifacts.route import Route, route, s3_ref, too_many_bytes
 from runner.contract.error_messages import RefusedFile, envelope, outside_home, with_refusals
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import Normalised, flag_meta_data
 from runner.errors import CallError, Code
-from runner.files.my_files import Deferral
+from runner.files.my_files import SCHEME, Deferral
 from runner.formats.base64 import decode, encode_file
 from runner.store.noop import does_not_fit, is_lost
 from runner.store.protocol import Record
@@ -95,7 +95,7 @@ class ArtifactFile:
     @property
     def uri(self) -> str:
         """Return the URI under which clients read it."""
-        return f"artifact://{self.id}"
+        return f"{SCHEME}{self.id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +112,7 @@ class Processed:
         is_own: Whether the tool returned no contract value, but one of its own that is handed on as it is.
         inodes: Inodes of the files of the home that were read.
         generated: What was found in the home and is not in the result: see `runner.artifacts.generated`.
+        places: For each path at which a file that was kept lay in the home: what stands for it.
     """
 
     # Not in its repr: `asyncio.run` writes the one of what it returns, and a value may hold 400 MB.
@@ -124,6 +125,7 @@ class Processed:
     is_own: bool = False
     inodes: frozenset[int] = frozenset()
     generated: tuple[Mapping[str, Any], ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_error(self) -> bool:
@@ -152,6 +154,7 @@ class _Progress:
     refusals: list[RefusedFile] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
     inodes: set[int] = field(default_factory=set)
+    places: dict[str, str] = field(default_factory=dict)
     total_bytes: int = 0
     inline_bytes: int = 0
 
@@ -280,6 +283,11 @@ async def _kept(
         progress.refusals.append(_refused(entry, changed))
         return None
     progress.renamed[entry["name"]] = stored.shown
+    if "path" in entry and rules.home is not None:
+        relative = relative_to_home(entry["path"], rules.home.path)
+        stands_there = stored.shown if is_lost(stored) else f"{SCHEME}{stored.id}"
+        paths = paths_in_home(str(relative), rules.home.path)
+        progress.places |= dict.fromkeys(paths, stands_there)
     return stored, carried
 
 
@@ -391,6 +399,7 @@ def _result(normalised: Normalised, progress: _Progress) -> Processed:
             texts=normalised.texts,
             is_own=not normalised.speaks_contract,
             inodes=frozenset(progress.inodes),
+            places=progress.places,
         )
     )
 

@@ -21,7 +21,7 @@ from typing import Protocol
 from runner.artifacts.symlinks import open_within
 from runner.contract.error_messages import artifact_missing, outside_home, too_large
 
-__all__ = ["Collected", "OpenHome", "collect", "relative_to_home"]
+__all__ = ["Collected", "OpenHome", "collect", "paths_in_home", "relative_to_home"]
 
 PATH_MAX_BYTES = 4095
 
@@ -102,10 +102,15 @@ def relative_to_home(path: object, home: Path) -> str | None:
     full = posixpath.normpath(posixpath.join(home, path))
     full = "/" + full.lstrip("/")
     # Tools may call it as it is called by default; in tier `namespace` the same folder is there.
-    for prefix in (f"{home}/", f"/tmp/{home.name}/"):  # noqa: S108
+    for prefix in paths_in_home("", home):
         if full.startswith(prefix) and full != prefix:
             return full.removeprefix(prefix)
     return None
+
+
+def paths_in_home(relative: str, home: Path) -> tuple[str, ...]:
+    """Return the absolute paths by which tools may call a file of a home."""
+    return tuple(dict.fromkeys((f"{home}/{relative}", f"/tmp/{home.name}/{relative}")))  # noqa: S108
 
 
 def _find(relative: str, shown: str, home: OpenHome) -> int:
