@@ -29,7 +29,16 @@ from runner.store.noop import does_not_fit, is_lost
 from runner.store.protocol import Record
 from runner.system.threads import in_thread, run_in_thread
 
-__all__ = ["REASONS", "ArtifactFile", "Keep", "Processed", "failed", "process_artifacts", "without_lost"]
+__all__ = [
+    "REASONS",
+    "ArtifactFile",
+    "Keep",
+    "Processed",
+    "failed",
+    "process_artifacts",
+    "reason_of",
+    "without_lost",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +53,12 @@ REASONS = {
     Code.E_QUOTA: "quota_exceeded",
 }
 """Why a file was refused, as the contract says it in a word."""
+
+
+def reason_of(error: CallError) -> str:
+    """Return in a word why a file was refused."""
+    known = REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
+    return str(error.details.get("refused_for", known))
 
 
 class Keep(Protocol):
@@ -262,7 +277,7 @@ async def _kept(
         async with _reading(entry, rules) as source:
             way = _way(source.size, rules, progress)
             if "path" in entry:
-                progress.inodes.add(os.fstat(source.fd).st_ino)
+                progress.inodes.add(source.inode)
             # Whoever defers a file wants it later, whatever becomes of the others.
             passing = rules.temporary and wanted is None
             name, mime = entry["name"], entry["mime"]
@@ -322,8 +337,8 @@ def _file(entry: Mapping[str, Any], stored: Record, *, origin: str | None, block
 
 @asynccontextmanager
 async def _reading(entry: Mapping[str, Any], rules: _Rules) -> AsyncIterator[Collected]:
-    if len(entry.get("b64", "")) <= _SHORT_BYTES:
-        # Opening a file takes less than a thread does.
+    if "b64" in entry and len(entry["b64"]) <= _SHORT_BYTES:
+        # Decoding it takes less than a thread does.
         with _opened(entry, rules) as source:
             yield source
     else:
@@ -379,8 +394,7 @@ def _processed(entry: Mapping[str, Any], stored: Record, carried: dict[str, Any]
 
 
 def _refused(entry: Mapping[str, Any], error: CallError) -> RefusedFile:
-    reason = REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
-    return RefusedFile(name=entry["name"], reason=reason, error=error)
+    return RefusedFile(name=entry["name"], reason=reason_of(error), error=error)
 
 
 def _result(normalised: Normalised, progress: _Progress) -> Processed:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
-from runner.artifacts.accept import REASONS, Processed
+from runner.artifacts.accept import Processed, reason_of
 from runner.artifacts.named_file import Collected, OpenHome, collect, paths_in_home, relative_to_home
 from runner.contract.error_messages import legible
 from runner.contract.models import FILE_LISTS
@@ -169,9 +169,9 @@ async def _take(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: 
         "kept": False,
     }
     why_not = _refused(change, rules, kept, is_late=is_late)
-    done = why_not or await _tried(change, name, rules)
-    if isinstance(done, str):
-        kept.entries.append({**entry, "reason": done})
+    done = await _tried(change, name, rules) if why_not is None else {"reason": why_not}
+    if isinstance(done, dict):
+        kept.entries.append({**entry, **done})
         return
     record, is_new = done
     uri = f"{SCHEME}{record.id}"
@@ -262,22 +262,25 @@ def _lay_at(record: Record) -> object:
     return record.said.source.get(_LAY_AT) if record.said.origin is Origin.GENERATED else None
 
 
-async def _tried(change: ChangedFile, name: str, rules: Generated) -> tuple[Record, bool] | str:
+async def _tried(change: ChangedFile, name: str, rules: Generated) -> tuple[Record, bool] | dict[str, str]:
     try:
         return await _keep(change, name, rules)
     except CallError as error:
-        return REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
+        if error.details.get("refused_for") is not None:
+            detail = f"{error.message}. {error.details['suggestion']}"
+            return {"reason": reason_of(error), "detail": detail}
+        return {"reason": reason_of(error)}
     except (OSError, EOFError) as error:
         _log.warning("a file cannot be kept", extra={"problem": str(error)})
-        return _UNREADABLE
+        return {"reason": _UNREADABLE}
 
 
-async def _keep(change: ChangedFile, name: str, rules: Generated) -> tuple[Record, bool] | str:
+async def _keep(change: ChangedFile, name: str, rules: Generated) -> tuple[Record, bool] | dict[str, str]:
     """Put a file into My Files in place of what was kept of it; return it, whether it is new, or why not."""
     async with _opened(change, rules) as source:
-        before = os.fstat(source.fd).st_ctime_ns
+        before = source.changed_ns
         if rules.as_seen and before != change.changed_ns:
-            return _CHANGED
+            return {"reason": _CHANGED}
         there = await rules.files.find(safe_name(name))
         if there is not None and await _is_equal(there, source):
             return there, False
@@ -285,11 +288,11 @@ async def _keep(change: ChangedFile, name: str, rules: Generated) -> tuple[Recor
         about = {_LAY_AT: legible(change.file)}
         earlier = await _kept_before(about[_LAY_AT], name, rules.files)
         record = await rules.files.put(source.fd, name=name, origin=Origin.GENERATED, about=about)
-        if os.fstat(source.fd).st_ctime_ns != before:
+        if source.changed_ns != before:
             # Somebody changes it, whose it is then: a call that has begun meanwhile, and looks at its end.
             if all(old.id != record.id for old in earlier):
                 await rules.files.remove_found(record)
-            return _CHANGED
+            return {"reason": _CHANGED}
         for old in earlier:
             if old.id != record.id:
                 await rules.files.remove_found(old)

@@ -78,6 +78,7 @@ class _Generated(_Part):
     kept: bool
     uri: str | None = None
     reason: str | None = None
+    detail: str | None = None
 
 
 class _Fared(_Part):

@@ -1,8 +1,10 @@
 """What a result holds, or names, reaches the next tool and the model, also after a restart."""
 
 import json
+import sqlite3
+from base64 import b64decode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +69,24 @@ async def test_links_and_paths_of_kept_files_lead_to_them(environment: dict[str,
     assert (getattr(read, "text", ""), size) == ("a", {"bytes": 1})
     assert later["filepath"] == book["filepath"]
     assert later["missing"].startswith("/tmp/")
+
+
+async def test_a_database_in_use_is_kept_and_returned_whole(
+    environment: dict[str, str], folder: Path
+) -> None:
+    async with served(environment, folder) as client:
+        uris = []
+        for body in ("one", "two"):
+            kept = await client.call_tool("note", {"body": body})
+            assert kept.meta is not None
+            (entry,) = kept.meta["toolcell/result"]["meta_data"]["generated_files"]
+            uris.append(entry["uri"])
+        uris.append(structured(await client.call_tool("export"))["artifacts"][0]["uri"])
+        (second,), (exported,) = [await client.read_resource(uri) for uri in uris[1:]]
+        with pytest.raises(Exception, match="not found"):
+            await client.read_resource(uris[0])
+
+    for read in (second, exported):
+        (folder / "read.db").write_bytes(b64decode(getattr(read, "blob", "")))
+        with closing(sqlite3.connect(f"{(folder / 'read.db').as_uri()}?immutable=1", uri=True)) as database:
+            assert database.execute("SELECT body FROM notes").fetchall() == [("one",), ("two",)]

@@ -1,12 +1,15 @@
 """Tools whose results other tools, and models, go on with."""
 
 import pathlib
+import sqlite3
+from typing import Any
 
 from fastmcp import FastMCP
 from fastmcp.tools import ToolResult
 from mcp.types import ResourceLink, TextContent
 
 mcp = FastMCP("handing on")
+kept: dict[str, sqlite3.Connection] = {}
 
 
 @mcp.tool
@@ -16,7 +19,7 @@ def page() -> str:
 
 
 @mcp.tool
-def analyse(filename: str, username: str) -> dict:
+def analyse(filename: str, username: str) -> dict[str, Any]:
     """Return the length of a file."""
     return {"bytes": len(pathlib.Path(filename).read_bytes())}
 
@@ -31,7 +34,7 @@ def report(username: str) -> ToolResult:
 
 
 @mcp.tool
-def workbook(username: str) -> dict:
+def workbook(username: str) -> dict[str, Any]:
     """Write a file and return its path."""
     path = pathlib.Path(f"/tmp/{username}/out/book.csv")
     path.parent.mkdir(exist_ok=True)
@@ -40,7 +43,32 @@ def workbook(username: str) -> dict:
 
 
 @mcp.tool
-def latest(username: str) -> dict:
+def latest(username: str) -> dict[str, Any]:
     """Return the path of what an earlier call has written, and of what no call has."""
     home = pathlib.Path(f"/tmp/{username}")
     return {"filepath": f"{home}/out/book.csv", "missing": f"{home}/none.csv"}
+
+
+def notes(username: str) -> sqlite3.Connection:
+    """Return a connection that stays open between calls."""
+    if username not in kept:
+        kept[username] = sqlite3.connect(
+            f"/tmp/{username}/notes.db", check_same_thread=False, isolation_level=None
+        )
+        kept[username].execute("PRAGMA journal_mode = WAL")
+        kept[username].execute("CREATE TABLE IF NOT EXISTS notes(body)")
+    return kept[username]
+
+
+@mcp.tool
+def note(body: str, username: str) -> str:
+    """Keep a note."""
+    notes(username).execute("INSERT INTO notes VALUES(?)", (body,))
+    return "kept"
+
+
+@mcp.tool
+def export(username: str) -> dict[str, Any]:
+    """Return the database of the notes."""
+    notes(username)
+    return {"results": "ok", "artifacts": [{"name": "export.db", "path": f"/tmp/{username}/notes.db"}]}
