@@ -47,3 +47,18 @@ async def test_a_commit_in_a_log_changes_its_database(tmp_path: Path) -> None:
 
         assert found == [("notes.db", before.st_ino)]
         assert path.stat().st_ctime_ns == before.st_ctime_ns
+
+
+@pytest.mark.parametrize(("head", "file"), [(bytes(8) + b"DUCK", "x.db"), (b"speech", "x.db.wal")])
+async def test_a_log_of_duckdb_changes_its_database(tmp_path: Path, head: bytes, file: str) -> None:
+    (tmp_path / "x.db").write_bytes(head)
+    (tmp_path / "x.db.wal").write_bytes(b"before")
+    with closing(sqlite3.connect(":memory:")) as connection:
+
+        def write() -> None:
+            (tmp_path / "x.db.wal").write_bytes(b"written meanwhile")
+
+        connection.create_function("write", 0, write)
+        found = await changed(tmp_path, "SELECT write()", connection)
+
+    assert [name for name, _ in found] == [file]
