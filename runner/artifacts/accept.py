@@ -17,19 +17,28 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from runner.artifacts.deferred import deferral, described
-from runner.artifacts.named_file import Collected, OpenHome, collect
+from runner.artifacts.named_file import Collected, OpenHome, collect, paths_in_home, relative_to_home
 from runner.artifacts.route import Route, route, s3_ref, too_many_bytes
 from runner.contract.error_messages import RefusedFile, envelope, outside_home, with_refusals
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import Normalised, flag_meta_data
 from runner.errors import CallError, Code
-from runner.files.my_files import Deferral
+from runner.files.my_files import SCHEME, Deferral
 from runner.formats.base64 import decode, encode_file
 from runner.store.noop import does_not_fit, is_lost
 from runner.store.protocol import Record
 from runner.system.threads import in_thread, run_in_thread
 
-__all__ = ["REASONS", "ArtifactFile", "Keep", "Processed", "failed", "process_artifacts", "without_lost"]
+__all__ = [
+    "REASONS",
+    "ArtifactFile",
+    "Keep",
+    "Processed",
+    "failed",
+    "process_artifacts",
+    "reason_of",
+    "without_lost",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +53,12 @@ REASONS = {
     Code.E_QUOTA: "quota_exceeded",
 }
 """Why a file was refused, as the contract says it in a word."""
+
+
+def reason_of(error: CallError) -> str:
+    """Return in a word why a file was refused."""
+    known = REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
+    return str(error.details.get("refused_for", known))
 
 
 class Keep(Protocol):
@@ -95,7 +110,7 @@ class ArtifactFile:
     @property
     def uri(self) -> str:
         """Return the URI under which clients read it."""
-        return f"artifact://{self.id}"
+        return f"{SCHEME}{self.id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +127,7 @@ class Processed:
         is_own: Whether the tool returned no contract value, but one of its own that is handed on as it is.
         inodes: Inodes of the files of the home that were read.
         generated: What was found in the home and is not in the result: see `runner.artifacts.generated`.
+        places: For each path at which a file that was kept lay in the home: what stands for it.
     """
 
     # Not in its repr: `asyncio.run` writes the one of what it returns, and a value may hold 400 MB.
@@ -124,6 +140,7 @@ class Processed:
     is_own: bool = False
     inodes: frozenset[int] = frozenset()
     generated: tuple[Mapping[str, Any], ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_error(self) -> bool:
@@ -152,6 +169,7 @@ class _Progress:
     refusals: list[RefusedFile] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
     inodes: set[int] = field(default_factory=set)
+    places: dict[str, str] = field(default_factory=dict)
     total_bytes: int = 0
     inline_bytes: int = 0
 
@@ -259,7 +277,7 @@ async def _kept(
         async with _reading(entry, rules) as source:
             way = _way(source.size, rules, progress)
             if "path" in entry:
-                progress.inodes.add(os.fstat(source.fd).st_ino)
+                progress.inodes.add(source.inode)
             # Whoever defers a file wants it later, whatever becomes of the others.
             passing = rules.temporary and wanted is None
             name, mime = entry["name"], entry["mime"]
@@ -280,6 +298,11 @@ async def _kept(
         progress.refusals.append(_refused(entry, changed))
         return None
     progress.renamed[entry["name"]] = stored.shown
+    if "path" in entry and rules.home is not None:
+        relative = relative_to_home(entry["path"], rules.home.path)
+        stands_there = stored.shown if is_lost(stored) else f"{SCHEME}{stored.id}"
+        paths = paths_in_home(str(relative), rules.home.path)
+        progress.places |= dict.fromkeys(paths, stands_there)
     return stored, carried
 
 
@@ -314,8 +337,8 @@ def _file(entry: Mapping[str, Any], stored: Record, *, origin: str | None, block
 
 @asynccontextmanager
 async def _reading(entry: Mapping[str, Any], rules: _Rules) -> AsyncIterator[Collected]:
-    if len(entry.get("b64", "")) <= _SHORT_BYTES:
-        # Opening a file takes less than a thread does.
+    if "b64" in entry and len(entry["b64"]) <= _SHORT_BYTES:
+        # Decoding it takes less than a thread does.
         with _opened(entry, rules) as source:
             yield source
     else:
@@ -371,8 +394,7 @@ def _processed(entry: Mapping[str, Any], stored: Record, carried: dict[str, Any]
 
 
 def _refused(entry: Mapping[str, Any], error: CallError) -> RefusedFile:
-    reason = REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
-    return RefusedFile(name=entry["name"], reason=reason, error=error)
+    return RefusedFile(name=entry["name"], reason=reason_of(error), error=error)
 
 
 def _result(normalised: Normalised, progress: _Progress) -> Processed:
@@ -391,6 +413,7 @@ def _result(normalised: Normalised, progress: _Progress) -> Processed:
             texts=normalised.texts,
             is_own=not normalised.speaks_contract,
             inodes=frozenset(progress.inodes),
+            places=progress.places,
         )
     )
 

@@ -8,30 +8,35 @@ Source: requirements S1-24, S1-27; `docs/decisions/0034-what-a-call-leaves-in-it
 """
 
 import hashlib
+import itertools
 import json
 import logging
 import os
 import posixpath
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote, unquote
 
-from runner.artifacts.accept import REASONS, Processed
-from runner.artifacts.named_file import Collected, OpenHome, collect, relative_to_home
+from runner.artifacts.accept import Processed, reason_of
+from runner.artifacts.named_file import Collected, OpenHome, collect, paths_in_home, relative_to_home
 from runner.contract.error_messages import legible
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import META_DATA_MAX_BYTES, Normalised
 from runner.errors import CallError
-from runner.files.my_files import MyFiles
+from runner.files.my_files import SCHEME, MyFiles
 from runner.formats.filenames import safe_name, unique_name
+from runner.formats.json_size import least_chars
 from runner.formats.mime import guess
 from runner.homes.changes import ChangedFile
 from runner.store.protocol import Origin, Record
 from runner.system.threads import in_thread, run_in_thread
 
-__all__ = ["Generated", "keep_generated", "not_returned"]
+__all__ = ["Generated", "keep_generated", "not_returned", "with_earlier"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +50,10 @@ _LAY_AT = "generated"
 # one file there is no gap of two but where the user has removed files.
 _MOST_MISSED = 2
 _MOST_NAMES = 100
+# Of the paths in one result; each is looked up.
+_MOST_MENTIONED = 50
+_LONG_CHARS = 64 * 1024
+_WORDS = re.compile(r"(?:file://)?/[^\s\"'`<>()\[\]{}]*[^\s\"'`<>()\[\]{},;:.!?]")
 _UNREADABLE = "unreadable"
 _CHANGED = "changed_meanwhile"
 
@@ -83,6 +92,7 @@ class Generated:
 @dataclass(slots=True)
 class _Kept:
     entries: list[dict[str, Any]] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
     count: int = 0
     total_bytes: int = 0
 
@@ -129,6 +139,8 @@ async def keep_generated(
         # Files that nobody asked for never cost the result of the call.
         _log.exception("files that were not returned could not be kept")
         return processed
+    places = {path: uri for file, uri in kept.places.items() for path in paths_in_home(file, rules.home.path)}
+    processed = replace(processed, places={**processed.places, **places})
     if not kept.entries and not beyond:
         return processed
     told = [entry for entry in kept.entries if not entry["kept"]]
@@ -157,15 +169,20 @@ async def _take(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: 
         "kept": False,
     }
     why_not = _refused(change, rules, kept, is_late=is_late)
-    done = why_not or await _tried(change, name, rules)
-    if isinstance(done, Record):
-        rules.hear(done)
+    done = await _tried(change, name, rules) if why_not is None else {"reason": why_not}
+    if isinstance(done, dict):
+        kept.entries.append({**entry, **done})
+        return
+    record, is_new = done
+    uri = f"{SCHEME}{record.id}"
+    if legible(change.file) == change.file:
+        kept.places[change.file] = uri
+    if is_new:
+        rules.hear(record)
         kept.count += 1
-        kept.total_bytes += done.size
-        entry |= {"name": done.shown, "size": done.size, "kept": True, "uri": f"artifact://{done.id}"}
+        kept.total_bytes += record.size
+        entry |= {"name": record.shown, "size": record.size, "kept": True, "uri": uri}
         kept.entries.append(entry)
-    elif done is not None:
-        kept.entries.append({**entry, "reason": done})
 
 
 def _refused(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: bool) -> str | None:
@@ -179,7 +196,51 @@ def _refused(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: boo
     return "file_too_large" if kept.total_bytes + change.size > rules.total_max_bytes else None
 
 
-async def _kept_before(file: str, name: str, rules: Generated) -> list[Record]:
+async def with_earlier(
+    processed: Processed, wire: Mapping[str, Any], home: OpenHome, files: MyFiles
+) -> Processed:
+    """Return a result that knows where files lie that it mentions and that earlier calls have left.
+
+    Args:
+        processed: The result.
+        wire: The tool's own result.
+        home: The home of the call.
+        files: My Files of the user.
+    """
+    said = [wire.get("content"), wire.get("structuredContent")]
+    if least_chars(wire, _LONG_CHARS) > _LONG_CHARS:
+        mentioned = await run_in_thread(_mentioned, said, home.path)
+    else:
+        mentioned = _mentioned(said, home.path)
+    places = dict(processed.places)
+    for file in mentioned:
+        paths = paths_in_home(file, home.path)
+        if places.keys().isdisjoint(paths):
+            earlier = await _kept_before(legible(file), posixpath.basename(file), files)
+            places |= {path: f"{SCHEME}{earlier[-1].id}" for path in paths if earlier}
+    return replace(processed, places=places) if len(places) > len(processed.places) else processed
+
+
+def _mentioned(said: Any, home: Path) -> set[str]:
+    """Return the files of a home, relative to it, that strings of a JSON value name, or words of them."""
+    roots = [form for root in paths_in_home("", home) for form in (root, quote(root))]
+    found: set[str | None] = set()
+    left = [said]
+    while left and len(found) < _MOST_MENTIONED:
+        value = left.pop()
+        if isinstance(value, Mapping):
+            left.extend(value.values())
+        elif isinstance(value, list):
+            left.extend(value)
+        elif isinstance(value, str) and any(root in value for root in roots):
+            found.add(relative_to_home(value, home) if value.startswith("/") else None)
+            for word in itertools.islice(_WORDS.finditer(value), _MOST_MENTIONED):
+                path = word[0].removeprefix("file://")
+                found.add(relative_to_home(path if path == word[0] else unquote(path), home))
+    return {file for file in found if file is not None}
+
+
+async def _kept_before(file: str, name: str, files: MyFiles) -> list[Record]:
     """Return what was kept after earlier calls of the file that lay there.
 
     Asked for by the names that it may have got, of which a user's other files may have some: never all of
@@ -190,7 +251,7 @@ async def _kept_before(file: str, name: str, rules: Generated) -> list[Record]:
     missed = 0
     while missed < _MOST_MISSED and len(tried) < _MOST_NAMES:
         tried.append(unique_name(safe_name(name), tried))
-        record = await rules.files.find(tried[-1])
+        record = await files.find(tried[-1])
         missed = missed + 1 if record is None else 0
         if record is not None and _lay_at(record) == file:
             found.append(record)
@@ -201,38 +262,41 @@ def _lay_at(record: Record) -> object:
     return record.said.source.get(_LAY_AT) if record.said.origin is Origin.GENERATED else None
 
 
-async def _tried(change: ChangedFile, name: str, rules: Generated) -> Record | str | None:
+async def _tried(change: ChangedFile, name: str, rules: Generated) -> tuple[Record, bool] | dict[str, str]:
     try:
         return await _keep(change, name, rules)
     except CallError as error:
-        return REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
+        if error.details.get("refused_for") is not None:
+            detail = f"{error.message}. {error.details['suggestion']}"
+            return {"reason": reason_of(error), "detail": detail}
+        return {"reason": reason_of(error)}
     except (OSError, EOFError) as error:
         _log.warning("a file cannot be kept", extra={"problem": str(error)})
-        return _UNREADABLE
+        return {"reason": _UNREADABLE}
 
 
-async def _keep(change: ChangedFile, name: str, rules: Generated) -> Record | str | None:
-    """Put a file into My Files in place of what was kept of it; return why not, or None where it is there."""
+async def _keep(change: ChangedFile, name: str, rules: Generated) -> tuple[Record, bool] | dict[str, str]:
+    """Put a file into My Files in place of what was kept of it; return it, whether it is new, or why not."""
     async with _opened(change, rules) as source:
-        before = os.fstat(source.fd).st_ctime_ns
+        before = source.changed_ns
         if rules.as_seen and before != change.changed_ns:
-            return _CHANGED
+            return {"reason": _CHANGED}
         there = await rules.files.find(safe_name(name))
         if there is not None and await _is_equal(there, source):
-            return None
+            return there, False
         # Before the earlier version goes, which stays where this one cannot be kept; so it may take a number.
         about = {_LAY_AT: legible(change.file)}
-        earlier = await _kept_before(about[_LAY_AT], name, rules)
+        earlier = await _kept_before(about[_LAY_AT], name, rules.files)
         record = await rules.files.put(source.fd, name=name, origin=Origin.GENERATED, about=about)
-        if os.fstat(source.fd).st_ctime_ns != before:
+        if source.changed_ns != before:
             # Somebody changes it, whose it is then: a call that has begun meanwhile, and looks at its end.
             if all(old.id != record.id for old in earlier):
                 await rules.files.remove_found(record)
-            return _CHANGED
+            return {"reason": _CHANGED}
         for old in earlier:
             if old.id != record.id:
                 await rules.files.remove_found(old)
-    return record
+    return record, True
 
 
 def _opened(change: ChangedFile, rules: Generated) -> Any:

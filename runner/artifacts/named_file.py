@@ -4,6 +4,8 @@ The call's processes are dead when this runs, but what they left behind is hosti
 devices, names with `..`. The path is resolved below the home's descriptor, links as far as they stay
 there, and the file is judged before it is opened for reading.
 
+A database comes whole: what stands only in a log beside it is applied to a copy, or it is refused.
+
 Source: openat2(2), proc_pid_fd(5); rule R2 of the conformance cases; sandbox notes, finding 7; requirements
 S1-61 and S1-68.
 """
@@ -13,15 +15,24 @@ import os
 import posixpath
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Protocol
 
 from runner.artifacts.symlinks import open_within
-from runner.contract.error_messages import artifact_missing, outside_home, too_large
+from runner.contract.error_messages import artifact_missing, not_whole, outside_home, too_large
+from runner.errors import CallError, Code
+from runner.formats.database_logs import (
+    MOST_LOG_BYTES,
+    committed,
+    is_log_of_its_own,
+    is_transaction_under_way,
+)
+from runner.system.openat import CONFINED, copy_into, openat2
 
-__all__ = ["Collected", "OpenHome", "collect", "relative_to_home"]
+__all__ = ["Collected", "OpenHome", "collect", "paths_in_home", "relative_to_home"]
 
 PATH_MAX_BYTES = 4095
 
@@ -54,10 +65,22 @@ class Collected:
     Attributes:
         fd: The descriptor; belongs to whoever called `collect`.
         size: Its length in bytes.
+        of: The files of the home that it was made of, where it is a copy.
     """
 
     fd: int
     size: int
+    of: tuple[int, ...] = ()
+
+    @property
+    def inode(self) -> int:
+        """Return the inode of the file in the home."""
+        return os.fstat((*self.of, self.fd)[0]).st_ino
+
+    @property
+    def changed_ns(self) -> int:
+        """Return when the file, or its log, has changed, in ns since 1970."""
+        return max(os.fstat(fd).st_ctime_ns for fd in self.of or (self.fd,))
 
 
 @contextmanager
@@ -66,7 +89,8 @@ def collect(path: object, home: OpenHome, *, max_bytes: int) -> Iterator[Collect
 
     Raises:
         CallError: `E_INVALID_PATH` for anything that is not a plain file of this home,
-            `E_INVALID_RESULT` if there is no such file, `E_FILE_TOO_LARGE` above `max_bytes`.
+            `E_INVALID_RESULT` if there is no such file, or it is a database that is not whole without a log,
+            `E_FILE_TOO_LARGE` above `max_bytes`, `E_STORE` if a database cannot be copied.
     """
     shown = path if isinstance(path, str) else repr(path)
     relative = relative_to_home(path, home.path)
@@ -83,7 +107,8 @@ def collect(path: object, home: OpenHome, *, max_bytes: int) -> Iterator[Collect
             now = os.fstat(fd)
             if (now.st_dev, now.st_ino, now.st_size) != (judged.st_dev, judged.st_ino, judged.st_size):
                 raise outside_home(shown, home.path, problem="it changed while it was read")
-            yield Collected(fd=fd, size=now.st_size)
+            with _whole(fd, found, shown, home, max_bytes) as collected:
+                yield collected
 
 
 def relative_to_home(path: object, home: Path) -> str | None:
@@ -102,10 +127,69 @@ def relative_to_home(path: object, home: Path) -> str | None:
     full = posixpath.normpath(posixpath.join(home, path))
     full = "/" + full.lstrip("/")
     # Tools may call it as it is called by default; in tier `namespace` the same folder is there.
-    for prefix in (f"{home}/", f"/tmp/{home.name}/"):  # noqa: S108
+    for prefix in paths_in_home("", home):
         if full.startswith(prefix) and full != prefix:
             return full.removeprefix(prefix)
     return None
+
+
+def paths_in_home(relative: str, home: Path) -> tuple[str, ...]:
+    """Return the absolute paths by which tools may call a file of a home."""
+    return tuple(dict.fromkeys((f"{home}/{relative}", f"/tmp/{home.name}/{relative}")))  # noqa: S108
+
+
+@contextmanager
+def _whole(fd: int, found: int, shown: str, home: OpenHome, max_bytes: int) -> Iterator[Collected]:
+    """Yield an open file or, of a database that has a log beside it, a copy with what the log holds."""
+    with ExitStack() as stack:
+        journal, other, log = (_beside(found, ending, home, stack) for ending in ("-journal", ".wal", "-wal"))
+        if journal is not None and is_transaction_under_way(journal):
+            raise not_whole(shown, "a transaction is under way in it", "Commit it or roll it back")
+        if other is not None and is_log_of_its_own(fd):
+            raise not_whole(shown, "its last changes are in a log beside it, .wal", "Run CHECKPOINT")
+        if log is not None and os.fstat(log).st_size > MOST_LOG_BYTES:
+            problem = f"its log beside it, -wal, has more than {MOST_LOG_BYTES} bytes"
+            raise not_whole(shown, problem, "Run PRAGMA wal_checkpoint(TRUNCATE)")
+        before = [os.fstat(each) for each in (fd, *(() if log is None else (log,)))]
+        pages = None if log is None else committed(log)
+        if pages is None or log is None:
+            yield Collected(fd=fd, size=before[0].st_size)
+            return
+        if pages.size > max_bytes:
+            raise too_large(pages.size, max_bytes)
+        try:
+            copy = stack.enter_context(TemporaryFile(dir=f"/proc/self/fd/{home.fd}")).fileno()
+            copy_into(copy, fd, before[0].st_size)
+            pages.write(log, copy)
+        except OSError as error:
+            said = (
+                f"The database {posixpath.basename(shown)!r} cannot be copied with its log: {error.strerror}"
+            )
+            raise CallError(Code.E_STORE, said) from error
+        after = [os.fstat(each) for each in (fd, log)]
+        if [(at.st_ctime_ns, at.st_size) for at in before] != [(at.st_ctime_ns, at.st_size) for at in after]:
+            raise outside_home(shown, home.path, problem="it changed while it was read")
+        os.lseek(copy, 0, os.SEEK_SET)
+        yield Collected(fd=copy, size=pages.size, of=(fd, log))
+
+
+def _beside(found: int, ending: str, home: OpenHome, stack: ExitStack) -> int | None:
+    """Open a file with content beside another one, by the same rules; None if there is none."""
+    # By the file's own name, where links led to it: so SQLite names its logs.
+    top, path = (os.readlink(f"/proc/self/fd/{fd}") for fd in (home.fd, found))
+    flags = os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        with _closing(
+            openat2(home.fd, path.removeprefix(f"{top}/") + ending, flags, resolve=CONFINED)
+        ) as beside:
+            judged = os.fstat(beside)
+            if not judged.st_size or _problem(judged, os.fstat(home.fd)) is not None:
+                return None
+            fd = os.open(f"/proc/self/fd/{beside}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return None
+    stack.callback(os.close, fd)
+    return fd
 
 
 def _find(relative: str, shown: str, home: OpenHome) -> int:

@@ -8,7 +8,6 @@ Source: document 004, Phase 0; requirements S4-3, S4-63, S4-85 and S4-86; archit
 """
 
 import asyncio
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,7 +68,7 @@ class RunningPuts:
         async with in_thread(opened) as found:
             if found.size > left:
                 raise too_large(found.size, left)
-            read = os.fstat(found.fd)
+            changed_ns = found.changed_ns
             record = await self.files.put(
                 found.fd,
                 name=name if isinstance(name, str) else "artifact",
@@ -77,8 +76,8 @@ class RunningPuts:
                 origin=Origin.GENERATED,
                 about=_small(params.get("source")),
             )
+            self.kept[found.inode] = changed_ns
         self._kept_bytes += record.size
-        self.kept[read.st_ino] = read.st_ctime_ns
         return record
 
 

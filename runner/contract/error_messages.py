@@ -229,6 +229,21 @@ def artifact_missing(path: str) -> CallError:
     )
 
 
+def not_whole(path: str, problem: str, cure: str) -> CallError:
+    """Return the error of a database that is not whole without a log that lies beside it."""
+    shown = _short_path(path)
+    return CallError(
+        Code.E_INVALID_RESULT,
+        f"The database {shown!r} is not whole: {problem}",
+        details={
+            "where": "artifacts",
+            "attempted_path": shown,
+            "suggestion": f"{cure}, or close the connection, before the tool returns",
+            "refused_for": "not_whole",
+        },
+    )
+
+
 def tool_raised(
     exception_type: str,
     message: str,

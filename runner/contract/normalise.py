@@ -250,13 +250,16 @@ def _speaks_contract(payload: Any) -> bool:
 
 
 def _is_of_another_shape(payload: Mapping[str, Any]) -> bool:
-    """Return whether an envelope without files has keys of another system, which only share our names."""
+    """Return whether an envelope without files has keys of another system, which only share our names.
+
+    Of keys without any content nobody knows, and without them the value would not be the tool's own.
+    """
+    given = {key: payload[key] for key in _SHAPES if key in payload}
+    filled = {key: item for key, item in given.items() if item not in (None, [], {})}
     return not lists_files(payload) and (
-        bool(payload.get("artifacts"))
-        or any(
-            payload.get(key) is not None and not isinstance(payload[key], kind)
-            for key, kind in _SHAPES.items()
-        )
+        bool(filled.get("artifacts"))
+        or (bool(given) and not filled)
+        or any(not isinstance(item, _SHAPES[key]) for key, item in given.items() if item is not None)
     )
 
 

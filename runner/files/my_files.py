@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from runner.errors import CallError, Code
 from runner.files.content_facts import facts
@@ -48,8 +49,21 @@ from runner.store.retention import Budgets, Quota, RetentionRules
 from runner.store.sources import opened
 from runner.system.threads import in_thread, run_in_thread
 
-__all__ = ["Deferral", "FileChange", "Library", "MyFiles", "open_library", "store_rules"]
+__all__ = [
+    "SCHEME",
+    "Deferral",
+    "FileChange",
+    "Library",
+    "MyFiles",
+    "artifact_id",
+    "open_library",
+    "store_rules",
+]
 
+SCHEME = "artifact://"
+
+_URI = re.compile(r"\s*artifact:/{0,2}([^/?#\s]*)", re.IGNORECASE)
+_ID = re.compile(r"\w+_[0-9a-f]{12,64}", re.IGNORECASE | re.ASCII)
 _WORD = re.compile(r"[^\W_]")
 # Names that a wrong one is compared with.
 _MOST_COMPARED = 10_000
@@ -104,6 +118,12 @@ def store_rules(settings: Settings) -> RetentionRules:
         max_file_bytes=largest, max_user_bytes=settings.max_user_bytes, max_age_s=settings.max_file_age_s
     )
     return RetentionRules(files=quota, observations=budgets_of(settings.output_guard))
+
+
+def artifact_id(reference: str) -> str | None:
+    """Return the id in an `artifact://` URI, of a range of it too; None for any other text."""
+    found = _URI.match(reference)
+    return None if found is None else found[1]
 
 
 def open_library(settings: Settings, store: ArtifactStore | None = None) -> "Library":
@@ -294,8 +314,30 @@ class MyFiles:
         return await self.library.store.find(safe, scope=self.scope)
 
     async def by_id(self, id_: str) -> Record | None:
-        """Return the file of that id."""
-        return await self.library.store.stat(id_, scope=self.scope)
+        """Return the file of that id, in any case: to readers of URIs a host is the same in both."""
+        found = await self.library.store.stat(id_, scope=self.scope)
+        if found is None and id_ != id_.lower():
+            found = await self.library.store.stat(id_.lower(), scope=self.scope)
+        return found
+
+    async def referenced(self, reference: str) -> Record | None:
+        """Return the file that an argument refers to: by its name, its id or `artifact://ID`.
+
+        A name in My Files counts before the name of something that was taken out of a result; of several
+        such things with one name the newest counts.
+        """
+        id_ = artifact_id(reference)
+        if id_ is not None:
+            return await self.by_id(id_)
+        for name in dict.fromkeys((reference, unquote(reference))):
+            found = await self.find(name)
+            if found is None and _ID.fullmatch(name):
+                found = await self.by_id(name)
+            if found is None and _WORD.search(name):
+                found = await self.library.store.last_observation(safe_name(name), scope=self.scope)
+            if found is not None:
+                return found
+        return None
 
     async def all(self) -> Sequence[Record]:
         """Return all files, by name. Observations are no files."""

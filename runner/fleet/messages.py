@@ -24,7 +24,7 @@ __all__ = [
     "read",
 ]
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 """Which version of these messages this is. Who meets another one leaves it to others."""
 
 _MOST_NAME_CHARS = 256

@@ -78,6 +78,7 @@ class _Generated(_Part):
     kept: bool
     uri: str | None = None
     reason: str | None = None
+    detail: str | None = None
 
 
 class _Fared(_Part):
@@ -106,6 +107,7 @@ class Ended(_Part):
         texts: Texts of the tool beside the payload.
         is_own: Whether the tool returned no contract value.
         generated: What was found in the home and is not in the result.
+        places: What stands for each path at which a file that was kept lay.
         interim: A question or a task, which goes to the client untouched.
         failure: The error that it ended with.
         wire_error: The error of JSON-RPC that it ended with.
@@ -122,6 +124,7 @@ class Ended(_Part):
     texts: list[str] = Field(default_factory=list)
     is_own: bool = False
     generated: list[_Generated] = Field(default_factory=list, max_length=_MOST_FILES)
+    places: dict[str, str] = Field(default_factory=dict, max_length=2 * _MOST_FILES)
     interim: dict[str, Any] | None = None
     failure: _Failure | None = None
     wire_error: dict[str, Any] | None = None
@@ -158,6 +161,7 @@ def ended(completed: Completed, request: Request) -> dict[str, Any]:
         "texts": list(processed.texts),
         "is_own": processed.is_own,
         "generated": [dict(entry) for entry in processed.generated],
+        "places": dict(processed.places),
         "failure": None if processed.failure is None else _failure(processed.failure),
     }
 
@@ -262,6 +266,7 @@ async def completed_of(
         failure=None if said.failure is None else _error(said.failure),
         is_own=said.is_own,
         generated=tuple(entry.model_dump(exclude_none=True) for entry in said.generated),
+        places=said.places,
     )
     return Completed(processed=processed, wire=wire, spec=spec)
 

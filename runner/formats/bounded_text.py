@@ -4,7 +4,7 @@ Every cut leaves a mark, so that a reader knows that text is missing. The cost o
 the length of the text, so each may run on the event loop.
 """
 
-__all__ = ["cut", "cut_counted", "cut_middle"]
+__all__ = ["cut", "cut_counted", "cut_middle", "whole_characters"]
 
 _MARK = "…"
 
@@ -25,3 +25,22 @@ def cut_middle(text: str, most_chars: int, *, mark: str = _MARK) -> str:
         return text
     half = max(most_chars - len(mark), 2) // 2
     return f"{text[:half]}{mark}{text[-half:]}"
+
+
+def whole_characters(data: bytes, length: int, *, is_first: bool) -> slice:
+    """Return where in `data` the characters of UTF-8 stand that begin in its first `length` bytes.
+
+    So each character of a text belongs to one of its ranges: all of them in order make the whole text.
+
+    Args:
+        data: A range of a text, and up to three bytes more.
+        length: Length of the range.
+        is_first: Whether the range begins with the text; no other byte can be inside of a character then.
+    """
+    starts = [i for i, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80]
+    start = 0 if is_first else starts[0] if starts else min(len(data), 3)
+    end = max(start, min(len(data), length))
+    most = min(len(data), end + 3)
+    while end < most and data[end] & 0xC0 == 0x80:
+        end += 1
+    return slice(start, end)

@@ -6,11 +6,17 @@ The system's own tables are left out: a result must not depend on what is instal
 import mimetypes
 import re
 
-__all__ = ["DEFAULT_MIME", "extension", "guess", "is_mime"]
+__all__ = ["DEFAULT_MIME", "extension", "guess", "is_mime", "is_text"]
 
 DEFAULT_MIME = "application/octet-stream"
 
 _WELL_FORMED = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(?:\s*;[\x20-\x7e]*)?")
+
+_TEXT = re.compile(
+    r"text/.+|application/(?:(?:.+\+)?(?:json|xml|yaml)|x-yaml|(?:x-)?(?:ndjson|jsonl|jsonlines)|json-seq|toml"
+    r"|(?:x-)?(?:java|ecma)script|sql|graphql|x-sh)",
+    re.IGNORECASE,
+)
 
 _OFFICE = "application/vnd.openxmlformats-officedocument."
 _ADDED = {
@@ -42,6 +48,11 @@ _TABLE = _table()
 def is_mime(value: object) -> bool:
     """Say whether `value` is a well-formed MIME type; a line break never is."""
     return isinstance(value, str) and len(value) <= 255 and _WELL_FORMED.fullmatch(value) is not None
+
+
+def is_text(mime: str) -> bool:
+    """Return whether content of this type is text that a model can read, such as JSON."""
+    return _TEXT.fullmatch(mime.partition(";")[0].strip()) is not None
 
 
 def guess(name: str) -> str:

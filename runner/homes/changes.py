@@ -22,12 +22,16 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from runner.formats.database_logs import is_log_of_its_own
 from runner.homes.outputs import is_output
+from runner.system.openat import CONFINED, openat2
 from runner.system.threads import run_in_thread
 
 __all__ = ["ChangedFile", "Changes"]
 
 _MOST = 1000
+# What SQLite calls a write-ahead log, and DuckDB.
+_LOG, _LOG_OF_OTHERS = "-wal", ".wal"
 # What change times are taken from advances in steps, at most this long.
 _STEP_NS = 10_000_000
 _CLOCK_REALTIME_COARSE = 5
@@ -110,15 +114,38 @@ class Changes:
         """Hear of an entry, as `./folder/file`, that is there when the call has answered."""
         if found.st_ctime_ns < self._since_ns or not stat.S_ISREG(found.st_mode):
             return
-        file = path.removeprefix("./")
         # Of a call that is still under way it is looked at with all that that one has changed.
-        was_before = self._began_alone and self._was_before(found.st_ino, found.st_ctime_ns, found.st_size)
-        if was_before or file in self._found or not is_output(file, self.further):
+        if self._began_alone and self._was_before(found.st_ino, found.st_ctime_ns, found.st_size):
             return
-        if len(self._found) < _MOST:
-            self._found[file] = ChangedFile(file, found.st_ino, found.st_size, found.st_ctime_ns)
+        seen = ChangedFile(path.removeprefix("./"), found.st_ino, found.st_size, found.st_ctime_ns)
+        change = self._of_log(seen) if seen.file.endswith((_LOG, _LOG_OF_OTHERS)) else seen
+        if change is None or not is_output(change.file, self.further):
+            return
+        known = self._found.get(change.file, change)
+        if known is not change or len(self._found) < _MOST:
+            self._found[change.file] = max(known, change, key=lambda each: each.changed_ns)
         else:
             self.beyond += 1
+
+    def _of_log(self, log: ChangedFile) -> ChangedFile | None:
+        """Return the change of the database whose log it is: what was committed may stand only there."""
+        other = log if log.file.endswith(_LOG_OF_OTHERS) else None
+        if self._lock is None or not log.size:
+            return other
+        # Both are of one length.
+        file = log.file[: -len(_LOG)]
+        try:
+            fd = openat2(self._lock, file, os.O_PATH | os.O_NOFOLLOW, resolve=CONFINED)
+        except OSError:
+            return other
+        try:
+            database = os.fstat(fd)
+            if not stat.S_ISREG(database.st_mode) or (other is not None and not _has_log_of_its_own(fd)):
+                return other
+        finally:
+            os.close(fd)
+        changed_ns = max(database.st_ctime_ns, log.changed_ns)
+        return ChangedFile(file, database.st_ino, database.st_size + log.size, changed_ns)
 
     def end(self) -> bool:
         """Be under way no more; say whether no other call is, so that what changed is nobody else's."""
@@ -172,6 +199,14 @@ class Changes:
     def _query(self, start: int, length: int) -> tuple[int, int, int, int, int]:
         assert self._lock is not None  # noqa: S101 - only asked while it is held
         return _flock(self._lock, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, start, length)
+
+
+def _has_log_of_its_own(handle: int) -> bool:
+    try:
+        with open(f"/proc/self/fd/{handle}", "rb", buffering=0) as file:
+            return is_log_of_its_own(file.fileno())
+    except OSError:
+        return False
 
 
 def _flock(fd: int, command: int, kind: int, start: int, length: int) -> tuple[int, int, int, int, int]:

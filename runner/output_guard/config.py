@@ -142,6 +142,7 @@ class GuardConfig(BaseModel):
     servers: dict[str, Budget] = Field(default_factory=dict, description="Server → its limits.")
 
     _own_retention: bool = PrivateAttr(default=False)
+    _reading_tools: bool = PrivateAttr(default=False)
 
     @field_validator("tool_fields", mode="before")
     @classmethod
@@ -212,6 +213,17 @@ class GuardConfig(BaseModel):
         made._own_retention = any(
             getattr(budget, name) is not None for budget in self._budgets() for name in _KEPT
         )
+        return made
+
+    @property
+    def reading_tools(self) -> bool:
+        """Return whether a model has tools that read back what was taken out: references name them then."""
+        return self._reading_tools
+
+    def with_reading_tools(self) -> Self:
+        """Return the configuration of a server that offers such tools."""
+        made = self.model_copy()
+        made._reading_tools = True
         return made
 
     @property

@@ -46,7 +46,8 @@ def config_of(settings: Settings) -> GuardConfig:
     Raises:
         UsageError: Something in the section is wrong; the message names the file and each setting.
     """
-    return from_mapping(settings.output_guard, file=file_name(settings))
+    config = from_mapping(settings.output_guard, file=file_name(settings))
+    return config.with_reading_tools() if settings.extras else config
 
 
 def file_name(settings: Settings) -> str | None:
@@ -98,12 +99,10 @@ class OutputGuard:
     Attributes:
         config: The settings.
         transformers: The operator's own functions, by the name that the settings give them.
-        keepers: The users for whom something was kept since the start, by name.
     """
 
     config: GuardConfig
     transformers: Mapping[str, Transformer] = field(default_factory=dict)
-    keepers: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, settings: Settings) -> "OutputGuard":
@@ -245,13 +244,11 @@ class OutputGuard:
             log.info("observation clamped", extra={"tool": call.tool, "method": event.get("method")})
 
     def kept(self, records: Sequence[Record], call: GuardedCall) -> None:
-        """Take note of what was kept for the user of a call: it is an event, and can be read back."""
+        """Publish what was kept for the user of a call, as changes of their files."""
         files = call.files
         session = None if files.library.persist else files.session or None
         for record in records:
             files.library.changed(FileChange(user=files.user, session=session, record=record))
-        if records:
-            self.keepers.add(files.user)
 
 
 def unfit(message: Mapping[str, Any], tool: str) -> dict[str, Any]:

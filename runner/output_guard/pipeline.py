@@ -90,7 +90,14 @@ async def guard(
         share: How much of `max_observation_chars` it may take.
     """
     settings = config.for_call(tool, server)
-    keeper = Keeper(store=store, scope=scope, tool=tool, server=server, retention=settings.own_retention)
+    keeper = Keeper(
+        store=store,
+        scope=scope,
+        tool=tool,
+        server=server,
+        retention=settings.own_retention,
+        reading_tools=settings.reading_tools,
+    )
     limit = max(int(settings.max_observation_chars * share), 1)
     event: dict[str, Any] | None = None
     final = None

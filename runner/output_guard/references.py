@@ -11,7 +11,7 @@ from typing import Any
 from runner.formats.content_shape import HEAD_CHARS, TAIL_CHARS, shape_of, shape_of_bytes
 from runner.formats.filenames import safe_name
 from runner.formats.human_numbers import human_size
-from runner.formats.mime import extension
+from runner.formats.mime import extension, is_text
 from runner.output_guard.encoded import cut
 from runner.output_guard.storing import Find, KeptFind
 from runner.store.protocol import Record
@@ -29,7 +29,7 @@ def reference(find: Find, kept: KeptFind, said: str) -> dict[str, Any]:
         return _unkept(find, kept)
     shape = shape_of_bytes(find.content, find.mime) if isinstance(find.content, bytes) else None
     made: dict[str, Any] = {"artifact": _artifact(kept.record), "summary": said}
-    return made | ({"shape": shape} if shape else {}) | {"read": _how(kept.record)}
+    return made | ({"shape": shape} if shape else {}) | {"read": _how(find, kept)}
 
 
 def large_text(find: Find, kept: KeptFind, said: str, value: Any, text: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def large_text(find: Find, kept: KeptFind, said: str, value: Any, text: str) -> 
     base["preview"] = cut(text, HEAD_CHARS) + "..."
     base["tail"] = text[-TAIL_CHARS:]
     base["shape"] = shape_of(value)
-    return base | ({"read": _how(kept.record)} if kept.record else {})
+    return base | ({"read": _how(find, kept)} if kept.record else {})
 
 
 def marker(find: Find, kept: KeptFind) -> str:
@@ -54,7 +54,7 @@ def marker(find: Find, kept: KeptFind) -> str:
     was = f"{find.mime}, {len(find.content)} bytes"
     if kept.record is None:
         return f"[binary content removed: {was}, truncated: not kept]"
-    return f"[binary content removed: {was}, stored as artifact {kept.record.id}, {_how(kept.record)}]"
+    return f"[binary content removed: {was}, stored as artifact {kept.record.id}, {_how(find, kept)}]"
 
 
 def in_words(made: object) -> str | None:
@@ -104,8 +104,11 @@ def _artifact(record: Record) -> dict[str, Any]:
     return record.ref.model_dump(exclude_none=True)
 
 
-def _how(record: Record) -> str:
-    return f"read it as resource artifact://{record.id}"
+def _how(find: Find, kept: KeptFind) -> str:
+    id_ = "" if kept.record is None else kept.record.id
+    if kept.reading_tools and (isinstance(find.content, str) or is_text(find.mime)):
+        return f"read it with artifact_read or artifact_search, or as resource artifact://{id_}"
+    return f"read it as resource artifact://{id_}"
 
 
 def _unkept(find: Find, kept: KeptFind) -> dict[str, Any]:

@@ -66,10 +66,17 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class KeptFind:
-    """What became of a find: its record, or why there is none."""
+    """What became of a find.
+
+    Attributes:
+        record: Its record, if it was kept.
+        reason: Why it was not.
+        reading_tools: Whether a model has tools that read text of it.
+    """
 
     record: Record | None
     reason: str = ""
+    reading_tools: bool = False
 
 
 class TooMany(ValueError):
@@ -89,6 +96,7 @@ class Keeper:
         tool: Name of the tool.
         server: Name of its server, if it has one.
         retention: What is kept of this call, and how long; None: what the store allows.
+        reading_tools: Whether a model has tools that read text of what is kept.
         stored: Everything kept so far.
         warnings: What went wrong, for the log.
     """
@@ -98,6 +106,7 @@ class Keeper:
     tool: str
     server: str | None = None
     retention: Observations | None = None
+    reading_tools: bool = False
     stored: list[Record] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -126,7 +135,7 @@ class Keeper:
         if record.said.source.get("truncated"):
             return self._lost(find, "no artifact store is configured")
         self.stored.append(record)
-        return KeptFind(record)
+        return KeptFind(record, reading_tools=self.reading_tools)
 
     def _expires_at(self) -> datetime | None:
         if self.retention is None or not self.retention.ttl_seconds:
@@ -140,7 +149,8 @@ class Keeper:
 
     def _namespace(self) -> str:
         named = self.server or self.tool
-        return re.sub(r"[^A-Za-z0-9]+", "_", named).strip("_")[:40] or "art"
+        # In lower case, as clients write the host of a URI.
+        return re.sub(r"[^a-z0-9]+", "_", named.lower()).strip("_")[:40] or "art"
 
     def _source(self, find: Find) -> dict[str, Any]:
         said = {"tool": self.tool, "server": self.server, "field": find.where}

@@ -1,25 +1,27 @@
 """`artifact://` resources: how an MCP client reads the files that tools made.
 
 `artifact://ID` gives the whole file up to what one message can carry, and above it says which range
-to ask for: `artifact://ID?offset=0&length=500000`, both in bytes.
+to ask for: `artifact://ID?offset=0&length=500000`, both in bytes. Text and JSON come as text, all else as
+base64. A character of a text belongs to the range in which it begins.
 
 Source: MCP `resources/read`; the architecture's decision "Blobs".
 """
 
+import json
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import mcp_types
 import pybase64
 from mcp.shared.exceptions import MCPError
 
 from runner.errors import CallError
-from runner.files.my_files import MyFiles
+from runner.files.my_files import SCHEME, MyFiles, artifact_id
+from runner.formats.bounded_text import whole_characters
+from runner.formats.mime import is_text
 from runner.store.protocol import Record
 
-__all__ = ["MAX_BLOB_BYTES", "SCHEME", "read_artifact"]
-
-SCHEME = "artifact://"
+__all__ = ["MAX_BLOB_BYTES", "read_artifact"]
 
 MAX_BLOB_BYTES = 600_000
 """Largest part of a file in one message; in base64 it is a third longer."""
@@ -32,20 +34,34 @@ async def read_artifact(files: MyFiles, uri: str) -> dict[str, Any]:
         MCPError: It is no file of this user, the range is malformed, or more was asked for than a
             message can carry.
     """
-    parts = urlsplit(uri)
-    file = await files.by_id(parts.netloc)
+    file = await files.by_id(artifact_id(uri) or "")
     if file is None:
         message = f"Resource not found: {uri!r}; it is no file of this user, or was removed"
         raise MCPError(code=mcp_types.INVALID_PARAMS, message=message, data={"uri": uri})
-    offset, length = _range(uri, parts.query, file)
+    offset, length = _range(uri, uri.partition("?")[2], file)
+    # With what may be left of the last character.
+    more = min(3, file.size - offset - length) if is_text(file.mime) else 0
     try:
-        async with files.open(file, offset=offset, length=length) as content:
+        async with files.open(file, offset=offset, length=length + more) as content:
             data = b"".join([chunk async for chunk in content])
     except CallError as error:
         said = {"error_code": error.code.name, **error.details}
         raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
-    blob = {"uri": uri, "mimeType": file.mime, "blob": pybase64.b64encode(data).decode("ascii")}
-    return {"contents": [{**blob, "_meta": {"toolcell/size": file.size, "toolcell/name": file.name}}]}
+    text = _text(data, length, is_first=offset == 0) if is_text(file.mime) else None
+    read = {"blob": pybase64.b64encode(data[:length]).decode("ascii")} if text is None else {"text": text}
+    about = {"toolcell/size": file.size, "toolcell/name": file.name}
+    return {"contents": [{"uri": uri, "mimeType": file.mime, **read, "_meta": about}]}
+
+
+def _text(data: bytes, length: int, *, is_first: bool) -> str | None:
+    """Return a range of a file as text; None if it is not UTF-8, or base64 is shorter in a message."""
+    try:
+        text = data[whole_characters(data, length, is_first=is_first)].decode()
+    except UnicodeDecodeError:
+        return None
+    if "\0" in text or len(json.dumps(text, ensure_ascii=False).encode()) > MAX_BLOB_BYTES * 4 // 3:
+        return None
+    return text
 
 
 def _range(uri: str, query: str, file: Record) -> tuple[int, int]:

@@ -1,6 +1,6 @@
-"""The tools with which a model reads back what the output guard took out of a result.
+"""The tools with which a model reads back what the output guard took out of a result, and any other file.
 
-`artifact_info`, `artifact_read` and `artifact_search` are offered to a user for whom something was kept.
+`artifact_info`, `artifact_read` and `artifact_search` are listed from the start: clients list tools once.
 Each answer is short by itself. A pattern is a model's and the content somebody else's, so it is matched
 by RE2, whose time is linear in the content, in a thread, and a bounded part of the content at a time.
 
@@ -18,12 +18,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.contract.widget_dialects import SCHEMA_DIALECT
 from runner.errors import CallError, Code
-from runner.files.my_files import MyFiles
+from runner.files.my_files import SCHEME, MyFiles, artifact_id
+from runner.formats.bounded_text import whole_characters
 from runner.formats.content_shape import HEAD_CHARS, TAIL_CHARS, shape_of
-from runner.protocol.artifact_resources import SCHEME
+from runner.settings.settings import Settings
 from runner.store.protocol import Content, Record
 
-__all__ = ["READING", "described", "read_back", "reading_result"]
+__all__ = ["READING", "described", "offered", "read_back", "reading_result"]
 
 READ_MAX_CHARS = 8_000
 """Most characters that one `artifact_read` returns; below what the guard would take out again."""
@@ -41,7 +42,7 @@ _Arguments = ConfigDict(frozen=True, extra="forbid", strict=True)
 class _Info(BaseModel):
     model_config = _Arguments
 
-    id: str = Field(description="Id of the artifact, as in the reference.")
+    id: str = Field(description="Id of the artifact, as in the reference; or its URI.")
 
 
 class _Read(_Info):
@@ -68,11 +69,20 @@ class _Tool:
 
 
 READING: Mapping[str, _Tool] = {
-    "artifact_info": _Tool("Say what a stored artifact is: type, size, shape, how it begins.", _Info),
+    "artifact_info": _Tool(
+        "Say what a stored artifact is: type, size, shape, how it begins. "
+        "Tools that take `filename` take its URI, artifact://ID, as well.",
+        _Info,
+    ),
     "artifact_read": _Tool("Read part of the text of a stored artifact, by bytes or by lines.", _Read),
     "artifact_search": _Tool("Search the text of a stored artifact, line by line.", _Search),
 }
 """The tools, by name."""
+
+
+def offered(settings: Settings) -> list[dict[str, Any]]:
+    """Return the tools for a list; none where the operator wants none, or nothing is kept."""
+    return described() if settings.extras and settings.store != "none:" else []
 
 
 def described() -> list[dict[str, Any]]:
@@ -99,7 +109,7 @@ async def read_back(name: str, arguments: object, files: MyFiles) -> dict[str, A
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors())
         raise CallError(Code.E_INVALID_ARGUMENT, f"{name}: {faults}") from None
-    record = await files.by_id(given.id.removeprefix(SCHEME))
+    record = await files.by_id(artifact_id(given.id) or given.id)
     if record is None:
         message = f"there is no artifact {given.id!r} of this user; it may have expired"
         raise CallError(Code.E_FILE_NOT_FOUND, message, details={"id": given.id})
@@ -141,18 +151,14 @@ async def _info(record: Record, files: MyFiles) -> dict[str, Any]:
 
 async def _read(given: _Read, record: Record, files: MyFiles) -> dict[str, Any]:
     await _check_text(record, files)
-    # Three bytes more at either end, so that no character is cut in two and then lost.
+    # Three bytes more, so that no character is cut in two and then lost.
     data = await _bytes(record, files, given.offset, given.length + 3)
-    starts = [i for i, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80]
-    start = starts[0] if starts and given.offset else min(len(data), 3) if given.offset else 0
-    end = max(start, min(len(data), given.length))
-    while end < len(data) and data[end] & 0xC0 == 0x80:
-        end += 1
+    part = whole_characters(data, given.length, is_first=given.offset == 0)
     return {
         "id": record.id,
-        "offset": given.offset + start,
-        "text": data[start:end].decode("utf-8", "replace"),
-        **_next(given.offset + end, record),
+        "offset": given.offset + part.start,
+        "text": data[part].decode("utf-8", "replace"),
+        **_next(given.offset + part.stop, record),
     }
 
 

@@ -160,7 +160,11 @@ class RemoteResources:
         if problem is not None:
             return {"error": problem}
         keeper = Keeper(
-            store=reader.store, scope=reader.scope, tool=f"{self.server}.read", server=self.server
+            store=reader.store,
+            scope=reader.scope,
+            tool=f"{self.server}.read",
+            server=self.server,
+            reading_tools=self.config.reading_tools,
         )
         made = [await self._content(item, keeper) for item in contents]
         reader.kept(keeper.stored)

@@ -35,7 +35,7 @@ from mcp.shared.exceptions import MCPError
 
 from runner.errors import RunnerError
 from runner.files.file_events import FILES_URI, REMOVED, STORED
-from runner.protocol.artifact_resources import SCHEME
+from runner.files.my_files import SCHEME
 from runner.protocol.eras import has_sessions
 from runner.protocol.internals.connection import connection_of, is_ready, notify_client
 from runner.protocol.internals.host import come_first, serve_subscriptions

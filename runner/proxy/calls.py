@@ -78,7 +78,6 @@ class Calls:
         """Return the result of a `tools/call`, by the contract or guarded."""
         request = observed(self.upstreams, self._request(ctx, params, user))
         with CallScope(request.id):
-            offered = user.name in self.upstreams.guard.keepers
             try:
                 self.upstreams.observers.check()
                 async with self.upstreams.upkeep.in_use(user):
@@ -102,8 +101,6 @@ class Calls:
             result = told_result(self.upstreams.own_paths, result)
             if wants_report(params) and "content" in result:
                 result["_meta"] = {**(result.get("_meta") or {}), REPORT: self._report(request)}
-        if not offered and user.name in self.upstreams.guard.keepers and self.upstreams.settings.extras:
-            await self.upstreams.tell(ctx, user, "notifications/tools/list_changed")
         return result
 
     def _report(self, request: Request) -> dict[str, Any]:

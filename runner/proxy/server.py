@@ -21,9 +21,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.errors import CallError
+from runner.files.my_files import SCHEME
 from runner.output_guard.guard import GuardedCall
-from runner.protocol.artifact_resources import SCHEME, read_artifact
-from runner.protocol.artifact_tools import described
+from runner.protocol.artifact_resources import read_artifact
+from runner.protocol.artifact_tools import offered
 from runner.protocol.eras import has_sessions, in_era_of
 from runner.protocol.failed_requests import answer_failures
 from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
@@ -304,7 +305,7 @@ class _Proxy:
         elif upstreams.offers_files and key == "prompts":
             ours = [item.listed() for item in EXTRAS.prompts]
         elif key == "tools":
-            ours = described() if upstreams.settings.extras and user.name in upstreams.guard.keepers else []
+            ours = offered(upstreams.settings)
             if upstreams.offers_resource_tools:
                 ours = [*(tool for name in upstreams.names.servers for tool in resource_tools(name)), *ours]
         names = {item.get("name") for item in listed if isinstance(item, Mapping)}
@@ -364,12 +365,8 @@ class _Proxy:
             # The server asks for input first.
             return result
         files = self._upstreams.files(user)
-        offered = user.name in self._upstreams.guard.keepers
         call = GuardedCall(tool="prompts/get", server=found[0], files=files)
-        made = await self._upstreams.guard.prompt(without_secrets(without_our_words(result)), call)
-        if not offered and user.name in self._upstreams.guard.keepers and self._upstreams.settings.extras:
-            await self._upstreams.tell(ctx, user, "notifications/tools/list_changed")
-        return made
+        return await self._upstreams.guard.prompt(without_secrets(without_our_words(result)), call)
 
     async def _complete(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         ref = params.get("ref")

@@ -23,11 +23,12 @@ from runner.call import Completed, Request, ask_route, execute, relay
 from runner.contract.unexpected_errors import unexpected
 from runner.contract.widget_dialects import NO_WIDGETS
 from runner.errors import CallError
+from runner.files.my_files import SCHEME
 from runner.http.author_routes import AuthorRoutes, hidden
 from runner.http.context import Site
 from runner.output_guard.guard import GuardedCall, OutputGuard
-from runner.protocol.artifact_resources import SCHEME, read_artifact
-from runner.protocol.artifact_tools import READING, described, reading_result
+from runner.protocol.artifact_resources import read_artifact
+from runner.protocol.artifact_tools import READING, offered, reading_result
 from runner.protocol.direct import DirectCall
 from runner.protocol.eras import in_era_of
 from runner.protocol.failed_requests import answer_failures, failed_result, told_error, told_result
@@ -248,9 +249,8 @@ class _Relay:
         if self._reads_back(name):
             return in_era_of(ctx, await self._read_back(request))
         if self._resources.has(name):
-            message = await self._telling_of_reading(request, self._read_resources(ctx, request))
-            return in_era_of(ctx, message)
-        return await self._telling_of_reading(request, self._call_or_task(request))
+            return in_era_of(ctx, await self._read_resources(ctx, request))
+        return await self._call_or_task(request)
 
     def _call_or_task(self, request: Request) -> Awaitable[dict[str, Any]]:
         return self.tasks.begin(request) if self.tasks.wants(request) else self._call_tool(request)
@@ -271,10 +271,10 @@ class _Relay:
             if ctx.method == "tools/list":
                 listed = with_schemes(await self._without_identity(answered))
                 listed = await with_descriptions(listed, self._toolset, request.user)
-                shown = self._with_reading(listed, request.user)
+                shown = self._with_reading(listed)
                 return callable_tools(shown, self._toolset.settings.scopes, request.facts)
             if ctx.method == "prompts/get" and "messages" in answered:
-                return await self._telling_of_reading(request, self._guarded_prompt(request, answered))
+                return await self._guarded_prompt(request, answered)
             return self._extras.merged(ctx.method, answered)
         except WireError as error:
             ours = await self._ours(ctx, request, error.error.get("code"))
@@ -360,7 +360,7 @@ class _Relay:
             levels=frozenset() if connection is None else connection_levels(connection),
             inline_max_bytes=inline_limit_of(self._toolset.settings, call.params, facts),
         )
-        message = await self._telling_of_reading(request, self._call_or_task(request))
+        message = await self._call_or_task(request)
         if "requestState" not in message:
             return message
         http = None if call.scope is None else HttpRequest(call.scope)
@@ -451,27 +451,14 @@ class _Relay:
             return answered
         return {**answered, "tools": await without_identity(tools, settings.username_parameter)}
 
-    def _with_reading(self, answered: Mapping[str, Any], user: User) -> dict[str, Any]:
+    def _with_reading(self, answered: Mapping[str, Any]) -> dict[str, Any]:
         """Return a list of tools with ours: to read resources, and what was taken out of results."""
         if answered.get("nextCursor") is not None:
             return dict(answered)
         tools, ours = answered.get("tools"), self._resources.tools()
-        if self._toolset.settings.extras and user.name in self._guard.keepers:
-            ours += [tool for tool in described() if tool["name"] not in self._toolset.catalog.tools]
+        known = self._toolset.catalog.tools
+        ours += [tool for tool in offered(self._toolset.settings) if tool["name"] not in known]
         return {**answered, "tools": [*(tools if isinstance(tools, list) else []), *ours]}
-
-    async def _telling_of_reading(
-        self, request: Request, answer: Awaitable[dict[str, Any]]
-    ) -> dict[str, Any]:
-        """Return an answer, and tell of our tools that read back what is shortened in it, if they are new."""
-        keepers, user = self._guard.keepers, request.user.name
-        had_them = user in keepers
-        message = await answer
-        # Later eras tell of changes on streams that a client opens for them; they list tools anew anyway.
-        is_told = self._toolset.settings.extras and request.facts.protocol in HANDSHAKE_PROTOCOL_VERSIONS
-        if is_told and not had_them and user in keepers:
-            await request.client.notify("notifications/tools/list_changed", {})
-        return message
 
     def user_of(self, ctx: ServerRequestContext[Any, Any]) -> User:
         """Return who a request comes from, in the session in which it came."""

@@ -141,7 +141,10 @@ def render(
     """
     closed = not is_open_schema(output_schema)
     named = (*processed.files, *processed.deferred)
-    paths = FileReferences.of((file.origin, _standing_for(file)) for file in named) if named else _NO_FILES
+    paths = _NO_FILES
+    if named or processed.places:
+        origins = ((file.origin, _standing_for(file)) for file in named)
+        paths = FileReferences.of(origins, places=processed.places)
     sent = _sent(wire)
     message: dict[str, Any] = {}
     for form in _INLINE if delivery is Delivery.INLINE else _REFERENCE:
@@ -264,6 +267,7 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
         ]
     )
     linked: set[str] = set()
+    uris = {file.uri: file.id for file in draft.processed.files}
     by_block = {file.block: file for file in draft.processed.files if file.block is not None}
     for index, block in enumerate(list_of(draft.wire.get("content"))):
         file = by_block.get(index)
@@ -274,7 +278,9 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
             if file is not None and draft.processed.is_own:
                 # It is there itself; what else is known of it stands in `_meta`.
                 linked.add(file.id)
-            content += _own_block(block, draft, own=own_texts, accepted=file)
+            own_blocks = _own_block(block, draft, own=own_texts, accepted=file)
+            linked |= {uris[each["uri"]] for each in own_blocks if each.get("uri") in uris}
+            content += own_blocks
     if own_texts and draft.processed.errors:
         content.append(_text("\n".join(_refusal_lines(draft.processed))))
     entries = value.get("artifacts", [])
@@ -306,9 +312,11 @@ def _own_block(
         case "text" if isinstance(block.get("text"), str) and (own or block["text"] in draft.processed.texts):
             return [{**block, "text": legible(draft.paths.text(block["text"]), own=own)}]
         case "resource_link":
-            return [dict(block)]
+            return [_reachable(block, draft.paths)]
         case "resource" if "blob" not in mapping_of(block.get("resource")):
-            return [dict(block)]
+            resource = block.get("resource")
+            inner = _reachable(resource, draft.paths) if isinstance(resource, dict) else resource
+            return [{**block, "resource": inner}]
         case "image" | "audio" | "resource" if accepted is not None:
             return [_whole(block, accepted)]
         case "text" | "image" | "audio" | "resource":
@@ -316,6 +324,12 @@ def _own_block(
         case _:
             # Made a text by the output guard.
             return [dict(block)] if own else []
+
+
+def _reachable(block: Mapping[str, Any], paths: FileReferences) -> dict[str, Any]:
+    """Return a link, or an embedded resource, with the address of the file that was kept."""
+    uri = block.get("uri")
+    return {**block, "uri": paths.value(uri, contents=False)} if isinstance(uri, str) else dict(block)
 
 
 def _whole(block: Mapping[str, Any], file: ArtifactFile) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from runner.artifacts.accept import ArtifactFile, Keep, Processed, failed, process_artifacts
+from runner.artifacts.generated import with_earlier
 from runner.artifacts.named_file import OpenHome
 from runner.contract.display import decide
 from runner.contract.error_messages import file_not_found
@@ -327,6 +328,8 @@ async def settle(
     )
     if left and executed.left is not None:
         processed = await executed.left.keep(processed, left)
+    if place.outputs is not None:
+        processed = await with_earlier(processed, wire, place.outputs, place.files)
     request.steps.done("collect")
     return Completed(processed=_annotated(processed, listener, executed.facts), wire=wire, spec=spec)
 

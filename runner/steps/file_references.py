@@ -4,10 +4,12 @@ Source: requirement S2-15.
 """
 
 import json
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 __all__ = ["FileReferences"]
 
@@ -18,6 +20,11 @@ _ECHO_MIN_CHARS = 16
 # Of content that begins with a slash only what JPEG, MP3 and UTF-16 begin with: the rest are paths.
 _CONTENT = re.compile(r"(?:[A-Za-z0-9+_-]|/9j/|//)[A-Za-z0-9+/_\s=-]*")
 _HEAD_CHARS = 256
+# What cannot stand around a path, which would be another one then.
+_BEFORE = re.compile(r"[\w.~%/-]\Z", re.ASCII)
+_BEHIND = re.compile(r"[\w/~%-]|\.\w", re.ASCII)
+_URI = re.compile(r"(?:file|sandbox):(?://(?:localhost)?)?(/[^\s\"'`<>]+)", re.IGNORECASE)
+_CLOSING = ".,;:!?)]}*_"
 # As many are each looked for in each text; of more, by their beginnings, in one pass.
 _FEW = 8
 
@@ -28,9 +35,13 @@ class FileReferences:
 
     Attributes:
         uris: The string by which a tool gave a file → the file's URI.
+        places: The absolute path of a file → its URI.
     """
 
     uris: Mapping[str, str]
+    places: Mapping[str, str] = field(default_factory=dict)
+    _root: str = field(init=False, repr=False, compare=False)
+    _lengths: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _by_beginning: Mapping[str, list[int]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -41,11 +52,16 @@ class FileReferences:
         # The longest first.
         by_beginning = {beginning: sorted(found, reverse=True) for beginning, found in lengths.items()}
         object.__setattr__(self, "_by_beginning", by_beginning)
+        common = posixpath.commonprefix(list(self.places))
+        object.__setattr__(self, "_root", common[: common.rfind("/") + 1])
+        object.__setattr__(self, "_lengths", tuple(sorted({len(path) for path in self.places}, reverse=True)))
 
     @classmethod
-    def of(cls, pairs: Iterable[tuple[str | None, str]]) -> "FileReferences":
+    def of(
+        cls, pairs: Iterable[tuple[str | None, str]], places: Mapping[str, str] | None = None
+    ) -> "FileReferences":
         """Make them from pairs of origin and URI; files without an origin are left out."""
-        return cls({origin: uri for origin, uri in pairs if origin})
+        return cls({origin: uri for origin, uri in pairs if origin}, places or {})
 
     def value(self, value: Any, *, contents: bool, key: str = "") -> Any:
         """Return a JSON value with references in place of paths; a copy where there is any file.
@@ -55,7 +71,7 @@ class FileReferences:
             contents: Whether base64 is replaced as well.
             key: The object key under which it stands.
         """
-        if not self.uris:
+        if not self.uris and not self.places:
             return value
         if isinstance(value, str):
             return self._string(value, contents=contents, key=key)
@@ -67,7 +83,7 @@ class FileReferences:
 
     def text(self, text: str) -> str:
         """Return a text for people or models with references in place of paths and base64."""
-        if not self.uris:
+        if not self.uris and not self.places:
             return text
         try:
             said = json.loads(text)
@@ -77,9 +93,7 @@ class FileReferences:
             replaced = self.value(said, contents=True)
             same = replaced == said
             return text if same else json.dumps(replaced, ensure_ascii=False, separators=(",", ":"))
-        for origin in sorted(self._paths(), key=len, reverse=True):
-            text = text.replace(origin, self.uris[origin])
-        return self._unechoed(text)
+        return self._unechoed(self._placed(text))
 
     def _string(self, text: str, *, contents: bool, key: str) -> str:
         if key in _CONTENT_KEYS:
@@ -87,7 +101,41 @@ class FileReferences:
         # Elsewhere a short text could equal a relative path or somebody's base64 by chance.
         if key == "path" or text.startswith("/"):
             text = self.uris.get(text, text)
+        text = self._placed(text)
         return self._unechoed(text) if contents else text
+
+    def _placed(self, text: str) -> str:
+        """Return a text with references in place of the paths, and `file:` URIs, of files that were kept."""
+        if not self.places:
+            return text
+        whole = self._at(text) if text.startswith("/") else None
+        if whole is not None:
+            return whole
+        if "file:" in text or "sandbox:" in text or "FILE:" in text:
+            text = _URI.sub(self._of_uri, text)
+        parts, done, at = list[str](), 0, text.find(self._root)
+        while at >= 0:
+            end = 0 if _BEFORE.search(text, max(0, at - 1), at) else self._end(text, at)
+            if end:
+                parts += [text[done:at], self.places[text[at:end]]]
+                done = end
+            at = text.find(self._root, max(end, at + 1))
+        return "".join([*parts, text[done:]]) if parts else text
+
+    def _end(self, text: str, at: int) -> int:
+        """Return where the longest path of a file ends that begins at a place of a text; 0 if none does."""
+        ends = (at + length for length in self._lengths)
+        return next((end for end in ends if text[at:end] in self.places and not _BEHIND.match(text, end)), 0)
+
+    def _at(self, path: str) -> str | None:
+        known = self.places.get(path)
+        return self.places.get(posixpath.normpath(path)) if known is None else known
+
+    def _of_uri(self, match: re.Match[str]) -> str:
+        path = match[1]
+        while (uri := self._at(unquote(path))) is None and path[-1:] in _CLOSING and path:
+            path = path[:-1]
+        return match[0] if uri is None else uri + match[1][len(path) :]
 
     def _unechoed(self, text: str) -> str:
         """Return a text with references where it repeats the base64 of a file."""
@@ -111,6 +159,3 @@ class FileReferences:
         pieces = (text[at : at + _ECHO_MIN_CHARS] for at in range(len(text) - _ECHO_MIN_CHARS + 1))
         found = {piece for piece in pieces if piece in known}
         return [beginning for beginning in known if beginning in found] if found else ()
-
-    def _paths(self) -> list[str]:
-        return [origin for origin in self.uris if origin.startswith("/")]

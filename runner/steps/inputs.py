@@ -104,16 +104,22 @@ async def _with_files(
     rewriting: Rewriting, *, home: HomeLease | None, files: MyFiles, claims: Path, link: Link
 ) -> AsyncIterator[Inputs]:
     """Stage or link the files that arguments may name, until the block ends."""
-    candidates = {name: await files.find(name) for name in (*rewriting.by_path, *rewriting.by_link)}
+    candidates = {name: await files.referenced(name) for name in (*rewriting.by_path, *rewriting.by_link)}
     found = {name: file for name, file in candidates.items() if file is not None}
-    wanted = {found[name].shown: found[name] for name in rewriting.by_path if name in found}
     async with AsyncExitStack() as stack:
-        staged: Mapping[str, Path] = {}
-        if wanted and home is not None:
+        paths: dict[str, str] = {}
+        left = {name: found[name] for name in rewriting.by_path if name in found}
+        while left and home is not None:
+            # What was taken out of results may have the name of another file: that is staged beside it.
+            wanted: dict[str, Record] = {}
+            for file in left.values():
+                wanted.setdefault(file.shown, file)
             staging = stage(home, files, list(wanted.values()), claims=claims)
             staged = await stack.enter_async_context(staging)
+            done = [name for name, file in left.items() if wanted[file.shown].id == file.id]
+            paths |= {name: str(staged[left.pop(name).shown]) for name in done}
         inputs = rewriting.finish(
-            paths={name: str(staged[file.shown]) for name, file in found.items() if file.shown in staged},
+            paths=paths,
             links={name: link(found[name]) for name in rewriting.by_link if name in found},
             names={name: file.shown for name, file in found.items()},
         )

@@ -41,7 +41,7 @@ _MOST_NAMES = 1000
 # Read in a few milliseconds.
 _MOST_TEXT_CHARS = 1 << 20
 _MOST_PARTS = 1000
-_PLACE = re.compile(r"[/\\]|[A-Za-z][A-Za-z0-9+.-]*:[/\\]|data:")
+_PLACE = re.compile(r"[/\\]|(?!(?i:artifact):)[A-Za-z][A-Za-z0-9+.-]*:[/\\]|data:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,6 +237,6 @@ def _as_call_errors(file: Record) -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise CallError(
             Code.E_QUOTA if full else Code.E_STORE,
-            f"the file {file.name!r} cannot be put into {INPUT_FOLDER}: {error.strerror}",
-            details={"name": file.name, "size": file.size},
+            f"the file {file.shown!r} cannot be put into {INPUT_FOLDER}: {error.strerror}",
+            details={"name": file.shown, "size": file.size},
         ) from error

@@ -134,6 +134,11 @@ class MemoryStore:
         async with self._change() as rows:
             return rows.named(name, scope=scope, now=self._clock())
 
+    async def last_observation(self, name: str, *, scope: Scope) -> Record | None:
+        """Return the newest observation of exactly that name."""
+        async with self._change() as rows:
+            return rows.last_observation(name, scope=scope, now=self._clock())
+
     async def list(self, *, scope: Scope) -> Sequence[Record]:
         """Return all artifacts that the scope may have, by name."""
         async with self._change() as rows:

@@ -85,6 +85,9 @@ class NoStore:
     async def find(self, name: str, *, scope: Scope) -> Record | None:
         """Return None: nothing is kept."""
 
+    async def last_observation(self, name: str, *, scope: Scope) -> Record | None:
+        """Return None: nothing is kept."""
+
     async def list(self, *, scope: Scope) -> Sequence[Record]:
         """Return no record: nothing is kept."""
         return ()

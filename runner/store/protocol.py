@@ -277,6 +277,9 @@ class ArtifactStore(Protocol):
     async def find(self, name: str, *, scope: Scope) -> Record | None:
         """Return the file of exactly that name."""
 
+    async def last_observation(self, name: str, *, scope: Scope) -> Record | None:
+        """Return the newest observation of exactly that name."""
+
     async def list(self, *, scope: Scope) -> Sequence[Record]:
         """Return all artifacts that the scope may have, by name."""
 

@@ -13,6 +13,7 @@ from sandbox.syscalls import Resolve
 
 __all__ = [
     "CONFINED",
+    "copy_into",
     "ficlone",
     "open_folder",
     "openat2",
@@ -93,3 +94,16 @@ def ficlone(source_fd: int, target_fd: int) -> bool:
             raise
         return False
     return True
+
+
+def copy_into(target_fd: int, source_fd: int, size: int) -> None:
+    """Copy so many bytes from the start of a file to an empty one, by sharing its blocks where that works.
+
+    Raises:
+        OSError: The disk is full, or either file cannot be used.
+    """
+    if ficlone(source_fd, target_fd):
+        return
+    done = 0
+    while done < size and (count := os.sendfile(target_fd, source_fd, done, size - done)):
+        done += count

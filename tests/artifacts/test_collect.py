@@ -2,7 +2,9 @@
 
 import os
 import socket
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,96 @@ def test_a_plain_file_of_the_home_is_opened(shape: str, home: FakeHome) -> None:
     (home.path / "a/b.txt").write_bytes(b"hi")
 
     assert content(shape.format(home=home.path), home) == b"hi"
+
+
+@pytest.fixture
+def notes(home: FakeHome) -> Iterator[sqlite3.Connection]:
+    """A database in WAL mode with a row that stands in its log only."""
+    path = home.path / "a/notes.db"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE notes(body)")
+        connection.execute("INSERT INTO notes VALUES('one')")
+        yield connection
+
+
+def rows(path: str, home: FakeHome, made: Path) -> list[Any]:
+    with collect(path, home, max_bytes=100_000) as found:
+        made.write_bytes(os.read(found.fd, found.size + 1))
+        assert found.inode == (home.path / "a/notes.db").stat().st_ino
+        assert found.changed_ns == (home.path / "a/notes.db-wal").stat().st_ctime_ns
+    with closing(sqlite3.connect(f"{made.as_uri()}?immutable=1", uri=True)) as connection:
+        return connection.execute("SELECT body FROM notes").fetchall()
+
+
+def test_a_database_comes_with_what_its_log_holds(
+    home: FakeHome, notes: sqlite3.Connection, tmp_path: Path
+) -> None:
+    (home.path / "latest.db").symlink_to("a/notes.db")
+    before, open_before = sorted(home.path.rglob("*")), len(os.listdir("/proc/self/fd"))
+
+    assert rows("a/notes.db", home, tmp_path / "made.db") == [("one",)]
+    assert rows("latest.db", home, tmp_path / "made.db") == [("one",)]
+    assert sorted(home.path.rglob("*")) == before
+    assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+def test_a_database_larger_with_its_log_is_refused(home: FakeHome, notes: sqlite3.Connection) -> None:
+    path = home.path / "a/notes.db"
+    with collect("a/notes.db", home, max_bytes=8192) as found:
+        assert found.size == 8192
+    with (
+        pytest.raises(CallError) as caught,
+        collect("a/notes.db", home, max_bytes=path.stat().st_size),
+    ):
+        pass
+    assert caught.value.code is Code.E_FILE_TOO_LARGE
+
+
+@pytest.mark.parametrize("trick", ["link", "fifo", "hard link", "folder", "garbage"])
+def test_a_log_that_is_none_is_left_alone(home: FakeHome, trick: str) -> None:
+    (home.path / "x.db").write_bytes(b"as it is")
+    log, other = home.path / "x.db-wal", home.path.with_name("other")
+    other.write_bytes(b"of somebody else")
+    match trick:
+        case "link":
+            log.symlink_to(other)
+        case "fifo":
+            os.mkfifo(log)
+        case "hard link":
+            log.hardlink_to(other)
+        case "folder":
+            log.mkdir()
+        case _:
+            log.write_bytes(b"x" * 5000)
+
+    assert content("x.db", home) == b"as it is"
+
+
+@pytest.mark.parametrize(
+    ("head", "ending", "beside"),
+    [
+        (bytes(8) + b"DUCK", ".wal", b"changes"),
+        (b"KUZU", ".wal", b"changes"),
+        (b"SQLite format 3\0", "-journal", bytes.fromhex("d9d505f920a163d700000003")),
+    ],
+)
+def test_a_database_that_is_not_whole_is_refused(
+    home: FakeHome, head: bytes, ending: str, beside: bytes
+) -> None:
+    (home.path / "x.db").write_bytes(head)
+    assert content("x.db", home) == head
+    log = home.path / f"x.db{ending}"
+    log.write_bytes(beside)
+
+    error = refusal("x.db", home)
+
+    assert (error.code, error.details["refused_for"]) == (Code.E_INVALID_RESULT, "not_whole")
+    assert "is not whole" in error.message
+    assert "close the connection" in error.details["suggestion"]
+    log.write_bytes(b"")
+    assert content("x.db", home) == head
 
 
 def test_the_descriptor_is_closed_afterwards(home: FakeHome) -> None:

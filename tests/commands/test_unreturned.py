@@ -1,7 +1,6 @@
 """Files that a call wrote into its home and did not return: kept, told of, or left alone."""
 
 import asyncio
-import base64
 import json
 import sys
 import threading
@@ -422,7 +421,7 @@ async def test_a_client_hears_of_them_and_reads_them(tmp_path: Path, user: str) 
             [entry] = (result.structured_content or {})["meta_data"]["generated_files"]
             [content] = await client.read_resource(entry["uri"])
     assert entry["name"] == "report.csv"
-    assert base64.b64decode(content.blob) == b"a,b"
+    assert content.text == "a,b"
 
 
 async def test_of_two_runners_in_one_home_the_last_call_has_what_both_wrote(

@@ -84,6 +84,24 @@ def test_results_beside_keys_of_another_system_are_own(beside: dict[str, Any]) -
     assert taken({"results": [1]}).speaks_contract
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"artifacts": []},
+        {"artifacts": [], "total": 3},
+        {"artifacts": None, "links": []},
+        {"meta_data": {}, "display": {}},
+        {"returned_file_names": [], "returned_file_contents": []},
+        {"retryable": None},
+    ],
+    ids=str,
+)
+def test_results_beside_empty_keys_are_the_tools_own(beside: dict[str, Any]) -> None:
+    assert not taken({"results": [1], **beside}).speaks_contract
+    # Positive control: one key of the contract with content.
+    assert taken({"results": [1], **beside, "incomplete": ["page 2"]}).speaks_contract
+
+
 def test_an_empty_list_of_artifacts_alone_is_data() -> None:
     payload = {"total_count": 0, "artifacts": []}
 

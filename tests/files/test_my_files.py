@@ -6,6 +6,7 @@ import os
 import time
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from other_processes import Start
@@ -15,7 +16,7 @@ from runner.files.my_files import Deferral, Library, MyFiles, open_library
 from runner.files.sessions import Session, Sessions
 from runner.settings.settings import Settings
 from runner.store.local.store import LocalStore, utc_now
-from runner.store.protocol import Origin, Put, Retention, Scope
+from runner.store.protocol import Origin, Put, Record, Retention, Scope
 
 pytestmark = pytest.mark.anyio
 
@@ -100,6 +101,64 @@ async def test_observations_are_no_files(tmp_path: Path) -> None:
 
     assert await names(files) == ["a.txt"]
     assert await files.find("b.txt") is None
+
+
+async def observed(files: MyFiles, content: bytes, name: str, namespace: str = "orders") -> Record:
+    about = Put(name=name, retention=Retention.OBSERVATIONS, namespace=namespace)
+    return await files.library.store.put_bytes(content, about, scope=files.scope)
+
+
+async def test_referenced_takes_every_form_of_a_reference(tmp_path: Path) -> None:
+    files = library(tmp_path).of("alice")
+    kept = await files.put(b"kept", name="Bericht Q3.csv", origin=Origin.UPLOADED)
+    taken = await observed(files, b"taken", "Übersicht 東京.json")
+
+    for record in (kept, taken):
+        uri = f"artifact://{record.id}"
+        assert record.name is not None
+        encoded = quote(record.name)
+        for form in (uri, uri.upper(), f" {uri}/", f"{uri}?offset=0&length=5", record.id, record.id.upper()):
+            assert await files.referenced(form) == record, form
+        for form in (record.name, encoded, f"artifact:{record.id}"):
+            assert await files.referenced(form) == record, form
+    for none in ("artifact://", "artifact://art_000000000000", "orders_000000000000", "out.csv", "%", ""):
+        assert await files.referenced(none) is None, none
+
+
+async def test_referenced_prefers_my_files_then_the_newest(tmp_path: Path) -> None:
+    files = library(tmp_path).of("alice")
+    await observed(files, b"first", "a.json")
+    second = await observed(files, b"second", "a.json")
+
+    assert await files.referenced("a.json") == second
+    kept = await files.put(b"third", name="a.json", origin=Origin.UPLOADED)
+    assert await files.referenced("a.json") == kept
+    assert await files.referenced(second.id) == second
+
+
+async def test_referenced_finds_nothing_of_others_or_removed(tmp_path: Path) -> None:
+    shared = library(tmp_path)
+    mine = shared.of("alice")
+    kept = await mine.put(b"kept", name="plan.txt", origin=Origin.UPLOADED)
+    taken = await observed(mine, b"taken", "secret.json")
+    forms = [form for r in (kept, taken) for form in (r.id, f"artifact://{r.id}", r.shown)]
+
+    assert all([await mine.referenced(form) for form in forms])
+    for other in ("bob", "Alice", "../alice"):
+        assert not any([await shared.of(other).referenced(form) for form in forms])
+    for record in (kept, taken):
+        await shared.store.delete(record.id, scope=mine.scope)
+    assert not any([await mine.referenced(form) for form in forms])
+
+
+async def test_referenced_keeps_sessions_apart_without_persistence(tmp_path: Path) -> None:
+    shared = library(tmp_path, persist=False)
+    mine, other = shared.of("alice", "one"), shared.of("alice", "two")
+    taken = await observed(mine, b"taken", "a.json")
+
+    assert await mine.referenced("a.json") == taken
+    assert await other.referenced("a.json") is None
+    assert await other.referenced(f"artifact://{taken.id}") is None
 
 
 async def test_a_deferred_file_is_used_by_name_until_it_expires(tmp_path: Path) -> None:

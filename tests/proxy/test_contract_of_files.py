@@ -1,6 +1,5 @@
 """Files of the user for tools of other servers behind `runner proxy`, and files that these name."""
 
-import base64
 import json
 import shutil
 import socket
@@ -105,7 +104,7 @@ async def test_a_file_that_a_command_names_by_path_comes_to_my_files(local: Fron
 
     assert value["artifacts"][0]["name"] == name
     assert "path" not in value["artifacts"][0]
-    assert base64.b64decode(fetched[0].blob) == b"some text"
+    assert fetched[0].text == "some text"
     assert name in await local.files()
 
 
@@ -131,7 +130,7 @@ async def test_in_every_tier_a_command_works_in_the_home_of_its_user(
             assert home.is_dir()
 
     assert value["results"] == {"username": user, "home": f"/tmp/{user}", "temporary": True}
-    assert base64.b64decode(fetched[0].blob) == b"a,b"
+    assert fetched[0].text == "a,b"
     assert not home.exists()
 
 

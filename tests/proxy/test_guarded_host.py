@@ -80,11 +80,10 @@ async def test_a_widget_calls_none_of_our_own_tools(mode: str, served: Any) -> N
 @ERAS
 async def test_long_and_binary_results_reach_a_model_as_references(mode: str, served: Any) -> None:
     async with served(mode) as client:
-        before = [tool.name for tool in await client.list_tools()]
+        listed = [tool.name for tool in await client.list_tools()]
         rows = await client.call_tool_mcp("rows", {"count": 2000})
         text = await client.call_tool("text", {"chars": 60_000})
         pdf = await client.call_tool_mcp("pdf", {})
-        after = [tool.name for tool in await client.list_tools()]
         reference = json.loads(pdf.content[0].text)["results"]["content"]["artifact"]
         fetched = await client.read_resource(f"artifact://{reference['id']}")
         own = await client.call_tool("artifact_info", {"id": "x"})
@@ -98,7 +97,9 @@ async def test_long_and_binary_results_reach_a_model_as_references(mode: str, se
     assert isinstance(text.structured_content["result"], str)
     assert len(text.structured_content["result"]) < 1000
     assert fetched[0].blob is not None
-    assert after == [*before, "artifact_read", "artifact_search"]
+    assert listed[-2:] == ["artifact_read", "artifact_search"]
+    assert listed.count("artifact_info") == 1
+    assert "artifact_read" in json.loads(text.content[0].text)["read"]
     assert own.data == "the file's own"
     assert part.structured_content["text"] == "word word "
 
@@ -109,11 +110,12 @@ def _reference(text: str) -> Any:
 
 async def test_one_switch_offers_no_tools_of_ours(served: Any) -> None:
     async with served("auto", extras=False) as client:
-        await client.call_tool("text", {"chars": 60_000})
+        text = await client.call_tool("text", {"chars": 60_000})
         names = [tool.name for tool in await client.list_tools()]
         missing = await client.call_tool("artifact_read", {"id": "x"}, raise_on_error=False)
 
     assert "artifact_read" not in names
+    assert "artifact_read" not in json.loads(text.content[0].text)["read"]
     assert missing.is_error
 
 

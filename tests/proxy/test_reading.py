@@ -1,5 +1,6 @@
 """Reading back what was stored: by bytes, by lines, by pattern; bounded, and one's own only."""
 
+import base64
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from runner.errors import CallError, Code
 from runner.files.my_files import Library, MyFiles
 from runner.files.sessions import Sessions
+from runner.protocol.artifact_resources import MAX_BLOB_BYTES, read_artifact
 from runner.protocol.artifact_tools import READ_MAX_CHARS, described, read_back, reading_result
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Put, Retention
@@ -40,6 +42,48 @@ async def test_text_read_part_by_part_is_the_whole_text(files: MyFiles) -> None:
         offset = answer.get("next_offset")
 
     assert "".join(parts) == text
+
+
+async def test_ranges_of_a_text_resource_make_the_whole_text(files: MyFiles) -> None:
+    text = "äöü€𝄞\n" * 500
+    id_, size = await kept(files, text.encode()), len(text.encode())
+
+    for step in (1, 2, 3, 5, 4001):
+        parts = [
+            (await read_artifact(files, f"artifact://{id_}?offset={at}&length={step}"))["contents"][0]
+            for at in range(0, size, step)
+        ]
+        assert "".join(part["text"] for part in parts) == text
+
+
+@pytest.mark.parametrize("mime", ["text/csv", "application/json", "application/ld+json; charset=utf-8"])
+async def test_a_resource_of_text_answers_text(files: MyFiles, mime: str) -> None:
+    id_ = await kept(files, '{"ä": 1}'.encode(), mime)
+
+    (answer,) = (await read_artifact(files, f"artifact://{id_.upper()}"))["contents"]
+
+    assert (answer["text"], answer["mimeType"], "blob" in answer) == ('{"ä": 1}', mime, False)
+    assert answer["_meta"]["toolcell/size"] == 9
+
+
+@pytest.mark.parametrize(
+    ("content", "mime"),
+    [
+        (b"%PDF-1.4 x", "application/pdf"),
+        (b"<svg/>", "image/svg+xml"),
+        (b"M\xfcller", "text/csv"),
+        (b"a\0b", "text/plain"),
+        (b'"' * MAX_BLOB_BYTES, "application/json"),
+    ],
+)
+async def test_a_resource_without_legible_text_answers_bytes(
+    files: MyFiles, content: bytes, mime: str
+) -> None:
+    id_ = await kept(files, content, mime)
+
+    (answer,) = (await read_artifact(files, f"artifact://{id_}"))["contents"]
+
+    assert (base64.b64decode(answer["blob"]), "text" in answer) == (content, False)
 
 
 async def test_a_read_that_begins_within_a_character_begins_with_the_next(files: MyFiles) -> None:

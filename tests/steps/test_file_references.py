@@ -30,7 +30,7 @@ def test_content_stays_where_bytes_travel_inline() -> None:
     assert stand_ins.value({"copy": CONTENT}, contents=False) == {"copy": CONTENT}
 
 
-@pytest.mark.parametrize("origin", ["aGk=", "out/report_final_version.txt", "/tmp/alice/report"])
+@pytest.mark.parametrize("origin", ["aGk=", "out/report_final_version.txt"])
 def test_what_could_stand_in_a_text_by_chance_is_no_echo(origin: str) -> None:
     stand_ins = FileReferences.of([(origin, URI)])
 
@@ -53,3 +53,64 @@ def test_looking_for_many_contents_takes_linear_time() -> None:
 
     # 0.1 s on a quiet machine, and a minute where each is looked for in each.
     assert cpu_s(lambda: stand_ins.value({"texts": texts}, contents=True)) < 2
+
+
+PLACES = {
+    "/tmp/alice/out/report": "artifact://a_1",
+    "/tmp/alice/out/report.csv": "artifact://a_2",
+    "/tmp/alice/Bericht Q3 (ü).pdf": "artifact://a_3",
+    "/tmp/alice/東京.csv": "artifact://a_4",
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("/tmp/alice/out/report", "artifact://a_1"),
+        ("/tmp/alice//out/./report.csv", "artifact://a_2"),
+        ("Saved to /tmp/alice/out/report.", "Saved to artifact://a_1."),
+        ("(/tmp/alice/out/report.csv, '/tmp/alice/out/report')", "(artifact://a_2, 'artifact://a_1')"),
+        ("see `/tmp/alice/Bericht Q3 (ü).pdf`", "see `artifact://a_3`"),
+        ("已保存到/tmp/alice/東京.csv。", "已保存到artifact://a_4。"),
+        ("file:///tmp/alice/Bericht%20Q3%20%28%C3%BC%29.pdf", "artifact://a_3"),
+        ("[it](file:///tmp/alice/Bericht%20Q3%20(%C3%BC).pdf).", "[it](artifact://a_3)."),
+        ("FILE://localhost/tmp/alice/out/report.csv", "artifact://a_2"),
+        ("sandbox:/tmp/alice/%E6%9D%B1%E4%BA%AC.csv", "artifact://a_4"),
+        ('{"path": "/tmp/alice/out/report.csv"}', '{"path":"artifact://a_2"}'),
+    ],
+)
+def test_paths_of_kept_files_become_references(said: str, shown: str) -> None:
+    stand_ins = FileReferences.of([], PLACES)
+
+    assert stand_ins.text(said) == shown
+    if not said.startswith("{"):
+        assert stand_ins.value({"said": [said]}, contents=False) == {"said": [shown]}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "/tmp/alice/out/report.csv.bak",
+        "/tmp/alice/out/report_2.csv",
+        "/tmp/alice/out/report/part",
+        "/tmp/alice/out/report-old",
+        "/data/tmp/alice/out/report",
+        "/tmp/alice/out/",
+        "https://example.com/tmp/alice/out/report",
+        "file:///tmp/alice/other.csv",
+        "file:///tmp/bob/out/report",
+    ],
+)
+def test_paths_of_other_files_stay(said: str) -> None:
+    stand_ins = FileReferences.of([], PLACES)
+
+    assert stand_ins.text(said) == said
+    assert stand_ins.value(said, contents=False) == said
+
+
+def test_paths_in_a_long_text_take_linear_time() -> None:
+    stand_ins = FileReferences.of([], {f"/tmp/alice/out/{n}.csv": f"artifact://a_{n}" for n in range(1000)})
+    text = "see /tmp/alice/out/7.csv and /tmp/alice/out/none.csv; " * 20_000
+
+    assert cpu_s(lambda: stand_ins.text(text)) < 2
+    assert stand_ins.text(text).count("artifact://a_7 ") == 20_000

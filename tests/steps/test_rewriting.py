@@ -64,6 +64,13 @@ def test_people_see_names_and_no_token() -> None:
     }
 
 
+@pytest.mark.parametrize("uri", ["artifact://art_1", "ARTIFACT://art_1", "artifact:art_1"])
+def test_an_artifact_uri_is_looked_up(uri: str) -> None:
+    rewriting = Rewriting.of({"filename": uri}, spec=tool("filename"), username="ann", file_delivery="path")
+
+    assert rewriting.by_path == (uri,)
+
+
 @pytest.mark.parametrize(
     "place",
     [

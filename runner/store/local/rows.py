@@ -101,6 +101,11 @@ class Rows:
         tail = "retention = 'files' AND name = ? ORDER BY session = '', put DESC LIMIT 1"
         return self._record(scope, now, tail, name)
 
+    def last_observation(self, name: str, *, scope: Scope, now: datetime) -> Record | None:
+        """Return the observation of a name that was put last."""
+        tail = "retention = 'observations' AND name = ? ORDER BY put DESC LIMIT 1"
+        return self._record(scope, now, tail, name)
+
     def of(self, *, scope: Scope, now: datetime) -> list[Record]:
         """Return all that a scope may have, by name."""
         owners = places_for(scope)

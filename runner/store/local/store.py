@@ -129,6 +129,10 @@ class LocalStore:
         """Return the file of exactly that name."""
         return await run_in_thread(self._read, LocalStore._find, name, scope)
 
+    async def last_observation(self, name: str, *, scope: Scope) -> Record | None:
+        """Return the newest observation of exactly that name."""
+        return await run_in_thread(self._read, LocalStore._last_observation, name, scope)
+
     async def list(self, *, scope: Scope) -> Sequence[Record]:
         """Return all artifacts that the scope may have, by name."""
         return await run_in_thread(self._read, LocalStore._list, scope)
@@ -286,6 +290,10 @@ class LocalStore:
             return None
         with _as_call_errors(), self._index.read(_areas(scope)) as rows:
             return rows.named(name, scope=scope, now=self.clock())
+
+    def _last_observation(self, name: str, scope: Scope) -> Record | None:
+        with _as_call_errors(), self._index.read(_areas(scope)) as rows:
+            return rows.last_observation(name, scope=scope, now=self.clock())
 
     def _list(self, scope: Scope) -> Sequence[Record]:
         with _as_call_errors(), self._index.read(_areas(scope)) as rows:

@@ -72,6 +72,11 @@ class S3Index:
         """Return all artifacts that a scope may have."""
         return [entry for keys in self._keys_for(scope) for entry in self.of_owner(keys)]
 
+    def observations(self, scope: Scope) -> list[BucketEntry]:
+        """Return the observations that a scope may have."""
+        listed = [item for keys in self._keys_for(scope) for item in self.bucket.list(keys.note(""))]
+        return [self._latest(entry) for entry in self.load(records_in(listed))]
+
     def of_owner(self, keys: OwnerKeys) -> list[BucketEntry]:
         """Return all artifacts of one owner."""
         listed = list(self.bucket.list(keys.index))

@@ -146,6 +146,12 @@ class S3Store:
         found = await self._ask("find", scope, lambda: self._alive(self._index.named(name, scope=scope)))
         return found[0].record if found else None
 
+    async def last_observation(self, name: str, *, scope: Scope) -> Record | None:
+        """Return the newest observation of exactly that name."""
+        found = await self._ask("find", scope, lambda: self._alive(self._index.observations(scope)))
+        named = [entry for entry in found if entry.record.name == name]
+        return max(named, key=lambda entry: entry.put).record if named else None
+
     async def list(self, *, scope: Scope) -> Sequence[Record]:
         """Return all artifacts that the scope may have, by name."""
         found = await self._ask("list", scope, lambda: self._alive(self._index.of(scope)))

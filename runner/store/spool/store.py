@@ -30,7 +30,7 @@ from runner.store.content import FileContent, span
 from runner.store.damage import NOT_WHAT_WAS_PUT, damaged
 from runner.store.disk import try_to_write
 from runner.store.measuring import Meter, measured
-from runner.store.protocol import ArtifactStore, Content, Put, Reason, Record, Removal, Scope
+from runner.store.protocol import ArtifactStore, Content, Put, Reason, Record, Removal, Retention, Scope
 from runner.store.removals import log_removals
 from runner.store.retention import Quota, has_ended
 from runner.store.sources import digest_of, may_have, opened
@@ -130,6 +130,14 @@ class SpoolingStore:
             return waiting[-1]
         stored = await self.store.find(name, scope=scope)
         return stored if stored is not None and await self._left([stored]) else None
+
+    async def last_observation(self, name: str, *, scope: Scope) -> Record | None:
+        """Return the newest observation of exactly that name."""
+        waiting = [k.record for k in await self._waiting(scope) if k.record.name == name]
+        waiting = [record for record in waiting if record.said.retention is Retention.OBSERVATIONS]
+        stored = await self.store.last_observation(name, scope=scope)
+        found = [*waiting, *([] if stored is None else await self._left([stored]))]
+        return max(found, key=lambda record: record.created, default=None)
 
     async def list(self, *, scope: Scope) -> Sequence[Record]:
         """Return all artifacts that the scope may have, by name."""
