@@ -29,12 +29,12 @@ from runner.homes.scratch import scratch_folder
 from runner.proxy.answer_bound import most_message_bytes
 from runner.proxy.dispatcher import LineDispatcher
 from runner.proxy.fetched_packages import (
-    REGISTRIES,
     authority_variables,
     check_fetching,
     fetches,
     package_folder,
     package_variables,
+    registries,
 )
 from runner.proxy.hints import option_hint, variable_hint
 from runner.proxy.remote import HomedTransport, StartFailed
@@ -295,8 +295,8 @@ class ConfinedTransport(HomedTransport):
             without=GUARD_ONLY if self._tier is Tier.GUARD else (),
         )
         rights = settings.rights()
-        if settings.allow_fetch:
-            rights = replace(rights, network=(*rights.network, *REGISTRIES))
+        if packages is not None:
+            rights = replace(rights, network=(*rights.network, *registries(settings)))
         return with_rights(policy, rights, os.environ)
 
 

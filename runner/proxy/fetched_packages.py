@@ -6,9 +6,12 @@ executed. A server is known by all that an entry says of it: another command nev
 Source: `docs/proxy.md`, "Servers that are fetched"; npm-config(7); uv, "Environment variables".
 """
 
+import contextlib
 import hashlib
+import ipaddress
 import json
 import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,24 +20,19 @@ from runner.proxy.targets import Target
 from runner.settings.lendable import of_the_system
 from runner.settings.settings import Settings
 from runner.system.state_files import make_folder
+from sandbox.network.destinations import ANYWHERE, written
 
 __all__ = [
-    "REGISTRIES",
     "authority_variables",
     "check_fetching",
     "fetches",
     "package_folder",
     "package_variables",
+    "registries",
 ]
 
-REGISTRIES = (
-    "registry.npmjs.org:443",
-    "registry.yarnpkg.com:443",
-    "pypi.org:443",
-    "files.pythonhosted.org:443",
-)
-"""Where `--allow-fetch` lets packages be fetched."""
-
+_REGISTRIES = ("registry.npmjs.org", "registry.yarnpkg.com", "pypi.org", "files.pythonhosted.org")
+_HTTPS = 443
 # Programs that fetch what they run, with the subcommands that do; none: the program alone does.
 _FETCHERS: Mapping[str, tuple[str, ...]] = {
     "npx": (),
@@ -45,7 +43,7 @@ _FETCHERS: Mapping[str, tuple[str, ...]] = {
     "pnpm": ("dlx",),
     "yarn": ("dlx",),
     "bun": ("x",),
-    "uv": ("run", "x"),
+    "uv": ("run", "tool"),
     "pipx": ("run",),
 }
 # Names of files with certificates of authorities, which a network with its own ones needs.
@@ -106,7 +104,6 @@ def package_variables(folder: Path) -> dict[str, str]:
     return {
         "XDG_CACHE_HOME": str(folder / "cache"),
         "npm_config_cache": str(folder / "npm"),
-        "npm_config_store_dir": str(folder / "pnpm"),
         "BUN_INSTALL": str(folder / "bun"),
         "BUN_TMPDIR": str(folder / "bun" / "tmp"),
         "PIPX_HOME": str(folder / "pipx"),
@@ -120,9 +117,26 @@ def package_variables(folder: Path) -> dict[str, str]:
 
 def authority_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return those variables that name certificates of authorities which belong to the system."""
-    return {
-        name: variables[name] for name in _AUTHORITIES if of_the_system(Path(variables.get(name) or "."))
-    }
+    return {name: variables[name] for name in _AUTHORITIES if of_the_system(Path(variables.get(name) or "."))}
+
+
+def registries(settings: Settings) -> tuple[str, ...]:
+    """Return where packages may be fetched, as `allow_net` has it. Takes as long as the lookup of names.
+
+    A name opens public addresses only. Networks with a mirror of their own answer with its address for these
+    names, so it is opened as well.
+    """
+    if not (settings.allow_fetch or ANYWHERE in settings.rights().network):
+        return ()
+    found = {f"{name}:{_HTTPS}": None for name in _REGISTRIES}
+    for name in _REGISTRIES:
+        # Without an answer the fetch fails, and its message has the name.
+        with contextlib.suppress(OSError):
+            for *_, address in socket.getaddrinfo(name, _HTTPS, type=socket.SOCK_STREAM):
+                ip = ipaddress.ip_address(str(address[0]).partition("%")[0])
+                if not (ip.is_loopback or ip.is_link_local or ip.is_multicast or ip.is_unspecified):
+                    found[written(str(ip), _HTTPS)] = None
+    return tuple(found)
 
 
 def _fetcher(target: Target) -> str | None:
@@ -131,8 +145,13 @@ def _fetcher(target: Target) -> str | None:
     subcommands = _FETCHERS.get(program)
     if subcommands is None:
         return None
-    # Options with values may stand before the subcommand: `uv --directory FOLDER run server`.
-    found = next((word for word in target.command[1:] if word in subcommands), None)
-    if subcommands and found is None:
-        return None
-    return program if found is None else f"{program} {found}"
+    after_option = False
+    for word in target.command[1:] if subcommands else ():
+        if word in subcommands:
+            return f"{program} {word}"
+        is_option = word.startswith("-")
+        # A word after an option may be its value: `uv --directory FOLDER run server`.
+        if not is_option and not after_option:
+            return None
+        after_option = is_option
+    return None if subcommands else program
