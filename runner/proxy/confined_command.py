@@ -111,8 +111,8 @@ def tier_of(target: Target, program: Path, settings: Settings) -> Tier:
     closed = unfit(tier, files, settings)
     if closed is None and settings.allow_fetch and tier not in (Tier.NAMESPACE, Tier.GUARD):
         closed = (
-            f"--allow-fetch cannot be given in tier {tier.value}, where no file can be made executable: leave "
-            "it out, or start the runner where tier namespace works (`runner doctor` shows what it lacks)"
+            f"--allow-fetch cannot be given in tier {tier.value}, where no file can be made executable: "
+            "leave it out, or start the runner where tier namespace works (see `runner doctor`)"
         )
     if closed is not None:
         raise IsolationUnavailable((closed,))

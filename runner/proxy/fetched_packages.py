@@ -1,7 +1,7 @@
-"""Packages that a command behind the proxy fetches and runs, as `npx` and `uvx` do: their folder and registries.
+"""Packages that commands behind the proxy fetch and run, as `npx` and `uvx` do: folder and registries.
 
-Each server of each user has a folder of its own, kept between starts. It may be written, and what is in it
-executed. A server is known by all that an entry says of it: another command never finds what this one fetched.
+Each server of each user has a folder of its own, kept between starts, in which files may be written and
+executed. All that an entry says of a server identifies it: another command never finds its packages.
 
 Source: `docs/proxy.md`, "Servers that are fetched"; npm-config(7); uv, "Environment variables".
 """
@@ -48,8 +48,13 @@ _FETCHERS: Mapping[str, tuple[str, ...]] = {
 }
 # Names of files with certificates of authorities, which a network with its own ones needs.
 _AUTHORITIES = (
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE",
-)  # fmt: skip
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+    "PIP_CERT",
+    "CURL_CA_BUNDLE",
+)
 
 
 def fetches(target: Target, settings: Settings) -> bool:

@@ -221,6 +221,11 @@ class Settings(BaseSettings):
     max_output_bytes: Count = Field(
         1 * MIB, description="Standard output and error kept of each call; the end of it is."
     )
+    tool_output: Literal["log", "drop", "client"] = Field(
+        "log",
+        description="What becomes of what tools print and raise: lines of the log, nothing, or lines of the "
+        "log and messages to the client of the call.",
+    )
     max_calls: Count = Field(16, description="Calls that run at the same time.")
     max_calls_per_user: Count = Field(4, description="Calls of one user that run at the same time.")
     max_queue: int = Field(

@@ -5,7 +5,7 @@ worker may not write there; so its semaphores have no name (`sandbox.inside.sema
 lies in a folder of the home, from where it goes with the home. Both serve processes that are forked, as they
 are by default; an interpreter started anew knows nothing of it.
 
-`shutil.copy2` and `copytree` copy times where they can. Where a filter refuses all times, they leave them out.
+Where a filter refuses all times, `shutil.copy2` and `copytree` leave them out.
 
 Source: CPython, Lib/multiprocessing/synchronize.py, shared_memory.py and heap.py; Lib/shutil.py; shm_open(3).
 """

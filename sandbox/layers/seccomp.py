@@ -14,8 +14,8 @@ Choices that are not obvious:
   user id with each other and with the operator's files, and Landlock judges neither call.
 - There, setting times fails with EPERM: a lock that is refreshed by its time must not seem to be. `shutil`
   goes on without them (`sandbox.inside.sharing`). chmod answers success without effect, since shutil, git and
-  zip stop working where it fails. It has an effect beside fetched packages only, and never sets set-user-ID or
-  set-group-ID bits: the files lie on the machine's file system.
+  zip stop working where it fails. It has an effect where packages are fetched only, and never sets
+  set-user-ID or set-group-ID bits: the files lie on the machine's file system.
 - Scheduling another thread in one of the ordinary ways answers success without effect: a filter cannot tell a
   thread of one's own, which the C library names by its number, from a process of somebody else. libzmq gives
   each of its threads what it has already, and ends the process where that fails.

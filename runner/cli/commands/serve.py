@@ -114,9 +114,7 @@ def proxy(
     ] = None,
     allow_fetch: Annotated[
         bool | None,
-        typer.Option(
-            "--allow-fetch", help="Commands such as npx and uvx may fetch packages and run them."
-        ),
+        typer.Option("--allow-fetch", help="Commands such as npx and uvx may fetch packages and run them."),
     ] = None,
     bounds: ConfinementOptions,
     logs: LogOptions,
