@@ -61,6 +61,8 @@ class Policy:
         home: The one folder a worker may write, or None for a worker that may write nothing.
         aliases: Other names of the home, which lead to it where there are namespaces.
         scratch: Warm-up folder: written while the program loads, read-only for workers.
+        packages: Folder of fetched packages, written, executed and kept by whoever made it. Files in it get
+            the modes that programs give them. Only where there are namespaces.
         read: Hierarchies that may be read, listed and executed; a file counts as its own hierarchy. Nobody
             may choose by a link where it lies, so no part of these paths is one.
         homes: Folders under which the homes of users lie; the guard explains denied reads there.
@@ -97,6 +99,7 @@ class Policy:
     home: Path | None = None
     aliases: tuple[Path, ...] = ()
     scratch: Path | None = None
+    packages: Path | None = None
     read: tuple[Path, ...] = ()
     homes: tuple[Path, ...] = ()
     list_only: tuple[Path, ...] = ()
@@ -122,7 +125,7 @@ class Policy:
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        folders = [p for p in (self.home, self.scratch) if p is not None]
+        folders = self.own_folders
         lent = (*self.lent_read, *self.lent_write, *self.names, *self.aliases)
         for path in (*folders, *self.read, *self.homes, *self.list_only, *self.hidden, *self.run, *lent):
             if not path.is_absolute():
@@ -134,8 +137,21 @@ class Policy:
             raise ValueError("sockets need namespaces: names of sockets are everybody's elsewhere")
         if self.shared_memory_bytes and not self.namespaces:
             raise ValueError("shared memory needs namespaces: /dev/shm is everybody's elsewhere")
+        if self.packages is not None and not self.namespaces:
+            # A filter cannot see which file a change of mode names.
+            raise ValueError("packages need namespaces: modes could be changed of any file elsewhere")
         if self.shared_memory_bytes < 0:
             raise ValueError(f"shared memory cannot have {self.shared_memory_bytes} bytes")
+
+    @property
+    def own_folders(self) -> tuple[Path, ...]:
+        """Return the folders that are this zygote's alone, to be written."""
+        return tuple(path for path in (self.home, self.scratch, self.packages) if path is not None)
+
+    @property
+    def has_own_id(self) -> bool:
+        """Whether no other process and no file of this machine has the zygote's user id, but its user's."""
+        return self.uid is not None and self.gid is None
 
     @property
     def is_gated(self) -> bool:
@@ -153,6 +169,7 @@ class Policy:
             "home": str(self.home) if self.home else None,
             "aliases": [str(path) for path in self.aliases],
             "scratch": str(self.scratch) if self.scratch else None,
+            "packages": str(self.packages) if self.packages else None,
             "read": [str(path) for path in self.read],
             "homes": [str(path) for path in self.homes],
             "list_only": [str(path) for path in self.list_only],
@@ -190,6 +207,7 @@ class Policy:
                 home=_optional_path(data["home"]),
                 aliases=_paths(data["aliases"]),
                 scratch=_optional_path(data["scratch"]),
+                packages=_optional_path(data["packages"]),
                 read=_paths(data["read"]),
                 homes=_paths(data["homes"]),
                 list_only=_paths(data["list_only"]),

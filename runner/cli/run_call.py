@@ -117,8 +117,9 @@ async def _call(toolset: Toolset, user: User, options: CallOptions, terminal: Te
         terminal.close()
         raise UsageError(f"the tool's server refused the call: {error}") from error
     outcome = request.steps.outcome
-    if outcome is not None and completed.processed.failure is None:
-        # An error names it among its facts.
+    failure = completed.processed.failure
+    if outcome is not None and (failure is None or "output" not in failure.details):
+        # The error of a crash has it among its details.
         terminal.printed(outcome.output)
     terminal.close()
     if completed.interim is not None:

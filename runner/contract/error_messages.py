@@ -249,6 +249,8 @@ def tool_raised(
     message: str,
     *,
     frames: Sequence[str] = (),
+    notes: str = "",
+    chain: Sequence[Mapping[str, Any]] = (),
     retryable: bool = False,
     flag: str | None = None,
 ) -> CallError:
@@ -258,18 +260,35 @@ def tool_raised(
         exception_type: Name of the exception's class.
         message: Its text; may be empty.
         frames: The author's own frames, outermost first, already as text.
+        notes: Its notes, a line each.
+        chain: The exceptions behind it: causes, contexts, members of a group. Each has its relation, type,
+            message, notes and frames.
         retryable: What the tool says about trying again.
         flag: The option that would show it a file that it did not find, where it sees nothing of the folder;
             or that would let it have the socket that it could not have.
     """
     kind, said = legible(exception_type), legible(message)
-    details: dict[str, Any] = {"exception_type": kind, "message": said}
-    if frames:
-        details["frames"] = [legible(frame) for frame in frames]
+    details: dict[str, Any] = {"exception_type": kind, "message": said, **_beside(notes, frames)}
+    if chain:
+        details["chain"] = [
+            {
+                "relation": legible(str(link.get("relation"))),
+                "exception_type": legible(str(link.get("type"))),
+                "message": legible(str(link.get("message", ""))),
+                **_beside(str(link.get("notes", "")), link.get("frames", ())),
+            }
+            for link in chain
+        ]
     if flag is not None:
         details["flag"] = legible(flag, PATH_MAX_CHARS)
         details["suggestion"] = _advice_of(details["flag"])
     return CallError(Code.E_TOOL, said or f"The tool raised {kind}", details=details, retryable=retryable)
+
+
+def _beside(notes: str, frames: Sequence[str]) -> dict[str, Any]:
+    """Return what is said of an exception beside its type and message, as far as there is any."""
+    said = {"notes": [*map(legible, notes.splitlines())], "frames": [*map(legible, frames)]}
+    return {name: value for name, value in said.items() if value}
 
 
 def _advice_of(flag: str) -> str:

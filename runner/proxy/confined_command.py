@@ -1,8 +1,8 @@
 """A remote server that is a command: started confined, with a scratch home of its own.
 
 It may read what a tool file may read, with the folders of the files that its command names; it may write in
-its home, which goes when the connection ends; it runs in the strongest tier in which it can read itself. What
-has to fetch itself from the network first is refused where the network is closed.
+its home, which goes when the connection ends; it runs in the strongest tier in which it can read itself. A
+command that fetches packages and runs them has a folder for them (`runner.proxy.fetched_packages`).
 
 Source: `docs/output-guard.md`; architecture, decisions "Network", "Reads" and "Programs".
 """
@@ -28,6 +28,14 @@ from runner.homes.homes import HomeLease, Homes
 from runner.homes.scratch import scratch_folder
 from runner.proxy.answer_bound import most_message_bytes
 from runner.proxy.dispatcher import LineDispatcher
+from runner.proxy.fetched_packages import (
+    authority_variables,
+    check_fetching,
+    fetches,
+    package_folder,
+    package_variables,
+    registries,
+)
 from runner.proxy.hints import option_hint, variable_hint
 from runner.proxy.remote import HomedTransport, StartFailed
 from runner.proxy.server_log import LogBudget
@@ -54,21 +62,6 @@ from sandbox.readable import Readable, sibling_modules
 
 __all__ = ["ConfinedTransport", "check_command", "hint_for", "lent_to", "tier_of"]
 
-_FETCHERS = {
-    ("npx",): "npm install -g",
-    ("bunx",): "bun install -g",
-    ("pnpx",): "pnpm add -g",
-    ("npm", "exec"): "npm install -g",
-    ("npm", "x"): "npm install -g",
-    ("pnpm", "dlx"): "pnpm add -g",
-    ("yarn", "dlx"): "npm install -g",
-    ("bun", "x"): "bun install -g",
-    ("uvx",): "pip install",
-    ("uv", "tool", "run"): "pip install",
-    ("uv", "run"): "pip install",
-    ("pipx", "run"): "pip install",
-}
-
 # Of a virtual environment; what an installer puts there beside packages, such as kernels of Jupyter, too.
 _ENVIRONMENT = ("pyvenv.cfg", "bin", "include", "lib", "lib64", "share", "etc")
 _SAID_CHARS = 500
@@ -84,14 +77,7 @@ def check_command(target: Target, settings: Settings) -> Path:
     """
     if settings.deny_run:
         raise UsageError(f"{target.name} is a command, and deny_run lets nothing be run; leave it out")
-    called = (Path(target.command[0]).name, *target.command[1:])
-    for fetcher, instead in _FETCHERS.items():
-        if called[: len(fetcher)] == fetcher and not settings.rights().network:
-            raise UsageError(
-                f"{target.name}: `{' '.join(fetcher)}` fetches the server from the network when it starts, "
-                "and a confined server has no network. --allow-net would allow it; or install the server "
-                f"before (`{instead} PACKAGE`) and name its program instead"
-            )
+    check_fetching(target, settings)
     name = target.command[0]
     wanted = str(target.folder / name) if "/" in name else name
     found = shutil.which(wanted)
@@ -123,6 +109,11 @@ def tier_of(target: Target, program: Path, settings: Settings) -> Tier:
     files = (*_files(program, target), *_interpreters(program))
     tier = in_force(settings, files)
     closed = unfit(tier, files, settings)
+    if closed is None and settings.allow_fetch and tier not in (Tier.NAMESPACE, Tier.GUARD):
+        closed = (
+            f"--allow-fetch cannot be given in tier {tier.value}, where no file can be made executable: "
+            "leave it out, or start the runner where tier namespace works (see `runner doctor`)"
+        )
     if closed is not None:
         raise IsolationUnavailable((closed,))
     return tier
@@ -273,15 +264,21 @@ class ConfinedTransport(HomedTransport):
 
     def _policy(self, home: Path, uid: int | None) -> Policy:
         settings = self._settings
+        packages = None
+        if fetches(self._target, settings) and self._tier in (Tier.NAMESPACE, Tier.GUARD):
+            packages = package_folder(self._target, settings, self._user.segment, uid)
         environment = framework_environment(os.environ, ())
         personal = call_environment(user=self._user.name, home=home)
         files = (*_files(self._program, self._target), *_interpreters(self._program))
         found = _readable(settings, files, _code(self._program, self._target))
         if self._unlent is not None:
             self._unlent.readable = (*found.read, *found.list_only)
+        if packages is not None:
+            personal |= {**authority_variables(os.environ), **package_variables(packages)}
         limits = settings.widest_limits()
         policy = Policy(
             home=home,
+            packages=packages if self._tier is Tier.NAMESPACE else None,
             read=found.read,
             list_only=found.list_only,
             # On some systems, packages are found through the link `lib64` of an environment alone.
@@ -297,7 +294,10 @@ class ConfinedTransport(HomedTransport):
             guard=False,
             without=GUARD_ONLY if self._tier is Tier.GUARD else (),
         )
-        return with_rights(policy, settings.rights(), os.environ)
+        rights = settings.rights()
+        if packages is not None:
+            rights = replace(rights, network=(*rights.network, *registries(settings)))
+        return with_rights(policy, rights, os.environ)
 
 
 def _readable(settings: Settings, files: Sequence[Path], code: Sequence[Path]) -> Readable:

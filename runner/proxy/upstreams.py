@@ -95,6 +95,7 @@ class UpstreamSpec:
         tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
         files: The files that it is started from, as far as they are known.
         hint: Names the option that would have helped, from what the server says of a failure.
+        least_connect_s: How long it has to start at least, whatever the settings have.
         note_failure: Tells the operator of an option that may have, where `hint` names none.
     """
 
@@ -107,6 +108,7 @@ class UpstreamSpec:
     files: tuple[Path, ...] = ()
     hint: Callable[[str], str | None] = _no_hint
     note_failure: Callable[[str], None] = _no_hint
+    least_connect_s: float = 0.0
 
     @property
     def is_command(self) -> bool:
@@ -415,7 +417,7 @@ class Upstreams(CallServices):
             is_alone=not self.names.prefixed,
             ends_with_its_connection=way.tier is not None,
             answer_s=self.settings.idle_timeout_s,
-            connect_s=self.settings.connect_timeout_s,
+            connect_s=max(self.settings.connect_timeout_s, way.least_connect_s),
             identity=self.settings.username_parameter,
             learned=partial(self._learned, way, user.name if learns_for is None else learns_for),
             met=met,

@@ -13,6 +13,7 @@ from runner.errors import UsageError
 from runner.protocol.internals.proxy import mend_messages_over_http
 from runner.proxy.answer_bound import AnswerBound, most_message_bytes
 from runner.proxy.confined_command import ConfinedTransport, check_command, hint_for, lent_to, tier_of
+from runner.proxy.fetched_packages import fetches
 from runner.proxy.http_transport import HttpTransport
 from runner.proxy.remote import StartFailed
 from runner.proxy.server_log import LogBudget
@@ -25,6 +26,8 @@ from runner.system.worker_environment import framework_environment
 from runner.users.identity import User, is_loopback
 
 __all__ = ["ways_to"]
+
+_FETCHING_S = 180.0
 
 
 def ways_to(settings: Settings, targets: Sequence[Target]) -> list[UpstreamSpec]:
@@ -84,6 +87,8 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
         files=tuple(_scripts(target)),
         hint=hint_for(lent, tier),
         note_failure=unlent.note,
+        # How long a first start takes is the registry's to say.
+        least_connect_s=_FETCHING_S if fetches(target, settings) else 0.0,
     )
 
 

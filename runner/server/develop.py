@@ -65,6 +65,8 @@ async def develop(
         return make_host(toolset, transport="http", download_url=download_url)
 
     settings = ended_at_once(with_connections(settings))
+    if "tool_output" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"tool_output": "client"})
     opened = _reloading(settings, targets, launched)
     return await serve_application(settings, "http", opened, make, reread, connecting)
 

@@ -221,6 +221,11 @@ class Settings(BaseSettings):
     max_output_bytes: Count = Field(
         1 * MIB, description="Standard output and error kept of each call; the end of it is."
     )
+    tool_output: Literal["log", "drop", "client"] = Field(
+        "log",
+        description="What becomes of what tools print and raise: lines of the log, nothing, or lines of the "
+        "log and messages to the client of the call.",
+    )
     max_calls: Count = Field(16, description="Calls that run at the same time.")
     max_calls_per_user: Count = Field(4, description="Calls of one user that run at the same time.")
     max_queue: int = Field(
@@ -290,6 +295,11 @@ class Settings(BaseSettings):
     allow_sockets: bool = Field(
         default=False,
         description="Whether tools may have UNIX sockets in their home, to reach each other.",
+    )
+    allow_fetch: bool = Field(
+        default=False,
+        description="Whether commands behind `runner proxy`, such as npx and uvx, may fetch packages and run "
+        "them, from a cache folder of each server.",
     )
     allow_read: Paths = Field((), description="Folders and files that are lent to tools to read.")
     allow_write: Paths = Field(
@@ -547,6 +557,12 @@ class Settings(BaseSettings):
         return self.state_dir / "spool"
 
     @property
+    def packages_path(self) -> Path:
+        """Return the folder of packages that commands behind the proxy fetch."""
+        # Not in the state folder, which is looked through at each start.
+        return self.state_dir.with_name(f"{self.state_dir.name}-packages")
+
+    @property
     def inline_max_bytes(self) -> int:
         """Return `base64_size_limit_mb` in bytes."""
         return self.base64_size_limit_mb * MIB
@@ -579,7 +595,7 @@ class Settings(BaseSettings):
     @property
     def named_private_paths(self) -> tuple[tuple[str, Path], ...]:
         """Return those paths, each behind the name of its setting, or behind `private` where it has none."""
-        paths = [("store", self.store_path), *private_paths_of(self)]
+        paths = [("store", self.store_path), *private_paths_of(self), ("packages", self.packages_path)]
         if self._file.path is not None:
             paths.append(("config", self._file.path))
         record = trust_record()

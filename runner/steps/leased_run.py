@@ -18,6 +18,7 @@ from runner.steps.execution import Request
 from runner.steps.listener import CallListener, widened
 from runner.steps.timing import wants_report
 from runner.steps.told_denials import plain_denial
+from runner.steps.tool_output import report_output
 from runner.system.threads import run_in_thread
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
@@ -88,6 +89,12 @@ async def run_in_lease(
         outcome = await _run_and_discard(toolset, request, user_pool, lease, frame, listener, leftovers)
         if given:
             outcome = await asyncio.to_thread(_masked, outcome, given, limits.output_bytes)
+        await report_output(
+            outcome,
+            listener,
+            tool=None if spec is None else spec.name,
+            to=toolset.settings.tool_output,
+        )
         await _tell_of_the_end(outcome, listener, tool=None if spec is None else spec.name)
     except BaseException:
         # Also when the caller is cancelled: nobody would give the worker back.

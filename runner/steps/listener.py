@@ -228,6 +228,12 @@ class CallListener:
         self.publish({"type": "tool_notice", "message": words})
         await self._warn(words)
 
+    async def printed(self, level: str, text: str) -> None:
+        """Send the client what the tool printed or raised, as a log message, if it wants that level."""
+        if text and level in self.levels:
+            data = {"msg": text, "extra": None}
+            await self.client.notify(MESSAGE, {"level": level, "logger": "output", "data": data})
+
     async def tell(self, text: str) -> None:
         """Give the client a notice: as progress if it asked for progress, else as a message."""
         self.notices.append(text)

@@ -29,6 +29,7 @@ from runner.errors import CallError, Code
 from runner.settings.lendable import flag_for, within
 from runner.settings.resource_limits import DISK_FULL
 from runner.steps.listener import CallListener
+from runner.steps.tool_output import frame_lines
 from runner.worker.long_answers import FOLDED, unfolded
 from runner.worker.wire import WireError
 from sandbox.denials.paths_in_errors import wants_socket
@@ -53,7 +54,7 @@ _WRAPPED = "Error calling tool "
 _FILE = "file_bytes"
 # A worker may name any number.
 _MOST_FAULTS = 20
-_MOST_FRAMES = 20
+_MOST_LINKS = 20
 _TOLD = ("memory_bytes", "open_files", _FILE, "processes", DISK_FULL)
 
 
@@ -258,12 +259,18 @@ def _raised(raised: Mapping[str, Any], unknown: Sequence[str], where: _Where) ->
         return file_not_found(str(filename), [])
     if type_name == "FileNotFoundError" and message.startswith(_NO_TEMPORARY) and where.home is None:
         return no_temporary_folder()
-    frames = raised.get("frames")
     flag = where.unseen_flag(filename) if type_name == "FileNotFoundError" else None
     if flag is None and wants_socket(message):
         flag = ALLOW_SOCKETS
+    chain = raised.get("chain")
+    links = [link for link in chain if isinstance(link, Mapping)] if isinstance(chain, list) else []
     return tool_raised(
-        type_name, message, frames=_lines(frames if isinstance(frames, list) else []), flag=flag
+        type_name,
+        message,
+        frames=frame_lines(raised.get("frames")),
+        notes=str(raised.get("notes") or ""),
+        chain=[{**link, "frames": frame_lines(link.get("frames"))} for link in links[:_MOST_LINKS]],
+        flag=flag,
     )
 
 
@@ -298,11 +305,3 @@ def _arguments(faults: object) -> CallError:
     sentences = [f"{fault.get('argument') or 'arguments'}: {fault.get('problem')}" for fault in listed]
     first = str(listed[0].get("argument")) if len(listed) == 1 else None
     return invalid_argument("; ".join(sentences) or "The arguments do not fit the tool", argument=first)
-
-
-def _lines(frames: Sequence[object]) -> list[str]:
-    return [
-        f"{frame.get('file')}, line {frame.get('line')}, in {frame.get('function')}: {frame.get('text')}"
-        for frame in frames[:_MOST_FRAMES]
-        if isinstance(frame, Mapping)
-    ]

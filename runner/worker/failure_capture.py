@@ -9,7 +9,8 @@ import errno
 import mmap
 import re
 import threading
-from collections.abc import Awaitable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ __all__ = ["FailureCapture"]
 
 # All that FastMCP says where it masks; a server may be mounted by one that does not.
 _MASKED = re.compile(r"Error calling tool (?:'[^']*'|\"[^\"]*\")")
+# Of a chain of exceptions, and of the notes of each.
+_MOST_LINKS = 20
+_MOST_CHAIN_CHARS = 5 * SENT_MAX_CHARS
 # What the C library asks for as the stack of a thread.
 _STACK_BYTES = 8 * 1024 * 1024
 _LIMITS = {
@@ -140,12 +144,51 @@ def _describe(error: BaseException, folder: Path) -> dict[str, object]:
     filename = getattr(cause, "filename", None)
     return {
         "kind": "tool error" if isinstance(cause, ToolError | SdkToolError) else "raised",
-        "type": type(cause).__name__,
-        "message": str(cause)[:SENT_MAX_CHARS],
-        "frames": author_frames(cause, folder)[-20:],
+        **_facts(cause, folder),
+        "chain": _chain(cause, folder),
         "limit": _limit_behind(cause),
         "filename": str(filename)[:4096] if isinstance(filename, str | bytes | Path) else None,
     }
+
+
+def _facts(error: BaseException, folder: Path) -> dict[str, object]:
+    notes = getattr(error, "__notes__", None)
+    listed = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - an author's own method
+        message = ""
+    return {
+        "type": type(error).__name__,
+        "message": message[:SENT_MAX_CHARS],
+        "notes": "\n".join(listed[:_MOST_LINKS])[:SENT_MAX_CHARS],
+        "frames": author_frames(error, folder)[-20:],
+    }
+
+
+def _chain(error: BaseException, folder: Path) -> list[dict[str, object]]:
+    """Return the exceptions behind an error, in the order of their distance from it: bounded, each once."""
+    found: list[dict[str, object]] = []
+    waiting, seen, chars = deque(_behind(error)), {id(error)}, 0
+    while waiting and len(found) < _MOST_LINKS and chars < _MOST_CHAIN_CHARS:
+        relation, each = waiting.popleft()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        facts = _facts(each, folder)
+        chars += len(str(facts["message"])) + len(str(facts["notes"]))
+        found.append({"relation": relation, **facts})
+        waiting.extend(_behind(each))
+    return found
+
+
+def _behind(error: BaseException) -> Iterator[tuple[str, BaseException]]:
+    if isinstance(error, BaseExceptionGroup):
+        yield from (("member", each) for each in error.exceptions[:_MOST_LINKS])
+    if error.__cause__ is not None:
+        yield "cause", error.__cause__
+    elif error.__context__ is not None and not error.__suppress_context__:
+        yield "context", error.__context__
 
 
 def _is_unknown(error: BaseException) -> bool:

@@ -293,16 +293,21 @@ def _leave(policy: Policy, home_fd: int | None) -> int | None:
 
 def _limit_zygote(policy: Policy, status: int | None, *, own_users: bool) -> None:
     if status is not None:
-        own_id = policy.uid is not None and policy.gid is None
-        data, counted = rlimits.data_bytes(status), own_users or own_id
+        data, counted = rlimits.data_bytes(status), own_users or policy.has_own_id
         rlimits.apply(rlimits.zygote_limits(policy.limits, data=data, counts_processes=counted))
 
 
 def _filter_zygote(policy: Policy, wanted: frozenset[str], hand_over: Callable[[int], None]) -> None:
     scoped = "landlock" in wanted and landlock_abi() >= landlock.SIGNAL_SCOPE_ABI
     architecture = seccomp.supported_architecture()
+    is_viewed = policy.namespaces and "namespaces" in wanted
     program = seccomp.main_filter(
-        architecture, signals_are_scoped=scoped, gated=policy.has_network, sockets=policy.sockets
+        architecture,
+        signals_are_scoped=scoped,
+        gated=policy.has_network,
+        sockets=policy.sockets,
+        times=is_viewed or (policy.has_own_id and "identity" in wanted),
+        modes=is_viewed and policy.packages is not None,
     )
     if policy.is_gated:
         hand_over(_load_asking(program))

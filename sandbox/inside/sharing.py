@@ -1,19 +1,24 @@
-"""What the processes of one call share among themselves, where /dev/shm is closed to them.
+"""Parts of the standard library that would fail under confinement, replaced by ones that work.
 
 `multiprocessing` keeps semaphores and shared memory in /dev/shm, one folder for all users of a machine. A
 worker may not write there; so its semaphores have no name (`sandbox.inside.semaphore`), and its shared memory
 lies in a folder of the home, from where it goes with the home. Both serve processes that are forked, as they
 are by default; an interpreter started anew knows nothing of it.
 
-Source: CPython, Lib/multiprocessing/synchronize.py, shared_memory.py and heap.py; shm_open(3).
+Where a filter refuses all times, `shutil.copy2` and `copytree` leave them out.
+
+Source: CPython, Lib/multiprocessing/synchronize.py, shared_memory.py and heap.py; Lib/shutil.py; shm_open(3).
 """
 
 import errno
+import functools
 import multiprocessing.heap
 import multiprocessing.managers
 import multiprocessing.shared_memory
 import multiprocessing.synchronize
 import os
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,12 +57,13 @@ class _SharedMemory:
         return os.path.join(self.home, FOLDER, name)
 
 
-def install(home: Path | None, *, sockets: bool = False) -> None:
+def install(home: Path | None, *, sockets: bool = False, times: bool = True) -> None:
     """Put it in place in this process and all that it forks.
 
     Args:
         home: The home of the calls, or None if they have none.
         sockets: Whether they may listen on a UNIX socket there.
+        times: Whether they may set times of their files.
     """
     # The one in `_multiprocessing` stays: joblib tries it, and without it starts no interpreters of its own.
     replaced = {"SemLock": SemLock, "sem_unlink": os.unlink}
@@ -67,8 +73,24 @@ def install(home: Path | None, *, sockets: bool = False) -> None:
     tracker = SimpleNamespace(register=_nothing, unregister=_nothing)
     _set(multiprocessing.shared_memory, "resource_tracker", tracker)
     _set(multiprocessing.heap.Arena, "_dir_candidates", [])
+    if not times:
+        _set(shutil, "copystat", _copy_stat_without_times(shutil.copystat))
     if not sockets:
         _set(multiprocessing.managers.BaseManager, "start", _refuse_manager)
+
+
+def _copy_stat_without_times(copy_stat: Callable[..., None]) -> Callable[..., None]:
+    """Return `shutil.copystat` that goes on where times are refused, which it sets first of all."""
+
+    @functools.wraps(copy_stat)
+    def copystat(src: object, dst: object, *, follow_symlinks: bool = True) -> None:
+        try:
+            copy_stat(src, dst, follow_symlinks=follow_symlinks)
+        except PermissionError as error:
+            if error.errno != errno.EPERM:
+                raise
+
+    return copystat
 
 
 def _nothing(_name: str, _kind: str) -> None:

@@ -108,7 +108,7 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
     except (OSError, ValueError, ConfinementError) as error:
         send(control, FrameKind.FAILED, {"fault": "confinement", "message": in_words(error), "line": None})
         return
-    sharing.install(policy.home, sockets=policy.sockets)
+    sharing.install(policy.home, sockets=policy.sockets, times=policy.namespaces or policy.has_own_id)
     try:
         loaded = program.load(said.config)
     except LoadError as error:

@@ -103,7 +103,7 @@ _NARROWED = (
     _CHANGE | AccessRight.MAKE_CHAR | AccessRight.MAKE_SOCK | AccessRight.MAKE_FIFO | AccessRight.MAKE_BLOCK
 )
 
-# Nothing written can be executed, and no FIFO, socket or device can be left for others to open.
+# Nothing written can be executed but packages, and no FIFO, socket or device can be left for others to open.
 HOME = _READ | _CHANGE
 # Names of semaphores and of shared memory, and nothing else.
 _SHARED_MEMORY = (
@@ -257,7 +257,12 @@ def _shared_memory(policy: Policy) -> list[LandlockRule]:
 
 
 def _lent(policy: Policy) -> list[LandlockRule]:
-    return [LandlockRule(path, HOME) for path in policy.lent_write]
+    """Return the rules of what is written beside the home: what is lent, and fetched packages."""
+    fetched = () if policy.packages is None else (policy.packages,)
+    return [
+        *(LandlockRule(path, HOME) for path in policy.lent_write),
+        *(LandlockRule(path, HOME | read_access(policy)) for path in fetched),
+    ]
 
 
 def _usable_abi() -> int:

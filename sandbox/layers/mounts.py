@@ -105,7 +105,7 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
         mount("/dev/null", str(path), flags=MS_BIND)
     proc.mount_own()
     mount_setattr("/", add=_CLOSED, recursive=True)
-    for writable in filter(None, (policy.home, policy.scratch)):
+    for writable in policy.own_folders:
         mount_setattr(
             os.path.realpath(writable),
             add=_HARMLESS,
@@ -124,7 +124,7 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
 def view_of(policy: Policy) -> MountView:
     """Work out the view; looks at the file system and changes nothing."""
     # As it is named: what it leads to, were there a link on the way by now, is not what was granted.
-    kept = {*policy.read, *map(_real, filter(None, (policy.home, policy.scratch)))}
+    kept = {*policy.read, *map(_real, policy.own_folders)}
     lent = {*policy.lent_read, *policy.lent_write}
     # Beneath what may be written nothing is mounted read-only over it, because it may be read as well.
     kept = {path for path in kept if not _beneath(path, policy.lent_write)}
@@ -134,7 +134,7 @@ def view_of(policy: Policy) -> MountView:
         asked |= {folder for path in kept for folder in _closed_above(path, policy.uid)}
     covered = _topmost(path for path in asked if path.is_dir() and path not in kept)
     shown = {path for path in kept if _beneath(path, covered)}
-    for path in filter(None, (policy.home, policy.scratch)):
+    for path in policy.own_folders:
         # Mounted in its own place too, or it could not be told apart from the read-only rest.
         shown.add(_real(path))
     shown |= kept & set(policy.lent_write)
@@ -272,7 +272,7 @@ def _entered(policy: Policy, outside: int) -> int:
 
 
 def _links_beneath(policy: Policy, covered: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
-    named = (*policy.names, *filter(None, (policy.home, policy.scratch)))
+    named = (*policy.names, *policy.own_folders)
     interpreter = (sys.executable, sys.prefix, sys.base_prefix, *filter(None, sys.path))
     for path in (*named, *map(Path, interpreter)):
         yield from (link for link in _links(path) if _beneath(link[0], covered))

@@ -9,10 +9,13 @@ with one call:
 
 Choices that are not obvious:
 
-- chmod and utime answer success without effect: all homes may belong to one user id, where they
-  would reach into the next home, and shutil, git and zip stop working when they fail. Asking for
-  the present time by name fails with EPERM all the same: `Path.touch` takes success for proof
-  that the file exists, and creates it only after a failure.
+- Modes and times are set for real where the kernel itself keeps that to the own files: in a view of the file
+  system in which all else is read-only, and times also under a user id of one's own. Elsewhere homes share a
+  user id with each other and with the operator's files, and Landlock judges neither call.
+- There, setting times fails with EPERM: a lock that is refreshed by its time must not seem to be. `shutil`
+  goes on without them (`sandbox.inside.sharing`). chmod answers success without effect, since shutil, git and
+  zip stop working where it fails. It has an effect where packages are fetched only, and never sets
+  set-user-ID or set-group-ID bits: the files lie on the machine's file system.
 - Scheduling another thread in one of the ordinary ways answers success without effect: a filter cannot tell a
   thread of one's own, which the C library names by its number, from a process of somebody else. libzmq gives
   each of its threads what it has already, and ends the process where that fails.
@@ -60,6 +63,7 @@ from sandbox.layers.syscall_table import (
     DENIED,
     NEWEST,
     SIGNALS,
+    TIMES,
     Architecture,
     present_architecture,
 )
@@ -111,6 +115,7 @@ _TCP_OPTIONS_DENIED = (31,)
 _IP, _IPV6 = 0, 41
 _IP_OPTIONS_DENIED = (35, 39, 42, 46)
 _IPV6_OPTIONS_DENIED = (20, 27, 42, 46)
+_SET_ID_BITS = 0o6000
 _PRIO_PROCESS = 0
 _MYSELF = 0
 # SCHED_OTHER, SCHED_BATCH, SCHED_IDLE: whoever has one of them goes before nobody.
@@ -172,7 +177,13 @@ def supported_architecture() -> Architecture:
 
 
 def main_filter(
-    architecture: Architecture, *, signals_are_scoped: bool, gated: bool = False, sockets: bool = False
+    architecture: Architecture,
+    *,
+    signals_are_scoped: bool,
+    gated: bool = False,
+    sockets: bool = False,
+    times: bool = False,
+    modes: bool = False,
 ) -> Filter:
     """Build the filter of a zygote.
 
@@ -181,6 +192,8 @@ def main_filter(
         signals_are_scoped: Whether Landlock keeps signals inside, so that they need no denial here.
         gated: Whether TCP sockets can be made, and `connect` asks a gate instead of being denied.
         sockets: Whether UNIX sockets can be made and listened at, and `connect` asks a gate.
+        times: Whether times of files can be set, where the kernel allows it.
+        modes: Whether modes of files can be set, where the kernel allows it.
     """
     number = architecture.number
     parts = [
@@ -188,8 +201,8 @@ def main_filter(
         _answer([number("clone3"), number("timer_create")], _ENOSYS),
         _answer(architecture.known(DENIED), _EPERM),
         _answer(architecture.known(ATTRIBUTES), _ENOTSUP),
-        _answer(architecture.known(CHANGED_MODE), _PRETEND),
-        *_times(architecture),
+        *_modes(architecture, are_set=modes),
+        *([] if times else [_answer(architecture.known(TIMES), _EPERM)]),
         _answer([number("setsid")], _PRETEND),
         _inspect(
             number("clone"),
@@ -233,14 +246,15 @@ def worker_filter(architecture: Architecture) -> Filter:
     return Filter(b"".join(parts))
 
 
-def _times(architecture: Architecture) -> list[bytes]:
-    """Pretend to set times, unless no time is given (a null pointer) and the file is named."""
-    by_name = _if_null(2, _deny_pointer(1, _EPERM)) + _return(_PRETEND)
-    parts = [_inspect(architecture.number("utimensat"), by_name)]
-    for name, argument in (("utime", 1), ("utimes", 1), ("futimesat", 2)):
-        body = _if_null(argument, _return(_EPERM)) + _return(_PRETEND)
-        parts += [_inspect(number, body) for number in architecture.known((name,))]
-    return parts
+def _modes(architecture: Architecture, *, are_set: bool) -> list[bytes]:
+    if not are_set:
+        return [_answer(architecture.known(CHANGED_MODE), _PRETEND)]
+    by_place = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
+    return [
+        _inspect(number, _deny_bits(place, _SET_ID_BITS, _EPERM))
+        for name, place in by_place.items()
+        for number in architecture.known((name,))
+    ]
 
 
 def _network(architecture: Architecture, *, gated: bool, sockets: bool) -> bytes:
@@ -354,19 +368,6 @@ def _if_equal(argument: int, value: int, body: bytes) -> bytes:
 def _unless_equal(argument: int, value: int, body: bytes) -> bytes:
     """Run `body` if the argument has another value."""
     return _operation(_LOAD, _low_half(argument)) + _jump(_JUMP_IF_EQUAL, value, len(body) // 8, 0) + body
-
-
-def _if_null(argument: int, body: bytes) -> bytes:
-    """Run `body` if the argument is a null pointer."""
-    length = len(body) // 8
-    low = _low_half(argument)
-    return (
-        _operation(_LOAD, low)
-        + _jump(_JUMP_IF_EQUAL, 0, 0, length + 2)
-        + _operation(_LOAD, low + 4)
-        + _jump(_JUMP_IF_EQUAL, 0, 0, length)
-        + body
-    )
 
 
 def _deny_pointer(argument: int, action: int) -> bytes:

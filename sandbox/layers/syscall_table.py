@@ -18,6 +18,7 @@ __all__ = [
     "DENIED",
     "NEWEST",
     "SIGNALS",
+    "TIMES",
     "Architecture",
     "present_architecture",
 ]
@@ -165,7 +166,7 @@ _CHANGED_MODE: Mapping[str, tuple[int, int | None]] = {
     "fchmodat": (268, 53),
     "fchmodat2": (452, 452),
 }
-# The same, but for what only asks for the present time of a named file.
+# Answered with EPERM where times could be set of files that may not be written.
 _TIMES: Mapping[str, tuple[int, int | None]] = {
     "utime": (132, None),
     "utimes": (235, None),
@@ -217,6 +218,7 @@ DENIED = tuple(_DENIED)
 ATTRIBUTES = tuple(_ATTRIBUTES)
 CHANGED_MODE = tuple(_CHANGED_MODE)
 SIGNALS = tuple(_SIGNALS)
+TIMES = tuple(_TIMES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,11 @@ ROWS = (
         "`chmod` that takes effect",
         "It answers success and changes nothing: homes may share an owner.",
     ),
+    Row(
+        "times",
+        "times of files",
+        "Where homes may share an owner, `os.utime` fails; `shutil` copies without them.",
+    ),
     Row("own_programs", "running a program that the call wrote", "What can be written cannot be executed."),
     Row("surroundings", "user name, home, working folder, processors"),
     Row("languages", "locale, UTF-8 names and texts"),

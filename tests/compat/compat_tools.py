@@ -343,6 +343,14 @@ def modes(username: str) -> None:
 
 
 @mcp.tool
+def times(username: str) -> None:
+    Path("a").write_text("a")
+    os.utime("a", (1_000_000_000, 1_000_000_000))
+    shutil.copy2("a", "b")
+    check(os.stat("b").st_mtime == 1_000_000_000)
+
+
+@mcp.tool
 def own_programs(username: str) -> None:
     shutil.copy("/bin/true", "true")
     subprocess.run([Path.home() / "true"], check=True)

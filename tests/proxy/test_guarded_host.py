@@ -165,5 +165,5 @@ def test_the_command_explains_what_is_wrong_and_exits_2(folder: Path, user: str)
     )
 
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "--allow-net would allow it" in ended.stderr
+    assert "Start with --allow-fetch" in ended.stderr
     assert "Traceback" not in ended.stderr

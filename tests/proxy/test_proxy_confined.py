@@ -329,18 +329,6 @@ async def test_each_client_with_sessions_has_a_process_and_a_memory_of_its_own(
     assert remembered == [[1], [1, 2], [3]]
 
 
-@pytest.mark.parametrize(
-    "command", [("npx", "some-server"), ("/usr/bin/npx", "-y", "x"), ("uvx", "x"), ("npm", "exec", "x")]
-)
-def test_what_must_be_fetched_first_is_refused_with_the_flag_that_would_allow_it(
-    command: tuple[str, ...], folder: Path
-) -> None:
-    target = Target(name="fetched", command=command)
-
-    with pytest.raises(UsageError, match=r"from the network.*--allow-net.*install the server before"):
-        check_command(target, settings_in(folder))
-
-
 def test_a_program_that_is_not_there_is_named(folder: Path) -> None:
     with pytest.raises(UsageError, match="there is no program not-there-at-all"):
         ways_to(settings_in(folder), [Target(name="x", command=("not-there-at-all",))])
@@ -350,15 +338,6 @@ def test_a_script_among_the_arguments_is_no_file(folder: Path) -> None:
     target = Target(name="x", command=(sys.executable, "-c", "pass\n" * 1000), folder=folder)
 
     assert ways_to(settings_in(folder), [target])[0].name == "x"
-
-
-def test_a_command_that_fetches_its_server_may_where_the_network_is_open(folder: Path) -> None:
-    program = folder / "uvx"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    target = Target(name="fetched", command=("./uvx", "some-server"), folder=folder)
-
-    assert check_command(target, settings_in(folder, allow_net=("*",))) == program
 
 
 def test_a_command_is_refused_where_nothing_may_be_run(folder: Path) -> None:

@@ -70,7 +70,8 @@ def _call(
     launched: Launched | None,
 ) -> int:
     target = check_targets([file])[0]
-    settings = start(flags, config)
+    # What the tool prints goes to this terminal, and what it raises into the error.
+    settings = start(flags, config).model_copy(update={"tool_output": "drop"})
     from runner.cli.arguments import parse_arguments  # noqa: PLC0415 - after the cheap checks
     from runner.cli.run_call import CallOptions, call_from_shell  # noqa: PLC0415
     from runner.users.identity import resolve  # noqa: PLC0415

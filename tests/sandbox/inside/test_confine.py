@@ -20,6 +20,7 @@ import pytest
 from confined_world import Confined, World
 from forked import Function, Report
 
+from sandbox.inside import sharing
 from sandbox.inside.confine import LAYERS, confine_zygote
 from sandbox.layers.rlimits import narrowed, zygote_limits
 from sandbox.policy import MIB, Limits, Policy
@@ -352,6 +353,7 @@ def _tempfile() -> list[bool]:
 
 
 def _files() -> list[str]:
+    sharing.install(pathlib.Path.cwd(), times=False)
     os.makedirs("a/b")
     with open("a/b/one", "w") as file:
         file.write("1")

@@ -23,6 +23,7 @@ from sandbox.layers.syscall_table import (
     DENIED,
     NEWEST,
     SIGNALS,
+    TIMES,
     Architecture,
 )
 
@@ -140,23 +141,24 @@ def test_changing_modes_seems_to_succeed(architecture: Architecture) -> None:
 
 
 @each_architecture
-def test_times_seem_to_be_set_but_the_present_time_is_denied_by_name(architecture: Architecture) -> None:
-    answer = main_of(architecture)
-    utimensat = architecture.number("utimensat")
-    high = 0x7F00_0000_0000
+def test_times_filter_denies_them_unless_allowed(architecture: Architecture) -> None:
+    program = main_filter(architecture, signals_are_scoped=True, times=True).program
+    allowed, denied = Answers(program, architecture.audit), main_of(architecture)
 
-    assert answer(utimensat, -100, high, high) == 0
-    assert answer(utimensat, 3, 0, high) == 0
-    assert answer(utimensat, 3, 0, 0) == 0
-    assert answer(utimensat, -100, high, 0) == errno.EPERM
-    assert answer(utimensat, -100, 0x1000, 0) == errno.EPERM
-    for name, given, none in (
-        ("utime", (1, high), (1, 0)),
-        ("utimes", (1, high), (1, 0)),
-        ("futimesat", (3, 1, high), (3, 1, 0)),
-    ):
+    assert {allowed(number, 3, 1) for number in architecture.known(TIMES)} == {ALLOW}
+    assert {denied(number, 3, 0) for number in architecture.known(TIMES)} == {errno.EPERM}
+
+
+@each_architecture
+def test_modes_filter_denies_set_id_bits(architecture: Architecture) -> None:
+    program = main_filter(architecture, signals_are_scoped=True, modes=True).program
+    answer = Answers(program, architecture.audit)
+    places = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
+
+    for name, place in places.items():
         for number in architecture.known((name,)):
-            assert (answer(number, *given), answer(number, *none)) == (0, errno.EPERM)
+            given = {mode: answer(number, *[9] * place, mode) for mode in (0o755, 0o1777, 0o4755, 0o2755)}
+            assert given == {0o755: ALLOW, 0o1777: ALLOW, 0o4755: errno.EPERM, 0o2755: errno.EPERM}
 
 
 @each_architecture
@@ -468,22 +470,57 @@ def test_no_pair_of_sockets_can_carry_datagrams(
     assert confined(world.policy, lambda: pair(kind)).errno == errno.EACCES
 
 
-def test_chmod_and_utime_have_no_effect(confined: Confined, world: World) -> None:
+def test_chmod_outside_the_home_changes_nothing(confined: Confined, world: World) -> None:
     target = world.outside / "file.txt"
-    before = target.stat()
+    before = target.stat().st_mode
 
-    def change() -> list[float]:
+    def change() -> int:
         os.chmod(target, 0o777)
-        os.utime(target, (1, 1))
-        return [target.stat().st_mode & 0o777, target.stat().st_mtime]
+        return target.stat().st_mode & 0o777
 
     denied = confined(world.policy, change)
-    after = target.stat()
+    after = target.stat().st_mode
     allowed = confined(world.policy, change, without=frozenset({"seccomp"}))
 
     assert denied.error is None
-    assert (after.st_mode, after.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
-    assert allowed.value == [0o777, 1.0]
+    assert after == before
+    assert allowed.value == 0o777
+
+
+def test_utime_without_a_view_is_denied(confined: Confined, world: World) -> None:
+    target = world.outside / "file.txt"
+    before = target.stat().st_mtime_ns
+
+    def change() -> float:
+        os.utime(target, (1, 1))
+        return target.stat().st_mtime
+
+    denied = confined(world.policy, change)
+    after = target.stat().st_mtime_ns
+    allowed = confined(world.policy, change, without=frozenset({"seccomp"}))
+
+    assert denied.errno == errno.EPERM
+    assert after == before
+    assert allowed.value == 1.0
+
+
+@pytest.mark.needs_root
+def test_utime_with_an_own_id_reaches_own_files_only(confined: Confined, plain_world: World) -> None:
+    world = plain_world
+    others = world.outside / "file.txt"
+    os.chown(others, 0, 0)
+    others.parent.chmod(0o755)
+    others.chmod(0o666)
+
+    def change() -> list[object]:
+        os.utime(world.home / "file.txt", (1, 1))
+        try:
+            os.utime(others, (1, 1))
+        except PermissionError as error:
+            return [os.stat(world.home / "file.txt").st_mtime, error.errno]
+        return []
+
+    assert confined(world.narrowed(uid=NOBODY), change).value == [1.0, errno.EPERM]
 
 
 def test_extended_attributes_cannot_be_changed(confined: Confined, world: World) -> None:

@@ -1,12 +1,13 @@
 """The layers of the tiers `user` and `namespace`, each by itself, and how the file system is to look."""
 
+import errno
 import os
 import shutil
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,60 @@ def test_the_own_home_can_be_written_and_no_other_is_there(top: Path) -> None:
 
     assert report.value == "([True, False, False], 1)"
     assert (top / "home" / "new.txt").stat().st_uid == TRIAL_UID
+
+
+def test_times_in_a_view_are_set_in_the_home_alone(top: Path) -> None:
+    os.chown(top / "home", TRIAL_UID, TRIAL_UID)
+    readable = top / "readable.txt"
+    readable.write_text("r")
+    os.chown(readable, TRIAL_UID, TRIAL_UID)
+
+    def act() -> tuple[float, object]:
+        made = top / "home" / "new.txt"
+        made.touch()
+        os.utime(made, (1, 1))
+        try:
+            # By a descriptor: Landlock lets it be opened to read.
+            with open(readable) as file:
+                os.utime(file.fileno(), (1, 1))
+        except OSError as error:
+            return made.stat().st_mtime, error.errno
+        return made.stat().st_mtime, "set"
+
+    policy = replace(policy_of(top, uid=TRIAL_UID), read=(*READ, readable))
+    before = readable.stat().st_mtime_ns
+
+    assert in_namespaces(policy, act).value == f"(1.0, {errno.EROFS})"
+    assert readable.stat().st_mtime_ns == before
+
+
+def test_packages_are_written_and_executed_with_modes(top: Path) -> None:
+    packages = top / "packages"
+    packages.mkdir(mode=0o700)
+    for name in ("home", "packages"):
+        os.chown(top / name, TRIAL_UID, TRIAL_UID)
+
+    def run(folder: Path) -> object:
+        program = folder / "program"
+        program.write_text("#!/bin/sh\nexit 7\n")
+        try:
+            program.chmod(0o700)
+            return subprocess.run([program], check=False).returncode
+        except OSError as error:
+            return error.errno
+
+    def act() -> list[object]:
+        outcomes = [run(packages), run(top / "home")]
+        try:
+            (packages / "program").chmod(0o4755)
+        except PermissionError as error:
+            outcomes.append(error.errno)
+        return outcomes
+
+    policy = replace(policy_of(top, uid=TRIAL_UID), packages=packages)
+
+    assert in_namespaces(policy, act).value == f"[7, {errno.EACCES}, {errno.EPERM}]"
+    assert in_namespaces(replace(policy, programs=False), act).value.startswith(f"[{errno.EACCES}")
 
 
 def test_the_way_up_from_the_home_does_not_lead_outside(top: Path) -> None:

@@ -1,0 +1,75 @@
+"""Output of tools for whoever operates them: lines of the log, and of the page where tools are developed.
+
+A tool can print without end, and each record of the log takes time from everybody. So what is logged of a
+call is bounded: the end of what it printed, and the exceptions that it raised.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from runner.steps.listener import CallListener
+from sandbox.outcome import Outcome
+
+__all__ = ["frame_lines", "report_output"]
+
+log = logging.getLogger(__name__)
+
+_MOST_FRAMES = 20
+_MOST_LINE_CHARS = 2000
+# Of one call, where many users share a server, and where its only user develops a tool.
+_SHARED_LINES, _OWN_LINES = 200, 5000
+_LINES_A_TURN = 100
+_CLIENT_CHARS = 64 * 1024
+
+
+async def report_output(outcome: Outcome, listener: CallListener, *, tool: str | None, to: str) -> None:
+    """Log what a call printed and raised; with `client`, send it to the client of the call as well.
+
+    Args:
+        outcome: The end of the call, without values of secrets.
+        listener: The call's listener.
+        tool: Name of the tool, if it was one.
+        to: The setting `tool_output`.
+    """
+    if to == "drop":
+        return
+    raised = (outcome.answer or {}).get("raised")
+    trace = list(_trace(raised)) if isinstance(raised, Mapping) else []
+    printed = outcome.output.splitlines()
+    most = _OWN_LINES if to == "client" else _SHARED_LINES
+    if len(printed) > most:
+        log.warning("tool output shortened", extra={"tool": tool, "lines_left_out": len(printed) - most})
+    for number, line in enumerate(printed[-most:]):
+        log.info("tool printed", extra={"tool": tool, "line": line[:_MOST_LINE_CHARS]})
+        if number % _LINES_A_TURN == _LINES_A_TURN - 1:
+            await asyncio.sleep(0)
+    for line in trace[:_SHARED_LINES]:
+        log.warning("tool raised", extra={"tool": tool, "line": line[:_MOST_LINE_CHARS]})
+    if to == "client":
+        await listener.printed("info", outcome.output[-_CLIENT_CHARS:])
+        await listener.printed("error", "\n".join(trace)[:_CLIENT_CHARS])
+
+
+def frame_lines(frames: object) -> list[str]:
+    """Return the frames that a worker sent, a line each."""
+    listed = frames[:_MOST_FRAMES] if isinstance(frames, list) else []
+    return [
+        f"{frame.get('file')}, line {frame.get('line')}, in {frame.get('function')}: {frame.get('text')}"
+        for frame in listed
+        if isinstance(frame, Mapping)
+    ]
+
+
+def _trace(raised: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of an exception and of all behind it, as a worker sent them."""
+    if "type" not in raised:
+        return
+    chain = raised.get("chain")
+    for link in (raised, *(chain if isinstance(chain, list) else ())):
+        if isinstance(link, Mapping):
+            relation = f"{link['relation']}: " if "relation" in link else ""
+            yield from f"{relation}{link.get('type')}: {link.get('message')}".splitlines()
+            yield from (f"  note: {note}" for note in str(link.get("notes") or "").splitlines())
+            yield from (f"  {line}" for line in frame_lines(link.get("frames")))

@@ -1,0 +1,139 @@
+"""Exceptions of tools: what is behind them reaches the error, bounded."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.errors import CallError
+from runner.steps.listener import CallListener, Nobody
+from runner.steps.verdict import judge
+from runner.toolset.session_state import SessionState
+from runner.worker.failure_capture import FailureCapture
+from sandbox.deadlines import Deadlines
+from sandbox.outcome import Ending, Outcome
+from sandbox.policy import Limits
+
+pytestmark = pytest.mark.anyio
+
+
+def _caused() -> None:
+    try:
+        {}["price"]
+    except KeyError as error:
+        raise RuntimeError("no report") from error
+
+
+def _in_context() -> None:
+    try:
+        {}["price"]
+    except KeyError:
+        raise RuntimeError("no report")  # noqa: B904 - the context is the case
+
+
+def _suppressed() -> None:
+    try:
+        {}["price"]
+    except KeyError:
+        raise RuntimeError("no report") from None
+
+
+def _group() -> None:
+    inner = ExceptionGroup("inner", [ValueError("row 2")])
+    raise ExceptionGroup("outer", [inner, TypeError("row 3")])
+
+
+def _noted() -> None:
+    error = ValueError("bad")
+    error.add_note("row 3")
+    error.add_note("see file")
+    raise error
+
+
+def _circle() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    raise first
+
+
+def _endless() -> None:
+    error: Exception = ValueError("0")
+    for number in range(1, 500):
+        outer = ValueError(f"{number}")
+        outer.__cause__, error = error, outer
+    raise error
+
+
+class _Silent(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def _without_text() -> None:
+    raise RuntimeError("outer") from _Silent()
+
+
+async def details_of(fails: Callable[[], None]) -> dict[str, Any]:
+    capture = FailureCapture(Path(__file__).parent)
+
+    async def tool() -> None:
+        fails()
+
+    with pytest.raises(Exception):  # noqa: B017, PT011 - whichever the case raises
+        await capture.seen(tool(), tool="t")
+    listener = CallListener(
+        client=Nobody(),
+        params={},
+        levels=frozenset(),
+        deadlines=Deadlines(),
+        user="alice",
+        state=SessionState(),
+    )
+    outcome = Outcome(ending=Ending.ANSWERED, answer={"raised": capture.raised})
+    with pytest.raises(CallError) as judged:
+        judge(outcome, listener, home=None, limits=Limits())
+    return dict(judged.value.details)
+
+
+@pytest.mark.parametrize(
+    ("fails", "expected"),
+    [
+        (_caused, [("cause", "KeyError", "'price'")]),
+        (_in_context, [("context", "KeyError", "'price'")]),
+        (_suppressed, []),
+        (
+            _group,
+            [
+                ("member", "ExceptionGroup", "inner (1 sub-exception)"),
+                ("member", "TypeError", "row 3"),
+                ("member", "ValueError", "row 2"),
+            ],
+        ),
+        (_circle, [("cause", "ValueError", "second")]),
+        (_without_text, [("cause", "_Silent", "")]),
+    ],
+    ids=lambda value: value.__name__.strip("_") if callable(value) else "",
+)
+async def test_chain_of_an_exception_is_in_the_error(
+    fails: Callable[[], None], expected: list[tuple[str, str, str]]
+) -> None:
+    chain = (await details_of(fails)).get("chain", [])
+
+    assert [(link["relation"], link["exception_type"], link["message"]) for link in chain] == expected
+
+
+async def test_frames_of_a_cause_are_in_the_error() -> None:
+    [cause] = (await details_of(_caused))["chain"]
+
+    assert cause["frames"][0].endswith('in _caused: {}["price"]')
+
+
+async def test_notes_of_an_exception_are_in_the_error() -> None:
+    assert (await details_of(_noted))["notes"] == ["row 3", "see file"]
+
+
+async def test_chain_without_end_is_bounded() -> None:
+    chain = (await details_of(_endless))["chain"]
+
+    assert [link["message"] for link in chain] == [str(number) for number in range(498, 478, -1)]
