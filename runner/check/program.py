@@ -1,12 +1,12 @@
 """The program that `runner check` lets a zygote load: the usual one, watched while it imports the file."""
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from runner.check.import_watch import ImportWatch
 from runner.settings.targets import tool_files
 from runner.worker.program import ToolProgram
-from sandbox.inside.program import Channel
+from sandbox.inside.program import Channel, JoinedCall
 
 __all__ = ["PROGRAM", "WatchedProgram"]
 
@@ -39,6 +39,12 @@ class WatchedProgram:
     def serve(self, call: object, channel: Channel) -> object:
         """Serve one request, as the usual program does."""
         return self._program.serve(call, channel)
+
+    def serve_many(
+        self, first: JoinedCall | None, connection: socket.socket, joined: Callable[[], JoinedCall | None]
+    ) -> None:
+        """Serve requests at once, as the usual program does."""
+        self._program.serve_many(first, connection, joined)
 
     def wait(self, connection: socket.socket) -> None:
         """Wait between two calls, as the usual program does."""

@@ -72,11 +72,13 @@ class _Waiter(NamedTuple):
         found: The worker that it gets.
         limits: Its limits.
         fresh: Whether only a worker will do that has served no call.
+        shared: Whether it is to serve several calls at once.
     """
 
     found: "asyncio.Future[Worker]"
     limits: Limits
     fresh: bool
+    shared: bool
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -197,7 +199,12 @@ class Zygote:
                 self._ordered += count
 
     async def take(
-        self, timeout_s: float = _READY_S, limits: Limits | None = None, *, fresh: bool = True
+        self,
+        timeout_s: float = _READY_S,
+        limits: Limits | None = None,
+        *,
+        fresh: bool = True,
+        shared: bool = False,
     ) -> Worker:
         """Return a parked worker, waiting for one if need be.
 
@@ -205,6 +212,7 @@ class Zygote:
             timeout_s: How long to wait for one, in seconds.
             limits: The limits of the call it is for; those of the policy if not given.
             fresh: Whether only one will do that has served no call.
+            shared: Whether it is to serve several calls at once.
 
         Raises:
             ZygoteDied: The zygote has ended, or had no worker ready within `timeout_s`.
@@ -213,23 +221,27 @@ class Zygote:
         if self.closer.behind > _MOST_BEHIND:
             raise SandboxError("what earlier calls of this user gave away is still being closed; try again")
         wanted = limits or self.policy.limits
-        parked = self.take_parked(wanted, fresh=fresh)
+        parked = self.take_parked(wanted, fresh=fresh, shared=shared)
         if parked is not None:
             return parked
-        worker = await self._awaited(timeout_s, wanted, fresh=fresh)
+        worker = await self._awaited(timeout_s, wanted, fresh=fresh, shared=shared)
         worker.limits = wanted
         return worker
 
-    def take_parked(self, limits: Limits, *, fresh: bool) -> Worker | None:
+    def take_parked(self, limits: Limits, *, fresh: bool, shared: bool = False) -> Worker | None:
         """Return a worker for a call, if one is parked that may serve it."""
-        return self._parking.take(limits, fresh=fresh)
+        return self._parking.take(limits, fresh=fresh, shared=shared)
 
-    async def _awaited(self, timeout_s: float, limits: Limits, *, fresh: bool) -> Worker:
+    def top_up(self, worker: Worker) -> None:
+        """Give a worker the processor time of a call that joins others."""
+        self._parking.top_up(worker)
+
+    async def _awaited(self, timeout_s: float, limits: Limits, *, fresh: bool, shared: bool) -> Worker:
         """Order a worker, and wait until it or another one that will do is there."""
         if self._closed:
             raise self.loss or ZygoteDied("the zygote has ended")
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(future, limits, fresh)
+        waiter = _Waiter(future, limits, fresh, shared)
         self._waiters.append(waiter)
         self.order(len(self._waiters) - self._ordered)
         try:
@@ -279,7 +291,7 @@ class Zygote:
             if waiter.fresh or waiter.found.done():
                 continue
             # What goes on in a worker is watched for the call that takes it: this one may be cancelled yet.
-            worker = self._parking.take(waiter.limits, goes_on=False)
+            worker = self._parking.take(waiter.limits, goes_on=False, shared=waiter.shared)
             if worker is not None:
                 self._waiters.remove(waiter)
                 waiter.found.set_result(worker)
