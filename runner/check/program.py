@@ -46,6 +46,10 @@ class WatchedProgram:
         """Serve requests at once, as the usual program does."""
         self._program.serve_many(first, connection, joined)
 
+    def finish(self) -> None:
+        """Finish as the usual program does."""
+        self._program.finish()
+
     def wait(self, connection: socket.socket) -> None:
         """Wait between two calls, as the usual program does."""
         self._program.wait(connection)

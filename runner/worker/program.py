@@ -66,6 +66,7 @@ class ToolProgram:
         self._rehearses = False
         self._warmups = Warmups()
         self._life: asyncio.Task[None] | None = None
+        self._ending: asyncio.Future[None] | None = None
         self._context = contextvars.copy_context()
 
     def begin(self) -> None:
@@ -203,6 +204,12 @@ class ToolProgram:
                 waiting.cancel()
         return {}
 
+    def finish(self) -> None:
+        """Leave the server's lifespan."""
+        if self._loop is not None and self._life is not None and self._ending is not None:
+            _settle(self._ending)
+            self._loop.run_until_complete(self._life)
+
     def wait(self, connection: socket.socket) -> None:
         """Run the tasks that calls have left, until the host speaks."""
         if self._loop is None:
@@ -226,12 +233,15 @@ class ToolProgram:
                 await REHEARSAL.walk()
             self._warmups.repeat()
         self._context = contextvars.copy_context()
+        self._ending = loop.create_future()
         loop.stop()
-        await loop.create_future()
+        await self._ending
+        # In the task that has entered it, as cancel scopes want.
+        await self._stack.aclose()
 
     async def _catalog(self, server: AuthorServer) -> dict[str, object]:
         await server.set_up(self._state, self._failures, self._publish)
-        return await server.catalog()
+        return {**await server.catalog(), "finishes": server.has_lifespan()}
 
     async def _enter(self) -> None:
         assert self._server is not None  # noqa: S101 - `load` comes before `prepare`

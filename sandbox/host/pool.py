@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -319,6 +319,24 @@ class Pool:
             if not task.done() or (_succeeded(task) and task.result().alive):
                 return task
         return None
+
+    def finish(self) -> Awaitable[None]:
+        """Let the workers that wait for calls finish, within a bound, then kill whatever there is.
+
+        None can be had from now on. Where the program has nothing to finish, all are killed now.
+        """
+        self._closed = True
+        if self.loaded.hello.get("finishes") is True:
+            return asyncio.ensure_future(self._finish())
+        self.close()
+        return asyncio.sleep(0)
+
+    async def _finish(self) -> None:
+        stocked = [task.result() for task in self._oneshots if task.done() and _succeeded(task)]
+        try:
+            await asyncio.gather(*(zygote.finish() for zygote in (self.zygote, *self._kept, *stocked)))
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Kill every zygote and worker of this pool."""

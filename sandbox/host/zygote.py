@@ -29,7 +29,7 @@ from sandbox.host.loop_share import LoopShare
 from sandbox.host.parking import Parking
 from sandbox.host.process_stat import ProcessStat
 from sandbox.host.retirement import Reuse, why_overused
-from sandbox.host.stopping import look
+from sandbox.host.stopping import look, resume_process
 from sandbox.host.worker import Worker, children_of, maker_of, number_inside, own_end
 from sandbox.network.destinations import Destinations
 from sandbox.network.egress import Egress
@@ -42,6 +42,11 @@ __all__ = ["Loaded", "Zygote"]
 log = logging.getLogger(__name__)
 
 _READY_S = 30.0
+# As long as a worker may take to undo what its program has set up; clients of a server on stdio wait little
+# longer before they kill it.
+_FINISH_S = 1.5
+# Why a worker goes that has done nothing odd.
+_IN_ORDER = ("age", "calls", "idle", "surplus", "drained", "session ended")
 # Process id of the first process of a pid namespace, inside.
 _FIRST = 1
 _ANNOUNCEMENT_BYTES = 1 << 16
@@ -126,6 +131,7 @@ class Zygote:
     _reaped_itself: bool = field(init=False, default=False)
     # Workers by the number that the zygote, perhaps in a pid namespace, knows them by, and by ours.
     _announced: dict[int, int] = field(init=False, default_factory=dict)
+    _finishes: bool = field(init=False, default=False)
     _unnumbered: int = field(init=False, default=0)
     _gate: Gate | None = field(init=False, default=None)
     _exits: Egress = field(init=False)
@@ -320,9 +326,30 @@ class Zygote:
 
     def retire(self, worker: Worker, reason: str) -> None:
         """End a worker that is to serve no other call."""
-        worker.kill()
+        is_gentle = self._finishes and reason in _IN_ORDER
+        if not is_gentle:
+            worker.kill()
         self.note_retired(worker, reason)
-        self.reap(self._dismissed(worker))
+        self.reap(self._finished(worker) if is_gentle else self._dismissed(worker))
+
+    async def finish(self) -> None:
+        """Let the workers that wait for calls finish, within a bound. Nobody can have them any more."""
+        if self._finishes and not self._closed:
+            for worker in self._parking.clear():
+                self.reap(self._finished(worker))
+            # With those that were retired before.
+            if self._reapings:
+                await asyncio.wait(self._reapings, timeout=_FINISH_S)
+
+    async def _finished(self, worker: Worker) -> None:
+        """Let a worker undo what its program has set up; kill it if that takes too long."""
+        with contextlib.suppress(OSError):
+            worker.connection.end_sending()
+            if worker.told_to_stop:
+                resume_process(worker.pidfd)
+            await self.reaped(worker.pid, _FINISH_S)
+        worker.kill()
+        worker.close()
 
     def note_retired(self, worker: Worker, reason: str) -> None:
         """Take note of why a worker serves no other call, where it could have."""
@@ -470,7 +497,9 @@ class Zygote:
         if kind is FrameKind.ENDED:
             self._note_end(int(value["pid"]), int(value["status"]))
         elif kind is FrameKind.LOADED and not self._loaded.done():
-            self._loaded.set_result(Loaded(hello=dict(value["hello"]), threads=int(value["threads"])))
+            hello = dict(value["hello"])
+            self._finishes = hello.get("finishes") is True
+            self._loaded.set_result(Loaded(hello=hello, threads=int(value["threads"])))
         elif kind is FrameKind.FAILED and not self._loaded.done():
             self._loaded.set_exception(_failure(value))
 

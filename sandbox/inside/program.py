@@ -136,6 +136,8 @@ class Program(Protocol):
     def load(self, config: Mapping[str, object]) -> object:
         """Load what `config` names, in the zygote, confined; return a JSON value for the host.
 
+        If it is an object whose `finishes` is true, a worker that is retired in order is let `finish`.
+
         Raises:
             LoadError: The author's file is at fault.
         """
@@ -178,6 +180,10 @@ class Program(Protocol):
         Raises:
             EOFError: By `joined`: the host has let go.
         """
+        ...
+
+    def finish(self) -> None:
+        """Undo what `prepare` has set up: this worker serves no further call, and is killed soon."""
         ...
 
     def wait(self, connection: socket.socket) -> None:

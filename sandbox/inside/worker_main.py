@@ -57,6 +57,7 @@ def run_worker(birth: Birth, *, parent: int, warm: bool) -> NoReturn:
         if channel is not None:
             birth.layers.take_limits(birth.layers.limits)
             _serve(birth, channel)
+            birth.program.finish()
         status = 0
     except BaseException:  # noqa: BLE001 - the last stop: whatever it was, the host must read about it
         traceback.print_exc()
@@ -67,8 +68,8 @@ def run_worker(birth: Birth, *, parent: int, warm: bool) -> NoReturn:
 def _serve(birth: Birth, channel: Channel) -> None:
     """Answer one call after the other, until the host lets go.
 
-    The end of a process takes milliseconds of the processor on which the host then wakes up. So a worker that
-    is not wanted any more waits to be killed like one that is.
+    The end of a process takes milliseconds of the processor on which the host then wakes up. So the host lets
+    go of a worker before it kills it only where the program has something to finish.
     """
     found, limits, goes_on = ProcessState.now(), birth.layers.limits, False
     bounds: KernelLimits | None = None
