@@ -73,6 +73,8 @@ class FrameKind(bytes, enum.Enum):
     LIMITS = b"M"
     RENEW = b"W"
     CALL = b"C"
+    # With the connection of one call, of several that a worker serves at once.
+    JOIN = b"J"
     REPLY = b"Y"
     # Worker to host.
     NOTIFY = b"N"
@@ -81,6 +83,8 @@ class FrameKind(bytes, enum.Enum):
     ANSWER = b"A"
     # The same, with the number of the call, from a worker that has put all back and waits for a further one.
     ANSWER_AND_READY = b"R"
+    # On the connection of one call of several: its cancellation has been received.
+    CANCELLING = b"G"
 
 
 ANSWERS = frozenset((FrameKind.ANSWER, FrameKind.ANSWER_AND_READY))

@@ -11,6 +11,7 @@ from typing import Any
 
 from runner.errors import UsageError
 from runner.formats.cut_json import parse_object
+from runner.formats.schema_types import types_of_schema, types_of_value
 from sandbox import strict_json
 
 __all__ = ["GivenArguments", "coerce", "parse_arguments"]
@@ -65,46 +66,30 @@ def parse_arguments(words: Sequence[str], args: str | None) -> GivenArguments:
     return GivenArguments(texts=texts, values=values, files=files)
 
 
-def coerce(text: str, schema: Mapping[str, Any]) -> Any:
+def coerce(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
     """Read a shell word by the JSON Schema of its parameter; a word that does not fit stays text.
 
     The tool's own validation then says what is wrong with it, naming the parameter; but of what only looks
     like a number to Python, which JSON has no word for.
 
+    Args:
+        text: The word.
+        schema: The schema.
+        root: The schema of all arguments, which its references point into.
+
     Raises:
         UsageError: It is such a word where a number belongs.
     """
-    types = _types(schema)
-    if "string" in types or not types:
+    types = types_of_schema(schema, root)
+    if "string" in types:
         return text
     try:
         value = strict_json.loads(text)
     except ValueError as error:
-        if types & {"number", "integer"} and _NO_NUMBER.fullmatch(text.strip()):
+        if "integer" in types and _NO_NUMBER.fullmatch(text.strip()):
             raise UsageError(f"{text!r} is no number of JSON; give a finite number, or null") from error
         return {"true": True, "false": False}.get(text.lower(), text) if "boolean" in types else text
-    return value if _fits(value, types) else text
-
-
-def _types(schema: Mapping[str, Any]) -> set[str]:
-    given = schema.get("type")
-    types = {given} if isinstance(given, str) else set(given or ())
-    for word in ("anyOf", "oneOf"):
-        for option in schema.get(word, ()):
-            types |= _types(option)
-    for option in schema.get("enum", ()):
-        types.add(_type_of(option))
-    return types
-
-
-def _fits(value: Any, types: set[str]) -> bool:
-    kind = _type_of(value)
-    return kind in types or (kind == "integer" and "number" in types)
-
-
-def _type_of(value: Any) -> str:
-    kinds = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
-    return kinds.get(type(value), "null")
+    return value if types & types_of_value(value) else text
 
 
 def _json(name: str, text: str) -> Any:

@@ -142,10 +142,11 @@ def _meta() -> dict[str, Any]:
 def _arguments(
     given: GivenArguments, names: Mapping[str, list[str]], spec: ToolSpec | None
 ) -> dict[str, Any]:
-    properties = spec.parameters.get("properties", {}) if spec is not None else {}
+    schema = spec.parameters if spec is not None else {}
+    properties = schema.get("properties", {})
     arguments: dict[str, Any] = dict(given.values)
     for name, text in given.texts.items():
-        arguments[name] = coerce(text, properties.get(name, {}))
+        arguments[name] = coerce(text, properties.get(name, {}), schema)
     for name, files in names.items():
         arguments[name] = files[0] if len(files) == 1 and name != "filenames" else files
     return arguments

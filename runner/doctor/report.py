@@ -219,7 +219,7 @@ def _reuse(settings: Settings) -> str:
     kept, single = "stay with their user between calls", "serve one call each"
     usual = settings.worker_reuse
     others = sorted(name for name, tool in settings.tools.items() if tool.worker_reuse not in (None, usual))
-    said = f"{kept if usual == 'user' else single} (worker_reuse = {usual})"
+    said = f"{single if usual == 'call' else kept} (worker_reuse = {usual})"
     return f"{said}; not so for {', '.join(others)}" if others else said
 
 

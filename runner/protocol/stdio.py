@@ -5,8 +5,10 @@ Source: MCP specification 2025-11-25 and 2026-07-28, "Transports, stdio".
 
 import fcntl
 import os
+import select
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,14 +27,18 @@ from runner.protocol.unanswered import Unanswered
 __all__ = ["serve_stdio"]
 
 _ABOVE_STANDARD = 3
+_LOOK_S = 0.2
 
 
-async def serve_stdio(app: FastMCP, unanswered: Unanswered, *, direct: Answerer | None = None) -> None:
-    """Serve an application until the client closes standard input.
+async def serve_stdio(
+    app: FastMCP, unanswered: Unanswered, *, drain_s: float, direct: Answerer | None = None
+) -> None:
+    """Serve an application until standard input ends and the requests on it have been answered.
 
     Args:
         app: The application.
-        unanswered: Hears of every call and of every answer.
+        unanswered: Receives every request and every answer.
+        drain_s: How long the answers may take after the end of input, in seconds.
         direct: Answers usual calls without `app`, where they need nothing of it.
 
     Raises:
@@ -46,20 +52,44 @@ async def serve_stdio(app: FastMCP, unanswered: Unanswered, *, direct: Answerer 
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     with _claimed(0, null) as incoming, _claimed(1, os.dup(2)) as outgoing:
         answers = _Answers(outgoing, unanswered)
-        lines = _Requests(incoming, answers, unanswered)
+        lines = _Requests(incoming, answers, unanswered, _Patience(outgoing, drain_s))
         await serve_streams(app, lines if direct is None else DirectLines(lines, answers, direct), answers)
 
 
 class _Requests(IncomingLines):
-    def __init__(self, descriptor: int, refusals: OutgoingLines, unanswered: Unanswered) -> None:
+    def __init__(
+        self, descriptor: int, refusals: OutgoingLines, unanswered: Unanswered, patience: "_Patience"
+    ) -> None:
         super().__init__(descriptor, refusals)
         self._unanswered = unanswered
+        self._patience = patience
 
     async def __anext__(self) -> SessionMessage | Unreadable:
-        item = await super().__anext__()
+        try:
+            item = await super().__anext__()
+        except StopAsyncIteration:
+            # The SDK ends what is in flight once it knows of the end.
+            await self._patience.wait(self._unanswered)
+            raise
         if isinstance(item, SessionMessage):
             self._unanswered.heard(item.message)
         return item
+
+
+class _Patience:
+    """The time for answers after the end of input, as with `server < requests.jsonl`."""
+
+    def __init__(self, outgoing: int, drain_s: float) -> None:
+        self._drain_s = drain_s
+        # A pipe whose reader is gone, or a socket whose peer is: asked for nothing else.
+        self._poll = select.poll()
+        self._poll.register(outgoing, 0)
+
+    async def wait(self, unanswered: Unanswered) -> None:
+        """Wait for the answers, as long as anybody can read them."""
+        ends_at = time.monotonic() + self._drain_s
+        while unanswered and (left_s := ends_at - time.monotonic()) > 0 and not self._poll.poll(0):
+            await unanswered.none(min(left_s, _LOOK_S))
 
 
 class _Answers(OutgoingLines):

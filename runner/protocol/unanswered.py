@@ -1,4 +1,4 @@
-"""The calls of tools that a client on stdio has asked for and has no answer to yet.
+"""The requests of a client on stdio that have no answer yet.
 
 Over HTTP each answer has its request, and the web server waits for those that are open. On stdio nothing
 holds both, and a process that ends takes along what it had still to say.
@@ -18,17 +18,21 @@ from mcp_types import (
 __all__ = ["Unanswered"]
 
 
+# What is answered when it ends, which is for its client to decide.
+_UNENDING = ("subscriptions/listen",)
+
+
 @dataclass(slots=True, eq=False)
 class Unanswered:
-    """Knows which calls have no answer yet."""
+    """Knows which requests have no answer yet."""
 
-    _calls: set[str] = field(init=False, default_factory=set)
+    _requests: set[str] = field(init=False, default_factory=set)
     _none: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def heard(self, message: JSONRPCMessage) -> None:
-        """Note what the client has said: a call, or that it wants no answer to one any more."""
-        if isinstance(message, JSONRPCRequest) and message.method == "tools/call":
-            self._calls.add(str(message.id))
+        """Note a request of the client, or that it wants no answer to one any more."""
+        if isinstance(message, JSONRPCRequest) and message.method not in _UNENDING:
+            self._requests.add(str(message.id))
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             self._over(str((message.params or {}).get("requestId")))
 
@@ -37,15 +41,18 @@ class Unanswered:
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             self._over(str(message.id))
 
+    def __bool__(self) -> bool:
+        return bool(self._requests)
+
     async def none(self, within_s: float) -> None:
         """Wait until there are none, for so many seconds at most: the client may never read them."""
-        if self._calls:
+        if self._requests:
             self._none.clear()
             waiter = asyncio.create_task(self._none.wait())
             await asyncio.wait({waiter}, timeout=within_s)
             waiter.cancel()
 
-    def _over(self, call: str) -> None:
-        self._calls.discard(call)
-        if not self._calls:
+    def _over(self, request: str) -> None:
+        self._requests.discard(request)
+        if not self._requests:
             self._none.set()

@@ -233,9 +233,8 @@ async def serve_application(
             app = make(served, None)
             scraped.faults = Readiness.of_services(served).faults
             unanswered = Unanswered()
-            await _until(
-                signals.stopped, asyncio.create_task(serve_stdio(app, unanswered, direct=_direct(app)))
-            )
+            serving = serve_stdio(app, unanswered, drain_s=settings.drain_s, direct=_direct(app))
+            await _until(signals.stopped, asyncio.create_task(serving))
             await _drained(served.drain, settings.drain_s, signals.again)
             # The last answers are on their way to a client that reads them, or not.
             await unanswered.none(_GRACE_S)

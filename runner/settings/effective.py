@@ -19,6 +19,8 @@ class EffectiveToolSettings:
         limits: What it may use.
         rights: What it may do, where that is not what all may.
         keeps_worker: Whether its worker may stay with its user.
+        shares_worker: Whether it runs beside other calls in one worker of its user.
+        shares_if_asked: The same, where its author asks for that.
         lets_go_on: Whether what it begins may go on between calls, where its author asks for that.
         calls_per_minute: How many calls each user may make in any minute, if there is a limit.
         scopes: The scopes that a token must have for it.
@@ -28,6 +30,8 @@ class EffectiveToolSettings:
     limits: Limits
     rights: Rights | None
     keeps_worker: bool
+    shares_worker: bool
+    shares_if_asked: bool
     lets_go_on: bool
     calls_per_minute: int | None
     scopes: tuple[str, ...] = ()
@@ -41,6 +45,8 @@ class EffectiveToolSettings:
             limits=settings.limits(tool),
             rights=None if rights == settings.rights() else rights,
             keeps_worker=settings.keeps_worker(tool),
+            shares_worker=settings.shares_worker(tool),
+            shares_if_asked=settings.shares_worker(tool, wish=True),
             lets_go_on=settings.lets_go_on(tool),
             calls_per_minute=None if tool is None else settings.calls_per_minute(tool),
             scopes=() if tool is None else settings.scopes(tool),

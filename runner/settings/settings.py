@@ -79,7 +79,7 @@ class ToolSettings(BaseModel):
     max_home_files: Count | None = Field(None, description="Instead of `max_home_files`, for this tool.")
     max_answer_bytes: Count | None = Field(None, description="Instead of `max_answer_bytes`, for this tool.")
     max_output_bytes: Count | None = Field(None, description="Instead of `max_output_bytes`, for this tool.")
-    worker_reuse: Literal["user", "call"] | None = Field(
+    worker_reuse: Literal["shared", "user", "call"] | None = Field(
         None, description="Instead of `worker_reuse`, for this tool."
     )
     background_jobs: bool | None = Field(None, description="Instead of `background_jobs`, for this tool.")
@@ -240,10 +240,11 @@ class Settings(BaseSettings):
     max_idle_workers: int = Field(
         8, ge=0, description="The same, while calls come faster than workers get ready."
     )
-    worker_reuse: Annotated[Literal["user", "call"], NARROWS] = Field(
+    worker_reuse: Annotated[Literal["shared", "user", "call"], NARROWS] = Field(
         "user",
         description="Whether a worker stays with its `user`, so that what a tool file keeps in memory is "
-        "there at that user's next call, or ends with its `call`.",
+        "there at that user's next call, is `shared` by calls of that user that run at once, or ends with "
+        "its `call`.",
     )
     worker_start: Literal["fork", "load"] = Field(
         "fork",
@@ -676,7 +677,17 @@ class Settings(BaseSettings):
         if any(tool in secret.tools for secret in self.secrets.values()):
             return False
         own = self.own(tool)
-        return (own.worker_reuse or self.worker_reuse) == "user"
+        return (own.worker_reuse or self.worker_reuse) != "call"
+
+    def shares_worker(self, tool: str | None = None, *, wish: bool = False) -> bool:
+        """Say whether calls of a tool, or any, run beside others in one worker of their user.
+
+        Args:
+            tool: The tool.
+            wish: What its author says.
+        """
+        own = self.own(tool)
+        return (own.worker_reuse or ("shared" if wish else self.worker_reuse)) == "shared"
 
     def lets_go_on(self, tool: str | None = None) -> bool:
         """Say whether what a tool begins, or any, may go on between calls."""

@@ -71,10 +71,13 @@ async def run_in_lease(
     if user_pool.home is not None and user_pool.key.access is HomeAccess.WRITE:
         leftovers = await Leftovers.before(user_pool.home.fd, changes)
     wants_job = spec is not None and spec.wants_background
+    wish = None if spec is None else spec.wants_worker
+    shares = effective.shares_if_asked if wish == "shared" else effective.shares_worker and wish != "own"
     lease = await user_pool.pool.lease(
         limits if leftovers is None else leftovers.room(limits),
         # Nobody's next call may meet a process that has held a secret, nor wait in one for it.
-        keeps=effective.keeps_worker and not given and not (spec is not None and spec.wants_fresh_worker),
+        keeps=effective.keeps_worker and not given and wish != "fresh",
+        shares=shares,
         goes_on=effective.lets_go_on and wants_job,
         session=request.user.session,
     )
@@ -98,7 +101,7 @@ async def run_in_lease(
         await _tell_of_the_end(outcome, listener, tool=None if spec is None else spec.name)
     except BaseException:
         # Also when the caller is cancelled: nobody would give the worker back.
-        await lease.retire("abandoned")
+        await lease.abandon()
         raise
     finally:
         toolset.rates.spend(request.counted, "cpu_s_per_hour", lease.spent_cpu_s, now=time.monotonic())
@@ -148,6 +151,7 @@ async def _run_and_discard(
         changes = None if leftovers is None else leftovers.changes
         alone = changes is not None and changes.is_alone and not user_pool.pool.has_jobs
         if ended and alone and leftovers is not None and user_pool.home is not None:
+            await lease.at_rest()
             others = toolset.handed_over.seen(user_pool.home.segment)
             await run_in_thread(leftovers.beside(others).discard, user_pool.home.fd)
     if not outcome.begun:

@@ -16,6 +16,7 @@ import pydantic_core
 
 from runner.contract.error_messages import invalid_argument
 from runner.files.download_links import without_tokens
+from runner.formats.schema_types import types_of_schema, types_of_value
 from runner.store.protocol import Record
 from runner.toolset.catalog import FILE_ARGUMENTS, LINK_ARGUMENTS, ToolSpec
 
@@ -40,7 +41,6 @@ _HELPERS = frozenset(
 _MOST_NAMES = 1000
 # Read in a few milliseconds.
 _MOST_TEXT_CHARS = 1 << 20
-_MOST_PARTS = 1000
 _PLACE = re.compile(r"[/\\]|(?!(?i:artifact):)[A-Za-z][A-Za-z0-9+.-]*:[/\\]|data:")
 
 
@@ -145,59 +145,14 @@ def _from_text(value: Any, argument: str, schema: Mapping[str, Any]) -> Any:
     properties = schema.get("properties")
     if not isinstance(value, str) or len(value) > _MOST_TEXT_CHARS or not isinstance(properties, Mapping):
         return value
-    kinds = _kinds(properties.get(argument), schema)
-    if kinds is None or "string" in kinds:
+    types = types_of_schema(properties.get(argument), schema)
+    if "string" in types:
         return value
     try:
         parsed = pydantic_core.from_json(value, allow_inf_nan=False)
     except ValueError:
         return value
-    return parsed if kinds.intersection(_kinds_of(parsed)) else value
-
-
-def _kinds(schema: Any, root: Mapping[str, Any]) -> set[str] | None:
-    """Return the types of JSON that a schema allows; None if it may allow any."""
-    left, kinds, seen = [schema], set[str](), 0
-    while left:
-        part, seen = left.pop(), seen + 1
-        # A reference may lead to itself.
-        if not isinstance(part, Mapping) or seen > _MOST_PARTS:
-            return None
-        kind, reference, defs = part.get("type"), part.get("$ref"), root.get("$defs")
-        choices = part.get("anyOf", part.get("oneOf", part.get("allOf")))
-        values = [part["const"]] if "const" in part else part.get("enum")
-        if any(isinstance(each, list) and len(each) > _MOST_PARTS for each in (kind, choices, values)):
-            return None
-        if isinstance(kind, str | list):
-            kinds.update(map(str, [kind] if isinstance(kind, str) else kind))
-        elif isinstance(reference, str) and isinstance(defs, Mapping):
-            left.append(defs.get(reference.removeprefix("#/$defs/")))
-        elif isinstance(choices, list) and ("allOf" not in part or len(choices) == 1):
-            left += choices
-        elif isinstance(values, list):
-            kinds.update(kind for value in values for kind in _kinds_of(value))
-        else:
-            return None
-    return kinds
-
-
-def _kinds_of(value: Any) -> tuple[str, ...]:
-    """Return the types of JSON that a value has."""
-    match value:
-        case bool():
-            return ("boolean",)
-        case int():
-            return ("integer", "number")
-        case float():
-            return ("integer", "number") if value.is_integer() else ("number",)
-        case str():
-            return ("string",)
-        case list():
-            return ("array",)
-        case dict():
-            return ("object",)
-        case _:
-            return ("null",)
+    return parsed if types & types_of_value(parsed) else value
 
 
 def _names(arguments: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, ...]:

@@ -27,6 +27,6 @@ def warn_of_refused_jobs(settings: Settings, tools: Mapping[str, ToolSpec]) -> N
     if refused:
         log.warning(
             "tools ask to go on between calls (background) and stand still there: "
-            "allow it with background_jobs = true, which needs worker_reuse = user",
+            "allow it with background_jobs = true, which worker_reuse = call rules out",
             extra={"tools": list(refused)},
         )

@@ -29,6 +29,8 @@ GENERATED = ("keep", "report", "ignore")
 
 _MIRRORED = '"x-mcp-header"'
 
+_WORKERS = ("fresh", "shared", "own")
+
 LINK_ARGUMENTS = ("file_names",)
 """Arguments whose files are always handed over as download links (C1)."""
 
@@ -43,7 +45,8 @@ class ToolSpec:
         output_schema: JSON Schema of its structured result, if it declares one.
         security: Security schemes that it says it has, any of which suffices; none if anybody may call.
         widgets: What it says of calls that a widget asks for.
-        wants_fresh_worker: Whether its author wants a worker for each call that has served none before.
+        wants_worker: Which worker its author wants for each call: `fresh`, one that has served none before;
+            `shared`, one for all calls of a user; `own`, one that serves no other call meanwhile; else None.
         identity: Name of the parameter that is filled in with who calls.
         wants_background: Whether its author wants what it begins to go on between calls.
         generated: What its author wants of files that it writes and does not return: `keep`, `report` or
@@ -58,7 +61,7 @@ class ToolSpec:
     security: tuple[Mapping[str, Any], ...] = ()
     widgets: WidgetRights = NO_WIDGETS
     mirrors_arguments: bool = False
-    wants_fresh_worker: bool = False
+    wants_worker: str | None = None
     identity: str = "username"
     wants_background: bool = False
     generated: str | None = None
@@ -85,7 +88,7 @@ class ToolSpec:
             security=_schemes(tool.get("_meta")),
             widgets=widget_rights(tool),
             mirrors_arguments=_MIRRORED in json.dumps(tool["inputSchema"]),
-            wants_fresh_worker=_wish(tool.get("_meta"), "worker") == "fresh",
+            wants_worker=wish if (wish := _wish(tool.get("_meta"), "worker")) in _WORKERS else None,
             identity=identity,
             wants_background=_wish(tool.get("_meta"), "background") is True,
             is_idempotent=(_mapping(tool.get("annotations")) or {}).get("idempotentHint") is True,

@@ -127,7 +127,7 @@ class PoolMaker:
         if not idle:
             return False
         # What goes on between calls is used, if by nobody at this moment.
-        min(idle, key=lambda user_pool: (user_pool.pool.has_jobs, user_pool.used_at)).rest()
+        min(idle, key=lambda user_pool: (user_pool.pool.has_jobs, user_pool.used_at)).rest(at_once=True)
         users = self._given_up.due(now=time.monotonic())
         if users:
             log.warning(_SHORT[for_what], extra={"users": users, "limit": descriptors.limit()})

@@ -591,9 +591,10 @@ class Toolset(CallServices):
         for retired in list(self._retiring):
             retired.cancel()
             await asyncio.wait({retired})
-        for key in list(self._user_pools):
-            self._user_pools[key].cancel()
-            await self._drop(key)
+        for task in self._user_pools.values():
+            task.cancel()
+        # At once: each may take the time that its workers need to finish.
+        await asyncio.gather(*map(self._drop, list(self._user_pools)))
         await self.forkserver.close()
         await self._loopback.end(lambda loopback: loopback.close())
 

@@ -209,12 +209,15 @@ class UserPool:
         if self._closed:
             self.rest()
 
-    def rest(self) -> None:
-        """End the workers until the next call comes. No call may be under way."""
-        self.pool.close()
-        # Their folder may take a while.
-        going = self.workers.stack.pop_all()
-        removal = asyncio.create_task(asyncio.to_thread(going.close))
+    def rest(self, *, at_once: bool = False) -> None:
+        """End the workers until the next call comes. No call may be in flight.
+
+        Args:
+            at_once: Whether they may not finish, since what they have is needed now.
+        """
+        if at_once:
+            self.pool.close()
+        removal = asyncio.create_task(_ended(self.pool.finish(), self.workers.stack.pop_all()))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
 
@@ -236,3 +239,11 @@ class UserPool:
         self.rest()
         await asyncio.wait(self._removals)
         await asyncio.to_thread(self.stack.close)
+
+
+async def _ended(finishing: Awaitable[None], stack: contextlib.ExitStack) -> None:
+    """Wait until workers have finished, then remove their folder, which may take a while."""
+    try:
+        await finishing
+    finally:
+        await asyncio.to_thread(stack.close)

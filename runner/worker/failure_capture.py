@@ -23,11 +23,11 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError as PydanticValidationError
 
 from runner.settings.resource_limits import DISK_FULL
+from runner.worker.call_scope import current
 from runner.worker.host_channel import strict
 from runner.worker.long_answers import least_bytes
 from runner.worker.toolfile import author_frames
 from runner.worker.wire import SENT_MAX_CHARS
-from sandbox.inside.program import Channel
 
 __all__ = ["FailureCapture"]
 
@@ -48,20 +48,14 @@ _LIMITS = {
 
 
 class FailureCapture(Middleware):
-    """Innermost middleware: remembers what a tool raised, and on which of the author's lines.
+    """Innermost middleware: notes in the scope of a call what its tool raised, and on which lines.
 
     Attributes:
-        channel: Where denials are explained.
-        raised: What the tool raised, in JSON; with `told`, where a client is to hear that and no more.
-        most_bytes: Longest answer.
         masks: Whether the server is made with `mask_error_details`.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.channel: Channel | None = None
-        self.raised: dict[str, object] | None = None
-        self.most_bytes: int | None = None
         self.masks = False
 
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
@@ -89,35 +83,41 @@ class FailureCapture(Middleware):
         except BaseException as error:  # noqa: BLE001 - told to whoever waits, instead of ending the worker
             raise self._left(error, tool) from None
         used = least_bytes(result) if isinstance(result, ToolResult) else 0
-        if self.most_bytes is not None and used > self.most_bytes:
+        scope = current()
+        if scope is not None and used > scope.most_bytes:
             # Written as JSON it would take many times its memory and seconds, to be refused all the same.
-            self.raised = {"kind": "too long", "used": used}
+            scope.raised = {"kind": "too long", "used": used}
             raise ToolError("the result is too long")
         return result
 
     def _note(self, error: Exception, tool: str | None) -> None:
         """Keep an error, to say later what the author's code raised."""
-        self.raised = _describe(error, self._folder)
-        if tool is not None and self.raised["kind"] == "not found":
-            self.raised["tool"] = tool
-        denial = self.channel.explain(error) if self.channel is not None else None
+        scope = current()
+        if scope is None:
+            return
+        raised = scope.raised = _describe(error, self._folder)
+        if tool is not None and raised["kind"] == "not found":
+            raised["tool"] = tool
+        denial = scope.channel.explain(error)
         if denial is not None:
-            self.raised["denied"] = {
+            raised["denied"] = {
                 "operation": denial.operation,
                 "path": denial.path,
                 "wants": denial.wants,
             }
         if self.masks or _MASKED.fullmatch(str(error)):
-            self.raised["told"] = str(error)[:SENT_MAX_CHARS]
+            raised["told"] = str(error)[:SENT_MAX_CHARS]
 
     def _left(self, error: BaseException, tool: str | None) -> ToolError:
         """Remember what is no error to Python, which nobody in the framework catches; return one for it."""
         said = _left_by(error)
-        self.raised = {**_describe(error, self._folder), "message": said}
-        told = "Error calling tool" if tool is None else f"Error calling tool {tool!r}"
+        scope, told = current(), "Error calling tool" if tool is None else f"Error calling tool {tool!r}"
+        raised = {**_describe(error, self._folder), "message": said}
+        if scope is not None:
+            scope.raised = raised
         if not self.masks:
             return ToolError(f"{told}: {said}")
-        self.raised["told"] = told
+        raised["told"] = told
         return ToolError(told)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
@@ -36,6 +36,16 @@ class HostLine:
         self._channel = channel
         self._loop = loop
         self._waiting = waiting
+        self._ended: Callable[[], object] | None = None
+
+    def listen(self, ended: Callable[[], object]) -> None:
+        """Read from now on, where the channel is one call's own, and call `ended` at its end."""
+        self._ended = ended
+        self._loop.add_reader(self._channel.connection.fileno(), self._readable)
+
+    def close(self) -> None:
+        """Read no more."""
+        self._loop.remove_reader(self._channel.connection.fileno())
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Send a notification to the host; nobody hears one that comes after the answer."""
@@ -51,14 +61,14 @@ class HostLine:
         """
         number = next(_numbers)
         future = self._waiting[number] = self._loop.create_future()
-        if len(self._waiting) == 1:
+        if len(self._waiting) == 1 and self._ended is None:
             self._loop.add_reader(self._channel.connection.fileno(), self._readable)
         try:
             self._channel.send(FrameKind.REQUEST, strict({"id": number, "method": method, "params": params}))
             reply = await future
         finally:
             self._waiting.pop(number, None)
-            if not self._waiting:
+            if not self._waiting and self._ended is None:
                 self._loop.remove_reader(self._channel.connection.fileno())
         if "error" in reply:
             raise MCPError(**reply["error"])
@@ -66,6 +76,9 @@ class HostLine:
 
     def _readable(self) -> None:
         frame = self._channel.receive()
+        if frame is None and self._ended is not None:
+            self.close()
+            self._ended()
         if frame is None or not isinstance(frame[1], dict):
             for future in self._waiting.values():
                 if not future.done():

@@ -15,17 +15,19 @@ import socket
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from os import mkdir
 from pathlib import Path
 from typing import Any
 
+import anyio
 import anyio.to_thread
 from mcp import MCPDeprecationWarning
 
 from runner.author import connect
 from runner.settings.targets import entry_of
 from runner.worker.asked_route import answer_route
+from runner.worker.call_scope import CallScope, current, entered
 from runner.worker.failure_capture import FailureCapture
 from runner.worker.host_channel import HostLine, Waiting, strict
 from runner.worker.internals.patches import (
@@ -41,7 +43,8 @@ from runner.worker.toolfile import load_tool_files
 from runner.worker.warmup import Warmups
 from runner.worker.wire import PUBLISHED, ROUTE, RequestFacts, WireError
 from sandbox.errors import LoadError
-from sandbox.inside.program import Channel
+from sandbox.frames import FrameKind
+from sandbox.inside.program import Channel, JoinedCall
 
 __all__ = ["PROGRAM", "ToolProgram"]
 
@@ -53,7 +56,6 @@ class ToolProgram:
         self._server: AuthorServer | None = None
         self._lists: object = None
         self._failures = FailureCapture(Path())
-        self._line: HostLine | None = None
         self._waiting: Waiting = {}
         self._state = RemoteState(self._request_host)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -64,6 +66,7 @@ class ToolProgram:
         self._rehearses = False
         self._warmups = Warmups()
         self._life: asyncio.Task[None] | None = None
+        self._ending: asyncio.Future[None] | None = None
         self._context = contextvars.copy_context()
 
     def begin(self) -> None:
@@ -117,16 +120,95 @@ class ToolProgram:
         """Serve one raw MCP request; see `runner.call` for the shape of call and answer."""
         if not isinstance(call, dict) or self._loop is None:
             raise TypeError("a call is an object, and `prepare` comes before `serve`")
-        # An earlier call of the same home may have removed it since this worker got ready.
-        _make_folder(self._environment["TMPDIR"])
-        self._line = HostLine(channel, self._loop, self._waiting)
-        self._failures.channel, self._failures.raised = channel, None
-        self._failures.most_bytes = int(call["answer_bytes"])
-        self._state.known = dict(call["known_state"])
-        # What one call keeps in context variables, the next one does not find, as in plain FastMCP.
-        serving = self._loop.create_task(self._serve(call), context=self._context.copy())
+        serving = self._begin(call, channel, HostLine(channel, self._loop, self._waiting))
         with _set_for_call(call["secrets"]):
             return self._loop.run_until_complete(serving)
+
+    def serve_many(
+        self, first: JoinedCall | None, connection: socket.socket, joined: Callable[[], JoinedCall | None]
+    ) -> None:
+        """Serve requests at once, each in a task of its own, until the host lets go."""
+        loop = self._loop
+        if loop is None:
+            raise TypeError("`prepare` comes before `serve_many`")
+        let_go: asyncio.Future[None] = loop.create_future()
+
+        def begin(one: JoinedCall | None) -> None:
+            if one is None:
+                return
+            line = HostLine(one.channel, loop, {})
+            cancelled = asyncio.Event()
+            serving = self._begin(one.call, one.channel, line, cancelled)
+
+            def cancel() -> None:
+                # Nobody waits for the answer: said first, since a sync tool goes on until it returns.
+                with contextlib.suppress(OSError):
+                    one.channel.send(FrameKind.CANCELLING, {})
+                cancelled.set()
+
+            def done(_: object) -> None:
+                line.close()
+                failed = serving.cancelled() or serving.exception() is not None
+                one.finish({} if failed else serving.result())
+
+            line.listen(cancel)
+            serving.add_done_callback(done)
+
+        def readable() -> None:
+            try:
+                begin(joined())
+            except (EOFError, OSError):
+                loop.remove_reader(connection)
+                _settle(let_go)
+            except Exception as error:  # noqa: BLE001 - without its host's orders a worker is of no use
+                loop.remove_reader(connection)
+                let_go.set_exception(error)
+
+        begin(first)
+        loop.add_reader(connection, readable)
+        loop.run_until_complete(let_go)
+
+    def _begin(
+        self, call: object, channel: Channel, line: HostLine, cancelled: asyncio.Event | None = None
+    ) -> "asyncio.Task[dict[str, object]]":
+        """Begin to serve a request in a context of its own, as plain FastMCP does."""
+        if not isinstance(call, dict) or self._loop is None:
+            raise TypeError("a call is an object, and `prepare` comes before `serve`")
+        # An earlier call of the same home may have removed it since this worker got ready.
+        _make_folder(self._environment["TMPDIR"])
+        scope = CallScope(
+            channel=channel,
+            line=line,
+            most_bytes=int(call["answer_bytes"]),
+            known=dict(call["known_state"]),
+        )
+        serving = (
+            self._serve(call, scope) if cancelled is None else self._served_until(cancelled, call, scope)
+        )
+        return self._loop.create_task(serving, context=self._context.copy())
+
+    async def _served_until(
+        self, cancelled: asyncio.Event, call: Mapping[str, Any], scope: CallScope
+    ) -> dict[str, object]:
+        """Serve a request unless it is cancelled, as the SDK does: a sync tool goes on until it returns."""
+        with anyio.CancelScope() as reach:
+
+            async def cancel() -> None:
+                await cancelled.wait()
+                reach.cancel()
+
+            waiting = asyncio.create_task(cancel())
+            try:
+                return await self._serve(call, scope)
+            finally:
+                waiting.cancel()
+        return {}
+
+    def finish(self) -> None:
+        """Leave the server's lifespan."""
+        if self._loop is not None and self._life is not None and self._ending is not None:
+            _settle(self._ending)
+            self._loop.run_until_complete(self._life)
 
     def wait(self, connection: socket.socket) -> None:
         """Run the tasks that calls have left, until the host speaks."""
@@ -151,53 +233,59 @@ class ToolProgram:
                 await REHEARSAL.walk()
             self._warmups.repeat()
         self._context = contextvars.copy_context()
+        self._ending = loop.create_future()
         loop.stop()
-        await loop.create_future()
+        await self._ending
+        # In the task that has entered it, as cancel scopes want.
+        await self._stack.aclose()
 
     async def _catalog(self, server: AuthorServer) -> dict[str, object]:
         await server.set_up(self._state, self._failures, self._publish)
-        return await server.catalog()
+        return {**await server.catalog(), "finishes": server.has_lifespan()}
 
     async def _enter(self) -> None:
         assert self._server is not None  # noqa: S101 - `load` comes before `prepare`
         self._lifespan_state = await self._stack.enter_async_context(self._server.lifespan())
         self._lists = self._server.lists()
 
-    async def _serve(self, call: Mapping[str, Any]) -> dict[str, object]:
+    async def _serve(self, call: Mapping[str, Any], scope: CallScope) -> dict[str, object]:
         assert self._server is not None  # noqa: S101 - `load` comes before `serve`
-        assert self._line is not None  # noqa: S101 - set by `serve`
-        facts = RequestFacts(**call["facts"])
-        if call["method"] == ROUTE:
-            answer = await answer_route(self._server.routes, call["params"], self._lifespan_state)
-            return {"result": answer, **self._seen()}
-        try:
-            result = await serve_raw(
-                self._server.low,
-                call["method"],
-                call["params"],
-                facts,
-                self._lifespan_state,
-                on_notify=self._line.notify,
-                on_request=self._line.request,
-            )
-        except WireError as error:
-            return {"error": error.error, **self._seen()}
-        sent, is_folded = folded(result)
-        return {"result": strict(sent), FOLDED: is_folded, **self._seen()}
+        with entered(scope):
+            scope.channel.enter()
+            facts = RequestFacts(**call["facts"])
+            if call["method"] == ROUTE:
+                answer = await answer_route(self._server.routes, call["params"], self._lifespan_state)
+                return {"result": answer, **self._seen(scope)}
+            try:
+                result = await serve_raw(
+                    self._server.low,
+                    call["method"],
+                    call["params"],
+                    facts,
+                    self._lifespan_state,
+                    on_notify=scope.line.notify,
+                    on_request=scope.line.request,
+                )
+            except WireError as error:
+                return {"error": error.error, **self._seen(scope)}
+            sent, is_folded = folded(result)
+            return {"result": strict(sent), FOLDED: is_folded, **self._seen(scope)}
 
-    def _seen(self) -> dict[str, object]:
+    def _seen(self, scope: CallScope) -> dict[str, object]:
         """Return what the host has to know of a request beside its answer."""
         assert self._server is not None  # noqa: S101 - `load` comes before `serve`
-        return {"raised": self._failures.raised, "own_lists": self._server.lists() != self._lists}
+        return {"raised": scope.raised, "own_lists": self._server.lists() != self._lists}
 
     async def _publish(self, method: str, uri: str | None) -> None:
-        if self._line is not None:
-            await self._line.notify(PUBLISHED, {"method": method, "uri": uri})
+        scope = current()
+        if scope is not None:
+            await scope.line.notify(PUBLISHED, {"method": method, "uri": uri})
 
     async def _request_host(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        if self._line is None:
+        scope = current()
+        if scope is None:
             raise RuntimeError("state and artifacts are for calls; this is the import of the file")
-        return await self._line.request(method, params)
+        return await scope.line.request(method, params)
 
 
 def _list(value: object) -> list[object]:

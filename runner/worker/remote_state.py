@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, SupportsFloat
 
 from runner.system.key_values import KeyByKey
+from runner.worker.call_scope import current
 from runner.worker.wire import VISIBILITY_SUFFIX, full_key
 
 __all__ = ["RemoteState"]
@@ -14,20 +15,17 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 class RemoteState(KeyByKey):
     """Session state that outlives the worker: FastMCP's key-value protocol, kept by the host.
 
-    Attributes:
-        known: Values that came with the call, by `full_key`, for keys that end in `VISIBILITY_SUFFIX`.
-            FastMCP reads such a key in every request, nearly always to find nothing, so it costs no round
-            trip.
+    FastMCP reads a key that ends in `VISIBILITY_SUFFIX` in every request, nearly always to find nothing. Such
+    values come with the call, so that they cost no round trip.
     """
 
     def __init__(self, request: Ask) -> None:
         self._request = request
-        self.known: dict[str, dict[str, Any]] = {}
 
     async def get(self, key: str, *, collection: str | None = None) -> dict[str, Any] | None:
         """Return a value, or None."""
         if key.endswith(VISIBILITY_SUFFIX):
-            return self.known.get(full_key(collection, key))
+            return _known().get(full_key(collection, key))
         return (await self.ttl(key, collection=collection))[0]
 
     async def ttl(
@@ -50,9 +48,14 @@ class RemoteState(KeyByKey):
         facts = {"key": key, "collection": collection, "value": dict(value), "ttl": seconds}
         await self._request("state/put", facts)
         if key.endswith(VISIBILITY_SUFFIX):
-            self.known[full_key(collection, key)] = dict(value)
+            _known()[full_key(collection, key)] = dict(value)
 
     async def delete(self, key: str, *, collection: str | None = None) -> bool:
         """Forget a value; say whether there was one."""
         reply = await self._request("state/delete", {"key": key, "collection": collection})
         return bool(reply["deleted"])
+
+
+def _known() -> dict[str, dict[str, Any]]:
+    scope = current()
+    return {} if scope is None else scope.known

@@ -12,6 +12,7 @@ import mcp_types
 from fastmcp import FastMCP
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.lowlevel.server import lifespan as default_lifespan
 from mcp_types.version import LATEST_MODERN_VERSION
 from starlette.routing import BaseRoute
 
@@ -37,6 +38,7 @@ from runner.worker.internals.server import (
     auth_of,
     capabilities,
     find_tool,
+    has_lifespan,
     lifespan,
     lists_of,
     masks_errors,
@@ -76,6 +78,9 @@ class AuthorServer(Protocol):
 
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
         """Enter its own lifespan; yields the state that its requests need."""
+
+    def has_lifespan(self) -> bool:
+        """Say whether the author has written a lifespan, which may have something to undo at its end."""
 
     def lists(self) -> object:
         """Return what is another value once the lists of what it offers have changed."""
@@ -133,6 +138,9 @@ class _FastMcp:
 
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
         return lifespan(self._server)
+
+    def has_lifespan(self) -> bool:
+        return has_lifespan(self._server)
 
     def lists(self) -> object:
         return self._lists()
@@ -195,6 +203,9 @@ class _Sdk:
 
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
         return lifespan_of(self._server)
+
+    def has_lifespan(self) -> bool:
+        return self.low.lifespan is not default_lifespan
 
     def lists(self) -> object:
         return self._changes()

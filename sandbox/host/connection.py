@@ -103,6 +103,23 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             return left
 
+    def pass_on(self, data: bytes, descriptor: int) -> None:
+        """Send a short message with a descriptor.
+
+        Raises:
+            OSError: The connection is broken, or the other side has left too many messages unread.
+        """
+        if socket.send_fds(self.end, [data], [descriptor], _SEND) < len(data):
+            raise BlockingIOError("it has left its messages unread")
+
+    def end_sending(self) -> None:
+        """Send nothing more: the other side reads an end, and may still send.
+
+        Raises:
+            OSError: The connection is broken.
+        """
+        self.end.shutdown(socket.SHUT_WR)
+
     async def send_all(self, data: bytes | memoryview) -> None:
         """Send everything. Two sends to one connection must not overlap.
 

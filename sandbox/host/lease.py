@@ -20,6 +20,7 @@ from sandbox.deadlines import Deadlines, Ladder, Rung
 from sandbox.errors import FrameError, FrameTooLong
 from sandbox.frames import ANSWERS, MOST_VALUES, Decoder, FrameKind, decode, encode
 from sandbox.host.call_watch import FIRST_LOOK_S, CallWatch, behind_death, too_many_tasks
+from sandbox.host.connection import Connection
 from sandbox.host.home_usage import HomeDisk
 from sandbox.host.job import Job
 from sandbox.host.listener_relay import Listener, ListenerRelay
@@ -32,7 +33,7 @@ from sandbox.host.zygote import Zygote
 from sandbox.outcome import Denial, Ending, Outcome, Reached
 from sandbox.policy import Limits
 
-__all__ = ["Lease", "Listener"]
+__all__ = ["REAP_S", "Lease", "Listener"]
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +49,9 @@ _NOTICE_VALUES = 600_000
 _LAST_WORDS_S = 1.0
 # A thread inside the kernel may take a moment; one that takes longer is not waited for.
 _STOP_S = 2.0
-# Who is killed on a machine with far too much to do takes seconds to be gone.
-_REAP_S = 20.0
+REAP_S = 20.0
+"""Seconds until one that was killed is gone, on a machine with far too much to do."""
+
 _MAX_DENIALS = 100
 
 
@@ -110,8 +112,11 @@ class Lease:
     _status: str | None = field(init=False, default=None)
     _at_last: Process | None = field(init=False, default=None)
     _waited_before_s: float = field(init=False, default=0.0)
+    _cpu_before_s: float = field(init=False, default=0.0)
+    _connection: Connection = field(init=False)
 
     def __post_init__(self) -> None:
+        self._connection = self.worker.connection
         self._output = KeptOutput(pipe=self.worker.output, most_bytes=self.limits.output_bytes)
 
     @property
@@ -133,7 +138,7 @@ class Lease:
         # Who has ended and was waited for counts with who waited; who was not waited for, as last seen.
         waited_s = self._at_last.cpu_s + self._at_last.waited_cpu_s - self._waited_before_s
         seen_s = max(waited_s, 0.0 if last is None else last.all_cpu_s)
-        return max(0.0, seen_s - self.worker.cpu_before_s)
+        return max(0.0, seen_s - self._cpu_before_s)
 
     async def run(self, call: object, *, deadlines: Deadlines, listener: Listener) -> Outcome:
         """Run one call to its end.
@@ -149,12 +154,13 @@ class Lease:
         self._listener = listener
         self._decoder = Decoder(self.limits.frame_bytes, notice_bytes=_NOTICE_BYTES)
         if self.worker.calls:
-            self.zygote.turn(self.worker)
+            self._take_turn()
             before = read_process(self.worker.pid) if self.measured else None
             self._waited_before_s = 0.0 if before is None else before.waited_cpu_s
         else:
             self.worker.first_called = started
         self.worker.calls += 1
+        self._cpu_before_s = self.worker.cpu_before_s
         if self.goes_on:
             self.worker.goes_on = True
             self.worker.sessions.add(self.session)
@@ -173,7 +179,7 @@ class Lease:
         if ending is Ending.ANSWERED and self._answer is None:
             ending = Ending.BROKE_PROTOCOL if self._fault else Ending.CRASHED
         if ending is not Ending.ANSWERED or left_others:
-            await self.at_rest()
+            await self._settled()
         if ending is Ending.CRASHED and self._reached is None:
             self._reached = self._limit_behind_death()
         if ending in (Ending.ANSWERED, Ending.CRASHED) and self._reached is not None:
@@ -184,16 +190,28 @@ class Lease:
             answer_bytes=self._answer_bytes if ending is Ending.ANSWERED else 0,
             begun=self._begun or ending is not Ending.CRASHED,
             status=self._status,
-            cause=str(self.zygote.loss) if ending is Ending.CRASHED and self.zygote.loss else None,
+            cause=self._cause() if ending is Ending.CRASHED else None,
             fault=self._fault,
             reached=self._reached,
             memory_peak_bytes=self._peak_bytes(),
-            cpu_s=None if self._at_last is None else self._at_last.cpu_s - self.worker.cpu_before_s,
+            cpu_s=None if self._at_last is None else self._at_last.cpu_s - self._cpu_before_s,
             denials=self._all_denials(),
             output=self._output.text(),
             elapsed_s=time.monotonic() - started,
             untold=self._untold,
         )
+
+    def _take_turn(self) -> None:
+        """Make what the gate was asked for before no matter of this call."""
+        self.zygote.turn(self.worker)
+
+    def _cause(self) -> str | None:
+        """Return why the worker ended, where that was no fault of the call."""
+        return str(self.zygote.loss) if self.zygote.loss else None
+
+    async def _settled(self) -> None:
+        """Wait until a call that has not ended in order does nothing any more."""
+        await self.at_rest()
 
     def _peak_bytes(self) -> int | None:
         seen = [] if self._watcher is None else [self._watcher.peak_bytes]
@@ -277,18 +295,22 @@ class Lease:
 
     async def _stop(self) -> None:
         """Stop the worker; end it where it does not stop, or has another process after all."""
-        stands = False
-        with contextlib.suppress(OSError):
-            stop_process(self.worker.pidfd)
-            # Said before it is so: who does not wait for that must have it continued all the same.
-            self.worker.told_to_stop = True
-            others = self._others if self.worker.goes_on else tuple
-            stands = await wait_until_stopped(self.worker.pid, timeout_s=_STOP_S, others=others)
+        stands = await self._stands(has_others=self.worker.goes_on)
         # It may have forked between the answer and the stop.
         if not stands or (not self.worker.goes_on and self.zygote.has_strays(self.worker.pid)):
             await asyncio.shield(self._give_up_worker("left a process" if stands else "not stopped"))
 
-    def _others(self) -> Iterator[int]:
+    async def _stands(self, *, has_others: bool) -> bool:
+        """Stop the worker, with the processes that it may have beside it; return whether it has stopped."""
+        with contextlib.suppress(OSError):
+            stop_process(self.worker.pidfd)
+            # Said before it is so: who does not wait for that must have it continued all the same.
+            self.worker.told_to_stop = True
+            others = self._beside if has_others else tuple
+            return await wait_until_stopped(self.worker.pid, timeout_s=_STOP_S, others=others)
+        return False
+
+    def _beside(self) -> Iterator[int]:
         """Yield the processes that a worker which goes on has beside it."""
         for pid in processes_of(self.worker.pid, self.zygote.pid):
             if pid != self.worker.pid:
@@ -313,6 +335,10 @@ class Lease:
         else:
             self.zygote.park(self.worker, home_fd=self.home_fd)
 
+    async def abandon(self) -> None:
+        """Give the worker back after its caller has let go, and wait until nothing of the call runs."""
+        await self.retire("abandoned")
+
     def set_apart(self) -> None:
         """Let later calls of the pool meet this worker before any other, as long as it stays."""
         self.worker.is_apart = True
@@ -331,14 +357,12 @@ class Lease:
     def _begin(self, call: object) -> None:
         """Send the call, and listen to all that may become of it, until `_over` is settled."""
         self._readers = readers = Readers()
-        readers.add(self.worker.output, self._output_readable)
-        readers.add(self.worker.pidfd, self._died)
+        self._attend(readers)
         self._set_alarm()
         try:
             lasts = {"goes_on": True} if self.goes_on else {}
-            left = self.worker.connection.send_now(
-                self._narrowing() + encode(FrameKind.CALL, {"number": self._number, "call": call, **lasts})
-            )
+            frame = encode(FrameKind.CALL, {"number": self._number, "call": call, **lasts})
+            left = self._hand_over(frame)
         except (OSError, ValueError, RecursionError) as error:
             # Also for arguments that are no JSON: a client may send NaN, or nest them too deeply.
             # Of what is refused because its worker has ended, the kernel has taken nothing. All else a worker
@@ -349,15 +373,24 @@ class Lease:
         if left:
             self._sender = asyncio.create_task(self._send_rest(left, readers))
         else:
-            readers.add(self.worker.connection.fileno(), self._hear)
+            readers.add(self._connection.fileno(), self._hear)
+
+    def _attend(self, readers: Readers) -> None:
+        """Attend to what the worker prints, and to its end."""
+        readers.add(self.worker.output, self._output_readable)
+        readers.add(self.worker.pidfd, self._died)
+
+    def _hand_over(self, frame: bytes) -> memoryview:
+        """Send the frame of the call with what must come before it; return what is left of it."""
+        return self._connection.send_now(self._narrowing() + frame)
 
     async def _send_rest(self, left: memoryview, readers: Readers) -> None:
         try:
-            await self.worker.connection.send_all(left)
+            await self._connection.send_all(left)
         except OSError as error:
             self._give_up(error)
         else:
-            readers.add(self.worker.connection.fileno(), self._hear)
+            readers.add(self._connection.fileno(), self._hear)
 
     def _listen_no_more(self) -> None:
         for timer in (self._alarm, self._resting):
@@ -424,7 +457,7 @@ class Lease:
         if self._is_behind:
             return
         try:
-            data = self.worker.connection.receive_now(_CHUNK_BYTES)
+            data = self._connection.receive_now(_CHUNK_BYTES)
         except OSError as error:
             self._give_up(error)
             return
@@ -466,7 +499,7 @@ class Lease:
     def _hear_later(self, rest_s: float) -> None:
         """Listen to nothing it says for some time: others have waited for what it has said."""
         if self._readers is not None:
-            self._readers.remove(self.worker.connection.fileno())
+            self._readers.remove(self._connection.fileno())
         self._resting = asyncio.get_running_loop().call_later(rest_s, self._hear_again)
 
     def _hear_again(self) -> None:
@@ -474,7 +507,7 @@ class Lease:
             self._resting.cancel()
             self._resting = None
         if self._readers is not None:
-            self._readers.add(self.worker.connection.fileno(), self._hear)
+            self._readers.add(self._connection.fileno(), self._hear)
         if self._is_behind:
             self._take_in(b"")
 
@@ -498,7 +531,7 @@ class Lease:
             zygote=self.zygote.pid,
             disk=self._disk,
             limits=self.limits,
-            cpu_before_s=self.worker.cpu_before_s,
+            cpu_before_s=self._cpu_before_s,
         )
         self._watching = asyncio.create_task(self._look_after(self._watcher))
 
@@ -543,7 +576,7 @@ class Lease:
         if self._relay is None:
             self._relay = ListenerRelay(
                 listener=self._listener,
-                connection=self.worker.connection,
+                connection=self._connection,
                 share=self.zygote.loop_share,
                 ladder=self._ladder,
                 resumed=self._resumed,
@@ -575,7 +608,7 @@ class Lease:
             # Not waited for: a thread that is at it cannot be stopped.
             self._relay.answer_no_more()
         await self._end_tasks(self._relay)
-        self._status = await self.zygote.reaped(self.worker.pid, _REAP_S)
+        self._status = await self.zygote.reaped(self.worker.pid, REAP_S)
         await self._group_gone()
         self._output.read_all()
         self.worker.close()
@@ -594,7 +627,7 @@ class Lease:
 
     async def _group_gone(self) -> None:
         """Repeat the kill until the process group is empty: a fork may have been under way."""
-        deadline = time.monotonic() + _REAP_S
+        deadline = time.monotonic() + REAP_S
         delay = 0.0002
         while time.monotonic() < deadline:
             if not self.worker.kill_group():

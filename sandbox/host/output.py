@@ -51,9 +51,13 @@ class KeptOutput:
         if part is None:
             return False
         self.has_ended = not part
+        self.keep(part)
+        return bool(part)
+
+    def keep(self, part: bytes) -> None:
+        """Keep what was read from the pipe."""
         self._kept += part
         del self._kept[: -self.most_bytes]
-        return bool(part)
 
     def read_all(self) -> None:
         """Take in what was printed by now."""

@@ -25,7 +25,7 @@ from sandbox.host.worker import Worker
 from sandbox.layers.rlimits import renew
 from sandbox.policy import Limits
 
-__all__ = ["Parking"]
+__all__ = ["Parking", "same_limits"]
 
 # A user whose next call comes at once does not pay for stopping and continuing.
 _AWAKE_S = 0.008
@@ -91,7 +91,9 @@ class Parking:
             self._tidying = asyncio.get_running_loop().call_later(_TIDY_S, self._tidy)
         return self._jobs.get(worker)
 
-    def take(self, limits: Limits, *, fresh: bool = False, goes_on: bool = True) -> Worker | None:
+    def take(
+        self, limits: Limits, *, fresh: bool = False, goes_on: bool = True, shared: bool = False
+    ) -> Worker | None:
         """Return the worker for a call: the one used last that may serve it; None if none may.
 
         One that has become another than its siblings goes first: what a call left in it the next one finds.
@@ -100,12 +102,14 @@ class Parking:
             limits: The limits of the call.
             fresh: Whether only one will do that has served no call.
             goes_on: Whether one will do in which something goes on between calls.
+            shared: Whether it is to serve several calls at once.
         """
         # What goes on in a worker, its user's next call wants to meet; and one that a call has changed.
         waiting = sorted(self._idle, key=_first_asked)
         for worker in reversed(waiting):
             # What was narrowed for another tool cannot be widened again.
-            if worker.calls and (fresh or not _same(worker.limits, limits)):
+            is_other = fresh or worker.is_shared != shared
+            if worker.calls and (is_other or not same_limits(worker.limits, limits)):
                 continue
             if worker.goes_on and not goes_on:
                 continue
@@ -116,6 +120,12 @@ class Parking:
                 return worker
             self.retire(worker, reason)
         return None
+
+    def top_up(self, worker: Worker) -> None:
+        """Give a worker the processor time of a call that joins others, which have its memory together."""
+        facts = look(worker.pid)
+        if facts is not None and worker.limits is not None:
+            self._renew(worker, facts, worker.limits, data_bytes=worker.data_bytes or worker.origin_bytes)
 
     def end(self, worker: Worker, reason: str) -> None:
         """End a worker that waits for a call."""
@@ -271,7 +281,7 @@ class Parking:
 
         Who may not set them from outside has the worker do so: what is left open to it, the watch bounds.
         """
-        worker.cpu_before_s, worker.renewal = facts.cpu_s, None
+        worker.cpu_before_s, worker.data_bytes, worker.renewal = facts.cpu_s, data_bytes, None
         if not self.raises_limits:
             worker.renewal = {"cpu_s": facts.cpu_s, "data_bytes": data_bytes}
             return None
@@ -322,7 +332,7 @@ def _told(worker: Worker, used: Mapping[str, object]) -> str | None:
     return "deaf" if left else None
 
 
-def _same(mine: Limits | None, wanted: Limits) -> bool:
+def same_limits(mine: Limits | None, wanted: Limits) -> bool:
     """Say whether a worker's limits of the kernel are those that a call wants."""
     return mine is not None and (
         # Usually they are those that a tool's settings give each call.

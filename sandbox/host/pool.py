@@ -7,8 +7,9 @@ interpreters instead, each loaded before its call comes: slower to refill, as fa
 
 import asyncio
 import logging
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,7 +17,10 @@ from sandbox.errors import ZygoteDied
 from sandbox.host import descriptors
 from sandbox.host.idle_workers import CALM_S, IdleWorkers
 from sandbox.host.lease import Lease
-from sandbox.host.retirement import Reuse
+from sandbox.host.parking import same_limits
+from sandbox.host.retirement import Reuse, why_overused
+from sandbox.host.shared_lease import SharedLease
+from sandbox.host.sharing import Sharing
 from sandbox.host.usage import has_room
 from sandbox.host.worker import Worker
 from sandbox.host.zygote import Loaded, Zygote
@@ -78,6 +82,8 @@ class Pool:
     _calming: asyncio.TimerHandle | None = field(init=False, default=None)
     _is_new: bool = field(init=False, default=True)
     _closed: bool = field(init=False, default=False)
+    _sharing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _shares: list[tuple[Zygote, Sharing]] = field(init=False, default_factory=list)
 
     @classmethod
     async def start(
@@ -173,6 +179,7 @@ class Pool:
         keeps: bool = False,
         goes_on: bool = False,
         session: str | None = None,
+        shares: bool = False,
     ) -> Lease:
         """Return the right to one worker; its `run` must be called, or `retire`, which gives it back unused.
 
@@ -182,14 +189,30 @@ class Pool:
                 Then the lease must be released.
             goes_on: Whether a worker that stays is not stopped from then on.
             session: The session of the call, with whose end that ends.
+            shares: Whether a worker that stays may serve it beside other calls.
 
         Raises:
             SandboxError: No worker could get ready; the message says why.
         """
         keeps = keeps and self.reuse.calls > 1
+        narrows = limits != self.policy.limits
+        if keeps and shares:
+            # One after the other: two at once would each have a worker of their own.
+            async with self._sharing:
+                zygote, sharing = await self._shared(limits)
+                return SharedLease(
+                    zygote=zygote,
+                    worker=sharing.worker,
+                    sharing=sharing,
+                    limits=limits,
+                    narrows=narrows,
+                    home_fd=self.home_fd,
+                    keeps=True,
+                    goes_on=goes_on,
+                    session=session,
+                )
         take = self._take if self.forks else self._take_oneshot
         zygote, worker = await take(limits, fresh=not keeps)
-        narrows = limits != self.policy.limits
         return Lease(
             zygote=zygote,
             worker=worker,
@@ -201,14 +224,32 @@ class Pool:
             session=session,
         )
 
-    async def _take(self, limits: Limits, *, fresh: bool) -> tuple[Zygote, Worker]:
-        self._note_demand()
-        return self.zygote, await self.zygote.take(self.load_timeout_s, limits, fresh=fresh)
+    async def _shared(self, limits: Limits) -> tuple[Zygote, Sharing]:
+        """Return a worker that others have and one more call may join, or one that nobody has."""
+        self._shares = [(zygote, sharing) for zygote, sharing in self._shares if sharing.is_open]
+        now = time.monotonic()
+        for zygote, sharing in self._shares:
+            worker = sharing.worker
+            fits = same_limits(worker.limits, limits) and worker.is_running() and zygote.alive
+            if fits and (not worker.calls or why_overused(worker, self.reuse, now=now) is None):
+                return zygote, sharing
+        take = self._take if self.forks else self._take_oneshot
+        zygote, worker = await take(limits, fresh=False, shared=True)
+        sharing = Sharing(worker=worker)
+        self._shares.append((zygote, sharing))
+        return zygote, sharing
 
-    async def _take_oneshot(self, limits: Limits, *, fresh: bool) -> tuple[Zygote, Worker]:
+    async def _take(self, limits: Limits, *, fresh: bool, shared: bool = False) -> tuple[Zygote, Worker]:
+        self._note_demand()
+        worker = await self.zygote.take(self.load_timeout_s, limits, fresh=fresh, shared=shared)
+        return self.zygote, worker
+
+    async def _take_oneshot(
+        self, limits: Limits, *, fresh: bool, shared: bool = False
+    ) -> tuple[Zygote, Worker]:
         self._kept = [zygote for zygote in self._kept if zygote.alive]
         for zygote in () if fresh else reversed(self._kept):
-            worker = zygote.take_parked(limits, fresh=False)
+            worker = zygote.take_parked(limits, fresh=False, shared=shared)
             if worker is not None:
                 # The one used last is the first to be asked.
                 self._kept.remove(zygote)
@@ -216,7 +257,7 @@ class Pool:
                 return zygote, worker
         zygote = await (self._stocked() or self._oneshot())
         try:
-            worker = await zygote.take(self.load_timeout_s, limits)
+            worker = await zygote.take(self.load_timeout_s, limits, shared=shared)
         except BaseException:
             # Nobody else knows of it.
             zygote.close()
@@ -278,6 +319,24 @@ class Pool:
             if not task.done() or (_succeeded(task) and task.result().alive):
                 return task
         return None
+
+    def finish(self) -> Awaitable[None]:
+        """Let the workers that wait for calls finish, within a bound, then kill whatever there is.
+
+        None can be had from now on. Where the program has nothing to finish, all are killed now.
+        """
+        self._closed = True
+        if self.loaded.hello.get("finishes") is True:
+            return asyncio.ensure_future(self._finish())
+        self.close()
+        return asyncio.sleep(0)
+
+    async def _finish(self) -> None:
+        stocked = [task.result() for task in self._oneshots if task.done() and _succeeded(task)]
+        try:
+            await asyncio.gather(*(zygote.finish() for zygote in (self.zygote, *self._kept, *stocked)))
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Kill every zygote and worker of this pool."""

@@ -50,6 +50,8 @@ class Worker:
         is_apart: Whether it has become another than its siblings, so that it is the first to be asked.
         goes_on: Whether what its calls have begun goes on between them.
         sessions: In which sessions calls have begun what goes on; None stands for none.
+        is_shared: Whether it serves calls at once, each on a connection of its own.
+        data_bytes: Private memory from which the memory of its calls is counted.
     """
 
     pid: int
@@ -70,6 +72,8 @@ class Worker:
     is_apart: bool = False
     goes_on: bool = False
     sessions: set[str | None] = field(default_factory=set)
+    is_shared: bool = False
+    data_bytes: int = 0
 
     def is_running(self) -> bool:
         """Say whether it has not ended by itself."""

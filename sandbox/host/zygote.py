@@ -29,7 +29,7 @@ from sandbox.host.loop_share import LoopShare
 from sandbox.host.parking import Parking
 from sandbox.host.process_stat import ProcessStat
 from sandbox.host.retirement import Reuse, why_overused
-from sandbox.host.stopping import look
+from sandbox.host.stopping import look, resume_process
 from sandbox.host.worker import Worker, children_of, maker_of, number_inside, own_end
 from sandbox.network.destinations import Destinations
 from sandbox.network.egress import Egress
@@ -42,6 +42,11 @@ __all__ = ["Loaded", "Zygote"]
 log = logging.getLogger(__name__)
 
 _READY_S = 30.0
+# As long as a worker may take to undo what its program has set up; clients of a server on stdio wait little
+# longer before they kill it.
+_FINISH_S = 1.5
+# Why a worker goes that has done nothing odd.
+_IN_ORDER = ("age", "calls", "idle", "surplus", "drained", "session ended")
 # Process id of the first process of a pid namespace, inside.
 _FIRST = 1
 _ANNOUNCEMENT_BYTES = 1 << 16
@@ -72,11 +77,13 @@ class _Waiter(NamedTuple):
         found: The worker that it gets.
         limits: Its limits.
         fresh: Whether only a worker will do that has served no call.
+        shared: Whether it is to serve several calls at once.
     """
 
     found: "asyncio.Future[Worker]"
     limits: Limits
     fresh: bool
+    shared: bool
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -124,6 +131,7 @@ class Zygote:
     _reaped_itself: bool = field(init=False, default=False)
     # Workers by the number that the zygote, perhaps in a pid namespace, knows them by, and by ours.
     _announced: dict[int, int] = field(init=False, default_factory=dict)
+    _finishes: bool = field(init=False, default=False)
     _unnumbered: int = field(init=False, default=0)
     _gate: Gate | None = field(init=False, default=None)
     _exits: Egress = field(init=False)
@@ -197,7 +205,12 @@ class Zygote:
                 self._ordered += count
 
     async def take(
-        self, timeout_s: float = _READY_S, limits: Limits | None = None, *, fresh: bool = True
+        self,
+        timeout_s: float = _READY_S,
+        limits: Limits | None = None,
+        *,
+        fresh: bool = True,
+        shared: bool = False,
     ) -> Worker:
         """Return a parked worker, waiting for one if need be.
 
@@ -205,6 +218,7 @@ class Zygote:
             timeout_s: How long to wait for one, in seconds.
             limits: The limits of the call it is for; those of the policy if not given.
             fresh: Whether only one will do that has served no call.
+            shared: Whether it is to serve several calls at once.
 
         Raises:
             ZygoteDied: The zygote has ended, or had no worker ready within `timeout_s`.
@@ -213,23 +227,27 @@ class Zygote:
         if self.closer.behind > _MOST_BEHIND:
             raise SandboxError("what earlier calls of this user gave away is still being closed; try again")
         wanted = limits or self.policy.limits
-        parked = self.take_parked(wanted, fresh=fresh)
+        parked = self.take_parked(wanted, fresh=fresh, shared=shared)
         if parked is not None:
             return parked
-        worker = await self._awaited(timeout_s, wanted, fresh=fresh)
+        worker = await self._awaited(timeout_s, wanted, fresh=fresh, shared=shared)
         worker.limits = wanted
         return worker
 
-    def take_parked(self, limits: Limits, *, fresh: bool) -> Worker | None:
+    def take_parked(self, limits: Limits, *, fresh: bool, shared: bool = False) -> Worker | None:
         """Return a worker for a call, if one is parked that may serve it."""
-        return self._parking.take(limits, fresh=fresh)
+        return self._parking.take(limits, fresh=fresh, shared=shared)
 
-    async def _awaited(self, timeout_s: float, limits: Limits, *, fresh: bool) -> Worker:
+    def top_up(self, worker: Worker) -> None:
+        """Give a worker the processor time of a call that joins others."""
+        self._parking.top_up(worker)
+
+    async def _awaited(self, timeout_s: float, limits: Limits, *, fresh: bool, shared: bool) -> Worker:
         """Order a worker, and wait until it or another one that will do is there."""
         if self._closed:
             raise self.loss or ZygoteDied("the zygote has ended")
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(future, limits, fresh)
+        waiter = _Waiter(future, limits, fresh, shared)
         self._waiters.append(waiter)
         self.order(len(self._waiters) - self._ordered)
         try:
@@ -279,7 +297,7 @@ class Zygote:
             if waiter.fresh or waiter.found.done():
                 continue
             # What goes on in a worker is watched for the call that takes it: this one may be cancelled yet.
-            worker = self._parking.take(waiter.limits, goes_on=False)
+            worker = self._parking.take(waiter.limits, goes_on=False, shared=waiter.shared)
             if worker is not None:
                 self._waiters.remove(waiter)
                 waiter.found.set_result(worker)
@@ -308,9 +326,30 @@ class Zygote:
 
     def retire(self, worker: Worker, reason: str) -> None:
         """End a worker that is to serve no other call."""
-        worker.kill()
+        is_gentle = self._finishes and reason in _IN_ORDER
+        if not is_gentle:
+            worker.kill()
         self.note_retired(worker, reason)
-        self.reap(self._dismissed(worker))
+        self.reap(self._finished(worker) if is_gentle else self._dismissed(worker))
+
+    async def finish(self) -> None:
+        """Let the workers that wait for calls finish, within a bound. Nobody can have them any more."""
+        if self._finishes and not self._closed:
+            for worker in self._parking.clear():
+                self.reap(self._finished(worker))
+            # With those that were retired before.
+            if self._reapings:
+                await asyncio.wait(self._reapings, timeout=_FINISH_S)
+
+    async def _finished(self, worker: Worker) -> None:
+        """Let a worker undo what its program has set up; kill it if that takes too long."""
+        with contextlib.suppress(OSError):
+            worker.connection.end_sending()
+            if worker.told_to_stop:
+                resume_process(worker.pidfd)
+            await self.reaped(worker.pid, _FINISH_S)
+        worker.kill()
+        worker.close()
 
     def note_retired(self, worker: Worker, reason: str) -> None:
         """Take note of why a worker serves no other call, where it could have."""
@@ -458,7 +497,9 @@ class Zygote:
         if kind is FrameKind.ENDED:
             self._note_end(int(value["pid"]), int(value["status"]))
         elif kind is FrameKind.LOADED and not self._loaded.done():
-            self._loaded.set_result(Loaded(hello=dict(value["hello"]), threads=int(value["threads"])))
+            hello = dict(value["hello"])
+            self._finishes = hello.get("finishes") is True
+            self._loaded.set_result(Loaded(hello=hello, threads=int(value["threads"])))
         elif kind is FrameKind.FAILED and not self._loaded.done():
             self._loaded.set_exception(_failure(value))
 

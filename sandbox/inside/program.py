@@ -5,8 +5,8 @@ The sandbox knows nothing of what a program does; it carries JSON values to it a
 
 import socket
 import threading
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from sandbox.denials.judge import GuardDenied, shown
@@ -16,7 +16,7 @@ from sandbox.denials.record import Recorder
 from sandbox.frames import CONTROL_BYTES, FrameKind, receive, send
 from sandbox.outcome import Denial
 
-__all__ = ["CallOver", "Channel", "Program"]
+__all__ = ["CallOver", "Channel", "JoinedCall", "Program"]
 
 
 class CallOver(ConnectionError):
@@ -42,6 +42,15 @@ class Channel:
     def renewed(self) -> "Channel":
         """Return the channel of the next call."""
         return Channel(self.connection, self._rules, self._recorder, self._lock)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the call has been answered."""
+        return self._is_over
+
+    def enter(self) -> None:
+        """Have what is denied in this context reported here, while other calls run beside this one."""
+        self._recorder.enter(self.denied)
 
     def send(self, kind: FrameKind, value: object) -> None:
         """Send one frame; blocks while the host is behind.
@@ -94,10 +103,24 @@ class Channel:
             self.denied(denial)
         return denial
 
-    def receive(self) -> tuple[FrameKind, object] | None:
-        """Wait for the next frame of the host; None when the host has let go."""
-        frame = receive(self.connection, CONTROL_BYTES)
-        return None if frame is None else (frame[0], frame[1])
+    def receive(self) -> tuple[FrameKind, object, list[int]] | None:
+        """Wait for the next frame of the host, with its descriptors; None when the host has let go."""
+        return receive(self.connection, CONTROL_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JoinedCall:
+    """One call of several that a worker serves at once.
+
+    Attributes:
+        call: The call.
+        channel: Its own channel. Its end means that nobody waits for the answer any more.
+        finish: Sends the answer, and puts back what calls find in place if it was the last one.
+    """
+
+    call: object
+    channel: Channel
+    finish: Callable[[object], None]
 
 
 class Program(Protocol):
@@ -112,6 +135,8 @@ class Program(Protocol):
 
     def load(self, config: Mapping[str, object]) -> object:
         """Load what `config` names, in the zygote, confined; return a JSON value for the host.
+
+        If it is an object whose `finishes` is true, a worker that is retired in order is let `finish`.
 
         Raises:
             LoadError: The author's file is at fault.
@@ -140,6 +165,25 @@ class Program(Protocol):
 
     def serve(self, call: object, channel: Channel) -> object:
         """Run one call to its end and return the answer, a JSON value. Called again for each further call."""
+        ...
+
+    def serve_many(
+        self, first: JoinedCall | None, connection: socket.socket, joined: Callable[[], JoinedCall | None]
+    ) -> None:
+        """Run calls at once, each to its end or its cancellation, until the host lets go.
+
+        Args:
+            first: The first of them, if its caller still waits.
+            connection: Readable when `joined` has something to return.
+            joined: Returns the next call, or None where there was something else to read.
+
+        Raises:
+            EOFError: By `joined`: the host has let go.
+        """
+        ...
+
+    def finish(self) -> None:
+        """Undo what `prepare` has set up: this worker serves no further call, and is killed soon."""
         ...
 
     def wait(self, connection: socket.socket) -> None:

@@ -17,6 +17,7 @@ from sandbox.frames import FrameKind
 from sandbox.inside.confine import WorkerLayers
 from sandbox.inside.process_state import KernelLimits, ProcessState
 from sandbox.inside.program import Channel, Program
+from sandbox.inside.shared_calls import SharedCalls
 from sandbox.outcome import Denial
 from sandbox.policy import Limits
 
@@ -56,6 +57,7 @@ def run_worker(birth: Birth, *, parent: int, warm: bool) -> NoReturn:
         if channel is not None:
             birth.layers.take_limits(birth.layers.limits)
             _serve(birth, channel)
+            birth.program.finish()
         status = 0
     except BaseException:  # noqa: BLE001 - the last stop: whatever it was, the host must read about it
         traceback.print_exc()
@@ -66,18 +68,36 @@ def run_worker(birth: Birth, *, parent: int, warm: bool) -> NoReturn:
 def _serve(birth: Birth, channel: Channel) -> None:
     """Answer one call after the other, until the host lets go.
 
-    The end of a process takes milliseconds of the processor on which the host then wakes up. So a worker that
-    is not wanted any more waits to be killed like one that is.
+    The end of a process takes milliseconds of the processor on which the host then wakes up. So the host lets
+    go of a worker before it kills it only where the program has something to finish.
     """
     found, limits, goes_on = ProcessState.now(), birth.layers.limits, False
     bounds: KernelLimits | None = None
-    while (frame := _next(birth, channel, goes_on=goes_on)) is not None:
-        if frame[0] is FrameKind.LIMITS:
-            limits, bounds = _limits(frame[1]), None
+
+    def apply(kind: FrameKind, value: object) -> None:
+        nonlocal limits, bounds
+        if kind is FrameKind.LIMITS:
+            limits, bounds = _limits(value), None
             birth.layers.take_limits(limits)
-        elif frame[0] is FrameKind.RENEW:
-            birth.layers.renew_limits(limits, **_used(frame[1]))
-        elif frame[0] is FrameKind.CALL:
+        elif kind is FrameKind.RENEW:
+            birth.layers.renew_limits(limits, **_used(value))
+
+    while (frame := _next(birth, channel, goes_on=goes_on)) is not None:
+        if frame[0] is FrameKind.JOIN:
+            # From here on the program's own loop waits for calls.
+            shared = SharedCalls(
+                connection=channel.connection,
+                rules=birth.rules,
+                recorder=birth.recorder,
+                found=found,
+                apply=apply,
+            )
+            first = shared.begin(frame[2])
+            birth.program.serve_many(first, channel.connection, shared.joined)
+            return
+        if frame[0] is not FrameKind.CALL:
+            apply(frame[0], frame[1])
+        else:
             number, call, lasts = _numbered(frame[1])
             goes_on |= lasts
             if bounds is None:
@@ -98,7 +118,7 @@ def _serve(birth: Birth, channel: Channel) -> None:
                 birth.recorder.turn_to(_unheard)
 
 
-def _next(birth: Birth, channel: Channel, *, goes_on: bool) -> tuple[FrameKind, object] | None:
+def _next(birth: Birth, channel: Channel, *, goes_on: bool) -> tuple[FrameKind, object, list[int]] | None:
     if goes_on:
         birth.program.wait(channel.connection)
     return channel.receive()

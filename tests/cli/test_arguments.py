@@ -64,6 +64,8 @@ def test_arguments_that_were_cut_off_are_read_as_far_as_they_go() -> None:
         ("5", {"anyOf": [{"type": "integer"}, {"type": "null"}]}, 5),
         ("5", {"anyOf": [{"type": "integer"}, {"type": "string"}]}, "5"),
         ("2", {"enum": [1, 2]}, 2),
+        ('{"x": 1}', {"$ref": "#/$defs/Point"}, {"x": 1}),
+        ('{"x": 1}', {"anyOf": [{"allOf": [{"$ref": "#/$defs/Point"}]}, {"type": "null"}]}, {"x": 1}),
         ("many", {"type": "integer"}, "many"),
         ("true", {"type": "integer"}, "true"),
         ("1e999", {"type": "number"}, "1e999"),
@@ -72,7 +74,7 @@ def test_arguments_that_were_cut_off_are_read_as_far_as_they_go() -> None:
 def test_a_word_is_read_by_the_schema_of_its_parameter(
     text: str, schema: dict[str, object], value: object
 ) -> None:
-    read = coerce(text, schema)
+    read = coerce(text, schema, {"$defs": {"Point": {"type": "object"}}})
 
     assert read == value
     assert type(read) is type(value)
@@ -80,8 +82,8 @@ def test_a_word_is_read_by_the_schema_of_its_parameter(
 
 @pytest.mark.parametrize("text", ["NaN", "-inf", "Infinity"])
 def test_a_number_that_json_has_no_word_for_is_refused_where_a_number_belongs(text: str) -> None:
-    as_text = coerce(text, {"type": "string"})
+    as_text = coerce(text, {"type": "string"}, {})
 
     assert as_text == text
     with pytest.raises(UsageError, match="is no number of JSON; give a finite number, or null"):
-        coerce(text, {"type": "number"})
+        coerce(text, {"type": "number"}, {})

@@ -1,5 +1,6 @@
 """What `runner serve` says where there is nothing to speak MCP over."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -49,3 +50,48 @@ def test_a_closed_standard_stream_is_told_in_a_sentence(
     assert ran.returncode == status, ran.stderr
     assert said in ran.stderr
     assert "fault of the runner itself" not in ran.stderr
+
+
+REQUESTS = (
+    '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18",'
+    '"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}',
+    '{"jsonrpc":"2.0","method":"notifications/initialized"}',
+    '{"jsonrpc":"2.0","id":2,"method":"tools/list"}',
+    '{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"wait","arguments":{"seconds":0.5}}}',
+    '{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"wait","arguments":{"seconds":600}}}',
+)
+
+
+@pytest.mark.parametrize(("drain_s", "answered"), [("60", [1, 2, 3]), ("2", [1, 2, 3])])
+def test_requests_of_a_file_are_answered_within_drain_s(
+    tmp_path: Path, drain_s: str, answered: list[int]
+) -> None:
+    file, requests = tmp_path / "tools.py", tmp_path / "requests.jsonl"
+    tmp_path.chmod(0o700)
+    file.write_text(
+        TOOLS + "\nimport asyncio\n\n@mcp.tool\nasync def wait(seconds: float) -> None:\n"
+        "    await asyncio.sleep(seconds)\n"
+    )
+    last = None if drain_s == "2" else -1
+    requests.write_text("\n".join(REQUESTS[:last]))
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "RUNNER_STATE_DIR": str(tmp_path / "state"),
+        "RUNNER_STORE": (tmp_path / "store").as_uri(),
+        "RUNNER_DRAIN_S": drain_s,
+    }
+
+    with somebody() as user, requests.open() as given:
+        ran = subprocess.run(
+            [sys.executable, "-m", "runner", "serve", str(file), "--user", user],
+            stdin=given,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=120,
+            check=False,
+        )
+
+    messages = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert sorted(message["id"] for message in messages if "result" in message) == answered
+    assert ran.returncode == 0

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -28,6 +28,7 @@ from runner.cli.options import (
 )
 from runner.cli.start import as_configured, explained, load_checked, start
 from runner.errors import UsageError
+from runner.settings.one_user import for_one_user
 from runner.settings.settings import Settings
 from runner.settings.targets import check_targets
 from runner.system.allocator import keep_little
@@ -145,12 +146,17 @@ def _reload(config: Path | None, pid: int | None, *, as_json: bool) -> int:
 
 def _serve(files: list[str], flags: Mapping[str, Any], config: Path | None, launched: Launched | None) -> int:
     targets = check_targets(files)
-    settings = as_configured(_start(flags, config), targets)
+    # A wrong file name is answered before these are imported.
+    from runner.server.ahead import transport_of  # noqa: PLC0415
+
+    configured = as_configured(_start(flags, config), targets)
+    transport = transport_of(configured)
+    settings = for_one_user(configured, transport)
 
     def reread() -> Settings:
-        return as_configured(_again(flags, settings), targets)
+        return for_one_user(as_configured(_again(flags, settings), targets), transport)
 
-    serving = _load_and_serve(settings, targets, launched, reread)
+    serving = _load_and_serve(settings, transport, targets, launched, reread)
     return asyncio.run(_stopped_by_signals(explained(serving, targets)))
 
 
@@ -182,14 +188,17 @@ def _of_fleet(settings: Settings, module: str) -> Any:
 
 
 async def _load_and_serve(
-    settings: Settings, targets: list[str], launched: Launched | None, reread: Callable[[], Settings]
+    settings: Settings,
+    transport: Literal["stdio", "http"],
+    targets: list[str],
+    launched: Launched | None,
+    reread: Callable[[], Settings],
 ) -> int:
     # A wrong file name or setting is answered before these are imported.
-    from runner.server.ahead import Ahead, first_user, transport_of  # noqa: PLC0415
+    from runner.server.ahead import Ahead, first_user  # noqa: PLC0415
     from runner.toolset.toolset import Toolset  # noqa: PLC0415
     from runner.users.identity import check_startable  # noqa: PLC0415
 
-    transport = transport_of(settings)
     check_startable(settings, transport)
     remote = _of_fleet(settings, "engine").FleetEngine.open if settings.engine == "docket" else None
     user = first_user(settings, transport) if remote is None else None
@@ -254,13 +263,13 @@ async def _stopped_by_signals(server: Coroutine[Any, Any, int]) -> int:
 
 def _dev(files: list[str], flags: Mapping[str, Any], config: Path | None, launched: Launched | None) -> int:
     targets = check_targets(files)
-    settings = _start(flags, config)
+    settings = for_one_user(_start(flags, config), "http")
     from runner.server.develop import develop  # noqa: PLC0415 - after the cheap checks
 
     developed = develop(
         settings,
         targets,
-        reread=lambda: _again(flags, settings),
+        reread=lambda: for_one_user(_again(flags, settings), "http"),
         connecting=_connecting,
         launched=launched,
     )

@@ -19,7 +19,7 @@ from fastmcp.server.dependencies import without_injected_parameters
 from fastmcp.server.providers import FastMCPProvider, LocalProvider
 from fastmcp.server.providers.addressing import parse_hashed_backend_name
 from fastmcp.server.providers.base import Provider
-from fastmcp.server.server import StateValue
+from fastmcp.server.server import StateValue, default_lifespan
 from fastmcp.tools import FunctionTool, Tool, ToolResult
 from fastmcp.utilities.tasks import TaskConfig
 from mcp.server.auth.middleware.auth_context import auth_context_var
@@ -192,6 +192,12 @@ async def lifespan(server: FastMCP) -> AsyncIterator[Any]:
     low = low_level(server)
     async with low.lifespan(low) as state:
         yield state
+
+
+def has_lifespan(server: FastMCP) -> bool:
+    """Say whether the author of a server, or of one that it mounts, has written a lifespan."""
+    mounted = [inner for inner in map(inner_provider, server.providers) if isinstance(inner, FastMCPProvider)]
+    return server._lifespan is not default_lifespan or any(has_lifespan(inner.server) for inner in mounted)
 
 
 async def find_tool(server: FastMCP, name: str) -> dict[str, Any]:

@@ -1,0 +1,243 @@
+"""The right to one call in a worker that serves other calls of its user at once.
+
+Each call has a connection of its own, so that all that `Lease` does of frames, ladder, denials and notices
+holds for it alone. What differs is the end: `sandbox.host.sharing` has the rules.
+"""
+
+import asyncio
+import contextlib
+import socket
+import time
+from dataclasses import dataclass
+
+from sandbox.errors import FrameError
+from sandbox.frames import FrameKind, decode, encode
+from sandbox.host.connection import Connection
+from sandbox.host.job import Job
+from sandbox.host.lease import REAP_S, Lease
+from sandbox.host.listener_relay import ListenerRelay
+from sandbox.host.readers import Readers
+from sandbox.host.sharing import Sharing
+from sandbox.host.usage import read_process
+from sandbox.outcome import Ending
+
+__all__ = ["SharedLease"]
+
+# What is cancelled may put things in order; who waits for the error of a timeout waits as long.
+_CANCEL_S = 1.0
+_LOOK_S = 0.02
+_SILENT = (None, Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
+
+
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class SharedLease(Lease):
+    """One call of several in a worker.
+
+    Attributes:
+        sharing: The calls of the worker.
+    """
+
+    sharing: Sharing
+
+    def __post_init__(self) -> None:
+        Lease.__post_init__(self)
+        self.sharing.lease(self)
+
+    def printed(self, part: bytes) -> None:
+        """Keep what the worker has printed while the call ran."""
+        self._output.keep(part)
+
+    def died(self) -> None:
+        """Wait a little longer for what it has said before."""
+        if not self._is_dead:
+            self._died()
+
+    def resumed(self) -> None:
+        """Count the silence anew: the worker stood still for another call."""
+        self._ladder.progress(time.monotonic())
+
+    def _take_turn(self) -> None:
+        if self.sharing.running:
+            # What it was given with the call before is shared by both, but for processor time.
+            self.zygote.top_up(self.worker)
+        else:
+            Lease._take_turn(self)
+
+    def _cause(self) -> str | None:
+        if self.zygote.loss or self.sharing.why:
+            return str(self.zygote.loss or self.sharing.why)
+        if self.sharing.served < 2:
+            return None
+        served, status = self.sharing.served, self._status or "for an unknown reason"
+        return f"its process, which served {served} calls at once, ended ({status}); any may have caused that"
+
+    def _attend(self, readers: Readers) -> None:
+        self.sharing.begin(self)
+
+    def _hand_over(self, frame: bytes) -> memoryview:
+        narrowing = self._narrowing()
+        if narrowing and self.worker.connection.send_now(narrowing):
+            raise BlockingIOError("the worker has left its messages unread")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connection = Connection(ours, self.zygote.closer)
+        with theirs:
+            self.worker.is_shared = True
+            self.worker.connection.pass_on(encode(FrameKind.JOIN, {}), theirs.fileno())
+        return self._connection.send_now(frame)
+
+    def _keep_or_kill(self, ending: Ending | None) -> bool:
+        """Take the call out of the worker; say whether the last one has left processes beside it."""
+        if self.measured:
+            self._at_last = read_process(self.worker.pid)
+        is_telling = False
+        if self._relay is not None:
+            is_telling = self._relay.tell_no_more()
+            self._untold = self._relay.untold
+        self.sharing.read()
+        self.sharing.end(self)
+        left_others = False
+        if self._is_orderly(ending):
+            left_others = self._leaves_processes()
+            if left_others:
+                self._kill("left a process", None)
+        elif ending in _SILENT and not self._is_dead:
+            self._reaping = self.zygote.reap(self._cancel())
+            return False
+        elif ending is Ending.ANSWERED and self._answer is not None and not self.sharing.is_alone(self):
+            # Others need not end for it.
+            self.sharing.is_drained = True
+        else:
+            self._kill("disorder", self._why_others_end(ending))
+        if self._sender or is_telling or self._watching:
+            self.zygote.reap(self._let_go(self._relay))
+        elif self._connection is not self.worker.connection:
+            self._connection.close()
+        # Each holds the other: a circle for the collector.
+        self._relay = None
+        return left_others
+
+    def _why_others_end(self, ending: Ending | None) -> str | None:
+        if ending is Ending.OVER_LIMIT and self._reached is not None:
+            served, limit = self.sharing.running + 1, self._reached.limit
+            return f"its process, which served {served} calls at once, reached the limit {limit}"
+        # Where the process has ended by itself, nobody knows by whose fault.
+        return None if self._fault is None else "another call in its process broke the protocol"
+
+    async def _let_go(self, relay: ListenerRelay | None) -> None:
+        if relay is not None:
+            # Not waited for: a thread that is at it cannot be stopped.
+            relay.answer_no_more()
+        await self._end_tasks(relay)
+        if self._connection is not self.worker.connection:
+            self._connection.close()
+
+    def _leaves_processes(self) -> bool:
+        return (
+            not self.worker.goes_on
+            and not self.sharing.running
+            and not self.sharing.is_killed
+            and self.zygote.has_strays(self.worker.pid)
+        )
+
+    def _kill(self, reason: str, why: str | None) -> None:
+        if self.sharing.kill(why):
+            self.zygote.note_retired(self.worker, reason)
+            self.sharing.reaping = self.zygote.reap(self._reap_worker())
+
+    async def _reap_worker(self) -> None:
+        self.sharing.status = await self.zygote.reaped(self.worker.pid, REAP_S)
+        await self._group_gone()
+        self.sharing.close()
+
+    async def _cancel(self) -> None:
+        """Have the call cancelled in the worker, and wait until it has ended there."""
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        seen = {"received": False, "ready": False}
+
+        def hear() -> None:
+            data = None
+            with contextlib.suppress(OSError, FrameError):
+                data = self._connection.receive_now(1 << 16)
+                if data is None:
+                    return
+                for kind, body in self._decoder.feed(data):
+                    seen["received"] |= kind is FrameKind.CANCELLING
+                    if kind is FrameKind.ANSWER_AND_READY:
+                        value = decode(body)
+                        seen["ready"] = isinstance(value, dict) and value.get("number") == self._number
+                if data:
+                    return
+            if not gone.done():
+                gone.set_result(None)
+
+        readers = Readers()
+        try:
+            readers.add(self._connection.fileno(), hear)
+            with contextlib.suppress(OSError):
+                self._connection.end_sending()
+            patience_s = _CANCEL_S
+            while not gone.done() and patience_s > 0 and not self.sharing.is_killed:
+                # What is stopped, for outputs of another call, cannot react.
+                patience_s -= 0 if self.sharing.is_resting else _LOOK_S
+                await asyncio.wait({gone}, timeout=_LOOK_S)
+        finally:
+            readers.close()
+            self._end_cancelled(is_gone=gone.done(), **seen)
+            await self._let_go(self._relay)
+
+    def _end_cancelled(self, *, is_gone: bool, received: bool, ready: bool) -> None:
+        if is_gone and ready and not self._leaves_processes():
+            return
+        if self.sharing.is_alone(self):
+            self._kill("cancelled", None)
+        elif is_gone or received:
+            # A sync tool goes on until it returns: those beside it may end in peace.
+            self.sharing.is_drained = True
+        else:
+            self._kill("cancelled", "its process did not react to the cancellation of another call")
+
+    async def _settled(self) -> None:
+        if self._reaping is not None:
+            await asyncio.shield(self._reaping)
+        if self.sharing.reaping is not None:
+            await asyncio.shield(self.sharing.reaping)
+        self._status = self.sharing.status
+
+    async def at_rest(self) -> None:
+        """Wait until the worker is stopped, with all of its calls, or not alive."""
+        await self._settled()
+        if self.sharing.is_killed or not self.sharing.rest(self):
+            return
+        is_alone = not self.sharing.running
+        if not await self._stands(has_others=self.worker.goes_on or not is_alone):
+            self._kill("not stopped", "its process could not be stopped to read the outputs of another call")
+        elif is_alone and self._leaves_processes():
+            self._kill("left a process", None)
+        await self._settled()
+
+    async def retire(self, reason: str) -> None:
+        """End the worker as soon as no other call needs it, and wait until this one does nothing any more."""
+        if self._is_unused:
+            self._is_unused = False
+        elif self.sharing.is_alone(self):
+            self._kill(reason, None)
+        else:
+            self.sharing.is_drained = True
+        await self.at_rest()
+
+    async def abandon(self) -> None:
+        """Give the worker back once the call has been cancelled in it."""
+        try:
+            await self._settled()
+        finally:
+            self.release()
+
+    def release(self) -> Job | None:
+        """Give up the call; the worker is parked, or ended, once no call has it."""
+        is_pending = self._reaping is not None and not self._reaping.done()
+        if not self.sharing.release(self) or self.sharing.is_killed:
+            return None
+        if is_pending or self.sharing.is_drained:
+            self._kill("drained", None)
+            return None
+        return self.zygote.park(self.worker, home_fd=self.home_fd)

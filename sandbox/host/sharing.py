@@ -1,0 +1,164 @@
+"""One worker that serves several calls of its user at once, as seen from the host.
+
+Each call has its own lease, connection, ladder and denials. Shared are the process itself, its output and its
+limits: what ends the process ends all of its calls, and each of them is given the reason.
+
+A call that is cancelled or silent for too long is cancelled in the process first. If it does not end, and
+others run beside it, the process takes no further call and is killed when the last of them has ended. A
+process that does not even receive the cancellation is killed at once: nothing in it makes progress.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sandbox.host.output import read_some
+from sandbox.host.readers import Readers
+from sandbox.host.stopping import resume_process
+from sandbox.host.worker import Worker
+
+__all__ = ["Sharer", "Sharing"]
+
+
+class Sharer(Protocol):
+    """A call in a shared worker."""
+
+    def printed(self, part: bytes) -> None:
+        """Take in what the worker has printed while the call ran."""
+
+    def died(self) -> None:
+        """Take note that the worker has ended."""
+
+    def resumed(self) -> None:
+        """Take note that the worker goes on, after outputs of another call were read."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Sharing:
+    """The calls of one worker.
+
+    Attributes:
+        worker: The worker.
+        is_drained: Whether it takes no further call.
+        is_killed: Whether it has been killed.
+        why: Why it was killed, for the calls that ended with it.
+        served: How many calls it served when it ended.
+        status: Its wait status in words, once it has been reaped.
+        reaping: Waits until it has been reaped.
+    """
+
+    worker: Worker
+    is_drained: bool = False
+    is_killed: bool = False
+    why: str | None = None
+    served: int = 0
+    status: str | None = None
+    reaping: "asyncio.Task[None] | None" = None
+    # Calls from their lease to its release, those among them that run, and those whose outputs are read.
+    _leased: set[Sharer] = field(init=False, default_factory=set)
+    _running: dict[Sharer, None] = field(init=False, default_factory=dict)
+    _resting: set[Sharer] = field(init=False, default_factory=set)
+    _readers: Readers | None = field(init=False, default=None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another call may join those that are there."""
+        return bool(self._leased) and not (self.is_drained or self.is_killed)
+
+    @property
+    def running(self) -> int:
+        """How many calls run."""
+        return len(self._running)
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the worker is stopped, since outputs of a call are read."""
+        return bool(self._resting)
+
+    def is_alone(self, call: Sharer) -> bool:
+        """Say whether no other call has the worker."""
+        return not self._leased - {call}
+
+    def lease(self, call: Sharer) -> None:
+        """Reserve the worker for a call, so that it is not parked before."""
+        self._leased.add(call)
+
+    def begin(self, call: Sharer) -> None:
+        """Take note that a call runs; it receives what is printed, and the end of the worker."""
+        if self._readers is None:
+            self._readers = Readers()
+            self._readers.add(self.worker.output, self.read)
+            self._readers.add(self.worker.pidfd, self._died)
+        self._running[call] = None
+
+    def end(self, call: Sharer) -> None:
+        """Take note that a call runs no more."""
+        self._running.pop(call, None)
+        if not self._running and self._readers is not None:
+            self._readers.close()
+            self._readers = None
+
+    def release(self, call: Sharer) -> bool:
+        """Give up the reservation of a call; return whether it was the last one."""
+        self.end(call)
+        self.resume(call)
+        had = call in self._leased
+        self._leased.discard(call)
+        return had and not self._leased
+
+    def rest(self, call: Sharer) -> bool:
+        """Take note that outputs of a call are about to be read; return whether nobody had that before."""
+        is_first = not self._resting
+        self._resting.add(call)
+        return is_first
+
+    def resume(self, call: Sharer) -> None:
+        """Let the worker go on for the calls that run, once no outputs are read any more."""
+        if call not in self._resting:
+            return
+        self._resting.discard(call)
+        if self._resting or self.is_killed or not self._running:
+            return
+        with contextlib.suppress(OSError):
+            resume_process(self.worker.pidfd)
+            self.worker.told_to_stop = False
+        for one in tuple(self._running):
+            one.resumed()
+
+    def kill(self, why: str | None) -> bool:
+        """End the worker, and with it every call that it serves; return whether it was not ended before.
+
+        Args:
+            why: The reason, for the calls beside the one that caused it.
+        """
+        if self.is_killed:
+            return False
+        self.is_killed, self.why = True, why
+        # With the call that ends it, which does not run any more.
+        self.served = self.served or len(self._running) + 1
+        self.worker.kill()
+        for call in tuple(self._running):
+            call.died()
+        return True
+
+    def close(self) -> None:
+        """Let go of the worker's descriptors; it must have ended."""
+        if self._readers is not None:
+            self._readers.close()
+        self.worker.close()
+
+    def read(self) -> None:
+        """Hand what was printed to each call that runs: a pipe does not say which of them it is from."""
+        part = read_some(self.worker.output)
+        if part == b"" and self._readers is not None:
+            self._readers.remove(self.worker.output)
+        for call in self._running if part else ():
+            call.printed(part or b"")
+
+    def _died(self) -> None:
+        if self._readers is not None:
+            self._readers.remove(self.worker.pidfd)
+        self.served = self.served or len(self._running)
+        for call in tuple(self._running):
+            call.died()

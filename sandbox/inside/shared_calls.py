@@ -1,0 +1,104 @@
+"""Several calls of one user in one worker at once, each on a connection of its own.
+
+The host passes the connection of each call as a descriptor. So every frame, denial and reply belongs to one
+call by the socket it is on, and the end of that socket is the cancellation of that call alone.
+
+Working folder, environment and what else a call finds in place is the process's: it is put back once no call
+runs any more.
+"""
+
+import contextlib
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sandbox.denials.paths import PathRules
+from sandbox.denials.record import Recorder
+from sandbox.frames import CONTROL_BYTES, FrameKind, receive
+from sandbox.inside.process_state import KernelLimits, ProcessState
+from sandbox.inside.program import Channel, JoinedCall
+
+__all__ = ["SharedCalls"]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SharedCalls:
+    """The calls that this worker serves.
+
+    Attributes:
+        connection: The worker's own connection, on which the host passes those of calls.
+        rules: What denials are explained by.
+        recorder: Where the guard reports denials, or None without a guard.
+        found: What calls find in place.
+        apply: Applies a frame with limits.
+    """
+
+    connection: socket.socket
+    rules: PathRules
+    recorder: Recorder | None
+    found: ProcessState
+    apply: Callable[[FrameKind, object], None]
+    _running: int = field(init=False, default=0)
+    _bounds: KernelLimits | None = field(init=False, default=None)
+    _goes_on: bool = field(init=False, default=False)
+
+    def joined(self) -> JoinedCall | None:
+        """Read one frame of the host; return the call that it passes, or None where it is another frame.
+
+        Raises:
+            EOFError: The host has let go.
+        """
+        frame = receive(self.connection, CONTROL_BYTES)
+        if frame is None:
+            raise EOFError
+        kind, value, descriptors = frame
+        if kind is FrameKind.JOIN:
+            return self.begin(descriptors)
+        self.apply(kind, value)
+        return None
+
+    def begin(self, descriptors: list[int]) -> JoinedCall | None:
+        """Read a call from its own connection; None where its caller has let go already."""
+        connection = socket.socket(fileno=descriptors[0])
+        frame = receive(connection, CONTROL_BYTES)
+        if frame is None:
+            connection.close()
+            return None
+        value = frame[1]
+        if not isinstance(value, dict):
+            raise TypeError("the host sent a call that is not an object")
+        number = int(value["number"])
+        self._goes_on |= bool(value.get("goes_on"))
+        if not self._running:
+            if self._bounds is None:
+                self._bounds = KernelLimits()
+            else:
+                self._bounds.begin()
+        self._running += 1
+        channel = Channel(connection, self.rules, self.recorder)
+
+        def finish(answer: object) -> None:
+            self._finish(channel, answer, number)
+
+        return JoinedCall(call=value["call"], channel=channel, finish=finish)
+
+    def _finish(self, channel: Channel, answer: object, number: int) -> None:
+        self._running -= 1
+        self.found.flush()
+        is_ready = True
+        if not self._running and self._bounds is not None:
+            is_ready = self.found.restore(goes_on=self._goes_on) and self._bounds.restore()
+            if self.recorder is not None:
+                # What is denied between two calls is no call's, and a worker that speaks there is ended.
+                self.recorder.turn_to(_unheard)
+        # An answer that cannot be written is no answer: it ends this call, and not those beside it.
+        with contextlib.suppress(OSError, TypeError, ValueError):
+            channel.answer(answer, ready_after=number if is_ready else None)
+        # By a second name it would stay open in a child that the call has made.
+        with contextlib.suppress(OSError):
+            channel.connection.shutdown(socket.SHUT_RDWR)
+        channel.connection.close()
+
+
+def _unheard(_denial: object) -> None:
+    """Report to nobody."""
