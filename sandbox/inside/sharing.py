@@ -22,10 +22,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ParamSpec
 
 from sandbox.inside.semaphore import SemLock
 
 __all__ = ["FOLDER", "install"]
+
+P = ParamSpec("P")
 
 FOLDER = ".shm"
 """Folder below the home in which shared memory lies."""
@@ -79,13 +82,13 @@ def install(home: Path | None, *, sockets: bool = False, times: bool = True) -> 
         _set(multiprocessing.managers.BaseManager, "start", _refuse_manager)
 
 
-def _copy_stat_without_times(copy_stat: Callable[..., None]) -> Callable[..., None]:
+def _copy_stat_without_times(copy_stat: Callable[P, None]) -> Callable[P, None]:
     """Return `shutil.copystat` that goes on where times are refused, which it sets first of all."""
 
     @functools.wraps(copy_stat)
-    def copystat(src: object, dst: object, *, follow_symlinks: bool = True) -> None:
+    def copystat(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            copy_stat(src, dst, follow_symlinks=follow_symlinks)
+            copy_stat(*args, **kwargs)
         except PermissionError as error:
             if error.errno != errno.EPERM:
                 raise
