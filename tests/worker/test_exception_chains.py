@@ -1,5 +1,6 @@
 """Exceptions of tools: what is behind them reaches the error, bounded."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from runner.errors import CallError
 from runner.steps.listener import CallListener, Nobody
 from runner.steps.verdict import judge
 from runner.toolset.session_state import SessionState
+from runner.worker.call_scope import CallScope, entered
 from runner.worker.failure_capture import FailureCapture
+from runner.worker.host_channel import HostLine
 from sandbox.deadlines import Deadlines
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Limits
@@ -74,13 +77,26 @@ def _without_text() -> None:
     raise RuntimeError("outer") from _Silent()
 
 
+class NoDenials:
+    """The channel of a call in which nothing was denied."""
+
+    is_over = False
+
+    def explain(self, _error: Exception) -> None:
+        return None
+
+
 async def details_of(fails: Callable[[], None]) -> dict[str, Any]:
     capture = FailureCapture(Path(__file__).parent)
+    channel: Any = NoDenials()
+    scope = CallScope(
+        channel=channel, line=HostLine(channel, asyncio.get_running_loop(), {}), most_bytes=1 << 20
+    )
 
     async def tool() -> None:
         fails()
 
-    with pytest.raises(Exception):  # noqa: B017, PT011 - whichever the case raises
+    with entered(scope), pytest.raises(Exception):  # noqa: B017, PT011 - whichever the case raises
         await capture.seen(tool(), tool="t")
     listener = CallListener(
         client=Nobody(),
@@ -90,7 +106,7 @@ async def details_of(fails: Callable[[], None]) -> dict[str, Any]:
         user="alice",
         state=SessionState(),
     )
-    outcome = Outcome(ending=Ending.ANSWERED, answer={"raised": capture.raised})
+    outcome = Outcome(ending=Ending.ANSWERED, answer={"raised": scope.raised})
     with pytest.raises(CallError) as judged:
         judge(outcome, listener, home=None, limits=Limits())
     return dict(judged.value.details)

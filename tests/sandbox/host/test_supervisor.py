@@ -82,7 +82,7 @@ async def test_a_call_under_way_ends_and_says_why_when_the_forkserver_is_killed_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Whoever waits for the forkserver's word waits for ever.
-    monkeypatch.setattr("sandbox.host.lease._REAP_S", 3600.0)
+    monkeypatch.setattr("sandbox.host.job._REAP_S", 3600.0)
     async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
         ears = Ears(waits=True, delay_s=math.inf)
         running = asyncio.create_task(run(pool, "ask_and_sleep", "?", ears=ears))
