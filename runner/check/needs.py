@@ -26,14 +26,16 @@ class PolicyNeed:
     """Something that a policy must allow.
 
     Attributes:
-        kind: `network`, `programs` or `environment`.
+        kind: `network`, `programs` or `environment`; `hidden` for a file, `dotenv` for a variable in one.
         what: What is called, or the name of the variable.
         line: Line of the author's file.
+        option: The option that gives it, where only one does.
     """
 
     kind: str
     what: str
     line: int
+    option: str = ""
 
 
 def needs(source: SourceFile, functions: list[Function]) -> list[PolicyNeed]:

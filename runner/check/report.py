@@ -2,8 +2,8 @@
 
 import asyncio
 import tokenize
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from runner.settings.settings import Settings
 from runner.settings.targets import entry_of
 from runner.toolset.background import refused_jobs
 from runner.toolset.catalog import ToolSpec
+from runner.toolset.hidden_files import HiddenFile, hidden_files
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
@@ -39,6 +40,8 @@ _NEEDS = {
     "network": "the network, which is closed unless it is allowed",
     "programs": "other programs, which may run unless `--deny-run` is given",
     "environment": "a variable that is not there unless `--allow-env` names it",
+    "hidden": "a hidden file, which tools do not see",
+    "dotenv": "a variable of a hidden file, which tools do not see",
 }
 
 
@@ -88,7 +91,8 @@ async def _check(settings: Settings, path: Path, target: str) -> _Report:
     text = _read(path)
     told = _look(text, path.parent, settings.username_parameter) if text is not None else None
     findings = told.findings if told is not None else ()
-    needs = told.needs if told is not None else ()
+    hidden = await asyncio.to_thread(hidden_files, [path], settings)
+    needs = _with_hidden(told.needs if told is not None else (), hidden)
     try:
         async with (
             # It is imported and not called, so no secret is needed.
@@ -121,6 +125,23 @@ async def _check(settings: Settings, path: Path, target: str) -> _Report:
         refused=refused_jobs(settings, tools),
         secrets=await asyncio.to_thread(_secrets, settings, tools),
         rules=settings.secrets,
+    )
+
+
+def _with_hidden(needs: Iterable[PolicyNeed], hidden: Sequence[HiddenFile]) -> tuple[PolicyNeed, ...]:
+    """Return needs with hidden files among them, and with the option for variables that stand in one."""
+    flags = {name: file.flag for file in hidden for name in file.variables}
+    return (
+        *(
+            PolicyNeed(kind="hidden", what=file.path.name, line=file.line, option=file.flag)
+            for file in hidden
+        ),
+        *(
+            replace(need, kind="dotenv", option=flags[need.what])
+            if need.kind == "environment" and need.what in flags
+            else need
+            for need in needs
+        ),
     )
 
 
@@ -196,7 +217,11 @@ def _text(report: _Report) -> str:
         f"tool {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {_HOMES[report.access(tool)]}"
         for tool in report.tools.values()
     ]
-    lines += [f"needs {_NEEDS[need.kind]}: `{need.what}`, line {need.line}" for need in report.needs]
+    lines += [
+        f"needs {_NEEDS[need.kind]}: `{need.what}`, line {need.line}"
+        + (f"; `{need.option}` lends it" if need.option else "")
+        for need in report.needs
+    ]
     if report.refused:
         lines.append(f"needs `background_jobs = true` to go on between calls: {', '.join(report.refused)}")
     lines += [
