@@ -30,7 +30,16 @@ from typing import NamedTuple
 
 from sandbox.syscalls import AT_FDCWD, Resolve, openat2
 
-__all__ = ["MOST_ENTRIES", "Readable", "carve", "default_read", "sibling_modules", "system_secrets"]
+__all__ = [
+    "MOST_ENTRIES",
+    "Readable",
+    "carve",
+    "default_read",
+    "is_hidden_name",
+    "parsed_module",
+    "sibling_modules",
+    "system_secrets",
+]
 
 MOST_ENTRIES = 20_000
 """Entries looked at beneath one folder before it is held to be too large to be judged."""
@@ -181,6 +190,26 @@ def carve(top: Path, deny: Sequence[Path]) -> Readable:
     return _joined([*parts, Readable((), listed)])
 
 
+def is_hidden_name(name: str) -> bool:
+    """Return whether a file or folder beside a tool file is closed to tools, as keys and settings are."""
+    lower = name.lower()
+    if _SECRET_NAME.match(lower):
+        return True
+    # id_rsa and its kind; a module may be called id_card.py.
+    return lower.startswith("id_") and not lower.endswith(".py")
+
+
+def parsed_module(file: Path) -> ast.Module | None:
+    """Return the syntax tree of a file that nobody trusts; None where it has none."""
+    try:
+        text = _source(file)
+        with _PARSING:
+            return ast.parse(text)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        # Python will say so itself when it loads the file.
+        return None
+
+
 def sibling_modules(tool_file: Path) -> tuple[Path, ...]:
     """Return the modules beside `tool_file`, files and package folders, that it imports, however indirectly.
 
@@ -295,7 +324,7 @@ def _survey(
     for child in _entries(folder):
         if next(budget, None) is None:
             raise _TooLarge
-        if _is_secret(child.name) or child.path in names or (own and _is_bytecode(child.name)):
+        if is_hidden_name(child.name) or child.path in names or (own and _is_bytecode(child.name)):
             found.secrets.append(child.path)
         elif child.is_symlink():
             found.links.append(child.path)
@@ -328,14 +357,6 @@ def _is_above(folder: str, path: Path) -> bool:
 
 def _paths(names: Iterable[str]) -> tuple[Path, ...]:
     return tuple(map(Path, names))
-
-
-def _is_secret(name: str) -> bool:
-    lower = name.lower()
-    if _SECRET_NAME.match(lower):
-        return True
-    # id_rsa and its kind; a module may be called id_card.py.
-    return lower.startswith("id_") and not lower.endswith(".py")
 
 
 def _is_bytecode(name: str) -> bool:
@@ -411,12 +432,8 @@ def _wide_folders(homes: Sequence[Path]) -> frozenset[Path]:
 
 
 def _imported_names(file: Path) -> Iterator[str]:
-    try:
-        text = _source(file)
-        with _PARSING:
-            tree = ast.parse(text)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        # Python will say so itself when it loads the file.
+    tree = parsed_module(file)
+    if tree is None:
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -445,7 +462,7 @@ def _source(file: Path) -> bytes:
 def _module(folder: Path, name: str) -> Path | None:
     for candidate in (folder / name, folder / f"{name}.py"):
         wanted = candidate / "__init__.py" if candidate.suffix != ".py" else candidate
-        if wanted.is_file() and not candidate.is_symlink() and not _is_secret(name):
+        if wanted.is_file() and not candidate.is_symlink() and not is_hidden_name(name):
             return candidate
     return None
 

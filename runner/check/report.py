@@ -19,6 +19,7 @@ from runner.settings.secrets import Secrets, secret_fault
 from runner.settings.settings import Settings
 from runner.settings.targets import entry_of
 from runner.toolset.background import refused_jobs
+from runner.toolset.hidden_files import hidden_files
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
@@ -38,6 +39,8 @@ _NEEDS = {
     "network": "the network, which is closed unless it is allowed",
     "programs": "other programs, which may run unless `--deny-run` is given",
     "environment": "a variable that is not there unless `--allow-env` names it",
+    "hidden": "a hidden file, which tools do not see",
+    "dotenv": "a variable of a hidden file, which tools do not see",
 }
 
 
@@ -51,9 +54,17 @@ async def check_from_shell(settings: Settings, target: str, *, as_json: bool) ->
     path = entry_of(target).file
     source = _parsed(path, settings.username_parameter)
     findings = list(check_text(source))
+    hidden = await asyncio.to_thread(hidden_files, [path], settings)
+    flags = {name: file.flag for file in hidden for name in file.variables}
+    needed: list[dict[str, str | int]] = [
+        {"kind": "hidden", "what": file.path.name, "line": file.line, "option": file.flag} for file in hidden
+    ]
+    for need in needs(source):
+        flag = flags.get(str(need["what"]), "") if need["kind"] == "environment" else ""
+        needed.append(need | ({"kind": "dotenv"} if flag else {}) | {"option": flag})
     report: dict[str, Any] = {
         "file": path.name, "loads": False, "error": None, "runs": None, "tools": [], "background_refused": [],
-        "secrets": {}, "needs": needs(source), "dry_run": [], "not_looked_at": [],
+        "secrets": {}, "needs": needed, "dry_run": [], "not_looked_at": [],
     }  # fmt: skip
     failure: SandboxError | None = None
     try:
@@ -138,7 +149,9 @@ def _text(report: Mapping[str, Any], settings: Settings) -> str:
             shown += [f"ended with an error: {run['error']}"] if run["error"] is not None else []
             lines.append(f"    dry run: {one_line('; '.join(shown)) or 'touched no files'}")
     lines += [
-        f"needs {_NEEDS[need['kind']]}: `{need['what']}`, line {need['line']}" for need in report["needs"]
+        f"needs {_NEEDS[need['kind']]}: `{need['what']}`, line {need['line']}"
+        + (f"; `{need['option']}` lends it" if need["option"] else "")
+        for need in report["needs"]
     ]
     if refused := report["background_refused"]:
         lines.append(f"needs `background_jobs = true` to go on between calls: {', '.join(refused)}")

@@ -6,6 +6,8 @@ Source: `docs/lending.md`.
 import os.path
 from pathlib import Path
 
+from sandbox.readable import is_hidden_name
+
 __all__ = ["KEYS", "flag_for", "never_lent", "of_the_system", "shared", "within"]
 
 # Nothing beneath these is a folder of somebody's files.
@@ -40,7 +42,8 @@ def flag_for(path: str, wants: str, *, homes: Path) -> str | None:
         return None
     named = Path("/", os.path.normpath(path).lstrip("/"))
     is_wide = shared(named.parent) or len(named.parent.parts) <= _TOP
-    lent = named if is_wide else named.parent
+    # Nor is all that lies beside a key or a `.env`.
+    lent = named if is_wide or is_hidden_name(named.name) else named.parent
     # What of the system may be read at all can be read without.
     if (
         never_lent(lent)

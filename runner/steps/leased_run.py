@@ -17,7 +17,7 @@ from runner.settings.secrets import CallSecrets
 from runner.steps.execution import Request
 from runner.steps.listener import CallListener, widened
 from runner.steps.timing import wants_report
-from runner.steps.told_denials import plain_denial
+from runner.steps.told_denials import told_denial
 from runner.steps.tool_output import report_output
 from runner.system.threads import run_in_thread
 from runner.toolset.catalog import ToolSpec
@@ -120,7 +120,7 @@ async def _note_what_became_of(
         lease.set_apart()
         toolset.set_apart(request.user, user_pool)
     for denial in outcome.denials:
-        log.warning("denied", extra={"user": request.user.name, **plain_denial(denial)})
+        log.warning("denied", extra={"user": request.user.name, **told_denial(denial, toolset)})
 
 
 async def _run_and_discard(

@@ -40,6 +40,7 @@ from runner.toolset.background import warn_of_refused_jobs
 from runner.toolset.call_services import CallCounts, CallServices
 from runner.toolset.catalog import Catalog, ToolSpec
 from runner.toolset.grants import check_files
+from runner.toolset.hidden_files import hidden_files
 from runner.toolset.lending import lend
 from runner.toolset.load_check import LoadCheck
 from runner.toolset.policies import PolicyBuilder
@@ -172,6 +173,9 @@ class Toolset(CallServices):
         environment = framework_environment(os.environ, ())
         await asyncio.to_thread(check_files, settings, tool_files(targets))
         settings = await asyncio.to_thread(lend, settings, tool_files(targets))
+        for hidden in await asyncio.to_thread(hidden_files, tool_files(targets), settings):
+            facts = {"path": str(hidden.path), "file": hidden.file, "line": hidden.line, "cure": hidden.flag}
+            log.warning("hidden file not lent", extra=facts)
         tier = in_force(settings, tool_files(targets))
         for tool in (None, *settings.tools):
             program_files(settings.rights(tool).programs, path=environment["PATH"])

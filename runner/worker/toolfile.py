@@ -35,6 +35,7 @@ from runner.worker.internals.unguarded_run import serving_nothing
 from runner.worker.output_transformer import NAME, ToolTransformer
 from runner.worker.own_modules import OwnModules
 from sandbox.errors import LoadError
+from sandbox.readable import is_hidden_name
 
 __all__ = ["AnyServer", "author_frames", "load_tool_files"]
 
@@ -313,8 +314,12 @@ def _allowing(error: BaseException, folder: Path) -> str:
 def _lending(error: OSError, folder: Path) -> str:
     """Return which option would lend what a file wanted to read: unlent it may seem not to be there."""
     named = error.filename
-    if not isinstance(named, str) or within(Path(named), folder):
+    if not isinstance(named, str):
         return ""
+    if within(Path(named), folder):
+        # Beside the tool file nothing but what is hidden has to be lent.
+        is_hidden = any(map(is_hidden_name, Path(named).relative_to(folder).parts))
+        return f". For the operator: --allow-read={named} lends it to be read" if is_hidden else ""
     flag = flag_for(named, "read", homes=_USUAL_HOMES)
     return "" if flag is None else f". For the operator: {flag} lends it to be read, where it is there"
 
