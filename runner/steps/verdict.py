@@ -227,6 +227,8 @@ def _error(
             limit="frame_bytes", value=limits.frame_bytes, used=used if isinstance(used, int) else None
         )
         return over_limit(reached)
+    if raised.get("kind") == "unwritable":
+        return invalid_result("result", f"it cannot be written as JSON: {_why_unwritable(raised)}")
     if isinstance(raised.get("denied"), dict):
         return _denied(raised["denied"], outcome.denials, where)
     limit = raised.get("limit")
@@ -263,8 +265,23 @@ def _raised(raised: Mapping[str, Any], unknown: Sequence[str], where: _Where) ->
     if flag is None and wants_socket(message):
         flag = ALLOW_SOCKETS
     return tool_raised(
-        type_name, message, frames=_lines(frames if isinstance(frames, list) else []), flag=flag
+        type_name,
+        message,
+        frames=_lines(frames if isinstance(frames, list) else []),
+        flag=flag,
+        relative=_relative(filename) if type_name == "FileNotFoundError" else None,
     )
+
+
+def _why_unwritable(raised: Mapping[str, Any]) -> str:
+    message = str(raised.get("message"))
+    # What Python proposes for it, this server could not read.
+    is_long = "integer string conversion" in message
+    return "an integer of more than 4,300 digits; return it as a string" if is_long else legible(message)
+
+
+def _relative(filename: object) -> str | None:
+    return filename if isinstance(filename, str) and filename and not filename.startswith("/") else None
 
 
 def _denied(denied: Mapping[str, Any], denials: Sequence[Denial], where: _Where) -> CallError:

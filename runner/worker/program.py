@@ -41,7 +41,7 @@ from runner.worker.remote_state import RemoteState
 from runner.worker.served import AuthorServer, served_by
 from runner.worker.toolfile import load_tool_files
 from runner.worker.warmup import Warmups
-from runner.worker.wire import PUBLISHED, ROUTE, RequestFacts, WireError
+from runner.worker.wire import PUBLISHED, ROUTE, SENT_MAX_CHARS, RequestFacts, WireError
 from sandbox.errors import LoadError
 from sandbox.frames import FrameKind
 from sandbox.inside.program import Channel, JoinedCall
@@ -268,8 +268,13 @@ class ToolProgram:
                 )
             except WireError as error:
                 return {"error": error.error, **self._seen(scope)}
-            sent, is_folded = folded(result)
-            return {"result": strict(sent), FOLDED: is_folded, **self._seen(scope)}
+            try:
+                sent, is_folded = folded(result)
+                return {"result": strict(sent), FOLDED: is_folded, **self._seen(scope)}
+            except (TypeError, ValueError, RecursionError) as error:
+                # An integer of thousands of digits, or nothing that JSON has a word for.
+                scope.raised = {"kind": "unwritable", "message": str(error)[:SENT_MAX_CHARS]}
+                return {"result": None, **self._seen(scope)}
 
     def _seen(self, scope: CallScope) -> dict[str, object]:
         """Return what the host has to know of a request beside its answer."""
