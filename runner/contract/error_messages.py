@@ -258,7 +258,7 @@ def tool_raised(
         details["suggestion"] = _advice_of(details["flag"])
     elif relative is not None:
         details["suggestion"] = (
-            "A relative path leads from the tool's own working folder, not from where the server was started. "
+            "A relative path leads from the tool's own working folder, not from that of the server. "
             f"For a file beside the tool's: Path(__file__).parent / {legible(relative, PATH_MAX_CHARS)!r}"
         )
     return CallError(Code.E_TOOL, said or f"The tool raised {kind}", details=details, retryable=retryable)
