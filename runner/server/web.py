@@ -22,7 +22,7 @@ from runner.http.challenges import Challenges
 from runner.http.context import Site
 from runner.http.internals.endpoint import change_middleware
 from runner.http.login_pace import LoginPace
-from runner.http.origins import KnownOrigins, protection, with_memory
+from runner.http.origins import KnownOrigins, for_pages, protection, with_memory
 from runner.http.readiness import Readiness
 from runner.http.requests_per_user import RequestsPerUser, token_user
 from runner.http.response_headers import ResponseHeaders
@@ -88,6 +88,7 @@ def make_web(
         Middleware(WrongKeys, claims=site.settings.identity_claim, hear=site.observers.logins_refused),
         *([Middleware(LoginPace)] if site.settings.auth.kind in LOGINS else ()),
         Middleware(KnownOrigins, settings=site.settings),
+        *for_pages(site.settings),
         Middleware(EndsWithSession, site=site, under_way=under_way),
         *front(under_way),
     ]

@@ -246,8 +246,8 @@ class ToolProgram:
         taken = await addresses_of_the_runner(server)
         if taken:
             raise LoadError(
-                f"it has the resource {taken[0]}, and the runner answers {RUNNERS_SCHEME} itself, for the files "
-                "that tools return; give the resource another scheme"
+                f"it has the resource {taken[0]}, and the runner answers {RUNNERS_SCHEME} itself, for the "
+                "files that tools return; give the resource another scheme"
             )
         return {**await server.catalog(), "finishes": server.has_lifespan()}
 
