@@ -253,6 +253,7 @@ def tool_raised(
     chain: Sequence[Mapping[str, Any]] = (),
     retryable: bool = False,
     flag: str | None = None,
+    relative: str | None = None,
 ) -> CallError:
     """Return the error of a tool that raised.
 
@@ -266,6 +267,7 @@ def tool_raised(
         retryable: What the tool says about trying again.
         flag: The option that would show it a file that it did not find, where it sees nothing of the folder;
             or that would let it have the socket that it could not have.
+        relative: The relative path of a file that it did not find, if it was one.
     """
     kind, said = legible(exception_type), legible(message)
     details: dict[str, Any] = {"exception_type": kind, "message": said, **_beside(notes, frames)}
@@ -282,6 +284,11 @@ def tool_raised(
     if flag is not None:
         details["flag"] = legible(flag, PATH_MAX_CHARS)
         details["suggestion"] = _advice_of(details["flag"])
+    elif relative is not None:
+        details["suggestion"] = (
+            "A relative path leads from the tool's own working folder, not from that of the server. "
+            f"For a file beside the tool's: Path(__file__).parent / {legible(relative, PATH_MAX_CHARS)!r}"
+        )
     return CallError(Code.E_TOOL, said or f"The tool raised {kind}", details=details, retryable=retryable)
 
 

@@ -9,7 +9,8 @@ line separators, lone surrogates, and the rest with the Unicode property Default
 
 Kept, because people write it: a carriage return before a line feed; a joiner inside an emoji or beside a
 letter of a script that needs it; one variation selector after an emoji, an ideograph or a Mongolian letter; a
-zero width space between letters of a script without spaces; the flags of England, Scotland and Wales.
+zero width space between letters of a script without spaces; a single mark of direction in text with letters
+that are written from right to left; the flags of England, Scotland and Wales.
 Other runs of tags or selectors can carry hidden text. Pure.
 
 Source: Unicode 16, DerivedCoreProperties (Default_Ignorable_Code_Point) and chapters 9, 12, 13, 16 and 23;
@@ -21,7 +22,16 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["has_hidden", "json_text", "one_line", "table", "visible", "visible_json", "visible_value"]
+__all__ = [
+    "has_hidden",
+    "json_text",
+    "one_line",
+    "table",
+    "visible",
+    "visible_json",
+    "visible_schema",
+    "visible_value",
+]
 
 _FLAG = "\U0001f3f4"
 _TAGGED_FLAG = _FLAG + "(?:" + "|".join(
@@ -57,13 +67,25 @@ _KEPT = "|".join(
 )
 # Runs, since each replacement takes a microsecond; the class in front lets the search skip all other text.
 _FOUND = re.compile(f"(?=[{_FLAG}{_HIDDEN}])(?:{_TAGGED_FLAG}|(?:(?!{_KEPT})[{_HIDDEN}])+)")
+# Arabic letter mark, left-to-right and right-to-left mark: alone they turn no text around.
+_MARKS = "\u061c\u200e\u200f"
+_MARK = re.compile(f"[{_MARKS}]")
+_MARKED = f"(?<![{_HIDDEN}])[{_MARKS}](?![{_HIDDEN}])"
+_FOUND_BESIDE_MARKS = re.compile(
+    f"(?=[{_FLAG}{_HIDDEN}])(?:{_TAGGED_FLAG}|(?:(?!{_KEPT}|{_MARKED})[{_HIDDEN}])+)"
+)
+# Hebrew to Arabic Extended-A, and the presentation forms: letters that are written from right to left.
+_RIGHT_TO_LEFT = re.compile("[\u05d0-\u05f2\u0620-\u08c7\ufb1d-\ufdfb\ufe70-\ufefc]")
 # Deeper JSON was refused before.
 _MAX_DEPTH = 200
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_EXACT = ("const", "default", "enum")
+_NAMED = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 
 
 def visible(text: str) -> str:
     """Return a text of any number of lines with hidden characters escaped."""
-    return text if _is_plain(text) else _FOUND.sub(_escaped, text)
+    return text if _is_plain(text) else _hidden_in(text).sub(_escaped, text)
 
 
 def one_line(text: str) -> str:
@@ -73,7 +95,7 @@ def one_line(text: str) -> str:
 
 def visible_json(text: str) -> str:
     """Return an equal JSON document in which hidden characters are JSON escapes."""
-    return text if _is_plain(text) else _FOUND.sub(_escaped_in_json, text)
+    return text if _is_plain(text) else _hidden_in(text).sub(_escaped_in_json, text)
 
 
 def json_text(document: Any, *, indent: int | None = None) -> str:
@@ -106,6 +128,42 @@ def table(rows: Iterable[Sequence[str]]) -> list[str]:
     shown = [[one_line(field) for field in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in shown]
+
+
+def visible_schema(schema: Any, depth: int = 0) -> Any:
+    """Return a JSON Schema with hidden characters escaped, but for control characters in values to be sent.
+
+    Those hide no text, since JSON writes them as escapes, and a client must send such a value as it is.
+    """
+    if isinstance(schema, list) and depth < _MAX_DEPTH:
+        return [visible_schema(item, depth + 1) for item in schema]
+    if not isinstance(schema, dict) or depth >= _MAX_DEPTH:
+        return visible_value(schema, depth)
+    shown = {}
+    for key, item in schema.items():
+        if key in _EXACT:
+            shown[key] = _sendable(item, depth + 1)
+        elif key in _NAMED and isinstance(item, dict):
+            # Its keys are names, which may be those of keywords.
+            shown[key] = {visible(str(name)): visible_schema(one, depth + 2) for name, one in item.items()}
+        else:
+            shown[visible(str(key))] = visible_schema(item, depth + 1)
+    return shown
+
+
+def _sendable(value: Any, depth: int) -> Any:
+    if isinstance(value, str) and not has_hidden(_CONTROL.sub("", value)):
+        return value
+    if isinstance(value, list) and depth < _MAX_DEPTH:
+        return [_sendable(item, depth + 1) for item in value]
+    if isinstance(value, dict) and depth < _MAX_DEPTH:
+        return {visible(str(key)): _sendable(item, depth + 1) for key, item in value.items()}
+    return visible_value(value, depth)
+
+
+def _hidden_in(text: str) -> "re.Pattern[str]":
+    """Return what finds hidden characters: marks of direction belong to text from right to left."""
+    return _FOUND_BESIDE_MARKS if _MARK.search(text) and _RIGHT_TO_LEFT.search(text) else _FOUND
 
 
 def _is_plain(text: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -20,7 +21,16 @@ from runner.http.internals.endpoint import HostOriginGuardMiddleware
 from runner.http.responses import refused
 from runner.settings.settings import Settings
 
-__all__ = ["HostGuard", "KnownOrigins", "Protection", "is_own", "over_https", "protection", "with_memory"]
+__all__ = [
+    "HostGuard",
+    "KnownOrigins",
+    "Protection",
+    "for_pages",
+    "is_own",
+    "over_https",
+    "protection",
+    "with_memory",
+]
 
 _MOST_PASSED = 256
 _DECIDING = frozenset({b"host", b"origin"})
@@ -97,6 +107,24 @@ class KnownOrigins:
         if len(named) != 1:
             return False
         return named[0] in self._settings.allowed_origins or is_own(self._settings, request, named[0])
+
+
+def for_pages(settings: Settings) -> list[Middleware]:
+    """Return what lets pages of allowed origins read answers, and answers their preflight requests.
+
+    Cookies are not among what they may send: such a page has a token.
+    """
+    if not settings.allowed_origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "Retry-After", "Content-Disposition"],
+        )
+    ]
 
 
 class HostGuard(HostOriginGuardMiddleware):

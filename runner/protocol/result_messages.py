@@ -25,7 +25,7 @@ from runner.system.logging_setup import CallScope
 from runner.users.identity import User
 from runner.worker.wire import RequestFacts
 
-__all__ = ["DELIVERY_KEY", "DownloadUrl", "ResultMessages", "delivery_to", "inline_limit_of"]
+__all__ = ["DELIVERY_KEY", "DownloadUrl", "ResultMessages", "delivery_to", "inline_limit_of", "known_to"]
 
 DELIVERY_KEY = "toolcell/artifacts"
 """Key of `_meta` by which a request says how it takes artifacts: `inline` or `reference`."""
@@ -39,6 +39,9 @@ _MOST_FACTS_CHARS = 262_144
 
 DownloadUrl = Callable[[User, ArtifactFile], str]
 """Makes the address at which a user can fetch a file."""
+
+
+_WITHOUT_LINKS = ("2024-11-05", "2025-03-26")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,7 @@ class ResultMessages:
         request.steps.done("render")
         message = await self.guard.message(message, guarded, media_stay=True)
         request.steps.done("guard")
-        return message
+        return known_to(request.facts.protocol, message)
 
     def _told(self, request: Request, processed: Processed) -> Processed:
         """Return a result as its client is told it: what we say in it names no path of ours."""
@@ -129,6 +132,25 @@ class ResultMessages:
             short = await self.guard.facts(facts, call)
             value = {**value, "meta_data": {**little(facts), **short}}
         return processed if value is processed.value else replace(processed, value=value)
+
+
+def known_to(protocol: str, message: dict[str, Any]) -> dict[str, Any]:
+    """Return a result in which a client of this version of the protocol knows each content block.
+
+    Links to resources came with 2025-06-18; clients before it refuse a whole result for one.
+    """
+    content = message.get("content")
+    if protocol not in _WITHOUT_LINKS or not isinstance(content, list):
+        return message
+    return {**message, "content": [_linkless(block) for block in content]}
+
+
+def _linkless(block: Any) -> Any:
+    if not isinstance(block, Mapping) or block.get("type") != "resource_link":
+        return block
+    size = f", {block['size']} bytes" if isinstance(block.get("size"), int) else ""
+    about = f" ({block['mimeType']}{size})" if isinstance(block.get("mimeType"), str) else ""
+    return {"type": "text", "text": f"{block.get('name')}{about}: read it as resource {block.get('uri')}"}
 
 
 def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:

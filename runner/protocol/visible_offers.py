@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from runner.formats.terminal_text import has_hidden, one_line, visible_value
+from runner.formats.terminal_text import has_hidden, one_line, visible_schema, visible_value
 from runner.system.turns import in_turns
 
 __all__ = ["visible_introduction", "visible_list"]
@@ -23,6 +23,7 @@ _LISTS = {
     "resources/list": ("resources", "uri"),
     "resources/templates/list": ("resourceTemplates", "uriTemplate"),
 }
+_SCHEMAS = ("inputSchema", "outputSchema")
 _INTRODUCTION = ("instructions", "serverInfo")
 
 
@@ -42,8 +43,14 @@ async def visible_list(method: str, result: Mapping[str, Any]) -> dict[str, Any]
         if isinstance(named, str) and has_hidden(named):
             log.warning("offer hidden", extra={"method": method, "offer": one_line(named)[:200]})
         else:
-            shown.append(visible_value(item))
+            shown.append(_visible_item(item) if isinstance(item, dict) else visible_value(item))
     return {**result, key: shown}
+
+
+def _visible_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: visible_schema(value) if key in _SCHEMAS else visible_value(value) for key, value in item.items()
+    }
 
 
 def visible_introduction(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from runner.output_guard.guard import GuardedCall
 from runner.protocol.artifact_tools import READING, reading_result
 from runner.protocol.failed_requests import told_result
 from runner.protocol.resource_tools import RemoteError, resource_result
-from runner.protocol.result_messages import ResultMessages, inline_limit_of
+from runner.protocol.result_messages import ResultMessages, inline_limit_of, known_to
 from runner.protocol.sender import McpClient, request_facts
 from runner.proxy.contract import contract_of
 from runner.proxy.contracted import answer, answer_of_task
@@ -273,7 +273,8 @@ class Calls:
     async def _guarded_message(self, call: RemoteCall, wire: Mapping[str, Any]) -> dict[str, Any]:
         guarded = call.guarded()
         said = told_beside(await call.linked(wire, guarded), *RESULTS, "_meta")
-        return await self.upstreams.guard.message(call.noted(said), guarded, media_stay=False)
+        message = await self.upstreams.guard.message(call.noted(said), guarded, media_stay=False)
+        return known_to(call.request.facts.protocol, message)
 
     async def _own(self, ctx: _Context, request: Request) -> dict[str, Any] | None:
         """Return the result of one of our own tools; None if it is none, or a server's of that name."""

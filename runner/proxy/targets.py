@@ -6,11 +6,12 @@
 Source: `docs/cli.md`, `runner proxy`.
 """
 
+import itertools
 import json
 import logging
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -32,6 +33,7 @@ __all__ = ["SCRIPTS", "Target", "expanded", "read_targets", "target_of"]
 
 log = logging.getLogger(__name__)
 
+_DERIVED_CHARS = 40
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts")
 _TABLES = ("mcpServers", "servers")
@@ -197,11 +199,44 @@ def _from_file(path: Path) -> tuple[Target, ...]:
             raise UsageError(f"{path} has changed while it was read; start again")
     may_name = b"${" in content and _is_trusted(path, content)
     folder = path.absolute().parent
-    return tuple(
-        replace(_entry(f"{path}: {name}", name, entry, folder), source=path.absolute(), is_trusted=may_name)
+    able = {
+        name: entry
         for name, entry in table.items()
         if not (isinstance(entry, dict) and (entry.get("disabled") is True or entry.get("enabled") is False))
+    }
+    for name in able:
+        _check_text(f"{path}: {quoted(name)}", name)
+    prefixes = _prefixes(able)
+    derived = {name: prefix for name, prefix in prefixes.items() if name != prefix}
+    for name, prefix in derived.items():
+        log.info("server name derived", extra={"file": str(path), "entry": quoted(name), "prefix": prefix})
+    return tuple(
+        replace(
+            _entry(f"{path}: {quoted(name) if name in derived else name}", prefixes[name], entry, folder),
+            source=path.absolute(),
+            is_trusted=may_name,
+        )
+        for name, entry in able.items()
     )
+
+
+def _prefixes(names: Iterable[str]) -> dict[str, str]:
+    """Return the prefix of each server, no two alike: its name, or one derived from it.
+
+    Other clients take any name, such as `GitHub Copilot` or `io.github.owner/server`; a prefix is part of the
+    names of tools.
+    """
+    prefixes = {name: name for name in names if _NAME.fullmatch(name)}
+    taken = {prefix.lower() for prefix in prefixes.values()}
+    for name in names:
+        if name in prefixes:
+            continue
+        plain = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-")[:_DERIVED_CHARS] or "server"
+        numbers = (plain if number == 1 else f"{plain}_{number}" for number in itertools.count(1))
+        prefix = next(one for one in numbers if one.lower() not in taken)
+        taken.add(prefix.lower())
+        prefixes[name] = prefix
+    return prefixes
 
 
 def _is_trusted(path: Path, content: bytes) -> bool:
@@ -228,10 +263,6 @@ def _read_json(path: Path, text: str) -> Any:
 
 
 def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
-    if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"{where}: a name has letters, digits, _ and - only, since it prefixes names of tools"
-        )
     if not isinstance(entry, dict):
         raise UsageError(f"{where} is no object; it needs `url` or `command`")
     unknown = sorted(entry.keys() - _KEYS)

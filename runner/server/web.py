@@ -22,7 +22,7 @@ from runner.http.challenges import Challenges
 from runner.http.context import Site
 from runner.http.gateway import Gateway
 from runner.http.internals.endpoint import change_middleware
-from runner.http.origins import KnownOrigins, protection, with_memory
+from runner.http.origins import KnownOrigins, for_pages, protection, with_memory
 from runner.http.readiness import Readiness
 from runner.http.requests_per_user import RequestsPerUser, token_user
 from runner.http.response_headers import ResponseHeaders
@@ -79,6 +79,7 @@ def make_web(
         Middleware(ResponseHeaders, settings=settings),
         Middleware(WrongKeys, claims=settings.identity_claim, hear=site.observers.logins_refused),
         Middleware(KnownOrigins, settings=settings),
+        *for_pages(settings),
         Middleware(EndsWithSession, site=site, under_way=under_way),
     ]
     if passes is not None and settings.auth.kind == "gateway":

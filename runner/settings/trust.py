@@ -55,6 +55,8 @@ CONFIG_VARIABLE = "RUNNER_CONFIG"
 
 _SYSTEM_FOLDER = Path("/etc/toolcell")
 _RECORD = "trusted.json"
+# As the kernel has it: path_resolution(7).
+_MOST_LINKS = 40
 _MOST_BYTES = 1 << 20
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -178,7 +180,7 @@ def read_judged(path: Path, *, most_bytes: int = _MOST_BYTES) -> JudgedFile:
         # Nobody changes anything through a read-only mount, such as a ConfigMap in a container.
         if not os.fstatvfs(file.fileno()).f_flag & os.ST_RDONLY:
             _check_writers(facts, "it", file.fileno())
-        for folder in dict.fromkeys((*place.parents, *path.absolute().parents)):
+        for folder in dict.fromkeys((*place.parents, *_on_the_way(path))):
             _check_folder(folder)
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
@@ -321,7 +323,8 @@ def _of_folder(path: Path) -> ConfigFile:
     except UnsafeFile as error:
         return ConfigFile(path=path, notes=(f"{quoted(path)} is not read: {error}",))
     except OSError as error:
-        raise UsageError(f"configuration file {quoted(path)} cannot be read: {error.strerror}") from error
+        # Whoever has made the folder may have put anything there, and no command is to end for it.
+        return ConfigFile(path=path, notes=(f"{quoted(path)} is not read: {error.strerror}",))
     return ConfigFile(path=path, content=file.content, is_trusted=is_trusted(file))
 
 
@@ -335,6 +338,34 @@ def _in_folder(path: Path) -> Path:
     """Return a path without links in its folders; the file itself may be one."""
     whole = path.absolute()
     return Path(os.path.realpath(whole.parent), whole.name)
+
+
+def _on_the_way(path: Path) -> Iterator[Path]:
+    """Yield each folder in which the kernel looks up a name while it follows a path and all its links.
+
+    Raises:
+        UnsafeFile: Another user than root and the caller has made one of the links.
+        OSError: There are too many of them.
+    """
+    here, left, links = Path("/"), list(path.absolute().parts[1:]), 0
+    while left:
+        name = left.pop(0)
+        if name == "..":
+            here = here.parent
+            continue
+        yield here
+        here = here / name
+        if not here.is_symlink():
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        owner = os.lstat(here).st_uid
+        if owner not in (0, os.geteuid()):
+            raise UnsafeFile(f"the link {quoted(here)} belongs to user id {owner}; name the file itself")
+        target = Path(os.readlink(here))
+        left = [*target.parts[target.is_absolute() :], *left]
+        here = Path("/") if target.is_absolute() else here.parent
 
 
 def _place(fd: int, path: Path) -> Path:

@@ -451,6 +451,7 @@ def listener_of(service: Service, request: Request, tool: str | None, deadlines:
         deadlines=deadlines if request.is_awaited else replace(deadlines, idle_s=deadlines.total_s),
         user=request.user.segment,
         state=service.state,
+        capabilities=request.facts.client_capabilities,
         publish=_publisher(service, request, tool),
         change=partial(_changed, service, request),
         show=partial(_show, service, request),

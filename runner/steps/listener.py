@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from mcp_types import INVALID_PARAMS
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from runner.author import PUT
 from runner.contract.error_messages import notice
@@ -47,6 +47,7 @@ CLIENT_REQUESTS = ("elicitation/create", "roots/list", "sampling/createMessage")
 """What a tool may ask of the client of its call."""
 LOG_LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 """All levels that messages of the log have in MCP."""
+_CAPABILITIES = dict(zip(CLIENT_REQUESTS, ("elicitation", "roots", "sampling"), strict=True))
 _STATE_REQUESTS = ("state/delete", "state/get", "state/put")
 _LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 _MAX_NUMBER = 1e300
@@ -149,6 +150,7 @@ class CallListener:
         publish: Takes events for the user's interface.
         change: Takes what has changed of what is offered: the method of a notification, and a resource.
         masked: Takes the values of secrets out of what the tool says; may change it in place.
+        capabilities: The capabilities that the client has declared; None where that is not known.
         keep: Keeps a file that the tool puts while it runs, where it may.
         show: Keeps for a while what the user's interface is shown, where one listens.
         last_progress: The last thing the tool reported, in words.
@@ -164,6 +166,7 @@ class CallListener:
     publish: Callable[[Mapping[str, Any]], None] = lambda _event: None
     change: Callable[[str, object], None] = lambda _method, _uri: None
     masked: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda value: value
+    capabilities: Mapping[str, Any] | None = None
     keep: Keep | None = None
     show: Show | None = None
     last_progress: str | None = None
@@ -212,6 +215,12 @@ class CallListener:
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         if nests_deeper(params):
             raise ClientRefusal(INVALID_PARAMS, too_deep(method))
+        if self.capabilities is not None:
+            missing = _undeclared(method, params, self.capabilities)
+            if missing is not None:
+                # The client may take a request that it does not know for a fault of the connection.
+                message = f"the client does not support {method}: it did not declare the capability {missing}"
+                raise ClientRefusal(METHOD_NOT_FOUND, message)
         return await self.client.request(method, params)
 
     def waits_for_client(self, value: Mapping[str, object]) -> bool:
@@ -296,6 +305,24 @@ class CallListener:
                 return {}
             case _:
                 return {"deleted": self.state.delete(self.user, collection, key)}
+
+
+def _undeclared(method: str, params: Mapping[str, Any], able: Mapping[str, Any]) -> str | None:
+    """Return the capability that a request to the client needs and that it has not declared, if one is so.
+
+    Of elicitation, a client that declares neither mode has forms, the only one at first.
+    """
+    name = _CAPABILITIES[method]
+    own = able.get(name)
+    if own is None:
+        return name
+    modes = own if isinstance(own, Mapping) else {}
+    if method == "elicitation/create":
+        mode = "url" if params.get("mode") == "url" else "form"
+        has_modes = any(modes.get(one) is not None for one in ("form", "url"))
+        return None if modes.get(mode) is not None or (mode == "form" and not has_modes) else f"{name}.{mode}"
+    wants_tools = method == "sampling/createMessage" and "tools" in params
+    return f"{name}.tools" if wants_tools and modes.get("tools") is None else None
 
 
 def _number(value: object) -> float | None:

@@ -228,6 +228,8 @@ def _error(
             limit="frame_bytes", value=limits.frame_bytes, used=used if isinstance(used, int) else None
         )
         return over_limit(reached)
+    if raised.get("kind") == "unwritable":
+        return invalid_result("result", f"it cannot be written as JSON: {_why_unwritable(raised)}")
     if isinstance(raised.get("denied"), dict):
         return _denied(raised["denied"], outcome.denials, where)
     limit = raised.get("limit")
@@ -271,7 +273,19 @@ def _raised(raised: Mapping[str, Any], unknown: Sequence[str], where: _Where) ->
         notes=str(raised.get("notes") or ""),
         chain=[{**link, "frames": frame_lines(link.get("frames"))} for link in links[:_MOST_LINKS]],
         flag=flag,
+        relative=_relative(filename) if type_name == "FileNotFoundError" else None,
     )
+
+
+def _why_unwritable(raised: Mapping[str, Any]) -> str:
+    message = str(raised.get("message"))
+    # What Python proposes for it, this server could not read.
+    is_long = "integer string conversion" in message
+    return "an integer of more than 4,300 digits; return it as a string" if is_long else legible(message)
+
+
+def _relative(filename: object) -> str | None:
+    return filename if isinstance(filename, str) and filename and not filename.startswith("/") else None
 
 
 def _denied(denied: Mapping[str, Any], denials: Sequence[Denial], where: _Where) -> CallError:

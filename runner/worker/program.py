@@ -38,10 +38,10 @@ from runner.worker.internals.server import mend_returned_texts, serve_raw
 from runner.worker.long_answers import FOLDED, folded
 from runner.worker.rehearsal import Rehearsal
 from runner.worker.remote_state import RemoteState
-from runner.worker.served import AuthorServer, served_by
+from runner.worker.served import RUNNERS_SCHEME, AuthorServer, addresses_of_the_runner, served_by
 from runner.worker.toolfile import load_tool_files
 from runner.worker.warmup import Warmups
-from runner.worker.wire import PUBLISHED, ROUTE, RequestFacts, WireError
+from runner.worker.wire import PUBLISHED, ROUTE, SENT_MAX_CHARS, RequestFacts, WireError
 from sandbox.errors import LoadError
 from sandbox.frames import FrameKind
 from sandbox.inside.program import Channel, JoinedCall
@@ -94,6 +94,8 @@ class ToolProgram:
         make_spans_if_recorded()
         try:
             return asyncio.run(self._catalog(server))
+        except LoadError:
+            raise
         except Exception as error:
             raise LoadError(f"its tools cannot be listed: {type(error).__name__}: {error}") from error
 
@@ -241,6 +243,12 @@ class ToolProgram:
 
     async def _catalog(self, server: AuthorServer) -> dict[str, object]:
         await server.set_up(self._state, self._failures, self._publish)
+        taken = await addresses_of_the_runner(server)
+        if taken:
+            raise LoadError(
+                f"it has the resource {taken[0]}, and the runner answers {RUNNERS_SCHEME} itself, for the "
+                "files that tools return; give the resource another scheme"
+            )
         return {**await server.catalog(), "finishes": server.has_lifespan()}
 
     async def _enter(self) -> None:
@@ -268,8 +276,13 @@ class ToolProgram:
                 )
             except WireError as error:
                 return {"error": error.error, **self._seen(scope)}
-            sent, is_folded = folded(result)
-            return {"result": strict(sent), FOLDED: is_folded, **self._seen(scope)}
+            try:
+                sent, is_folded = folded(result)
+                return {"result": strict(sent), FOLDED: is_folded, **self._seen(scope)}
+            except (TypeError, ValueError, RecursionError) as error:
+                # An integer of thousands of digits, or nothing that JSON has a word for.
+                scope.raised = {"kind": "unwritable", "message": str(error)[:SENT_MAX_CHARS]}
+                return {"result": None, **self._seen(scope)}
 
     def _seen(self, scope: CallScope) -> dict[str, object]:
         """Return what the host has to know of a request beside its answer."""

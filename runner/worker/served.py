@@ -3,6 +3,7 @@
 A worker knows a server by this, and by the low-level server of the SDK in it, which answers every request.
 """
 
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -51,7 +52,7 @@ from runner.worker.internals.server import (
 from runner.worker.toolfile import AnyServer
 from runner.worker.wire import FIND_TOOL, RequestFacts
 
-__all__ = ["AuthorServer", "Publish", "served_by"]
+__all__ = ["RUNNERS_SCHEME", "AuthorServer", "Publish", "addresses_of_the_runner", "served_by"]
 
 Publish = Callable[[str, str | None], Awaitable[None]]
 """Tells the host that a list or a resource has changed: the notification's method, and the resource."""
@@ -89,6 +90,26 @@ class AuthorServer(Protocol):
 def served_by(server: AnyServer) -> AuthorServer:
     """Return how a worker serves with a server."""
     return _FastMcp(server) if isinstance(server, FastMCP) else _Sdk(server)
+
+
+RUNNERS_SCHEME = "artifact://"
+"""What the runner answers itself, for every file."""
+
+
+async def addresses_of_the_runner(server: AuthorServer) -> list[str]:
+    """Return the resources and templates of a server that have the scheme of the runner's own."""
+    found: list[str] = []
+    for method, items, name in (
+        ("resources/list", "resources", "uri"),
+        ("resources/templates/list", "resourceTemplates", "uriTemplate"),
+    ):
+        # The author's code, which may need what its lifespan makes; or a server without resources.
+        with contextlib.suppress(Exception):
+            answer = await serve_raw(
+                server.low, method, {"_meta": _META}, _FACTS, {}, on_notify=_unheard, on_request=_unasked
+            )
+            found += [str(item[name]) for item in answer[items]]
+    return [uri for uri in found if uri.lower().startswith(RUNNERS_SCHEME)]
 
 
 class _FastMcp:

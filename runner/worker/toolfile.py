@@ -5,12 +5,14 @@ the author's own line; our frames never show.
 """
 
 import asyncio
+import contextlib
 import importlib
 import importlib.util
 import inspect
 import os
 import re
 import shutil
+import sqlite3
 import sys
 import traceback
 from collections.abc import Sequence
@@ -34,6 +36,7 @@ from runner.worker.internals.server import inner_provider
 from runner.worker.internals.unguarded_run import serving_nothing
 from runner.worker.output_transformer import NAME, ToolTransformer
 from runner.worker.own_modules import OwnModules
+from sandbox.denials.recognise import behind
 from sandbox.errors import LoadError
 from sandbox.readable import is_hidden_name
 
@@ -45,6 +48,10 @@ AnyServer = FastMCP | MCPServer[Any] | Server[Any]
 _KINDS = (FastMCP, MCPServer, Server)
 # Of homes elsewhere a worker is not told; they are refused where they are to be lent.
 _USUAL_HOMES = Path("/tmp")  # noqa: S108
+_UNWRITABLE = re.compile(r"unable to open|readonly database|disk I/O error")
+# Names of variables, where a file asks for them.
+_ASKED = re.compile(r"""(?:getenv\(|environ\.get\(|environ\[)\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
+_MOST_NAMED = 5
 _FIRST_NAMES = ("mcp", "server", "app")
 """What `fastmcp run` looks for, in this order, where no name is given."""
 # Where the first version of the SDK is installed, in what is proposed for files that need it.
@@ -295,25 +302,56 @@ def _explain(entry: EntryPoint, error: BaseException) -> LoadError:
     if isinstance(error, ModuleNotFoundError):
         return LoadError(f"{where} {_missing(error, entry)}", line)
     if isinstance(error, SystemExit):
-        return LoadError(
-            f"{where} left the interpreter (SystemExit {error.code!r}) at import{_or_by_itself(entry)}",
-            line,
-        )
-    return LoadError(f"{where} raised {type(error).__name__}: {error}{_allowing(error, path.parent)}", line)
+        cure = _missing_variables(error, path, where) or _or_by_itself(entry)
+        return LoadError(f"{where} left the interpreter (SystemExit {error.code!r}) at import{cure}", line)
+    cure = _allowing(error, path.parent) or _missing_variables(error, path, where)
+    return LoadError(f"{where} raised {type(error).__name__}: {error}{cure}", line)
 
 
 def _allowing(error: BaseException, folder: Path) -> str:
     """Return which option would give a file, in its folder, what it missed at import, if one would."""
     if isinstance(error, KeyError) and _is_of_environ(error):
         return f"; tools see few variables of the environment, and this one with --allow-env={error.args[0]}"
-    if missed_network(str(error)):
-        return "; without --allow-net a tool file has no network"
-    return _lending(error, folder) if isinstance(error, FileNotFoundError) else ""
+    for one in behind(error):
+        # The kernel denies a socket without a name; what it denies of files, Python names.
+        is_denied = isinstance(one, PermissionError) and one.filename is None
+        if is_denied or missed_network(str(one)):
+            return "; without --allow-net=HOST a tool file has no network"
+        if isinstance(one, sqlite3.OperationalError) and _UNWRITABLE.search(str(one)):
+            return (
+                "; a tool file may write nothing at import, and a database of SQLite is written when it is "
+                "opened: open it in a tool. For the operator: --allow-write=FOLDER lends the folder that it "
+                "lies in, and --allow-read=FOLDER lends it to be read"
+            )
+        if isinstance(one, FileNotFoundError):
+            return _lending(one, folder)
+    return ""
+
+
+def _missing_variables(error: BaseException, path: Path, where: str) -> str:
+    """Return the option for variables that a file asks for and names in its error, or exits without."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        asked = dict.fromkeys(_ASKED.findall(path.read_text()))
+        missing = [name for name in asked if name not in os.environ]
+        said = f"{where} {error}"
+        named = [name for name in missing if name in said] or (
+            missing if isinstance(error, SystemExit) else []
+        )
+        if named:
+            options = " ".join(f"--allow-env={name}" for name in named[:_MOST_NAMED])
+            return f"; tools see few variables of the environment, and what it asks for with {options}"
+    return ""
 
 
 def _lending(error: OSError, folder: Path) -> str:
     """Return which option would lend what a file wanted to read: unlent it may seem not to be there."""
     named = error.filename
+    if isinstance(named, str) and not named.startswith("/"):
+        own = Path(os.path.normpath(folder / named))
+        told = "a relative path does not lead from the folder in which the runner was started"
+        if within(own, folder):
+            return f"; {told}: write Path(__file__).parent / {named!r}"
+        return f"; {told}: write it as an absolute path, which --allow-read={own.parent} lends to be read"
     if not isinstance(named, str):
         return ""
     if within(Path(named), folder):

@@ -110,3 +110,17 @@ def test_value_is_escaped_in_keys_and_at_any_depth() -> None:
 
 def test_table_cell_with_a_line_break_stays_in_its_row() -> None:
     assert table([["a\nb", "1"], ["c", "2"]]) == ["a\\nb  1", "c     2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\u05e9\u05dc\u05d5\u05dd C++\u200f!", "\u05e9\u05dc\u05d5\u05dd C++\u200f!"),
+        ("\u0627\u0644\u200e(a)\u061c.", "\u0627\u0644\u200e(a)\u061c."),
+        ("\u05e9\u200f\u200e\u200f\u05dc", "\u05e9\\u200f\\u200e\\u200f\u05dc"),
+        ("\u05e9\u202e\u05dc\u2067", "\u05e9\\u202e\u05dc\\u2067"),
+        ("pay\u200ftxt", "pay\\u200ftxt"),
+    ],
+)
+def test_a_mark_of_direction_is_kept_in_text_from_right_to_left(text: str, shown: str) -> None:
+    assert visible(text) == shown

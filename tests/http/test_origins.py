@@ -59,6 +59,35 @@ def test_its_own_an_allowed_one_and_none_are_answered(served: Served, path: str,
     assert not refused(served, path, **({} if origin is None else {"origin": origin}))
 
 
+@pytest.mark.parametrize("path", ["/mcp", "/api/files"])
+@pytest.mark.parametrize(("origin", "allowed"), [(ALLOWED, ALLOWED), ("https://evil.example", None)])
+def test_a_preflight_request_is_answered_to_allowed_origins_only(
+    served: Served, path: str, origin: str, allowed: str | None
+) -> None:
+    asks = {
+        "origin": origin,
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization, mcp-protocol-version",
+    }
+    with served.visitor(None, **asks) as visitor:
+        answer = visitor.options(path)
+
+    assert answer.status_code == (200 if allowed else 403)
+    assert answer.headers.get("access-control-allow-origin") == allowed
+    assert ("mcp-protocol-version" in answer.headers.get("access-control-allow-headers", "")) is bool(allowed)
+    assert "access-control-allow-credentials" not in answer.headers
+
+
+@pytest.mark.parametrize(("origin", "readable"), [(ALLOWED, ALLOWED), (ADDRESS, None)])
+def test_an_answer_may_be_read_by_pages_of_allowed_origins(
+    served: Served, origin: str, readable: str | None
+) -> None:
+    with served.visitor("ann", **ACCEPT, origin=origin) as visitor:
+        answer = visitor.post("/mcp", json=PING)
+
+    assert answer.headers.get("access-control-allow-origin") == readable
+
+
 @pytest.mark.parametrize("host", ["localhost:8000", "[::1]:8000"])
 def test_its_own_is_the_name_by_which_it_was_reached(served: Served, host: str) -> None:
     assert not refused(served, "/healthz", host=host, origin=f"http://{host}")

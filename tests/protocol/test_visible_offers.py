@@ -44,6 +44,18 @@ def test_texts_of_every_list_are_visible(method: str, key: str, identifier: str)
     ]
 
 
+def test_values_of_a_schema_that_are_to_be_sent_stay_exact() -> None:
+    values: dict[str, Any] = {"enum": ["\x1f", "\x1e", "\n"], "const": {"a": "\x00"}, "default": ["\x1b"]}
+    schema = {"properties": {"default": {**values, "description": "\x1b[2J"}}}
+
+    shown = asyncio.run(visible_list("tools/list", {"tools": [{"name": "split", "inputSchema": schema}]}))
+
+    assert shown["tools"][0]["inputSchema"]["properties"]["default"] == {
+        **values,
+        "description": r"\x1b[2J",
+    }
+
+
 @pytest.mark.parametrize(("method", "key", "identifier"), KINDS)
 def test_item_with_a_hidden_name_is_left_out(
     method: str, key: str, identifier: str, caplog: pytest.LogCaptureFixture

@@ -201,3 +201,25 @@ async def test_header_of_a_trusted_file_is_sent(
             await client.call_tool("run")
 
     assert received == {"Bearer sk-real"}
+
+
+def test_any_name_of_a_server_gives_a_prefix_of_its_own(
+    config: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ["docs", "My Docs", "my/docs", "io.github.owner/server", "Docs!", "\u6587\u6863", "\u6587"]
+    config.write_text(json.dumps({"mcpServers": {name: {"command": "cat"} for name in names}}))
+
+    with caplog.at_level("INFO"):
+        targets = read_targets([str(config)])
+
+    assert [target.name for target in targets] == [
+        "docs",
+        "My_Docs",
+        "my_docs_2",
+        "io_github_owner_server",
+        "Docs_2",
+        "server",
+        "server_2",
+    ]
+    told = {vars(record)["prefix"] for record in caplog.records if record.message == "server name derived"}
+    assert told == {target.name for target in targets} - {"docs"}

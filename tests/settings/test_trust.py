@@ -4,7 +4,7 @@ import json
 import os
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -242,6 +242,61 @@ def test_link_is_judged_by_what_it_leads_to(tmp_path: Path) -> None:
 
     assert load({}).allow_env == ()
     assert "belongs to user id 12345" in load({}).ignored[0]
+
+
+def test_each_folder_of_a_chain_of_links_is_judged(tmp_path: Path) -> None:
+    real = written(tmp_path / "real.toml", 'allow_env = ["A"]\n')
+    first, middle = tmp_path / "first", tmp_path / "middle"
+    for folder in (first, middle):
+        folder.mkdir(mode=0o755)
+    (middle / "link").symlink_to(Path("..", real.name))
+    (first / "link").symlink_to(middle / "link")
+    assert load({}, config=first / "link").allow_env == ("A",)
+
+    middle.chmod(0o777)
+
+    with pytest.raises(UsageError, match="middle can be written by other users"):
+        load({}, config=first / "link")
+
+
+@pytest.mark.needs_root
+def test_a_link_that_another_user_has_made_is_not_followed(tmp_path: Path) -> None:
+    real = written(tmp_path / "real.toml", 'allow_env = ["A"]\n')
+    link = tmp_path / "link"
+    link.symlink_to(real)
+    assert load({}, config=link).allow_env == ("A",)
+
+    os.lchown(link, 12345, 12345)
+
+    with pytest.raises(UsageError, match="belongs to user id 12345"):
+        load({}, config=link)
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _too_long(path: Path) -> None:
+    path.write_bytes(b"#" * (2 << 20))
+
+
+def _to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to("gone")
+
+
+@pytest.mark.parametrize("make", [_fifo, _too_long, _to_itself, _dangling, Path.mkdir])
+def test_a_file_of_the_folder_that_cannot_be_read_ends_nothing(
+    make: Callable[[Path], None], folder: Path
+) -> None:
+    make(folder / "runner.toml")
+
+    assert load({}).port == 8000
+    (note,) = load({}).ignored
+    assert note.startswith(f"{folder}/runner.toml is not read: ")
 
 
 def test_link_to_a_trusted_file_is_not_trusted(tmp_path: Path, folder: Path) -> None:

@@ -307,3 +307,36 @@ async def test_a_number_that_no_arithmetic_can_take_is_dropped(value: float) -> 
     await call.notify(progress(1, total=value))
 
     assert heard(call) == [("notifications/progress", {"progressToken": 1, "progress": 1})]
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "able", "missing"),
+    [
+        ("elicitation/create", {}, {"elicitation": {}}, None),
+        ("elicitation/create", {}, {"elicitation": {"form": {}}}, None),
+        ("elicitation/create", {"mode": "url"}, {"elicitation": {"url": {}}}, None),
+        ("elicitation/create", {"mode": "url"}, {"elicitation": {}}, "elicitation.url"),
+        ("elicitation/create", {}, {"elicitation": {"url": {}}}, "elicitation.form"),
+        ("elicitation/create", {}, {"sampling": {}}, "elicitation"),
+        ("sampling/createMessage", {}, {"sampling": {}}, None),
+        ("sampling/createMessage", {}, {"sampling": None}, "sampling"),
+        ("sampling/createMessage", {"tools": []}, {"sampling": {}}, "sampling.tools"),
+        ("sampling/createMessage", {"tools": []}, {"sampling": {"tools": {}}}, None),
+        ("roots/list", {}, {"roots": {}}, None),
+        ("roots/list", {}, {}, "roots"),
+        ("roots/list", {}, None, None),
+    ],
+)
+async def test_a_request_needs_a_capability_of_the_client(
+    method: str, params: dict[str, Any], able: dict[str, Any] | None, missing: str | None
+) -> None:
+    call = listener()
+    call.capabilities = able
+
+    answer = await call.request({"method": method, "params": params})
+
+    if missing is None:
+        assert within(answer, "result")["asked"] == method
+    else:
+        expected = f"the client does not support {method}: it did not declare the capability {missing}"
+        assert answer["error"] == {"code": -32601, "message": expected}

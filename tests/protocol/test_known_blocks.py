@@ -1,0 +1,28 @@
+"""Content blocks that a version of the protocol does not know."""
+
+import pytest
+
+from runner.protocol.result_messages import known_to
+
+LINK = {"type": "resource_link", "uri": "artifact://1", "name": "a.csv", "mimeType": "text/csv", "size": 5}
+TEXT = {"type": "text", "text": "done"}
+
+
+@pytest.mark.parametrize("protocol", ["2025-06-18", "2025-11-25", "2026-07-28"])
+def test_a_link_reaches_a_client_that_knows_links(protocol: str) -> None:
+    message = {"content": [TEXT, LINK], "isError": False}
+
+    assert known_to(protocol, message) is message
+
+
+@pytest.mark.parametrize("protocol", ["2024-11-05", "2025-03-26"])
+def test_a_link_is_a_text_for_a_client_that_knows_none(protocol: str) -> None:
+    assert known_to(
+        protocol, {"content": [TEXT, LINK, {"type": "resource_link", "uri": "u", "name": "n"}]}
+    ) == {
+        "content": [
+            TEXT,
+            {"type": "text", "text": "a.csv (text/csv, 5 bytes): read it as resource artifact://1"},
+            {"type": "text", "text": "n: read it as resource u"},
+        ]
+    }
