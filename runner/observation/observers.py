@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import itertools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,8 +29,6 @@ _SYNC_S = 1.0
 # Later than any answer is on its way, and long enough for a busy host to tell of many calls at once, which
 # takes half the time for each.
 _TELL_S = 0.1
-# So often it is looked for what another host of the same log has left, in rounds of the above.
-_LEFT_EVERY = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ class _Ended:
         line: The line of the log that it has.
         record: Makes what is noted of it, where somebody is to hear of it.
         span: Its span, where spans are made.
-        noted: The notice of it, where the audit log does not have its record yet.
+        noted: Its first line in the audit log, if there is one.
     """
 
     line: CallLine
@@ -112,10 +109,8 @@ class Observers:
         """Return the span of a call that begins, if spans are made, and its params, which then tell of it."""
         return (None, params) if self.spans is None else self.spans.begin(params)
 
-    def noted(
-        self, id_: str, *, user: str, method: str, tool: str, arguments: object, began: float
-    ) -> NotedCall | None:
-        """Have a notice of a call written soon, which costs nobody a moment while its worker runs.
+    def noted(self, id_: str, *, user: str, method: str, tool: str, arguments: object) -> NotedCall | None:
+        """Write the first line of a call soon: while its worker runs, so that no call waits for it.
 
         Args:
             id_: The call's.
@@ -123,12 +118,11 @@ class Observers:
             method: The MCP method.
             tool: The tool, as its client names it.
             arguments: What the client sent for the tool; for a digest only.
-            began: When it began, in seconds since the epoch.
         """
         if self.audit is None:
             return None
         said = {"call": id_, "user": user, "method": method, "tool": tool[:MOST_NAME_CHARS]}
-        noted = NotedCall(log=self.audit, said=said, arguments=arguments, began=began)
+        noted = NotedCall(log=self.audit, said=said, arguments=arguments)
         asyncio.get_running_loop().call_soon(noted.write)
         return noted
 
@@ -141,17 +135,18 @@ class Observers:
     ) -> None:
         """Tell all of a call, once its answer is on its way: nobody waits for a line, a record or a span.
 
-        Of a call without a notice the record is written before.
+        Of a call without a first line the record is written before.
 
         Args:
             line: The line of the log that it has.
             record: Makes what is noted of it, where somebody is to hear of it.
             span: Its span, where spans are made.
-            noted: The notice of it, where there is an audit log.
+            noted: Its first line in the audit log, if there is one.
         """
-        if self.audit is not None and record is not None and not (noted is not None and noted.write()):
+        if noted is not None:
+            noted.write()
+        elif self.audit is not None and record is not None:
             self.audit.calls_ended([(record(), None)])
-            noted = None
         self._ended.append(_Ended(line, record, span, noted))
         loop = asyncio.get_running_loop()
         if self._telling is None or self._telling[0] is not loop:
@@ -201,14 +196,11 @@ class Observers:
         """See to it, until cancelled, that what was recorded is on disk within a second."""
         if self.audit is None:
             return
-        for number in itertools.count(1):
+        while True:
             await asyncio.sleep(_SYNC_S)
             if self.audit.pending:
                 self.audit.flush()
             await self.audit.synced()
-            self.audit.keep_notices()
-            if number % _LEFT_EVERY == 0:
-                self.audit.record_left()
 
     def close(self) -> None:
         """Keep what was recorded, and let go of what it takes."""
