@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 from runner.errors import UsageError
@@ -14,7 +13,6 @@ from runner.observation.audit_log import AuditLog, NotedCall
 from runner.observation.call_log import CallLine
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord
 from runner.observation.metrics import Metrics
-from runner.observation.sender_process import SenderProcess
 from runner.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ __all__ = ["Observers", "audit_log_of"]
 
 log = logging.getLogger(__name__)
 
-_EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 _SYNC_S = 1.0
 # Later than any answer is on its way, and long enough for a busy host to tell of many calls at once, which
 # takes half the time for each.
@@ -66,13 +63,11 @@ class Observers:
         audit: The audit log.
         metrics: What Prometheus asks for.
         spans: What goes to an OpenTelemetry collector.
-        sender: The process that sends it.
     """
 
     audit: AuditLog | None = None
     metrics: Metrics | None = None
     spans: "Spans | None" = None
-    sender: SenderProcess | None = None
     _ended: "list[_Ended]" = field(default_factory=list)
     _telling: "tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None" = None
 
@@ -83,13 +78,10 @@ class Observers:
         Raises:
             UsageError: The folder of the audit log cannot be used, or what spans need is not installed.
         """
-        audit = audit_log_of(settings)
-        spans, sender = _spans(settings) if settings.spans == "otlp" else (None, None)
         return cls(
-            audit=audit,
+            spans=_spans() if settings.spans == "otlp" else None,
+            audit=audit_log_of(settings),
             metrics=Metrics() if settings.metrics_address is not None else None,
-            spans=spans,
-            sender=sender,
         )
 
     def __bool__(self) -> bool:
@@ -208,8 +200,8 @@ class Observers:
             if self.audit is not None:
                 self.audit.close()
         finally:
-            if self.sender is not None:
-                self.sender.close()
+            if self.spans is not None:
+                self.spans.close()
 
 
 def audit_log_of(settings: Settings) -> AuditLog | None:
@@ -225,22 +217,13 @@ def audit_log_of(settings: Settings) -> AuditLog | None:
     )
 
 
-def _spans(settings: Settings) -> "tuple[Spans, SenderProcess]":
+def _spans() -> "Spans":
     try:
         # Only here: who wants no spans needs none of it.
         from runner.observation.spans import Spans  # noqa: PLC0415
-
-        exporter = find_spec(_EXPORTER)
     except ImportError as error:
-        raise _not_installed(str(error)) from error
-    if exporter is None:
-        raise _not_installed(_EXPORTER)
-    sender = SenderProcess(version("toolcell"), settings.log_level, settings.log_format)
-    return Spans(sender.send), sender
-
-
-def _not_installed(what: str) -> UsageError:
-    return UsageError(
-        f'spans = "otlp" needs the OpenTelemetry SDK, which is not installed ({what}); '
-        "pip install 'toolcell[otel]'"
-    )
+        raise UsageError(
+            f'spans = "otlp" needs the OpenTelemetry SDK, which is not installed ({error}); '
+            "pip install 'toolcell[otel]'"
+        ) from error
+    return Spans(version("toolcell"))
