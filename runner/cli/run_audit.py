@@ -64,6 +64,7 @@ def _text(verdict: AuditVerdict) -> str:
     lines = [f"{verdict.records} records, {verdict.first} to {verdict.last}: {state}"]
     lines += [f"fault: {fault}" for fault in verdict.faults]
     lines += [f"note: {note}" for note in verdict.notes]
+    lines += [f"no end: call {call} of {facts}" for call, facts in verdict.open_calls.items()]
     return "\n".join([*lines, f"last hash: {verdict.hash}"])
 
 

@@ -6,19 +6,20 @@ Source: `docs/observation.md`, "The audit log".
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from runner.errors import UsageError
-from runner.observation.audit_log import FILES, GENESIS, HOST_ENDED, read_head
-from runner.observation.call_notices import left_notices
+from runner.observation.audit_log import FILES, GENESIS, read_head
 
 __all__ = ["AuditVerdict", "verify"]
 
 _END = re.compile(rb',"hash":"([0-9a-f]{64})"\}\n')
 _END_BYTES = len(b',"hash":""}\n') + 64
 _MOST_FAULTS = 20
+_MOST_OPEN = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,8 @@ class AuditVerdict:
         first: Number of the first of them; 0 where there is none.
         last: Number of the last.
         hash: The hash of the last; with it, kept elsewhere, nothing before it can be changed unnoticed.
+        open_calls: Calls with a `begin` and no end, by id, the last 100, as `USER TOOL, began TIME`: they run
+            now, or their host was killed.
         notes: What is no fault, but worth knowing.
         faults: What is not as it was written, the first 20.
     """
@@ -38,6 +41,7 @@ class AuditVerdict:
     first: int
     last: int
     hash: str
+    open_calls: Mapping[str, str]
     notes: tuple[str, ...]
     faults: tuple[str, ...]
 
@@ -68,6 +72,7 @@ class _Chain:
         self._records = self._first = self._last = 0
         self._hash = GENESIS
         self._hashes: set[str] = set()
+        self._open: dict[str, str] = {}
         self._notes: list[str] = []
         self._faults: list[str] = []
 
@@ -84,12 +89,10 @@ class _Chain:
             self._notes.append("head.json is missing, so records missing at the end would not be noticed")
         elif (head.seq, head.hash) != (self._last, self._hash) and head.seq >= self._last:
             self._fault(f"the log ends with record {self._last}, and record {head.seq} was the last written")
-        with left_notices(folder) as left:
-            calls = sum(len(host.calls) for host in left)
-        if calls:
+        for path in sorted(folder.glob("under-way-*.notices")):
             self._notes.append(
-                f"{calls} calls of a host that has ended are not recorded yet; the next one records them, "
-                f"with the outcome `{HOST_ENDED}`"
+                f"{path.name} was written by an earlier version: if that host was killed, its lines are "
+                "calls without a record; keep it with the log, or remove it"
             )
         if expected is not None and expected not in self._hashes:
             self._fault(f"no record has the expected hash {expected}")
@@ -98,6 +101,7 @@ class _Chain:
             first=self._first,
             last=self._last,
             hash=self._hash,
+            open_calls=dict(list(self._open.items())[-_MOST_OPEN:]),
             notes=tuple(self._notes),
             faults=tuple(self._faults[:_MOST_FAULTS]),
         )
@@ -120,9 +124,14 @@ class _Chain:
         digest = hashlib.sha256(body).hexdigest()
         if digest != end[1].decode():
             return self._fault(f"{where} is not what was written: its hash does not fit")
-        seq, before = _numbered(body)
-        if seq is None:
+        said = _read(body)
+        seq, before, call = said.get("seq"), said.get("prev"), str(said.get("call"))
+        if type(seq) is not int:
             return self._fault(f"{where} is not a record")
+        if said.get("kind") == "begin":
+            self._open[call] = f"{said.get('user')} {said.get('tool')}, began {said.get('time')}"
+        else:
+            self._open.pop(call, None)
         if not self._records:
             self._first = seq
             if before != GENESIS:
@@ -138,17 +147,13 @@ class _Chain:
         self._faults.append(told)
 
 
-def _numbered(body: bytes) -> tuple[int | None, object]:
-    """Return the number of a record and what it names as the one before it; no number for what is none.
-
-    Its hash may fit all the same: anybody can make one.
-    """
+def _read(body: bytes) -> dict[str, Any]:
+    """Return the content of a record; nothing for another line, whose hash may be right even so."""
     try:
         said = json.loads(body + b"}")
     except (ValueError, RecursionError):
-        return None, None
-    seq = said.get("seq") if isinstance(said, dict) else None
-    return (seq if type(seq) is int else None), said.get("prev") if isinstance(said, dict) else None
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _named(folder: Path) -> Iterator[tuple[Path, "re.Match[str]"]]:

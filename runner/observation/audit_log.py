@@ -1,4 +1,4 @@
-"""The audit log: one JSON line for each call and each act of an operator, each bound to the one before.
+"""The audit log: JSON lines for the begin and end of each call and each act of an operator, in a chain.
 
 A line ends with the SHA-256 of all of it before, and holds that of the line before as `prev`, so no line can
 be changed, left out or put in between unnoticed by whoever has the last hash. Lines are only ever added, in
@@ -6,11 +6,11 @@ files `audit-000001.jsonl`, `audit-000002.jsonl`, … of one folder; `head.json`
 written last, so that lines missing at the end are noticed too. Several processes may write: one lock orders
 them.
 
-A record is written once its call has been answered, and is on disk within a second. Before the answer there
-is a notice of the call (`runner.observation.call_notices`), by which it is recorded even if its host is
-killed. What is cut short by an end of the machine stays as it is, and the next file says so. A disk that has
-taken a line may fail to keep it, and the kernel says so once and forgets: so a line stays in memory until it
-is on disk, and is written again.
+A call has two lines: `begin`, written while its worker runs and before its answer, and `call`, written within
+a tenth of a second after it. A host that is killed leaves the first without the second. Both are on disk
+within a second; no call and no event loop waits. What is cut short by an end of the machine stays as
+it is, and the next file says so. A disk that has taken a line may fail to keep it, and the kernel reports
+that once and forgets: so a line stays in memory until it is on disk, and is written again.
 
 Source: RFC 6962, 2.1 (a log that only grows), simplified to a chain; flock(2); fsync(2), "NOTES";
 `docs/observation.md`.
@@ -35,7 +35,6 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import CallError, Code, UsageError
-from runner.observation.call_notices import CallNotices, LeftCall, LeftNotices, left_notices
 from runner.observation.call_record import CallRecord, FileFacts
 from runner.system import locks
 from runner.system.state_files import (
@@ -43,7 +42,6 @@ from runner.system.state_files import (
     open_lock,
     open_regular,
     read_whole,
-    set_apart,
     sync_folder,
     write_whole,
 )
@@ -51,7 +49,6 @@ from runner.system.state_files import (
 __all__ = [
     "FILES",
     "GENESIS",
-    "HOST_ENDED",
     "MOST_PENDING",
     "AuditLog",
     "Head",
@@ -73,9 +70,6 @@ MOST_PENDING = 1000
 
 # So many records are written at once, at most.
 _AT_ONCE = 100
-HOST_ENDED = "unknown"
-"""How a call ended whose host has ended, been killed perhaps, before it recorded the call."""
-
 _KEY_BYTES = 32
 _HEAD_CHARS = 256
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
@@ -133,37 +127,25 @@ class _Line:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class NotedCall:
-    """A call that has begun, of which there is to be a notice before it is answered.
+    """A call that has begun, whose first line is to be written before its answer.
 
     Attributes:
-        log: Where it is recorded.
-        said: What the notice says of it: `call`, its id, `user`, `method`, `tool`.
-        arguments: What the client sent for the tool; for a digest only.
-        began: When it began, in seconds since the epoch.
-        digest: Of the arguments, once it was made.
+        log: The log.
+        said: Content of the line: `call`, its id, `user`, `method`, `tool`.
+        arguments: Arguments from the client; for a digest only.
+        digest: Digest of the arguments, once the line was written.
     """
 
     log: "AuditLog"
     said: Mapping[str, str]
     arguments: object = field(repr=False)
-    began: float
     digest: str | None = None
-    _line: int | None = None
 
-    def write(self) -> bool:
-        """Write the notice, if that has not been done; say whether there is one now."""
+    def write(self) -> None:
+        """Write the line, if that has not been done."""
         if self.digest is None:
             self.digest, self.arguments = self.log.digest(self.arguments), None
-            # Written out when somebody reads it, and not once for each call.
-            facts = {**self.said, "began": f"{self.began:.3f}", "arguments": self.digest}
-            self._line = self.log.note(facts)
-        return self._line is not None
-
-    def take_back(self) -> None:
-        """Take the notice back, since the log has the record."""
-        if self._line is not None:
-            self.log.take_back(self._line)
-            self._line = None
+            self.log.add({"kind": "begin", **self.said, "arguments": self.digest})
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -190,13 +172,12 @@ class AuditLog:
     _named: tuple[int, str] = (0, "")
     # Of the file that is open; of an earlier one nothing is left to do.
     _unsynced: "deque[_Line]" = field(default_factory=deque)
-    _pending: "deque[tuple[Mapping[str, Any], NotedCall | LeftCall | None]]" = field(default_factory=deque)
-    _notices: CallNotices = field(init=False)
+    # Files that are full, with their lines that are perhaps not on disk yet.
+    _full: "list[tuple[int, Sequence[_Line]]]" = field(default_factory=list)
+    _is_new: bool = False
+    _pending: "deque[Mapping[str, Any]]" = field(default_factory=deque)
     _fault: str | None = None
     _sync_fault: str | None = None
-
-    def __post_init__(self) -> None:
-        self._notices = CallNotices(self.folder)
 
     @classmethod
     def open(cls, folder: Path, *, max_bytes: int, max_files: int | None = None) -> "AuditLog":
@@ -219,7 +200,6 @@ class AuditLog:
             made._head_fd = open_regular(folder / "head.json", os.O_RDWR | os.O_CREAT)
         except (OSError, ValueError) as error:
             raise UsageError(f"audit_dir {folder} cannot be used: {error}; name another folder") from error
-        made.record_left()
         return made
 
     @property
@@ -232,7 +212,8 @@ class AuditLog:
     @property
     def pending(self) -> int:
         """Return how many records wait to be written, or to be written again."""
-        return len(self._pending) + (0 if self._sync_fault is None else len(self._unsynced))
+        unkept = len(self._unsynced) + sum(len(lines) for _, lines in self._full)
+        return len(self._pending) + (0 if self._sync_fault is None else unkept)
 
     def digest(self, value: object) -> str:
         """Return what stands for a value: equal for equal values, and of no use without the folder's key."""
@@ -253,67 +234,13 @@ class AuditLog:
                 "the operator has to make room in audit_dir",
             )
 
-    def note(self, said: Mapping[str, str]) -> int | None:
-        """Write a notice of a call; return its number, or None if there is no room for it."""
-        if not self._notices.is_open:
-            self._open_notices()
-        return self._notices.write(said)
-
-    def keep_notices(self) -> None:
-        """See to it that the file of notices is there, if somebody has removed it."""
-        if self._notices.is_missing:
-            log.warning("the notices of calls under way have gone and are written anew", extra=self._where)
-            self._open_notices()
-
-    def _open_notices(self) -> None:
-        # Without a file, records are written before their calls are answered.
-        if self._lock >= 0:
-            with contextlib.suppress(OSError, Damaged), locks.locked(self._lock):
-                self._notices.open()
-
-    def take_back(self, number: int) -> None:
-        """Take back the notice of a call that is recorded."""
-        self._notices.take_back(number)
-
-    def record_left(self) -> None:
-        """Record the calls of hosts that have ended, been killed perhaps, before they recorded them."""
-        self.flush()
-        if self._pending:
-            # The disk takes nothing; what is left behind waits where it is.
-            return
-        try:
-            with left_notices(self.folder, self._lock) as found:
-                for left in found:
-                    self._record_calls(left)
-        except OSError as error:
-            facts = {**self._where, "problem": error.strerror}
-            log.warning("what a host that has ended has left behind cannot be removed now", extra=facts)
-
-    def _record_calls(self, left: LeftNotices) -> None:
-        if left.calls and not left.is_writable:
-            # They would be recorded again and again.
-            return
-        now = _written(self.clock())
-        for call in left.calls:
-            said = {**call.said, "began": _written(call.began)}
-            self._pending.append(({"time": now, "kind": "call", "outcome": HOST_ENDED, **said}, call))
-        self.flush()
-        if self._pending:
-            # Their notices have not been taken back.
-            self._pending.clear()
-        elif left.unread:
-            set_apart(left.path, f"{left.unread} of its lines are no notice of a call")
-        else:
-            left.path.unlink()
-
     @property
     def _where(self) -> dict[str, str]:
         return {"folder": str(self.folder)}
 
     def calls_ended(self, calls: Iterable[tuple[CallRecord, NotedCall | None]]) -> None:
-        """Add the records of calls, each with the notice of it, which is taken back once the log has it."""
-        for record, noted in calls:
-            self._pending.append((self._said_of(record, noted), noted))
+        """Add the records of calls, each with its first line, where it has one."""
+        self._pending.extend(self._said_of(record, noted) for record, noted in calls)
         self.flush()
 
     def _said_of(self, record: CallRecord, noted: NotedCall | None) -> Mapping[str, Any]:
@@ -340,17 +267,18 @@ class AuditLog:
 
     def add(self, said: Mapping[str, Any]) -> None:
         """Add a record; while the disk takes none, it waits."""
-        self._pending.append(({"time": _written(self.clock()), **said}, None))
+        self._pending.append({"time": _written(self.clock()), **said})
         self.flush()
 
     def flush(self) -> None:
         """Write what waits, as far as the disk takes it."""
-        if not self._pending:
+        if not self._pending or self._lock < 0:
             return
         try:
             with locks.locked(self._lock):
                 while self._pending:
-                    self._write_next()
+                    for _ in range(self._write(list(itertools.islice(self._pending, _AT_ONCE)))):
+                        self._pending.popleft()
         except OSError as error:
             if self._fault is None:
                 log.error(  # noqa: TRY400 - what it means is said; where we met it tells nobody anything
@@ -369,41 +297,52 @@ class AuditLog:
         Raises:
             OSError: The disk has not kept it; at the next time it is written again.
         """
-        if self._unsynced and self._fd >= 0:
-            lines = tuple(self._unsynced)
-            try:
-                _keep(os.dup(self._fd), self._again(lines))
-            except OSError as error:
-                self._not_kept(error)
-                raise
-            self._kept(lines)
+        files, is_new, again = self._unkept()
+        try:
+            _keep(files, self.folder if is_new else None, again=again)
+        except OSError as error:
+            self._not_kept(error, is_new=is_new)
+            raise
+        self._kept(files)
 
     async def synced(self) -> None:
-        """See to it that what was written is on disk; nobody else waits for it, and a fault is told of."""
-        if not self._unsynced or self._fd < 0:
+        """Sync in a thread: nothing else waits for it, and a fault is logged."""
+        files, is_new, again = self._unkept()
+        if not files:
             return
-        lines = tuple(self._unsynced)
         try:
-            await asyncio.to_thread(_keep, os.dup(self._fd), self._again(lines))
+            await asyncio.to_thread(_keep, files, self.folder if is_new else None, again=again)
         except OSError as error:
-            self._not_kept(error)
+            self._not_kept(error, is_new=is_new)
         else:
-            self._kept(lines)
+            self._kept(files)
 
-    def _again(self, lines: Sequence[_Line]) -> Sequence[_Line]:
-        return () if self._sync_fault is None else lines
+    def _unkept(self) -> "tuple[list[tuple[int, Sequence[_Line]]], bool, bool]":
+        """Return each file with its lines, if a file is new, and if its lines are to be written again."""
+        files = [(os.dup(fd), lines) for fd, lines in self._full]
+        if self._unsynced and self._fd >= 0:
+            files.append((os.dup(self._fd), tuple(self._unsynced)))
+        is_new, self._is_new = self._is_new and bool(files), self._is_new and not files
+        return files, is_new, self._sync_fault is not None
 
-    def _not_kept(self, error: OSError) -> None:
+    def _not_kept(self, error: OSError, *, is_new: bool) -> None:
+        self._is_new |= is_new
         if self._sync_fault is None:
+            count = len(self._unsynced) + sum(len(lines) for _, lines in self._full)
             log.error(
                 "the disk has not kept what was written to the audit log; it is written again",
-                extra={**self._where, "problem": error.strerror, "count": len(self._unsynced)},
+                extra={**self._where, "problem": error.strerror, "count": count},
             )
         self._sync_fault = error.strerror or "unknown"
 
-    def _kept(self, lines: Sequence[_Line]) -> None:
+    def _kept(self, files: "Sequence[tuple[int, Sequence[_Line]]]") -> None:
         """Forget lines that are on disk; what was written meanwhile may not be."""
-        while self._unsynced and self._unsynced[0].seq <= lines[-1].seq:
+        last = max((lines[-1].seq for _, lines in files), default=0)
+        for fd, lines in [full for full in self._full if full[1][-1].seq <= last]:
+            os.close(fd)
+            self._full.remove((fd, lines))
+        self._full = [(fd, [line for line in lines if line.seq > last]) for fd, lines in self._full]
+        while self._unsynced and self._unsynced[0].seq <= last:
             self._unsynced.popleft()
         if self._sync_fault is not None:
             log.warning("the audit log is on its disk again", extra=self._where)
@@ -419,21 +358,13 @@ class AuditLog:
         try:
             self.sync()
         except OSError as error:
-            facts = {"count": len(self._unsynced), "problem": error.strerror}
+            facts = {"count": self.pending, "problem": error.strerror}
             log.error("records of the audit log may not be on its disk", extra=facts)  # noqa: TRY400 - as above
-        self._notices.close()
-        for fd in (self._fd, self._head_fd, self._lock):
+        for fd in (*(fd for fd, _ in self._full), self._fd, self._head_fd, self._lock):
             if fd >= 0:
                 os.close(fd)
+        self._full.clear()
         self._fd = self._head_fd = self._lock = -1
-
-    def _write_next(self) -> None:
-        """Write the first of what waits, and take back their notices."""
-        first = [said for said, _ in itertools.islice(self._pending, _AT_ONCE)]
-        for _ in range(self._write(first)):
-            _, noted = self._pending.popleft()
-            if noted is not None:
-                noted.take_back()
 
     def _write(self, records: Sequence[Mapping[str, Any]]) -> int:
         """Write records into the file that is open, and say how many it took: fewer if it is full by then."""
@@ -545,18 +476,16 @@ class AuditLog:
         number = max(max(self._numbers(), default=0), head.file) + 1
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(self._path(number), flags, 0o600)
-        sync_folder(self.folder)
+        self._is_new = True
         self._drop_oldest()
         return Head(file=number, seq=head.seq, hash=head.hash)
 
     def _let_go(self) -> None:
-        """Close the file, which holds nothing then that is not on disk.
-
-        Raises:
-            OSError: The disk has not kept it; the file stays open, and what comes waits.
-        """
-        if self._fd >= 0:
-            self.sync()
+        """Close the file, or leave that to the sync that puts its last lines on disk."""
+        if self._fd >= 0 and self._unsynced:
+            self._full.append((self._fd, tuple(self._unsynced)))
+            self._unsynced.clear()
+        elif self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
 
@@ -575,30 +504,35 @@ class AuditLog:
         return self.folder / f"audit-{number:06}.jsonl"
 
 
-def _keep(fd: int, again: Sequence[_Line]) -> None:
-    """Wait until a file is on disk, and close it.
+def _keep(files: Sequence[tuple[int, Sequence[_Line]]], folder: Path | None, *, again: bool) -> None:
+    """Wait until files are on disk, and close them.
 
     Args:
-        fd: Its descriptor.
-        again: What the disk has failed to keep. The kernel takes that for written, so it is written anew.
+        files: Descriptors, each with the lines that the disk may not have.
+        folder: Folder whose entries are to be on disk, too, if there is a new one.
+        again: Write the lines anew: the kernel takes what a disk has failed to keep for written.
 
     Raises:
-        OSError: The disk has not kept it.
+        OSError: The disk has not kept them.
     """
     try:
-        if again:
-            # The file may have another name by now; and what is open appends.
-            writing = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                for line in again:
-                    done = 0
-                    while done < len(line.text):
-                        done += os.pwrite(writing, line.text[done:], line.offset + done)
-            finally:
-                os.close(writing)
-        os.fdatasync(fd)
+        for fd, lines in files:
+            if again:
+                # The file may have another name by now; and what is open appends.
+                writing = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_CLOEXEC)
+                try:
+                    for line in lines:
+                        done = 0
+                        while done < len(line.text):
+                            done += os.pwrite(writing, line.text[done:], line.offset + done)
+                finally:
+                    os.close(writing)
+            os.fdatasync(fd)
+        if folder is not None:
+            sync_folder(folder)
     finally:
-        os.close(fd)
+        for fd, _ in files:
+            os.close(fd)
 
 
 def _written(seconds: float) -> str:

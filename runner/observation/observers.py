@@ -2,12 +2,10 @@
 
 import asyncio
 import contextvars
-import itertools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 from runner.errors import UsageError
@@ -15,7 +13,6 @@ from runner.observation.audit_log import AuditLog, NotedCall
 from runner.observation.call_log import CallLine
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord
 from runner.observation.metrics import Metrics
-from runner.observation.sender_process import SenderProcess
 from runner.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,13 +22,10 @@ __all__ = ["Observers", "audit_log_of"]
 
 log = logging.getLogger(__name__)
 
-_EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 _SYNC_S = 1.0
 # Later than any answer is on its way, and long enough for a busy host to tell of many calls at once, which
 # takes half the time for each.
 _TELL_S = 0.1
-# So often it is looked for what another host of the same log has left, in rounds of the above.
-_LEFT_EVERY = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +36,7 @@ class _Ended:
         line: The line of the log that it has.
         record: Makes what is noted of it, where somebody is to hear of it.
         span: Its span, where spans are made.
-        noted: The notice of it, where the audit log does not have its record yet.
+        noted: Its first line in the audit log, if there is one.
     """
 
     line: CallLine
@@ -69,13 +63,11 @@ class Observers:
         audit: The audit log.
         metrics: What Prometheus asks for.
         spans: What goes to an OpenTelemetry collector.
-        sender: The process that sends it.
     """
 
     audit: AuditLog | None = None
     metrics: Metrics | None = None
     spans: "Spans | None" = None
-    sender: SenderProcess | None = None
     _ended: "list[_Ended]" = field(default_factory=list)
     _telling: "tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None" = None
 
@@ -86,13 +78,10 @@ class Observers:
         Raises:
             UsageError: The folder of the audit log cannot be used, or what spans need is not installed.
         """
-        audit = audit_log_of(settings)
-        spans, sender = _spans(settings) if settings.spans == "otlp" else (None, None)
         return cls(
-            audit=audit,
+            spans=_spans() if settings.spans == "otlp" else None,
+            audit=audit_log_of(settings),
             metrics=Metrics() if settings.metrics_address is not None else None,
-            spans=spans,
-            sender=sender,
         )
 
     def __bool__(self) -> bool:
@@ -112,10 +101,8 @@ class Observers:
         """Return the span of a call that begins, if spans are made, and its params, which then tell of it."""
         return (None, params) if self.spans is None else self.spans.begin(params)
 
-    def noted(
-        self, id_: str, *, user: str, method: str, tool: str, arguments: object, began: float
-    ) -> NotedCall | None:
-        """Have a notice of a call written soon, which costs nobody a moment while its worker runs.
+    def noted(self, id_: str, *, user: str, method: str, tool: str, arguments: object) -> NotedCall | None:
+        """Write the first line of a call soon: while its worker runs, so that no call waits for it.
 
         Args:
             id_: The call's.
@@ -123,12 +110,11 @@ class Observers:
             method: The MCP method.
             tool: The tool, as its client names it.
             arguments: What the client sent for the tool; for a digest only.
-            began: When it began, in seconds since the epoch.
         """
         if self.audit is None:
             return None
         said = {"call": id_, "user": user, "method": method, "tool": tool[:MOST_NAME_CHARS]}
-        noted = NotedCall(log=self.audit, said=said, arguments=arguments, began=began)
+        noted = NotedCall(log=self.audit, said=said, arguments=arguments)
         asyncio.get_running_loop().call_soon(noted.write)
         return noted
 
@@ -141,17 +127,18 @@ class Observers:
     ) -> None:
         """Tell all of a call, once its answer is on its way: nobody waits for a line, a record or a span.
 
-        Of a call without a notice the record is written before.
+        Of a call without a first line the record is written before.
 
         Args:
             line: The line of the log that it has.
             record: Makes what is noted of it, where somebody is to hear of it.
             span: Its span, where spans are made.
-            noted: The notice of it, where there is an audit log.
+            noted: Its first line in the audit log, if there is one.
         """
-        if self.audit is not None and record is not None and not (noted is not None and noted.write()):
+        if noted is not None:
+            noted.write()
+        elif self.audit is not None and record is not None:
             self.audit.calls_ended([(record(), None)])
-            noted = None
         self._ended.append(_Ended(line, record, span, noted))
         loop = asyncio.get_running_loop()
         if self._telling is None or self._telling[0] is not loop:
@@ -201,14 +188,11 @@ class Observers:
         """See to it, until cancelled, that what was recorded is on disk within a second."""
         if self.audit is None:
             return
-        for number in itertools.count(1):
+        while True:
             await asyncio.sleep(_SYNC_S)
             if self.audit.pending:
                 self.audit.flush()
             await self.audit.synced()
-            self.audit.keep_notices()
-            if number % _LEFT_EVERY == 0:
-                self.audit.record_left()
 
     def close(self) -> None:
         """Keep what was recorded, and let go of what it takes."""
@@ -216,8 +200,8 @@ class Observers:
             if self.audit is not None:
                 self.audit.close()
         finally:
-            if self.sender is not None:
-                self.sender.close()
+            if self.spans is not None:
+                self.spans.close()
 
 
 def audit_log_of(settings: Settings) -> AuditLog | None:
@@ -233,22 +217,13 @@ def audit_log_of(settings: Settings) -> AuditLog | None:
     )
 
 
-def _spans(settings: Settings) -> "tuple[Spans, SenderProcess]":
+def _spans() -> "Spans":
     try:
         # Only here: who wants no spans needs none of it.
         from runner.observation.spans import Spans  # noqa: PLC0415
-
-        exporter = find_spec(_EXPORTER)
     except ImportError as error:
-        raise _not_installed(str(error)) from error
-    if exporter is None:
-        raise _not_installed(_EXPORTER)
-    sender = SenderProcess(version("toolcell"), settings.log_level, settings.log_format)
-    return Spans(sender.send), sender
-
-
-def _not_installed(what: str) -> UsageError:
-    return UsageError(
-        f'spans = "otlp" needs the OpenTelemetry SDK, which is not installed ({what}); '
-        "pip install 'toolcell[otel]'"
-    )
+        raise UsageError(
+            f'spans = "otlp" needs the OpenTelemetry SDK, which is not installed ({error}); '
+            "pip install 'toolcell[otel]'"
+        ) from error
+    return Spans(version("toolcell"))

@@ -5,25 +5,37 @@ call's span in the same place, so that what an author records goes on from there
 samples them: the process-wide one would have the SDK record each message besides, and keep calls from the
 short way.
 
-What is told of a call that has ended goes to a process of its own (`runner.observation.span_sender`), which
-makes the spans of the steps and sends all of them: in the host that would take as long as a call.
+Spans are made once a call has been answered, several calls at a time. The SDK's batch processor sends them
+from a thread of its own; a collector that is away costs spans and no call.
 
 Source: W3C Trace Context; OpenTelemetry semantic conventions for MCP; SEP-414 (`_meta.traceparent`).
 """
 
-from collections.abc import Callable, Mapping
+import logging
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord
 
 __all__ = ["CallSpan", "Spans"]
+
+log = logging.getLogger(__name__)
+
+_NS = 1_000_000_000
+# Longest wait for a collector as the host ends.
+_END_S = 10.0
 
 _FIELDS = ("traceparent", "tracestate")
 _NO_CONTEXT = Context()
@@ -47,18 +59,24 @@ class CallSpan:
 
 
 class Spans:
-    """Begins the spans of one server's calls, and tells of each that has ended.
+    """Begins the spans of one server's calls, and makes those of each that has ended.
 
     Args:
-        send: Takes what is told of a call, as JSON values; `runner.observation.span_sender` says which.
+        version: Version of the runner.
+        processor: Takes the spans; by default they are sent to the collector that the environment names.
     """
 
-    def __init__(self, send: Callable[[Mapping[str, Any]], None]) -> None:
-        self._send = send
+    def __init__(self, version: str, processor: SpanProcessor | None = None) -> None:
         # Which traces are sampled, and how ids are made, the environment says.
         provider = TracerProvider(shutdown_on_exit=False)
         self._sampler, self._ids = provider.sampler, provider.id_generator
         self._propagator = TraceContextTextMapPropagator()
+        # What the environment says of the service (OTEL_SERVICE_NAME) counts before ours.
+        resource = Resource({"service.name": "toolcell", "service.version": version}).merge(Resource.create())
+        if str(resource.attributes.get("service.name")).startswith("unknown_service"):
+            resource = resource.merge(Resource({"service.name": "toolcell"}))
+        self._resource, self._scope = resource, InstrumentationScope("toolcell", version)
+        self._processor = BatchSpanProcessor(OTLPSpanExporter()) if processor is None else processor
 
     def begin(self, params: Mapping[str, Any]) -> "tuple[CallSpan, dict[str, Any]]":
         """Begin the span of a call; return it, and the params that tell the tool's server of it.
@@ -88,30 +106,73 @@ class Spans:
         return CallSpan(name, context, parent), {**params, "_meta": {**meta, **told}}
 
     def end(self, span: "CallSpan", record: CallRecord) -> None:
-        """Tell of a call that has ended, unless its trace is not sampled."""
-        context, parent = span.context, span.parent
-        if not context.trace_flags.sampled:
+        """Make the span of a call that has ended, and those of its steps, unless its trace is not sampled."""
+        if not span.context.trace_flags.sampled:
             return
+        before = 0.0
+        for step, done in record.steps:
+            context = trace.SpanContext(
+                span.context.trace_id,
+                self._ids.generate_span_id(),
+                is_remote=False,
+                trace_flags=_SAMPLED,
+                trace_state=span.context.trace_state,
+            )
+            self._send(step, context, span.context, record.began + before, record.began + done)
+            before = done
+        is_error = record.outcome != "ok"
         self._send(
-            {
-                "trace": f"{context.trace_id:032x}",
-                "span": f"{context.span_id:016x}",
-                "parent": None if parent is None else f"{parent.span_id:016x}",
-                "state": context.trace_state.to_header(),
-                "name": span.name,
-                "began": record.began,
-                "elapsed_s": record.elapsed_s,
-                "steps": list(record.steps),
-                "outcome": record.outcome,
-                "attributes": {
-                    "mcp.method.name": record.method,
-                    "gen_ai.tool.name": record.tool[:MOST_NAME_CHARS] if record.is_known else "unknown",
-                    "enduser.id": record.user,
-                    "toolcell.call": record.id,
-                    "toolcell.outcome": record.outcome,
-                    "toolcell.tier": record.tier or "",
-                    "toolcell.worker": record.worker or "",
-                    "toolcell.denials": len(record.denials),
-                },
-            }
+            span.name,
+            span.context,
+            span.parent,
+            record.began,
+            record.began + record.elapsed_s,
+            kind=trace.SpanKind.SERVER,
+            status=trace.Status(trace.StatusCode.ERROR, record.outcome) if is_error else trace.Status(),
+            attributes={
+                "mcp.method.name": record.method,
+                "gen_ai.tool.name": _utf8(record.tool[:MOST_NAME_CHARS]) if record.is_known else "unknown",
+                "enduser.id": _utf8(record.user),
+                "toolcell.call": record.id,
+                "toolcell.outcome": record.outcome,
+                "toolcell.tier": record.tier or "",
+                "toolcell.worker": record.worker or "",
+                "toolcell.denials": len(record.denials),
+            },
         )
+
+    def close(self) -> None:
+        """Send what waits, for ten seconds at most."""
+        # Of its own it waits for thirty.
+        ending = threading.Thread(target=self._processor.shutdown, daemon=True)
+        ending.start()
+        ending.join(_END_S)
+        if ending.is_alive():
+            log.warning("spans dropped at end: collector slow")
+
+    def _send(
+        self,
+        name: str,
+        context: trace.SpanContext,
+        parent: trace.SpanContext | None,
+        began: float,
+        ended: float,
+        **more: Any,
+    ) -> None:
+        self._processor.on_end(
+            ReadableSpan(
+                _utf8(name),
+                context=context,
+                parent=parent,
+                resource=self._resource,
+                instrumentation_scope=self._scope,
+                start_time=int(began * _NS),
+                end_time=int(ended * _NS),
+                **more,
+            )
+        )
+
+
+def _utf8(text: str) -> str:
+    """Return a text without half a surrogate pair, which is not UTF-8 and would lose the whole batch."""
+    return text.encode("utf-8", "replace").decode()

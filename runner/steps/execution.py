@@ -402,7 +402,7 @@ async def _failed(service: Service, request: Request, error: Exception, spec: To
 
 
 def observed(service: Service, request: Request) -> Request:
-    """Return a request of which the audit log has a notice, and that tells the tool's server of its span.
+    """Return a request that the audit log has a first line of, and that gives the tool's server its span.
 
     Each only where the settings ask for it.
     """
@@ -414,7 +414,6 @@ def observed(service: Service, request: Request) -> Request:
         method=request.method,
         tool=request.tool,
         arguments=request.params.get("arguments"),
-        began=time.time(),
     )
     span, params = service.observers.began(request.params)
     if span is None:

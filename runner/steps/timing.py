@@ -34,7 +34,7 @@ class Steps:
         generated: What was kept of files that the tool wrote and did not return.
         trace: The call's span, as a `traceparent`, where spans are made.
         span: The call's span for OpenTelemetry, where spans are made.
-        noted: The notice of it, where there is an audit log.
+        noted: Its first line in the audit log, if there is one.
         is_told: Whether the log and the observers have been told of its end.
     """
 

@@ -1,13 +1,15 @@
 """Spans of calls as a collector gets them: steps stand below their call, unless that is not sampled."""
 
-import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from otlp_collector import collecting
 
 from runner.observation.call_record import CallRecord
-from runner.observation.span_sender import SpanMaker
 from runner.observation.spans import Spans
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -15,11 +17,11 @@ BEGAN = 1_000_000.0
 NS = 1_000_000_000
 
 
-def record(outcome: str = "ok") -> CallRecord:
+def record(outcome: str = "ok", tool: str = "shout") -> CallRecord:
     return CallRecord(
         id="call",
         user="ann",
-        tool="shout",
+        tool=tool,
         is_known=True,
         method="tools/call",
         outcome=outcome,
@@ -36,16 +38,12 @@ def record(outcome: str = "ok") -> CallRecord:
 
 
 def sent(meta: Mapping[str, str] | None, outcome: str = "ok") -> tuple[list[Any], str]:
-    """Return what a collector gets of one call, and what the tool's server is told."""
-    told: list[Mapping[str, Any]] = []
-    spans = Spans(told.append)
+    """Return the spans of one call, and the `traceparent` for the tool's server."""
+    kept = InMemorySpanExporter()
+    spans = Spans("1", SimpleSpanProcessor(kept))
     span, params = spans.begin({"name": "shout", "_meta": meta or {}})
     spans.end(span, record(outcome))
-    # As it goes to the process that sends it.
-    facts = json.loads(json.dumps(told))
-    return [one for of_call in facts for one in SpanMaker("1").spans_of(of_call)], params["_meta"][
-        "traceparent"
-    ]
+    return list(kept.get_finished_spans()), params["_meta"]["traceparent"]
 
 
 def test_each_step_of_a_call_has_a_span_below_the_calls_own() -> None:
@@ -98,3 +96,32 @@ def test_an_operator_chooses_how_many_calls_are_sampled(
     found, _ = sent(None, "E_TIMEOUT")
 
     assert len(found) == count
+
+
+def test_the_last_spans_are_sent_with_odd_names_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    with collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        spans = Spans("1")
+        for name in ("odd\ud800", "x" * 5000, "shout"):
+            span, _ = spans.begin({"name": name})
+            spans.end(span, record(tool=name))
+        spans.close()
+
+    assert len([span for span in collector.spans if span.name.startswith("tools/call")]) == 3
+
+
+def test_a_collector_that_is_away_is_logged_and_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with collecting() as collector:
+        closed = collector.url
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", closed)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    spans = Spans("1")
+    span, _ = spans.begin({"name": "shout"})
+    spans.end(span, record())
+    began = time.monotonic()
+    spans.close()
+
+    assert time.monotonic() - began < 30
+    assert "export" in caplog.text.lower()

@@ -1,0 +1,355 @@
+"""Two lines of the audit log for each call: `begin` while it runs, and `call` after its answer."""
+
+import asyncio
+import gc
+import logging
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from audit_records import SECRET, lines, record
+from disks import fill, small_disk
+from support import becomes
+
+from runner.errors import CallError, Code
+from runner.observation.audit_chain import verify
+from runner.observation.audit_log import AuditLog, NotedCall
+from runner.observation.call_log import CallLine
+from runner.observation.call_record import CallRecord
+from runner.observation.observers import Observers
+from runner.steps.execution import Request, conclude, observed
+from runner.steps.listener import Nobody
+from runner.system import logging_setup
+from runner.system.logging_setup import CallScope
+from runner.users.identity import User
+from runner.worker.wire import LATEST_PROTOCOL, RequestFacts
+from sandbox.probe.machine import Tier
+
+pytestmark = pytest.mark.needs_root
+
+MIB = 1 << 20
+LINE = CallLine(call="c1", user="alice", tool="report", outcome="ok", ended=0.0, elapsed_ms=1.0)
+# Records one call, and has begun another one when it is killed.
+_HOST = """
+import sys, time
+from pathlib import Path
+from audit_records import SECRET, record
+from runner.observation.audit_log import AuditLog, NotedCall
+log = AuditLog.open(Path(sys.argv[1]), max_bytes=1 << 20)
+for call in ("recorded", "unended"):
+    said = {"call": call, "user": "alice", "method": "tools/call", "tool": "report"}
+    noted = NotedCall(log=log, said=said, arguments={"text": SECRET})
+    noted.write()
+    if call == "recorded":
+        log.calls_ended([(record(id=call), noted)])
+print("written", flush=True)
+time.sleep(60)
+"""
+
+
+def opened(folder: Path) -> AuditLog:
+    return AuditLog.open(folder, max_bytes=MIB)
+
+
+def noted(log: AuditLog, call: str = "c1", tool: str = "report") -> NotedCall:
+    said = {"call": call, "user": "alice", "method": "tools/call", "tool": tool}
+    return NotedCall(log=log, said=said, arguments={"text": SECRET})
+
+
+def kinds(folder: Path) -> list[tuple[object, object]]:
+    return [(line["kind"], line["call"]) for line in lines(folder)]
+
+
+def outcomes(folder: Path) -> list[tuple[object, object]]:
+    return [(line["call"], line["outcome"]) for line in lines(folder) if line["kind"] == "call"]
+
+
+def test_a_killed_host_leaves_begin_without_end_beside_others(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOST, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent,
+        env={"PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parents[2]}"},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "written\n"
+    process.kill()
+    process.communicate()
+
+    log = opened(tmp_path)
+    one = noted(log)
+    one.write()
+    log.calls_ended([(record(id="c1"), one)])
+    log.close()
+    verdict = verify(tmp_path)
+
+    assert verdict.is_whole
+    assert list(verdict.open_calls) == ["unended"]
+    assert verdict.open_calls["unended"].startswith("alice report, began 20")
+    assert kinds(tmp_path) == [
+        ("begin", "recorded"),
+        ("call", "recorded"),
+        ("begin", "unended"),
+        ("begin", "c1"),
+        ("call", "c1"),
+    ]
+
+
+def test_a_first_line_holds_no_argument(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    one = noted(log)
+    one.write()
+    one.write()
+    log.close()
+    (line,) = lines(tmp_path)
+
+    assert SECRET not in str(line)
+    assert line["arguments"] == one.digest
+
+
+def test_the_begin_is_written_before_the_answer(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    observers = Observers(audit=log)
+
+    async def end() -> None:
+        observers.call_ended(LINE, record, noted=noted(log))
+        assert kinds(tmp_path) == [("begin", "c1")]
+        assert await becomes(lambda: len(lines(tmp_path)) == 2)
+
+    asyncio.run(end())
+    log.close()
+
+    assert kinds(tmp_path) == [("begin", "c1"), ("call", "c1")]
+
+
+def test_a_call_without_begin_is_recorded_before_its_answer(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    observers = Observers(audit=log)
+
+    async def end() -> None:
+        observers.call_ended(LINE, record)
+        assert kinds(tmp_path) == [("call", "c1")]
+        observers.tell()
+
+    asyncio.run(end())
+    log.close()
+
+    assert kinds(tmp_path) == [("call", "c1")]
+
+
+def test_a_full_disk_keeps_both_lines_waiting(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", mib=1) as disk:
+        log = AuditLog.open(disk / "audit", max_bytes=MIB)
+        filler = fill(disk)
+        observers = Observers(audit=log)
+
+        async def end() -> None:
+            observers.call_ended(LINE, record, noted=noted(log))
+            observers.tell()
+            assert log.pending == 2
+
+        asyncio.run(end())
+        filler.unlink()
+        log.flush()
+        log.close()
+
+        assert kinds(disk / "audit") == [("begin", "c1"), ("call", "c1")]
+
+
+def test_a_full_file_is_closed_by_the_sync(tmp_path: Path) -> None:
+    def open_files() -> int:
+        return sum(
+            ".jsonl" in str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()
+        )
+
+    log = AuditLog.open(tmp_path, max_bytes=1000)
+    for number in range(10):
+        noted(log, f"c{number}").write()
+    before = open_files()
+
+    asyncio.run(log.synced())
+
+    # The event loop writes to the next file; a thread waits for the disk.
+    assert before == len(list(tmp_path.glob("*.jsonl"))) > 2
+    assert open_files() == 1
+    log.close()
+    assert verify(tmp_path).is_whole
+
+
+def test_notices_of_an_earlier_version_are_named(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.add({"kind": "call", "call": "old", "outcome": "ok"})
+    log.close()
+    (tmp_path / "under-way-0123456789abcdef.notices").write_text("{}")
+
+    verdict = verify(tmp_path)
+
+    assert verdict.is_whole
+    assert not verdict.open_calls
+    assert any("abcdef.notices was written by an earlier version" in note for note in verdict.notes)
+
+
+def test_what_ends_with_the_host_is_recorded_before_it_goes(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    observers = Observers(audit=log)
+    one = noted(log)
+
+    async def end() -> None:
+        observers.call_ended(LINE, record, noted=one)
+        observers.tell()
+        observers.close()
+
+    asyncio.run(end())
+
+    assert outcomes(tmp_path) == [("c1", "ok")]
+
+
+def test_what_a_call_was_given_is_not_kept_while_its_record_waits(tmp_path: Path) -> None:
+    class Given(dict[str, str]):
+        """Arguments to which there can be a weak reference."""
+
+    log = opened(tmp_path)
+    given = Given(text=SECRET)
+    said = {"call": "c1", "user": "alice", "method": "tools/call", "tool": "report"}
+    one = NotedCall(log=log, said=said, arguments=given)
+    one.write()
+    gone = weakref.ref(given)
+    del given
+    gc.collect()
+
+    assert gone() is None
+    assert one.digest == log.digest({"text": SECRET})
+    log.close()
+
+
+def test_a_call_that_cannot_be_told_of_takes_no_other_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = opened(tmp_path)
+    observers = Observers(audit=log)
+
+    def unmade() -> CallRecord:
+        raise ValueError("there is no record")
+
+    async def end() -> None:
+        ways: dict[str, Callable[[], CallRecord]] = {
+            "c1": partial(record, id="c1"),
+            "c2": unmade,
+            "c3": partial(record, id="c3"),
+        }
+        for call, made in ways.items():
+            observers.call_ended(LINE, made, noted=noted(log, call))
+        observers.tell()
+
+    asyncio.run(end())
+    log.close()
+
+    assert outcomes(tmp_path) == [("c1", "ok"), ("c3", "ok")]
+    assert list(verify(tmp_path).open_calls) == ["c2"]
+    assert "could not be told of" in caplog.text
+
+
+def test_observers_hear_of_calls_in_each_loop(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    observers = Observers(audit=log)
+
+    async def leave() -> None:
+        observers.call_ended(LINE, partial(record, id="c1"), noted=noted(log, "c1"))
+
+    asyncio.run(leave())
+
+    async def hear() -> None:
+        observers.call_ended(LINE, partial(record, id="c2"), noted=noted(log, "c2"))
+        assert await becomes(lambda: len(outcomes(tmp_path)) == 2)
+
+    asyncio.run(hear())
+    log.close()
+
+
+def test_what_is_told_of_many_calls_has_the_id_of_none(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    said: list[str | None] = []
+
+    class Heard:
+        """Hears of calls in the place of the metrics."""
+
+        def call_ended(self, _: CallRecord) -> None:
+            written = logging.makeLogRecord({})
+            logging_setup._add_call_id(written)
+            said.append(written.__dict__["call_id"])
+
+    observers = Observers(audit=log, metrics=Heard())  # type: ignore[arg-type]
+
+    async def end() -> None:
+        with CallScope("c1"):
+            observers.call_ended(LINE, partial(record, id="c1"), noted=noted(log, "c1"))
+        assert await becomes(lambda: len(said) == 1)
+
+    asyncio.run(end())
+    log.close()
+
+    assert said == [None]
+
+
+def test_a_closed_log_takes_no_line(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    late = noted(log)
+    log.close()
+
+    late.write()
+
+    assert not lines(tmp_path)
+
+
+def test_a_call_that_is_cancelled_while_its_failure_is_worded_is_recorded(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+
+    class Files:
+        """My Files of somebody whose store does not answer."""
+
+        async def nearest(self, _name: str) -> list[str]:
+            asked.set()
+            await asyncio.sleep(60)
+            return []
+
+    asked = asyncio.Event()
+    service = SimpleNamespace(
+        observers=Observers(audit=log), files=lambda *_, **__: Files(), tier=Tier.PROCESS
+    )
+    request = _request()
+
+    async def act() -> Any:
+        raise CallError(Code.E_FILE_NOT_FOUND, "there is none", details={"name": "x"})
+
+    async def cancelled() -> None:
+        called = observed(service, request)
+        ending = conclude(service, called, act, spec=None, publish=lambda _: None, through=LookupError)
+        task = asyncio.create_task(ending)
+        await asked.wait()
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        service.observers.tell()
+
+    asyncio.run(cancelled())
+    log.close()
+
+    assert [outcome for _, outcome in outcomes(tmp_path)] == ["E_CANCELLED"]
+
+
+def _request() -> Request:
+    return Request(
+        user=User("alice"),
+        method="tools/call",
+        params={"name": "report", "arguments": {"filename": "x"}},
+        facts=RequestFacts(request_id=1, protocol=LATEST_PROTOCOL, session_id="s", transport="stdio"),
+        client=Nobody(),
+        inline_max_bytes=0,
+    )
