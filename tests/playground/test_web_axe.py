@@ -52,18 +52,6 @@ def test_no_view_has_a_fault(seen: Seen, view: str) -> None:
     assert faults(seen) == []
 
 
-def test_no_view_has_a_fault_in_german(opened: Callable[..., Seen]) -> None:
-    seen = opened(locale="de-DE", views="Ansichten")
-    expect(seen.page.locator("html")).to_have_attribute("lang", "de")
-    for view in (*VIEWS, "chat"):
-        seen.go(view)
-        expect(seen.page.get_by_role("main").get_by_role("heading").first).to_be_visible()
-        expect(seen.page.get_by_role("main")).not_to_contain_text("Wird geladen")
-        # The colours are those of the page in English.
-        assert (view, faults(seen)) == (view, [])
-    seen.page.context.close()
-
-
 def test_no_part_of_a_result_has_a_fault(seen: Seen) -> None:
     for tool in ("ping", "reaches", "chatter"):
         seen.tool(tool)

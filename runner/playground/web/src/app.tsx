@@ -18,7 +18,7 @@ import { Palette, paletteOpen, usePalette } from "./views/palette";
 import { ToolList } from "./views/tool_list";
 import { Waits } from "./views/waits";
 import { inserted } from "./texts/inserted";
-import { chooseLanguage, language, LANGUAGES, missingLanguage, speak, T, type Language } from "./texts/language";
+import { T } from "./texts/texts";
 
 type ViewId = keyof typeof T.page.titles;
 
@@ -72,7 +72,6 @@ export function App(): JSX.Element {
       <a class="unseen" href="#main">{T.page.skip}</a>
       <Top here={view === undefined ? "" : (PART_OF[view.id] ?? view.id)} />
       <Palette views={viewsHere().map(({ id }) => ({ id, title: T.page.titles[id] }))} />
-      <NotSpoken />
       <Reloaded />
       <FromElsewhere />
       <div class="page" style={view?.side ? undefined : { gridTemplateColumns: "minmax(0, 1fr)" }}>
@@ -114,7 +113,6 @@ function Top({ here }: { here: string }): JSX.Element {
       <span class="small soft fact" title={T.page.tierHint}>{inserted(T.page.tier, { tier: <b>{known?.tier}</b> })}</span>
       <span class="small soft fact" title={T.page.userHint}>{known?.user}</span>
       <button class="button quiet" onClick={nextTheme} title={T.page.themeHint}><Icon path="M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2v12M8 4.5h2.5M8 8h5M8 11.5h2.5" /><span class="word">{T.page.theme(T.page.themes[theme.value])}</span></button>
-      <Languages />
       <Leave />
     </header>
   );
@@ -130,7 +128,7 @@ function Entry({ id, isHere }: { id: ViewId; isHere: boolean }): JSX.Element {
     look();
     addEventListener("resize", look);
     return () => removeEventListener("resize", look);
-  }, [isHere, language.value]);
+  }, [isHere]);
   return <a href={to(id, rest ?? "")} aria-current={isHere ? "page" : undefined} ref={link} onFocus={(event) => inSight(event.currentTarget)}>{T.page.titles[id]}{rest !== null && <Waits />}</a>;
 }
 
@@ -146,28 +144,6 @@ function Looked({ name }: { name: string }): JSX.Element {
     <select class="input compact name" aria-label={T.page.server} value={here.value.id} onChange={(event) => look(event.currentTarget.value)}>
       {connections.value.map((each) => <option key={each.id} value={each.id}>{each.state.value === "down" ? T.page.down(plain(each.name)) : plain(each.name)}</option>)}
     </select>
-  );
-}
-
-/** The languages, each by its own name. */
-function Languages(): JSX.Element {
-  return (
-    <select class="input compact languages" aria-label={T.page.language} value={language.value} onChange={(event) => chooseLanguage(event.currentTarget.value as Language)}>
-      {Object.entries(LANGUAGES).map(([id, { name }]) => <option key={id} value={id} lang={id}>{name}</option>)}
-    </select>
-  );
-}
-
-/** The language that somebody wants could not be loaded. */
-function NotSpoken(): JSX.Element | null {
-  const wanted = missingLanguage.value;
-  if (wanted === null) return null;
-  return (
-    <div class="news bad" role="alert">
-      <div class="grow">{inserted(T.page.notSpoken, { language: <span lang={wanted}>{LANGUAGES[wanted].name}</span> })}</div>
-      <button class="button" onClick={() => void speak()}>{T.common.tryAgain}</button>
-      <button class="button quiet" onClick={() => chooseLanguage(language.value)}>{T.common.dismiss}</button>
-    </div>
   );
 }
 
@@ -249,7 +225,6 @@ function Door({ why, login: asks, provider }: { why: string; login: boolean; pro
           <div><button class="button main">{T.door.logIn}</button></div>
         </form>
       )}
-      <div><Languages /></div>
     </main>
   );
 }

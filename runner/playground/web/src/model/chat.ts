@@ -3,7 +3,7 @@
  * call of this page is. What the model is given follows from what is shown, so that neither can say something else.
  */
 import { computed, signal, type Signal } from "@preact/signals";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 import { here } from "./connections";
 import type { Connection, Params } from "./connection";
 import { door, info } from "./info";

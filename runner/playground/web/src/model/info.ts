@@ -1,7 +1,7 @@
 /** What this page knows of its server, and the ways in. */
 import { signal } from "@preact/signals";
 import type { Json } from "./json";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export interface Deadlines {
   idle_s: number;

@@ -7,7 +7,7 @@
 import { computed, signal } from "@preact/signals";
 import type { Params } from "./connection";
 import { isObject, parseJson, toJson, type Json } from "./json";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export const STEPS = ["challenge", "resource", "issuer", "register", "authorise", "token", "refresh", "call"] as const;
 export type Step = (typeof STEPS)[number];

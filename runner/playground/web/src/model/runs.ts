@@ -10,7 +10,7 @@ import { door, info } from "./info";
 import { keepRun, keptRuns } from "./keep";
 import { paced } from "./pace";
 import type { WidgetCall } from "./widget_calls";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export type Status = "running" | "done" | "failed" | "cancelled";
 

@@ -11,7 +11,8 @@ import { plain } from "../model/plain";
 import { to } from "../model/route";
 import { runById } from "../model/runs";
 import { byName, tools, toolsLoading } from "../model/tools";
-import { T } from "../texts/language";
+import { duration } from "../texts/numbers";
+import { T } from "../texts/texts";
 import { Consent } from "./consent";
 import { saveBlob } from "./download";
 import { useEscapeToEnd } from "./escape";
@@ -103,7 +104,7 @@ function TurnView({ turn }: { turn: Signal<Turn> }): JSX.Element {
 function Counted({ turn }: { turn: Turn }): JSX.Element {
   const { usage, took } = turn;
   const said = usage === null ? "" : T.chat.counted(usage.input, usage.cached, usage.output);
-  return <span class="soft small counted">{[said || (turn.state === "done" ? T.chat.notCounted : ""), took === null ? "" : T.numbers.duration(took)].filter((each) => each !== "").join(" · ")}</span>;
+  return <span class="soft small counted">{[said || (turn.state === "done" ? T.chat.notCounted : ""), took === null ? "" : duration(took)].filter((each) => each !== "").join(" · ")}</span>;
 }
 
 /** What the model was given, written only when somebody looks. */
@@ -137,7 +138,7 @@ function CallMade({ call }: { call: ChatCall }): JSX.Element {
       <div class="row">
         <b class="mono">{plain(call.tool)}</b>
         <span class={`badge ${badge}`}>{T.chat.states[call.state]}</span>
-        {run !== undefined && run.value.took !== null && <span class="soft small">{T.numbers.duration(run.value.took)}</span>}
+        {run !== undefined && run.value.took !== null && <span class="soft small">{duration(run.value.took)}</span>}
         <span class="grow" />
         {run !== undefined && <a class="button quiet" href={to("history", run.value.id)} aria-label={`${T.chat.history}: ${plain(call.tool)}`}>{T.chat.history}</a>}
       </div>

@@ -7,9 +7,9 @@ import { beside, connect, look, mayConnect } from "../model/connections";
 import { isObject, parseJson, toJson } from "../model/json";
 import { plain } from "../model/plain";
 import { go, route } from "../model/route";
-import { duration } from "../model/words";
+import { duration } from "../texts/numbers";
 import { Folded } from "./folded";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function OAuthView(): JSX.Element {
   useEffect(awaitAnswer, []);

@@ -16,9 +16,9 @@ import { cancel, picked, runs } from "../model/runs";
 import { saved } from "../model/saved";
 import { theme, type Theme } from "../model/theme";
 import { loadTools, tools } from "../model/tools";
-import { ago } from "../model/words";
+import { ago } from "../texts/numbers";
 import { escape, useDialog, useEscapeToEnd } from "./escape";
-import { chooseLanguage, chosenLanguage, language, LANGUAGES, T, type Language } from "../texts/language";
+import { T } from "../texts/texts";
 
 export const paletteOpen = signal(false);
 
@@ -168,8 +168,6 @@ function choices(views: { id: string; title: string }[]): Choice[] {
     ...runs.value.map((run) => ({ title: run.value.tool, kind: T.palette.call(ago(new Date(run.value.began).toISOString())), does: to("history", run.value.id) })),
     ...connections.value.filter((each) => connections.value.length > 1 && each !== here.value).map((each) => ({ title: each.name, kind: kinds.server, does: () => look(each.id) })),
     ...THEMES.filter((id) => id !== theme.value).map((id) => ({ title: T.palette.themes[id], kind: kinds.theme, does: () => { theme.value = id; } })),
-    ...(Object.keys(LANGUAGES) as Language[]).filter((id) => id !== language.value).map((id) => ({ title: LANGUAGES[id].name, kind: kinds.language, does: () => chooseLanguage(id) })),
-    ...(chosenLanguage.value === null ? [] : [{ title: T.palette.browserLanguage, kind: kinds.language, does: () => chooseLanguage(null) }]),
     ...files.value.map((each) => ({ title: each.filename, kind: kinds.file, does: to("show", each.uri, { name: each.filename }) })),
     ...actions(),
     { title: T.palette.listAnew, kind: kinds.action, does: () => void loadTools() },

@@ -10,7 +10,7 @@ import { plain } from "../model/plain";
 import { to } from "../model/route";
 import { readObject } from "./asks";
 import { Folded } from "./folded";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function ServersView(): JSX.Element {
   useEffect(() => {
