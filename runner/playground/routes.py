@@ -43,7 +43,6 @@ def routes(site: Site, playground: Playground, auth: "AuthProvider | None" = Non
         Route("/play/info", own.info, methods=["GET"]),
         *dashboards.routes(site),
         *(_of_others(site, playground.beside) if playground.beside is not None else ()),
-        *(playground.chat.routes() if playground.chat is not None else ()),
     ]
 
 

@@ -145,15 +145,6 @@ ROUTES: Mapping[tuple[str, str], tuple[Row, ...]] = {
             name="the way back from such a login", asked=plain("/play/oauth/callback?state=x"), is_public=True
         ),
     ),
-    ("POST", "/play/chat"): (
-        Row(
-            name="a turn of a model",
-            # Nothing that a user has can be asked for there; whoever is let in is told what is wrong.
-            asked=plain("/play/chat", "POST", body={"model": "none"}),
-            owned=plain("/play/info"),
-            by="cookie",
-        ),
-    ),
     ("POST", "/play/dashboards"): (
         Row(
             name="a token for a dashboard",

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from model_support import Endpoint, endpoint
 from playground_support import Shown
 from web_support import VIEWS, Seen, browsing, expect, faults, undecided
 
@@ -17,15 +16,8 @@ TOOLS = Path(__file__).with_name("design_tools.py")
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[Endpoint]:
-    """What makes the page have a chat."""
-    with endpoint() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def opened(start: Callable[..., Shown], model: Endpoint) -> Iterator[Callable[..., Seen]]:
-    with browsing(start("dev", tools=TOOLS, **model.settings())) as opening:
+def opened(start: Callable[..., Shown]) -> Iterator[Callable[..., Seen]]:
+    with browsing(start("dev", tools=TOOLS)) as opening:
         yield opening
 
 
@@ -40,7 +32,7 @@ def clean(seen: Seen, state: str) -> None:
     assert (state, faults(seen), undecided(seen)) == (state, [], [])
 
 
-@pytest.mark.parametrize("view", [*VIEWS, "chat"])
+@pytest.mark.parametrize("view", VIEWS)
 def test_no_view_has_a_fault(seen: Seen, view: str) -> None:
     seen.go(view)
     expect(seen.page.get_by_role("main").get_by_role("heading").first).to_be_visible()

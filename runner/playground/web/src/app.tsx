@@ -45,7 +45,6 @@ const PART_OF: Partial<Record<ViewId, ViewId>> = { oauth: "servers", show: "file
 
 export const VIEWS: View[] = [
   { id: "call", side: true, body: () => <CallView /> },
-  viewOf("chat", () => import("./views/chat").then((module) => module.ChatView)),
   viewOf("prompts", () => import("./views/prompts").then((module) => module.PromptsView)),
   viewOf("resources", () => import("./views/resources").then((module) => module.ResourcesView)),
   viewOf("files", () => import("./views/files").then((module) => module.FilesView)),
@@ -56,22 +55,17 @@ export const VIEWS: View[] = [
   viewOf("servers", () => import("./views/servers").then((module) => module.ServersView)),
 ];
 
-/** The views that this server has: a chat only where its operator configured a model. */
-function viewsHere(): View[] {
-  return VIEWS.filter((view) => view.id !== "chat" || info.value?.chat);
-}
-
 export function App(): JSX.Element {
   usePalette();
   if (door.value.state === "opening") return <div class="empty" role="status">{T.page.connecting}</div>;
   if (door.value.state === "closed") return <Door why={door.value.why} login={door.value.login} provider={door.value.provider} />;
-  const view = [...viewsHere(), ...OTHERS].find((each) => each.id === route.value.view) ?? VIEWS[0];
+  const view = [...VIEWS, ...OTHERS].find((each) => each.id === route.value.view) ?? VIEWS[0];
   const Body = view?.body;
   return (
     <>
       <a class="unseen" href="#main">{T.page.skip}</a>
       <Top here={view === undefined ? "" : (PART_OF[view.id] ?? view.id)} />
-      <Palette views={viewsHere().map(({ id }) => ({ id, title: T.page.titles[id] }))} />
+      <Palette views={VIEWS.map(({ id }) => ({ id, title: T.page.titles[id] }))} />
       <Reloaded />
       <FromElsewhere />
       <div class="page" style={view?.side ? undefined : { gridTemplateColumns: "minmax(0, 1fr)" }}>
@@ -101,14 +95,14 @@ function Top({ here }: { here: string }): JSX.Element {
       <Looked name={known?.name ?? ""} />
       <nav aria-label={T.page.views} class="grow">
         <ul>
-          {viewsHere().map((view) => (
+          {VIEWS.map((view) => (
             <li key={view.id}>
               <Entry id={view.id} isHere={view.id === here} />
             </li>
           ))}
         </ul>
       </nav>
-      <span class="unseen" aria-live="polite">{viewsHere().filter((view) => waitingIn(view.id) !== null).map((view) => `${T.page.titles[view.id]} ${T.page.waits}`).join(", ")}</span>
+      <span class="unseen" aria-live="polite">{VIEWS.filter((view) => waitingIn(view.id) !== null).map((view) => `${T.page.titles[view.id]} ${T.page.waits}`).join(", ")}</span>
       <button class="button quiet goto" title={T.page.goTo} onClick={() => { paletteOpen.value = true; }}><Icon path="M7 2a5 5 0 1 0 0 10A5 5 0 0 0 7 2m3.6 8.6L14.5 14.5" /><span class="word">{T.page.goTo}</span> <kbd>Ctrl K</kbd></button>
       <span class="small soft fact" title={T.page.tierHint}>{inserted(T.page.tier, { tier: <b>{known?.tier}</b> })}</span>
       <span class="small soft fact" title={T.page.userHint}>{known?.user}</span>

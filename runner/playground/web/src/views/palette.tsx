@@ -148,7 +148,6 @@ function actions(): Choice[] {
       button(T.palette.forgetCalls, kinds.action, "forget", "history"),
     ]),
     ...(runs.value.length < 2 ? [] : [{ title: T.palette.compare, kind: kinds.action, does: () => { go("history"); picked.value = runs.value.slice(0, 2).map((run) => run.value.id); } }]),
-    ...(info.value?.chat ? [button(`${T.page.titles.chat}: ${T.chat.fresh}`, kinds.action, "chat-new", "chat"), button(`${T.page.titles.chat}: ${T.chat.save}`, kinds.exported, "chat-save", "chat")] : []),
   ];
 }
 
