@@ -132,19 +132,6 @@ ROUTES: Mapping[tuple[str, str], tuple[Row, ...]] = {
             phase="late",
         ),
     ),
-    ("POST", "/play/oauth/step"): (
-        Row(
-            name="a step of a login elsewhere",
-            asked=plain("/play/oauth/step", "POST", body={"url": "http://127.0.0.1:1/"}),
-            owned=plain("/play/info"),
-            by="cookie",
-        ),
-    ),
-    ("GET", "/play/oauth/callback"): (
-        Row(
-            name="the way back from such a login", asked=plain("/play/oauth/callback?state=x"), is_public=True
-        ),
-    ),
     ("POST", "/play/dashboards"): (
         Row(
             name="a token for a dashboard",

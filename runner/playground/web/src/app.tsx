@@ -36,12 +36,10 @@ function viewOf(id: ViewId, load: () => Promise<FunctionComponent>): View {
 /** Views that have an address and no place in the menu. */
 const OTHERS: View[] = [
   viewOf("show", () => import("./views/show").then((module) => module.ShowView)),
-  viewOf("oauth", () => import("./views/oauth").then((module) => module.OAuthView)),
-  viewOf("oauth-answer", () => import("./views/oauth").then((module) => module.OAuthAnswer)),
 ];
 
 /** Which entry of the menu leads to views that have none of their own. */
-const PART_OF: Partial<Record<ViewId, ViewId>> = { oauth: "servers", show: "files" };
+const PART_OF: Partial<Record<ViewId, ViewId>> = { show: "files" };
 
 export const VIEWS: View[] = [
   { id: "call", side: true, body: () => <CallView /> },

@@ -158,7 +158,6 @@ function choices(views: { id: string; title: string }[]): Choice[] {
     ...(running === undefined ? [] : [{ title: T.palette.cancel(running.value.tool), kind: kinds.action, does: () => cancel(running.value.id) }]),
     ...tools.value.map((tool) => ({ title: tool.name, kind: kinds.tool, does: to("call", tool.name) })),
     ...views.map((view) => ({ title: view.title, kind: kinds.view, does: to(view.id) })),
-    { title: T.palette.login, kind: kinds.view, does: to("oauth") },
     ...prompts.value.map((prompt) => ({ title: prompt.name, kind: kinds.prompt, does: to("prompts", prompt.name) })),
     ...resources.value.map((each) => ({ title: each.uri, kind: kinds.resource, does: to("resources", each.uri) })),
     // Filled in where they are listed.
