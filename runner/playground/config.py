@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from runner.errors import UsageError
 from runner.playground.bundle import Bundle
-from runner.playground.model_relay import ModelRelay
 from runner.playground.other_servers import COMMAND, Beside
 from runner.playground.start_key import Passes, StartKey
 from runner.settings.settings import Settings
@@ -30,7 +29,6 @@ class Playground:
         key: The start key; None where everybody has a token.
         passes: The passes for `/mcp`.
         beside: The other servers of its pages.
-        chat: The way of its pages to models; None where the operator configured none.
     """
 
     facts: Callable[[], Mapping[str, Any]]
@@ -39,7 +37,6 @@ class Playground:
     key: StartKey | None
     passes: Passes = field(default_factory=Passes)
     beside: Beside | None = None
-    chat: ModelRelay | None = None
 
 
 def why_not(settings: Settings) -> str | None:

@@ -16,8 +16,6 @@ from runner.errors import UsageError
 from runner.http.context import Site
 from runner.playground.bundle import Bundle
 from runner.playground.config import Playground, check_connect, why_not
-from runner.playground.model_endpoint import Endpoint
-from runner.playground.model_relay import ModelRelay
 from runner.playground.other_servers import Beside, Connect
 from runner.playground.second_origin import make_frames
 from runner.playground.start_key import StartKey
@@ -68,8 +66,8 @@ async def open_playground(
         connect: Connects to other servers for pages.
 
     Raises:
-        UsageError: The settings let pages connect to what they should not, the key of the models cannot be
-            had, or the port of the second origin cannot be listened on.
+        UsageError: The settings let pages connect to what they should not, or the port of the second
+            origin cannot be listened on.
     """
     settings = site.settings
     reason = why_not(settings)
@@ -79,8 +77,6 @@ async def open_playground(
         yield None
         return
     check_connect(settings)
-    endpoint = Endpoint.of(settings)
-    chat = ModelRelay(site, endpoint) if endpoint is not None else None
     beside = Beside(site, connect, about.problems) if connect is not None else None
     key = StartKey() if settings.auth.kind == "none" else None
     bundle = Bundle()
@@ -88,12 +84,11 @@ async def open_playground(
         try:
             yield Playground(
                 # Anew for each page: limits and times may have been read anew.
-                facts=lambda: {**_facts(site, about), "chat": chat and chat.facts()},
+                facts=lambda: _facts(site, about),
                 bundle=bundle,
                 frames_port=frames_port,
                 key=key,
                 beside=beside,
-                chat=chat,
             )
         finally:
             if beside is not None:

@@ -17,8 +17,6 @@ from runner.http.responses import SAFE_HEADERS, Refusal
 from runner.http.wrong_keys import note_wrong
 from runner.playground import dashboards
 from runner.playground.config import Playground, frames_origin
-from runner.playground.oauth import OAuthSteps
-from runner.playground.other_servers import Beside
 from runner.users.resource import LOGINS, PAGE_LOGIN
 
 if TYPE_CHECKING:
@@ -42,8 +40,7 @@ def routes(site: Site, playground: Playground, auth: "AuthProvider | None" = Non
         Route("/play/assets/{name}", own.asset, methods=["GET"]),
         Route("/play/info", own.info, methods=["GET"]),
         *dashboards.routes(site),
-        *(_of_others(site, playground.beside) if playground.beside is not None else ()),
-        *(playground.chat.routes() if playground.chat is not None else ()),
+        *(playground.beside.routes() if playground.beside is not None else ()),
     ]
 
 
@@ -56,10 +53,6 @@ def _logins(site: Site, auth: "AuthProvider | None") -> list[Route]:
     from runner.playground.internals import provider_login  # noqa: PLC0415
 
     return provider_login.routes(site, auth) if isinstance(auth, OAuthProxy) else []
-
-
-def _of_others(site: Site, beside: Beside) -> list[Route]:
-    return [*beside.routes(), *OAuthSteps(beside, site.settings).routes()]
 
 
 def playground_address(base: str, playground: Playground) -> str:

@@ -353,35 +353,6 @@ class Settings(BaseSettings):
         "`https://host.example`, `*` for any address, and `command`, which starts commands, confined; "
         "by default nothing, and in `runner dev` on this machine `*` and `command`.",
     )
-    playground_model_url: WebAddress | None = Field(
-        None,
-        description="Address of the endpoint whose models pages of the Playground may chat with, as its own "
-        "clients have it: `https://api.openai.com/v1`, `http://127.0.0.1:11434/v1`; by default no chat.",
-    )
-    playground_model_api: Literal["openai", "anthropic"] = Field(
-        "openai", description="What it speaks: chat completions of OpenAI, or messages of Anthropic."
-    )
-    playground_model: EachName = Field(
-        (), description="Names of the models of that endpoint that may be chosen; the first is the default."
-    )
-    playground_model_key: SecretStr | None = Field(
-        None, min_length=8, description="Key for that endpoint; it never leaves the host for a page."
-    )
-    playground_model_key_file: PrivatePath | None = Field(
-        None,
-        description="A file with that key instead, mode 0600; read for each turn: a new key holds at once.",
-    )
-    playground_model_max_tokens: Count | None = Field(
-        None,
-        description="Most tokens of one answer of a model; by default what its endpoint gives, or 4096 where "
-        "the API wants a number.",
-    )
-    playground_model_images: bool = Field(
-        default=False, description="Whether pictures in results of tools may be given to the model."
-    )
-    playground_model_timeout_s: Seconds = Field(
-        120.0, description="Longest silence of that endpoint, before its answer begins and within it."
-    )
     max_requests_per_user: Count = Field(
         100, description="Requests of one user under way over HTTP at the same time, open streams among them."
     )
@@ -511,29 +482,6 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"metrics_address has port 0, which is chosen too late to be closed to tools, and allow_net "
                 f"opens {opened[0]}; give metrics_address a port by its number"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _has_a_whole_model(self) -> Self:
-        keys = (self.playground_model_key, self.playground_model_key_file)
-        if self.playground_model_url is None:
-            if self.playground_model or any(keys):
-                raise ValueError("a model of the Playground needs playground_model_url, where it is asked")
-            return self
-        if not self.playground_model:
-            raise ValueError(
-                "playground_model_url needs playground_model: names of models that are asked there"
-            )
-        if all(keys):
-            raise ValueError(
-                "playground_model_key and playground_model_key_file are one key; give one of them"
-            )
-        address = urlsplit(self.playground_model_url)
-        if any(keys) and address.scheme != "https" and not _is_this_machine(address.hostname or ""):
-            raise ValueError(
-                "playground_model_url would send its key over http to another machine, where others on the "
-                "way can read it; use an https:// URL, or no key"
             )
         return self
 

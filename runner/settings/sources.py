@@ -65,9 +65,15 @@ _FLAGS = {
 _REDACTED = "(redacted)"
 _SECRETS = "secrets"
 # What is written above the tables and belongs into one.
+_OF_MODELS = (
+    "playground_model", "playground_model_api", "playground_model_images", "playground_model_key",
+    "playground_model_key_file", "playground_model_max_tokens", "playground_model_timeout_s",
+    "playground_model_url",
+)  # fmt: skip
 _REMOVED: Mapping[str, str] = {
     "max_connections": "limit connections in the reverse proxy (deploy/nginx.conf) or with `ulimit -n`",
     "max_connections_per_address": "limit connections in the reverse proxy (limit_conn in deploy/nginx.conf)",
+    **dict.fromkeys(_OF_MODELS, "the Playground has no chat; connect a client that has a model to /mcp"),
 }
 """Settings of earlier versions and their replacements."""
 _GUARD_NAMES = frozenset(

@@ -196,8 +196,6 @@ def server_of(kind: str, folder: Path, **more: str) -> Iterator[Server]:
             "RUNNER_METRICS_ADDRESS": "127.0.0.1:0",
             "RUNNER_RESOURCE_TOOLS": "true",
             "RUNNER_PLAYGROUND_CONNECT": issuer.address,
-            "RUNNER_PLAYGROUND_MODEL_URL": "http://127.0.0.1:1/v1",
-            "RUNNER_PLAYGROUND_MODEL": "none",
             "RUNNER_IFRAME_ORIGINS": "https://pages.example",
             # One worker for each user, so that whatever is asked meets what is kept.
             "RUNNER_MAX_CALLS_PER_USER": "1",

@@ -132,28 +132,6 @@ ROUTES: Mapping[tuple[str, str], tuple[Row, ...]] = {
             phase="late",
         ),
     ),
-    ("POST", "/play/oauth/step"): (
-        Row(
-            name="a step of a login elsewhere",
-            asked=plain("/play/oauth/step", "POST", body={"url": "http://127.0.0.1:1/"}),
-            owned=plain("/play/info"),
-            by="cookie",
-        ),
-    ),
-    ("GET", "/play/oauth/callback"): (
-        Row(
-            name="the way back from such a login", asked=plain("/play/oauth/callback?state=x"), is_public=True
-        ),
-    ),
-    ("POST", "/play/chat"): (
-        Row(
-            name="a turn of a model",
-            # Nothing that a user has can be asked for there; whoever is let in is told what is wrong.
-            asked=plain("/play/chat", "POST", body={"model": "none"}),
-            owned=plain("/play/info"),
-            by="cookie",
-        ),
-    ),
     ("POST", "/play/dashboards"): (
         Row(
             name="a token for a dashboard",

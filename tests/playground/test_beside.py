@@ -104,9 +104,8 @@ def test_who_develops_on_this_machine_starts_a_command_which_is_confined(develop
 def test_a_server_that_others_use_connects_pages_to_nothing_by_default(shown: Shown) -> None:
     with shown.entered() as browser:
         refusal = added(browser, COMMAND)
-        step = browser.post("/play/oauth/step", json={"url": "http://127.0.0.1:1/"})
 
-        assert (refusal.status_code, step.status_code) == (403, 403)
+        assert refusal.status_code == 403
         assert "playground_connect" in refusal.json()["error"]
         assert browser.get("/play/info").json()["connect"] == []
 
@@ -116,11 +115,10 @@ def test_without_a_session_of_a_browser_nobody_gets_there(developed: Shown) -> N
         answers = [
             added(stranger, COMMAND),
             stranger.get("/play/servers"),
-            stranger.post("/play/oauth/step", json={"url": "http://127.0.0.1:1/"}),
             asked(stranger, "any"),
         ]
 
-    assert [answer.status_code for answer in answers] == [401] * 4
+    assert [answer.status_code for answer in answers] == [401] * 3
 
 
 @pytest.mark.parametrize(
@@ -205,31 +203,18 @@ def test_what_is_no_server_is_refused(developed: Shown, wanted: object) -> None:
 def test_what_is_no_web_address_is_reached_from_nowhere(developed: Shown, url: str) -> None:
     with developed.entered() as browser:
         assert added(browser, {"name": "x", "url": url}).status_code == 403
-        assert browser.post("/play/oauth/step", json={"url": url}).status_code == 403
-
-
-def test_a_step_of_a_login_is_made_and_no_redirect_is_followed(developed: Shown) -> None:
-    with listening() as (service, came), developed.entered() as browser:
-        there = browser.post("/play/oauth/step", json={"url": f"{service}/there"}).json()
-        away = browser.post("/play/oauth/step", json={"url": f"{service}/away"}).json()
-
-    assert (there["status"], there["body"]) == (200, "secret")
-    assert (away["status"], away["headers"]["location"]) == (302, "/secret")
-    assert came == ["/there", "/away"]
 
 
 def test_pages_reach_the_origins_that_the_operator_named_and_no_others(start: Callable[..., Shown]) -> None:
-    with listening() as (allowed, came), listening() as (forbidden, kept_out):
+    with listening() as (allowed, _came), listening() as (forbidden, kept_out):
         named = start(RUNNER_PLAYGROUND_CONNECT=allowed)
         with named.entered() as browser:
-            good = browser.post("/play/oauth/step", json={"url": f"{allowed}/there"})
-            bad = browser.post("/play/oauth/step", json={"url": f"{forbidden}/there"})
+            good = added(browser, {"name": "y", "url": f"{allowed}/mcp"})
             server = added(browser, {"name": "x", "url": f"{forbidden}/mcp"})
             command = added(browser, COMMAND)
 
-    assert good.status_code == 200
-    assert came == ["/there"]
-    assert (bad.status_code, server.status_code, command.status_code) == (403, 403, 403)
+    assert good.status_code == 201
+    assert (server.status_code, command.status_code) == (403, 403)
     assert kept_out == []
 
 

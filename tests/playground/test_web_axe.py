@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from model_support import Endpoint, endpoint
 from playground_support import Shown
 from web_support import VIEWS, Seen, browsing, expect, faults, undecided
 
@@ -17,15 +16,8 @@ TOOLS = Path(__file__).with_name("design_tools.py")
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[Endpoint]:
-    """What makes the page have a chat."""
-    with endpoint() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def opened(start: Callable[..., Shown], model: Endpoint) -> Iterator[Callable[..., Seen]]:
-    with browsing(start("dev", tools=TOOLS, **model.settings())) as opening:
+def opened(start: Callable[..., Shown]) -> Iterator[Callable[..., Seen]]:
+    with browsing(start("dev", tools=TOOLS)) as opening:
         yield opening
 
 
@@ -40,7 +32,7 @@ def clean(seen: Seen, state: str) -> None:
     assert (state, faults(seen), undecided(seen)) == (state, [], [])
 
 
-@pytest.mark.parametrize("view", [*VIEWS, "chat"])
+@pytest.mark.parametrize("view", VIEWS)
 def test_no_view_has_a_fault(seen: Seen, view: str) -> None:
     seen.go(view)
     expect(seen.page.get_by_role("main").get_by_role("heading").first).to_be_visible()
@@ -50,18 +42,6 @@ def test_no_view_has_a_fault(seen: Seen, view: str) -> None:
     # The menu is a strip that is scrolled on a narrow screen.
     seen.page.set_viewport_size({"width": 390, "height": 900})
     assert faults(seen) == []
-
-
-def test_no_view_has_a_fault_in_german(opened: Callable[..., Seen]) -> None:
-    seen = opened(locale="de-DE", views="Ansichten")
-    expect(seen.page.locator("html")).to_have_attribute("lang", "de")
-    for view in (*VIEWS, "chat"):
-        seen.go(view)
-        expect(seen.page.get_by_role("main").get_by_role("heading").first).to_be_visible()
-        expect(seen.page.get_by_role("main")).not_to_contain_text("Wird geladen")
-        # The colours are those of the page in English.
-        assert (view, faults(seen)) == (view, [])
-    seen.page.context.close()
 
 
 def test_no_part_of_a_result_has_a_fault(seen: Seen) -> None:

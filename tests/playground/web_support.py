@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 WEB_TOOLS = Path(__file__).with_name("web_tools.py")
 VIEWS = (
     *("call", "prompts", "resources", "files", "saved"),
-    *("history", "messages", "session", "servers", "oauth"),
+    *("history", "messages", "session", "servers"),
 )
 """The views of the page, by their addresses."""
 AXE = ROOT / "tests" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
@@ -92,14 +92,13 @@ def browsing(shown: Shown, program: str = SHELL) -> Iterator[Callable[..., Seen]
     """Give what opens pages of the Playground; the browser is there as long as the block lasts.
 
     A page enters with the start key; where there is none, it stands at the door. What is given to open a page
-    goes to its browser, but for `views`: the name of the menu in another language than English.
+    goes to its browser.
     """
     with launched(program) as browser:
         yield lambda **more: _entered(shown, browser, more)
 
 
 def _entered(shown: Shown, browser: Browser, more: dict[str, object]) -> Seen:
-    views = more.pop("views", "Views")
     context: BrowserContext = browser.new_context(**more)  # type: ignore[arg-type]
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
@@ -111,7 +110,7 @@ def _entered(shown: Shown, browser: Browser, more: dict[str, object]) -> Seen:
         expect(page.get_by_role("heading", level=1)).to_be_visible()
     else:
         page.goto(f"{shown.base}/?key={shown.key}")
-        expect(page.get_by_role("navigation", name=str(views))).to_be_visible()
+        expect(page.get_by_role("navigation", name="Views")).to_be_visible()
     return seen
 
 

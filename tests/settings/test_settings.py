@@ -472,7 +472,7 @@ def test_every_path_of_a_setting_is_kept_from_tools_but_those_that_are_named_her
     hidden = {path for name, path in values.items() if name not in OPEN}
     kept = {Path("/secret/of-a-tool"), settings.store_path, trust_record()}
     assert set(settings.private_paths) == hidden | kept
-    assert {"fleet_key_file", "playground_model_key_file", "audit_dir", "auth.gateway_key"} < paths.keys()
+    assert {"fleet_key_file", "audit_dir", "auth.gateway_key"} < paths.keys()
 
 
 def test_a_new_setting_that_names_a_file_is_kept_from_tools_without_being_listed() -> None:

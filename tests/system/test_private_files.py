@@ -12,7 +12,7 @@ from runner.errors import UsageError
 from runner.fleet.seal import FleetKey
 from runner.proxy.targets import read_targets
 from runner.settings.auth import Auth
-from runner.settings.secrets import SecretSettings, read_key_file, read_secret
+from runner.settings.secrets import SecretSettings, read_secret
 from runner.settings.settings import Settings
 from runner.settings.sources import load
 from runner.system.private_files import read_private, read_public
@@ -98,7 +98,6 @@ EVERY_FILE: dict[str, Callable[[Path], object]] = {
     "config": lambda path: load({}, config=path),
     "tokens": users_by_token,
     "secret": lambda path: read_secret("A", SecretSettings(file=path, tools=("t",))),
-    "key of the model": lambda path: read_key_file("playground_model_key_file", path),
     "key of the fleet": FleetKey.read,
     "certificates": _gateway,
     "users": lambda path: planned(path, {}),

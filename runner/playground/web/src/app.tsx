@@ -18,7 +18,7 @@ import { Palette, paletteOpen, usePalette } from "./views/palette";
 import { ToolList } from "./views/tool_list";
 import { Waits } from "./views/waits";
 import { inserted } from "./texts/inserted";
-import { chooseLanguage, language, LANGUAGES, missingLanguage, speak, T, type Language } from "./texts/language";
+import { T } from "./texts/texts";
 
 type ViewId = keyof typeof T.page.titles;
 
@@ -36,16 +36,13 @@ function viewOf(id: ViewId, load: () => Promise<FunctionComponent>): View {
 /** Views that have an address and no place in the menu. */
 const OTHERS: View[] = [
   viewOf("show", () => import("./views/show").then((module) => module.ShowView)),
-  viewOf("oauth", () => import("./views/oauth").then((module) => module.OAuthView)),
-  viewOf("oauth-answer", () => import("./views/oauth").then((module) => module.OAuthAnswer)),
 ];
 
 /** Which entry of the menu leads to views that have none of their own. */
-const PART_OF: Partial<Record<ViewId, ViewId>> = { oauth: "servers", show: "files" };
+const PART_OF: Partial<Record<ViewId, ViewId>> = { show: "files" };
 
 export const VIEWS: View[] = [
   { id: "call", side: true, body: () => <CallView /> },
-  viewOf("chat", () => import("./views/chat").then((module) => module.ChatView)),
   viewOf("prompts", () => import("./views/prompts").then((module) => module.PromptsView)),
   viewOf("resources", () => import("./views/resources").then((module) => module.ResourcesView)),
   viewOf("files", () => import("./views/files").then((module) => module.FilesView)),
@@ -56,23 +53,17 @@ export const VIEWS: View[] = [
   viewOf("servers", () => import("./views/servers").then((module) => module.ServersView)),
 ];
 
-/** The views that this server has: a chat only where its operator configured a model. */
-function viewsHere(): View[] {
-  return VIEWS.filter((view) => view.id !== "chat" || info.value?.chat);
-}
-
 export function App(): JSX.Element {
   usePalette();
   if (door.value.state === "opening") return <div class="empty" role="status">{T.page.connecting}</div>;
   if (door.value.state === "closed") return <Door why={door.value.why} login={door.value.login} provider={door.value.provider} />;
-  const view = [...viewsHere(), ...OTHERS].find((each) => each.id === route.value.view) ?? VIEWS[0];
+  const view = [...VIEWS, ...OTHERS].find((each) => each.id === route.value.view) ?? VIEWS[0];
   const Body = view?.body;
   return (
     <>
       <a class="unseen" href="#main">{T.page.skip}</a>
       <Top here={view === undefined ? "" : (PART_OF[view.id] ?? view.id)} />
-      <Palette views={viewsHere().map(({ id }) => ({ id, title: T.page.titles[id] }))} />
-      <NotSpoken />
+      <Palette views={VIEWS.map(({ id }) => ({ id, title: T.page.titles[id] }))} />
       <Reloaded />
       <FromElsewhere />
       <div class="page" style={view?.side ? undefined : { gridTemplateColumns: "minmax(0, 1fr)" }}>
@@ -102,19 +93,18 @@ function Top({ here }: { here: string }): JSX.Element {
       <Looked name={known?.name ?? ""} />
       <nav aria-label={T.page.views} class="grow">
         <ul>
-          {viewsHere().map((view) => (
+          {VIEWS.map((view) => (
             <li key={view.id}>
               <Entry id={view.id} isHere={view.id === here} />
             </li>
           ))}
         </ul>
       </nav>
-      <span class="unseen" aria-live="polite">{viewsHere().filter((view) => waitingIn(view.id) !== null).map((view) => `${T.page.titles[view.id]} ${T.page.waits}`).join(", ")}</span>
+      <span class="unseen" aria-live="polite">{VIEWS.filter((view) => waitingIn(view.id) !== null).map((view) => `${T.page.titles[view.id]} ${T.page.waits}`).join(", ")}</span>
       <button class="button quiet goto" title={T.page.goTo} onClick={() => { paletteOpen.value = true; }}><Icon path="M7 2a5 5 0 1 0 0 10A5 5 0 0 0 7 2m3.6 8.6L14.5 14.5" /><span class="word">{T.page.goTo}</span> <kbd>Ctrl K</kbd></button>
       <span class="small soft fact" title={T.page.tierHint}>{inserted(T.page.tier, { tier: <b>{known?.tier}</b> })}</span>
       <span class="small soft fact" title={T.page.userHint}>{known?.user}</span>
       <button class="button quiet" onClick={nextTheme} title={T.page.themeHint}><Icon path="M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2v12M8 4.5h2.5M8 8h5M8 11.5h2.5" /><span class="word">{T.page.theme(T.page.themes[theme.value])}</span></button>
-      <Languages />
       <Leave />
     </header>
   );
@@ -130,7 +120,7 @@ function Entry({ id, isHere }: { id: ViewId; isHere: boolean }): JSX.Element {
     look();
     addEventListener("resize", look);
     return () => removeEventListener("resize", look);
-  }, [isHere, language.value]);
+  }, [isHere]);
   return <a href={to(id, rest ?? "")} aria-current={isHere ? "page" : undefined} ref={link} onFocus={(event) => inSight(event.currentTarget)}>{T.page.titles[id]}{rest !== null && <Waits />}</a>;
 }
 
@@ -146,28 +136,6 @@ function Looked({ name }: { name: string }): JSX.Element {
     <select class="input compact name" aria-label={T.page.server} value={here.value.id} onChange={(event) => look(event.currentTarget.value)}>
       {connections.value.map((each) => <option key={each.id} value={each.id}>{each.state.value === "down" ? T.page.down(plain(each.name)) : plain(each.name)}</option>)}
     </select>
-  );
-}
-
-/** The languages, each by its own name. */
-function Languages(): JSX.Element {
-  return (
-    <select class="input compact languages" aria-label={T.page.language} value={language.value} onChange={(event) => chooseLanguage(event.currentTarget.value as Language)}>
-      {Object.entries(LANGUAGES).map(([id, { name }]) => <option key={id} value={id} lang={id}>{name}</option>)}
-    </select>
-  );
-}
-
-/** The language that somebody wants could not be loaded. */
-function NotSpoken(): JSX.Element | null {
-  const wanted = missingLanguage.value;
-  if (wanted === null) return null;
-  return (
-    <div class="news bad" role="alert">
-      <div class="grow">{inserted(T.page.notSpoken, { language: <span lang={wanted}>{LANGUAGES[wanted].name}</span> })}</div>
-      <button class="button" onClick={() => void speak()}>{T.common.tryAgain}</button>
-      <button class="button quiet" onClick={() => chooseLanguage(language.value)}>{T.common.dismiss}</button>
-    </div>
   );
 }
 
@@ -249,7 +217,6 @@ function Door({ why, login: asks, provider }: { why: string; login: boolean; pro
           <div><button class="button main">{T.door.logIn}</button></div>
         </form>
       )}
-      <div><Languages /></div>
     </main>
   );
 }

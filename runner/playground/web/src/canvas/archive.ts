@@ -6,7 +6,7 @@
  */
 import { bytes } from "../model/files";
 import type { Item } from "./items";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export interface Entry {
   name: string;

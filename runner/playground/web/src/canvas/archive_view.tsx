@@ -4,13 +4,13 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { holdBytes, letGo } from "../model/files";
 import { plain } from "../model/plain";
-import { size } from "../model/words";
+import { size } from "../texts/numbers";
 import { useRows } from "../views/rows";
 import { MOST_ENTRIES, opened, unpacked, type Archive, type Entry } from "./archive";
 import { ItemView, Trouble, Waiting } from "./canvas";
 import { useLoaded } from "./content";
 import { viewerOf, type Item } from "./items";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const MOST_BYTES = 20_000_000;
 const HEIGHT = 34;

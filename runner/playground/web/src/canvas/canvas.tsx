@@ -5,7 +5,7 @@
 import type { JSX, RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { useSignal } from "@preact/signals";
-import { size, until } from "../model/words";
+import { size, until } from "../texts/numbers";
 import { Download, DownloadAll } from "../views/download";
 import { Tabs, type Tab } from "../views/tabs";
 import { useEscape } from "../views/escape";
@@ -15,7 +15,7 @@ import { plain } from "../model/plain";
 import { MediaView, ImageView } from "./media";
 import { PageView } from "./page";
 import type { Item, Shown } from "./items";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const said = { waiting: (): string => T.viewers.loading };
 const CodeView = later(() => import("./code").then((module) => module.CodeView), said);

@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { bytes } from "../model/files";
 import type { Item } from "./items";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export interface Loaded<T> {
   value: T | null;

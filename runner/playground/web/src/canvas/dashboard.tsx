@@ -13,7 +13,7 @@ import { plain } from "../model/plain";
 import type { Tab } from "../views/tabs";
 import { Framed } from "./framed";
 import { panelOf, type Panel } from "./items";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const PINNED = "dashboards";
 

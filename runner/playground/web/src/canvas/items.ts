@@ -2,7 +2,7 @@
 import { isObject, parseJson, type Json } from "../model/json";
 import type { Params } from "../model/mcp";
 import type { Run } from "../model/runs";
-import { size as words } from "../model/words";
+import { size as words } from "../texts/numbers";
 import { contractOf } from "../views/result";
 
 export type Viewer = "image" | "pdf" | "html" | "markdown" | "table" | "json" | "code" | "audio" | "video" | "sheets" | "words" | "slides" | "notebook" | "archive" | "none";

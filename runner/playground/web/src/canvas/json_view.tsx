@@ -3,13 +3,13 @@ import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { bytes } from "../model/files";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
-import { count } from "../model/words";
+import { count } from "../texts/numbers";
 import { plain } from "../model/plain";
 import { Folded } from "../views/folded";
 import { Trouble, Waiting } from "./canvas";
 import { useLoaded } from "./content";
 import type { Item } from "./items";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const MOST = 4_000_000;
 const PART = 200_000;

@@ -15,7 +15,7 @@ import { Trouble, Waiting } from "./canvas";
 import { Coloured } from "./code";
 import { head, useLoaded } from "./content";
 import type { Item } from "./items";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const MOST = 500_000;
 // More elements than anyone reads, and fewer than hold the page up.

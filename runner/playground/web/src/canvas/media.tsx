@@ -7,7 +7,7 @@ import { later } from "../views/later";
 import { Trouble, Waiting } from "./canvas";
 import { useBlob } from "./content";
 import type { Item } from "./items";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const WaveView = later(() => import("./wave_view").then((module) => module.WaveView), { waiting: () => "" });
 

@@ -10,7 +10,7 @@ import { Coloured } from "./code";
 import { head, useLoaded } from "./content";
 import type { Item } from "./items";
 import { Markdown } from "./markdown";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const MOST_BYTES = 20_000_000;
 const MOST_CELLS = 300;

@@ -10,7 +10,7 @@ import { Trouble, Waiting } from "./canvas";
 import { head, useLoaded } from "./content";
 import { Framed } from "./framed";
 import type { Item } from "./items";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const MOST = 20_000_000;
 

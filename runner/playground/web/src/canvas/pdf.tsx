@@ -8,7 +8,7 @@ import { bytes } from "../model/files";
 import { Trouble, Waiting } from "./canvas";
 import { useLoaded } from "./content";
 import type { Item } from "./items";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 GlobalWorkerOptions.workerSrc = workerUrl;
 

@@ -2,12 +2,12 @@
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { plain } from "../model/plain";
-import { size } from "../model/words";
+import { size } from "../texts/numbers";
 import { Download } from "../views/download";
 import { ResourceContent } from "../views/contents";
 import { Viewed } from "./canvas";
 import type { Item, Link } from "./items";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 /** What is named by reference, each with a way to save it and to look at it. */
 export function References({ items }: { items: Item[] }): JSX.Element {

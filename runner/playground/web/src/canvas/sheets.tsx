@@ -9,7 +9,7 @@ import { useLoaded } from "./content";
 import type { Item } from "./items";
 import { SheetView } from "./table";
 import { readCells, readWorkbook, type SheetName, type Workbook } from "./workbook";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const MOST_SHEETS = 100;
 

@@ -6,7 +6,7 @@ import { Trouble, Waiting } from "./canvas";
 import { useLoaded } from "./content";
 import type { Item } from "./items";
 import { attribute, child, children, parsed, relations, within } from "./xml";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const MOST_PART = 4_000_000;
 const MOST_SLIDES = 200;

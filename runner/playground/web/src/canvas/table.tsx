@@ -11,7 +11,7 @@ import { Trouble, Waiting } from "./canvas";
 import { useLoaded } from "./content";
 import type { Item } from "./items";
 import { guessed, parseDelimited, RowCounter } from "./delimited";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const MOST_BYTES = 32_000_000;
 /** As high as Firefox lets an element be with so many rows. */

@@ -8,7 +8,7 @@ import { useLoaded } from "./content";
 import { hear } from "./heard";
 import type { Item } from "./items";
 import { peaks } from "./wave";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const COLUMNS = 600;
 const HEIGHT = 80;

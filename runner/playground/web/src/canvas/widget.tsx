@@ -22,7 +22,8 @@ import { AskedCall, WidgetCalls } from "./widget_calls";
 import { addressForWidget, forgetOffers, keepForWidget, OfferedFile } from "./widget_files";
 import { modalOf, WidgetModal, type Modal } from "./widget_modal";
 import { inserted } from "../texts/inserted";
-import { language, T } from "../texts/language";
+import { LOCALE } from "../texts/numbers";
+import { T } from "../texts/texts";
 
 type Dialect = "mcp-app" | "skybridge";
 
@@ -30,7 +31,7 @@ interface Choice {
   dialect: Dialect;
   /** As the page has it, until somebody chooses for this widget. */
   theme: "page" | "light" | "dark";
-  /** The page's language, until somebody writes another; null as long as nobody has. */
+  /** The browser's English, until somebody writes another language; null as long as nobody has. */
   locale: string | null;
   width: "full" | "820" | "390";
   mode: "inline" | "fullscreen" | "pip";
@@ -273,9 +274,8 @@ function shadeOf(choice: Choice): "light" | "dark" {
   return choice.theme === "page" ? pageShade.value : choice.theme;
 }
 
-/** With the region that the browser names, where it names one of this language. */
 function localeOf(choice: Choice): string {
-  return choice.locale ?? navigator.languages.find((each) => each.split("-")[0] === language.value) ?? language.value;
+  return choice.locale ?? LOCALE;
 }
 
 function context(choice: Choice): Record<string, unknown> {

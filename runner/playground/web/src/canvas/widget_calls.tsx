@@ -3,12 +3,12 @@ import type { JSX } from "preact";
 import { to } from "../model/route";
 import type { Run } from "../model/runs";
 import { decide, type WidgetCall } from "../model/widget_calls";
-import { duration } from "../model/words";
+import { duration } from "../texts/numbers";
 import { plain } from "../model/plain";
 import { Consent } from "../views/consent";
 import { Folded } from "../views/folded";
 import { inserted } from "../texts/inserted";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function WidgetCalls({ run }: { run: Run }): JSX.Element {
   const calls = run.widgetCalls ?? [];

@@ -5,11 +5,11 @@ import { linkTo, upload } from "../model/files";
 import { info } from "../model/info";
 import { plain } from "../model/plain";
 import type { Run } from "../model/runs";
-import { size } from "../model/words";
+import { size } from "../texts/numbers";
 import { Consent } from "../views/consent";
 import { shownOf } from "./items";
 import { inserted } from "../texts/inserted";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 interface Offer {
   run: string;

@@ -8,7 +8,7 @@ import type { Run } from "../model/runs";
 import { useDialog } from "../views/escape";
 import { Framed } from "./framed";
 import { AskedCall } from "./widget_calls";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export interface Modal {
   title: string;

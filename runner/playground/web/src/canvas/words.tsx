@@ -7,7 +7,7 @@ import { useLoaded } from "./content";
 import type { Item } from "./items";
 import { Link } from "./markdown";
 import { attribute, child, children, parsed, relations, within } from "./xml";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const MOST_PART = 8_000_000;
 // More elements than anyone reads, and fewer than hold the page up.

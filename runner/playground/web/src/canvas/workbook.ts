@@ -1,7 +1,7 @@
 /** Workbooks, xlsx: values as they were last worked out. Nothing is calculated; a formula without a value is its text. */
 import { readPart, type Archive } from "./archive";
 import { attribute, child, parsed, relations, tags, valueOf, within } from "./xml";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const MOST_PART = 2_000_000;
 const MOST_SHEET = 40_000_000;

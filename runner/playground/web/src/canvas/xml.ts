@@ -1,5 +1,5 @@
 /** XML of office documents. A document with declarations of its own is refused: none of these formats has any, and entities grow. */
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 /** Read a small document whole. */
 export function parsed(text: string): Document {

@@ -5,7 +5,7 @@ import { files, loadFiles, upload } from "../model/files";
 import type { Json } from "../model/json";
 import type { Field } from "../model/schema";
 import { Labelled, type Editing } from "./form";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const ONE = "filename";
 const MANY = ["filenames", "file_names"];

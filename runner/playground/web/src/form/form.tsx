@@ -5,7 +5,7 @@ import { isObject, parseJson, toJson, type Json } from "../model/json";
 import { blank, fault, fieldOf, itemOf, lacks, type Field } from "../model/schema";
 import type { Schema } from "../model/tools";
 import { FileField, takesFiles } from "./file_field";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export interface Editing {
   /** The schema at this place, unresolved. */

@@ -1,7 +1,7 @@
 /** What to try after an error, by its code; what the server itself advises goes first. */
 import type { Params } from "./mcp";
 import type { Cause } from "./runs";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 /** Details in which the server itself says what to try. */
 export const ADVISING = ["hint", "advice", "try", "suggestion"];

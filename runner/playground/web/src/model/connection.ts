@@ -8,7 +8,7 @@ import { hasSessions, isEra, NEWEST, type Era } from "./eras";
 import { isObject, toJson, type Json } from "./json";
 import { answers, NoAnswer, said } from "./streams";
 import { noted } from "./wire";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export const PREFIX = "io.modelcontextprotocol/";
 export const TASKS = PREFIX + "tasks";

@@ -9,7 +9,7 @@ import { isObject, toJson, type Json } from "./json";
 import { requestAnswered } from "./questions";
 import { ended, start } from "./runs";
 import type { Expect, Saved } from "./saved";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export interface Verdict {
   id: string;

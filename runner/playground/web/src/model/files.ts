@@ -1,7 +1,7 @@
 /** My Files: what the server keeps for this user. */
 import { signal } from "@preact/signals";
 import { isObject, parseJson, type Json } from "./json";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export interface Stored {
   key: string;

@@ -1,7 +1,7 @@
 /** My Files in order: found by words, sorted, and in folders made of what the server knows of each file. */
 import { viewerOf, type Viewer } from "../canvas/items";
 import type { Stored } from "./files";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export type Grouping = "none" | "origin" | "kind" | "day" | "name";
 export type Column = "filename" | "size" | "origin" | "created" | "expires_at";

@@ -1,7 +1,7 @@
 /** What this page knows of its server, and the ways in. */
 import { signal } from "@preact/signals";
 import type { Json } from "./json";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export interface Deadlines {
   idle_s: number;
@@ -25,8 +25,6 @@ export interface Info {
   dashboards: string[];
   /** What this page may have its host connect to: `command`, `*`, addresses. */
   connect: string[];
-  /** The models that this page may chat with, and where they are; null where the operator configured none. */
-  chat: { host: string; api: string; models: string[]; images: boolean } | null;
   upload_max_bytes: number;
   user_max_bytes: number;
   /** The second origin, on which what tools made is shown; null where there is none. */

@@ -1,7 +1,7 @@
 /** Files that are being deleted: for a moment with a way back, then for good. They stay so when another view is shown. */
 import { computed, signal } from "@preact/signals";
 import { files, filesProblem, idOf, remove, type Stored } from "./files";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const UNDO_MS = 8000;
 // A browser grants a server few connections; the rest of the page wants some of them.

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { ready } from "./canned";
 import { Connection, McpError, type Params, type Watching } from "./connection";
 import { isObject } from "./json";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export interface Question {
   id: string;

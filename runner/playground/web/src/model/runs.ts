@@ -10,7 +10,7 @@ import { door, info } from "./info";
 import { keepRun, keptRuns } from "./keep";
 import { paced } from "./pace";
 import type { WidgetCall } from "./widget_calls";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export type Status = "running" | "done" | "failed" | "cancelled";
 
@@ -63,8 +63,6 @@ export interface Run {
   version?: string;
   /** Kept when others go, and shown first. */
   pinned?: boolean;
-  /** Whether the model of the chat called it. */
-  inChat?: boolean;
   /** The id of the task that the call became. */
   task?: string;
   /** Milliseconds since the epoch. */
@@ -129,7 +127,7 @@ export function reportOf(run: Run): Report | null {
 }
 
 /** Call a tool; the run tells how it goes. */
-export function start(tool: string, args: Params, how: { asTask?: boolean; connection?: Connection; inChat?: boolean } = {}): Signal<Run> {
+export function start(tool: string, args: Params, how: { asTask?: boolean; connection?: Connection } = {}): Signal<Run> {
   const connection = how.connection ?? here.value;
   const run = signal<Run>({
     id: crypto.randomUUID(),
@@ -137,7 +135,6 @@ export function start(tool: string, args: Params, how: { asTask?: boolean; conne
     args,
     server: connection.name,
     version: connection.about.value?.version ?? "",
-    ...(how.inChat === true ? { inChat: true } : {}),
     began: Date.now(),
     took: null,
     heard: 0,

@@ -6,7 +6,7 @@ import { signal } from "@preact/signals";
 import type { Params } from "./connection";
 import { isObject, parseJson, toJson, type Json } from "./json";
 import { recall, remember } from "./keep";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export type Kind = "tool" | "prompt" | "resource";
 

@@ -4,7 +4,7 @@
  */
 import { isObject, toJson, type Json } from "./json";
 import type { Schema } from "./tools";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export type Kind = "string" | "number" | "integer" | "boolean" | "enum" | "array" | "object" | "map" | "union" | "json";
 

@@ -1,6 +1,6 @@
 /** Messages out of an HTTP answer: one JSON value, or a stream of events with one in each. */
 import { isObject, parseJson, type Json } from "./json";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 /** What could not be read as an answer of MCP. */
 export class NoAnswer extends Error {

@@ -11,7 +11,7 @@ import { hasSessions } from "./eras";
 import { isObject } from "./json";
 import { listAll } from "./mcp";
 import { ask } from "./questions";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export interface Task {
   id: string;

@@ -1,5 +1,5 @@
 /** The tools of the server, as its list gives them. */
-import { computed, effect, signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import { isObject, type Json } from "./json";
 import { here } from "./connections";
 import { listAll, type Params } from "./mcp";
@@ -42,22 +42,6 @@ export async function loadTools(): Promise<void> {
   } finally {
     if (connection === here.value) toolsLoading.value = false;
   }
-}
-
-/** Wait until the list of tools is there, or cannot be had, or whoever waits has left. */
-export function toolsListed(leaves: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const end = effect(() => {
-      if (toolsLoading.value && !leaves.aborted) return;
-      resolve();
-      // Not within its own first run.
-      queueMicrotask(() => end());
-    });
-    leaves.addEventListener("abort", () => {
-      end();
-      resolve();
-    }, { once: true });
-  });
 }
 
 function asTool(given: Params): Tool {

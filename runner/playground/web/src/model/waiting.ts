@@ -1,18 +1,14 @@
-/** What waits for a person in a view that nobody may be looking at: the question of a tool, a call that a model wants to make. */
-import { computed, signal, type ReadonlySignal } from "@preact/signals";
+/** What waits for a person in a view that nobody may be looking at: the question of a tool. */
+import { computed, type ReadonlySignal } from "@preact/signals";
 import { here } from "./connections";
 import { route } from "./route";
 import { runs, type Run } from "./runs";
 import { tools } from "./tools";
 
-/** Whether the chat asks about a call. The chat says it here, since it is loaded only when somebody looks at it. */
-export const chatAsks = signal(false);
-
-type Place = "call" | "chat" | "history";
+type Place = "call" | "history";
 
 /** Where a question of a run is answered. What another server was asked stands in the history alone. */
 function placeOf(run: Run): Place {
-  if (run.inChat === true) return "chat";
   return (run.server ?? here.value.name) === here.value.name ? "call" : "history";
 }
 
@@ -21,18 +17,17 @@ function asking(place: Place): ReadonlySignal<string | null> {
   return computed(() => {
     const run = runs.value.find(({ value }) => value.status === "running" && value.question !== null && placeOf(value) === place)?.value;
     if (run === undefined) return null;
-    return { call: run.tool, chat: "", history: run.id }[place];
+    return { call: run.tool, history: run.id }[place];
   });
 }
 
 const inCall = asking("call");
-const inChat = asking("chat");
 const inHistory = asking("history");
 
 /** What the address of a view goes on with, to come to what waits there; null where nothing waits, or it is in sight. */
 export function waitingIn(view: string): string | null {
-  const rest = { call: inCall.value, chat: chatAsks.value ? "" : inChat.value, history: inHistory.value }[view] ?? null;
+  const rest = { call: inCall.value, history: inHistory.value }[view] ?? null;
   if (rest === null) return null;
   const looked = route.value.view === "call" && route.value.rest === "" ? (tools.value[0]?.name ?? "") : route.value.rest;
-  return route.value.view === view && (view === "chat" || looked === rest) ? null : rest;
+  return route.value.view === view && looked === rest ? null : rest;
 }

@@ -2,7 +2,7 @@
  * What widgets remember of themselves, in this browser. A widget decides what it writes and how often, so each has its
  * bound and all together have one: what was written longest ago goes first.
  */
-import { count } from "./words";
+import { count } from "../texts/numbers";
 
 /** In characters, as a browser counts what it keeps. */
 const MOST_EACH = 64 * 1024;

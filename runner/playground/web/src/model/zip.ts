@@ -4,7 +4,7 @@
  *
  * Source: PKWARE APPNOTE 6.3.10, sections 4.3.7, 4.3.12 and 4.3.16; no ZIP64, which archives up to 4 GiB do without.
  */
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export interface Entry {
   name: string;

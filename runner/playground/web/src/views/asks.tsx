@@ -12,7 +12,7 @@ import { blank } from "../model/schema";
 import { Folded } from "./folded";
 import { bringIntoSight } from "./sight";
 import { inserted } from "../texts/inserted";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 interface Asking {
   params: Params;

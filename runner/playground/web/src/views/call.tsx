@@ -25,7 +25,7 @@ import { bringIntoSight } from "./sight";
 import { Tabs } from "./tabs";
 import { First } from "./first";
 import { Badges } from "./tool_list";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function CallView(): JSX.Element {
   const tool = byName.value.get(route.value.rest) ?? (route.value.rest === "" ? tools.value[0] : undefined);

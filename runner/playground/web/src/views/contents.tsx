@@ -8,7 +8,7 @@ import type { Params } from "../model/connection";
 import { hold, holdText, letGo } from "../model/files";
 import { plain } from "../model/plain";
 import { readResource } from "../model/resources";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function Content({ content }: { content: Params }): JSX.Element {
   const mime = typeof content["mimeType"] === "string" ? content["mimeType"] : null;

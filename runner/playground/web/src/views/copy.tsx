@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import type { Pressed } from "../model/press";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function CopyButton({ text, name, title, press }: { text: () => string; name?: string; title?: string; press?: Pressed }): JSX.Element {
   const said = useSignal<string | null>(null);

@@ -6,7 +6,7 @@ import { plain } from "../model/plain";
 import { to } from "../model/route";
 import { loadTools } from "../model/tools";
 import { inserted } from "../texts/inserted";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function Down(): JSX.Element | null {
   const connection = here.value;

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { addressOf, bytes, isHeld, missing, save } from "../model/files";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function Download({ uri, name, quiet = false, failed }: { uri: string; name: string; quiet?: boolean; failed: (why: string) => void }): JSX.Element {
   const download = async (event: MouseEvent): Promise<void> => {

@@ -5,7 +5,7 @@ import { EXPORTS, type Taken } from "../model/exports";
 import { CopyButton } from "./copy";
 import { Folded } from "./folded";
 import { Tabs } from "./tabs";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function Exported({ taken }: { taken: Taken }): JSX.Element {
   const chosen = useSignal("");

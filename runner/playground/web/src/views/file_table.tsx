@@ -6,11 +6,11 @@ import { filesProblem, idOf, type Stored } from "../model/files";
 import type { Column, Order } from "../model/folders";
 import { plain } from "../model/plain";
 import { to } from "../model/route";
-import { ago, size, until } from "../model/words";
+import { ago, size, until } from "../texts/numbers";
 import { Download } from "./download";
 import { useRows } from "./rows";
 import { UseAs } from "./use_as";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 // A list that is not long is scrolled with the page.
 const SHORT = 200;

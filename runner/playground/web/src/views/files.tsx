@@ -14,7 +14,7 @@ import { dismiss, send, sending, sent } from "../model/uploads";
 import { DownloadAll } from "./download";
 import { FileTable } from "./file_table";
 import { inserted } from "../texts/inserted";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 /** How the list is looked at; it stays so when another view is shown. */
 const asked = signal("");

@@ -6,7 +6,7 @@ import type { Tool } from "../model/tools";
 import { info } from "../model/info";
 import { plain } from "../model/plain";
 import { inserted } from "../texts/inserted";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function First({ tool, sample, fill }: { tool: Tool; sample: { [key: string]: Json }; fill: (value: { [key: string]: Json }) => void }): JSX.Element {
   // Anything else may do something that cannot be taken back: the arguments are shown, and a person presses Run.

@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { plain } from "../model/plain";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const LONG = 4_000;
 const SHOWN = 1_000;

@@ -9,7 +9,7 @@ import { route, to } from "../model/route";
 import { picked, pin, runById, runs, start, type Run } from "../model/runs";
 import { byName } from "../model/tools";
 import { forgetStates } from "../model/widget_states";
-import { ago, duration } from "../model/words";
+import { ago, duration, time } from "../texts/numbers";
 import { connections, here } from "../model/connections";
 import { takenOf } from "../model/exports";
 import { Exported } from "./exported";
@@ -18,7 +18,7 @@ import { Folded } from "./folded";
 import { RunView } from "./run";
 import { SaveRequest } from "./save_request";
 import { contractOf, modelText } from "./result";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function HistoryView(): JSX.Element {
   const one = runById(route.value.rest);
@@ -141,7 +141,7 @@ function Difference({ one, other, close }: { one: Run; other: Run; close: () => 
 
 /** By the clock, too: two calls that are compared often lie seconds apart. */
 function when(run: Run): string {
-  return `${T.numbers.time(run.began)}, ${ago(new Date(run.began).toISOString())}`;
+  return `${time(run.began)}, ${ago(new Date(run.began).toISOString())}`;
 }
 
 /** Of which server, in which version, where that is known. */

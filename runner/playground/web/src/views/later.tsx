@@ -3,7 +3,7 @@ import type { ComponentType, JSX } from "preact";
 import { signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { plain } from "../model/plain";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 interface Said {
   /** Meanwhile; "" for nothing. */

@@ -8,12 +8,12 @@ import { isObject, toJson, type Json } from "../model/json";
 import { asHar, asLines } from "../model/har";
 import { brief, plain } from "../model/plain";
 import { forgetMessages, forgotten, messages, partner, wireChanges, type Message } from "../model/wire";
-import { duration, length } from "../model/words";
+import { duration, length, time } from "../texts/numbers";
 import { readObject } from "./asks";
 import { CopyButton } from "./copy";
 import { saveBlob } from "./download";
 import { Folded } from "./folded";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const PAGE = 200;
 const MOST_CHARS = 100_000;
@@ -190,5 +190,5 @@ function inSight(answer: HTMLElement | null): void {
 }
 
 function clock(at: number): string {
-  return `${T.numbers.time(at)}.${String(new Date(at).getMilliseconds()).padStart(3, "0")}`;
+  return `${time(at)}.${String(new Date(at).getMilliseconds()).padStart(3, "0")}`;
 }

@@ -16,9 +16,9 @@ import { cancel, picked, runs } from "../model/runs";
 import { saved } from "../model/saved";
 import { theme, type Theme } from "../model/theme";
 import { loadTools, tools } from "../model/tools";
-import { ago } from "../model/words";
+import { ago } from "../texts/numbers";
 import { escape, useDialog, useEscapeToEnd } from "./escape";
-import { chooseLanguage, chosenLanguage, language, LANGUAGES, T, type Language } from "../texts/language";
+import { T } from "../texts/texts";
 
 export const paletteOpen = signal(false);
 
@@ -148,7 +148,6 @@ function actions(): Choice[] {
       button(T.palette.forgetCalls, kinds.action, "forget", "history"),
     ]),
     ...(runs.value.length < 2 ? [] : [{ title: T.palette.compare, kind: kinds.action, does: () => { go("history"); picked.value = runs.value.slice(0, 2).map((run) => run.value.id); } }]),
-    ...(info.value?.chat ? [button(`${T.page.titles.chat}: ${T.chat.fresh}`, kinds.action, "chat-new", "chat"), button(`${T.page.titles.chat}: ${T.chat.save}`, kinds.exported, "chat-save", "chat")] : []),
   ];
 }
 
@@ -159,7 +158,6 @@ function choices(views: { id: string; title: string }[]): Choice[] {
     ...(running === undefined ? [] : [{ title: T.palette.cancel(running.value.tool), kind: kinds.action, does: () => cancel(running.value.id) }]),
     ...tools.value.map((tool) => ({ title: tool.name, kind: kinds.tool, does: to("call", tool.name) })),
     ...views.map((view) => ({ title: view.title, kind: kinds.view, does: to(view.id) })),
-    { title: T.palette.login, kind: kinds.view, does: to("oauth") },
     ...prompts.value.map((prompt) => ({ title: prompt.name, kind: kinds.prompt, does: to("prompts", prompt.name) })),
     ...resources.value.map((each) => ({ title: each.uri, kind: kinds.resource, does: to("resources", each.uri) })),
     // Filled in where they are listed.
@@ -168,8 +166,6 @@ function choices(views: { id: string; title: string }[]): Choice[] {
     ...runs.value.map((run) => ({ title: run.value.tool, kind: T.palette.call(ago(new Date(run.value.began).toISOString())), does: to("history", run.value.id) })),
     ...connections.value.filter((each) => connections.value.length > 1 && each !== here.value).map((each) => ({ title: each.name, kind: kinds.server, does: () => look(each.id) })),
     ...THEMES.filter((id) => id !== theme.value).map((id) => ({ title: T.palette.themes[id], kind: kinds.theme, does: () => { theme.value = id; } })),
-    ...(Object.keys(LANGUAGES) as Language[]).filter((id) => id !== language.value).map((id) => ({ title: LANGUAGES[id].name, kind: kinds.language, does: () => chooseLanguage(id) })),
-    ...(chosenLanguage.value === null ? [] : [{ title: T.palette.browserLanguage, kind: kinds.language, does: () => chooseLanguage(null) }]),
     ...files.value.map((each) => ({ title: each.filename, kind: kinds.file, does: to("show", each.uri, { name: each.filename }) })),
     ...actions(),
     { title: T.palette.listAnew, kind: kinds.action, does: () => void loadTools() },

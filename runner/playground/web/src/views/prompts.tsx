@@ -16,7 +16,7 @@ import { CopyButton } from "./copy";
 import { Folded } from "./folded";
 import { SaveRequest } from "./save_request";
 import { bringIntoSight } from "./sight";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function PromptsView(): JSX.Element {
   const asked = useSignal("");

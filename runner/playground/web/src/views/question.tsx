@@ -10,7 +10,7 @@ import { answer, cancel, type Run } from "../model/runs";
 import { Answering } from "./asks";
 import { forget } from "../model/drafts";
 import { bringIntoSight } from "./sight";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 interface Asked {
   key: string;

@@ -10,12 +10,12 @@ import { toJson } from "../model/json";
 import { follow, followed, loadResources, readResource, resources, resourcesLoading, resourcesProblem, templates, updated, type Resource, type ResourceTemplate } from "../model/resources";
 import { route, to } from "../model/route";
 import { plain } from "../model/plain";
-import { size } from "../model/words";
+import { size } from "../texts/numbers";
 import { Completed } from "./completed";
 import { Content } from "./contents";
 import { SaveRequest } from "./save_request";
 import { bringIntoSight } from "./sight";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function ResourcesView(): JSX.Element {
   useEffect(() => {

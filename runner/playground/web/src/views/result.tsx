@@ -5,12 +5,12 @@ import { isObject, toJson, type Json } from "../model/json";
 import type { Params } from "../model/mcp";
 import { reportOf, type Cause, type Run, type Span } from "../model/runs";
 import { seenByModel } from "../model/seen";
-import { duration, size } from "../model/words";
+import { duration, size } from "../texts/numbers";
 import { ADVISING, adviceOf, adviceOfDenial, adviceOfProblem } from "../model/advice";
 import { CopyButton } from "./copy";
 import { Folded } from "./folded";
 import { plain } from "../model/plain";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function contractOf(result: Params): Params | null {
   const meta = result["_meta"];

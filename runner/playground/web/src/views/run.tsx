@@ -6,7 +6,7 @@ import { deadlinesOf } from "../model/info";
 import { brief, plain } from "../model/plain";
 import { cancel, reportOf, type Progress, type Run } from "../model/runs";
 import { widgetOf, type Tool } from "../model/tools";
-import { duration, seconds } from "../model/words";
+import { duration, percent, seconds } from "../texts/numbers";
 import { Canvas, ItemView } from "../canvas/canvas";
 import { boardTab, boardTabs, endEphemeral, openDashboard } from "../canvas/dashboard";
 import { itemOf, shownOf, type Item, type Shown } from "../canvas/items";
@@ -17,7 +17,7 @@ import { later } from "./later";
 import { Question } from "./question";
 import { ContractTab, MessagesTab, ModelTab, SandboxTab, TimingTab } from "./result";
 import { Tabs, type Tab } from "./tabs";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const WidgetView = later(() => import("../canvas/widget").then((module) => module.WidgetView));
 
@@ -133,7 +133,7 @@ function Live({ run }: { run: Run }): JSX.Element {
           <div class="bar" role="progressbar" aria-valuenow={Math.round(part * 100)} aria-valuemin={0} aria-valuemax={100} aria-label={T.run.progress}>
             <i style={{ width: `${part * 100}%` }} />
           </div>
-          <span class="small soft">{T.numbers.percent(part)}{eta(run, part, went)}</span>
+          <span class="small soft">{percent(part)}{eta(run, part, went)}</span>
         </div>
       )}
       {last?.message && <p aria-live="polite">{brief(last.message, MOST_TOLD)}</p>}

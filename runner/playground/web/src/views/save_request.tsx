@@ -6,7 +6,7 @@ import type { Params } from "../model/connection";
 import { here } from "../model/connections";
 import { folders, save, saved, type Kind } from "../model/saved";
 import { useEscape } from "./escape";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const SAID_MS = 4000;
 

@@ -9,13 +9,13 @@ import { plain } from "../model/plain";
 import { route, settle, to } from "../model/route";
 import { asFile, change, folders, forget, isIn, read, saved, takeOver, type Expect, type Saved } from "../model/saved";
 import { runAll, running, stop, verdicts } from "../model/expectations";
-import { duration } from "../model/words";
+import { duration } from "../texts/numbers";
 import { readObject } from "./asks";
 import { CopyButton } from "./copy";
 import { saveBlob } from "./download";
 import { Exported } from "./exported";
 import { inserted } from "../texts/inserted";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const MOST_LINK = 30_000;
 const folder = signal("");

@@ -7,10 +7,9 @@ import type { Connection } from "../model/connection";
 import { info } from "../model/info";
 import { isObject, toJson } from "../model/json";
 import { plain } from "../model/plain";
-import { to } from "../model/route";
 import { readObject } from "./asks";
 import { Folded } from "./folded";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function ServersView(): JSX.Element {
   useEffect(() => {
@@ -18,7 +17,7 @@ export function ServersView(): JSX.Element {
   }, []);
   return (
     <div class="stack">
-      <header class="row"><h1 class="grow">{T.servers.title}</h1>{mayConnect.value.length > 0 && <a class="button quiet" href={to("oauth")}>{T.servers.login}</a>}</header>
+      <header class="row"><h1 class="grow">{T.servers.title}</h1></header>
       <p class="soft">{T.servers.about}</p>
       {besideProblem.value !== null && <p class="problem" role="alert">{plain(besideProblem.value)}</p>}
       <ul class="stack servers">{connections.value.map((each) => <li key={each.id}><Server connection={each} /></li>)}</ul>

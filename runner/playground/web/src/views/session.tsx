@@ -11,10 +11,10 @@ import { plain } from "../model/plain";
 import { to } from "../model/route";
 import { cancelTask, hasHandshakeTasks, hasTasks, isOpen, loadTasks, tasks, tasksProblem } from "../model/tasks";
 import { messages, wireChanges } from "../model/wire";
-import { ago, duration } from "../model/words";
+import { ago, duration, time } from "../texts/numbers";
 import { readObject } from "./asks";
 import { Folded } from "./folded";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 const MOST_NEWS = 100;
 
@@ -179,7 +179,7 @@ function News({ connection }: { connection: Connection }): JSX.Element {
       {heard.length === 0 && <p class="soft">{T.session.noNotifications}</p>}
       <ol class="stack news-list">
         {heard.map((each) => (
-          <li key={each.n}><details><summary class="small"><span class="mono">{plain(each.method.replace("notifications/", ""))}</span> <span class="soft">{T.numbers.time(each.at)}</span></summary>
+          <li key={each.n}><details><summary class="small"><span class="mono">{plain(each.method.replace("notifications/", ""))}</span> <span class="soft">{time(each.at)}</span></summary>
             <pre class="code" tabIndex={0}><Folded text={toJson(each.message, 2).slice(0, 20_000)} /></pre></details></li>
         ))}
       </ol>

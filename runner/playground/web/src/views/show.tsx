@@ -6,7 +6,7 @@ import { viewerOf } from "../canvas/items";
 import { files, filesLoaded, filesProblem, loadFiles } from "../model/files";
 import { plain } from "../model/plain";
 import { route, to } from "../model/route";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function ShowView(): JSX.Element {
   const uri = route.value.rest;

@@ -2,7 +2,6 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
 import type { Pressed } from "../model/press";
-import { language } from "../texts/language";
 
 export interface Tab {
   id: string;
@@ -28,7 +27,7 @@ export function Tabs({ tabs, chosen, choose, label, press }: {
     if (row === null || tab === null || tab === undefined) return;
     const [one, all] = [tab.getBoundingClientRect(), row.getBoundingClientRect()];
     if (one.left < all.left || one.right > all.right) row.scrollLeft += one.left - all.left - row.clientWidth / 3;
-  }, [shown?.id, language.value]);
+  }, [shown?.id]);
   const move = (event: KeyboardEvent): void => {
     const at = tabs.findIndex((tab) => tab.id === shown?.id);
     const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[event.key];

@@ -9,7 +9,7 @@ import { waitingIn } from "../model/waiting";
 import { loadTools, tools, toolsLoading, toolsProblem, type Tool } from "../model/tools";
 import { Waits } from "./waits";
 import { inserted } from "../texts/inserted";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 export function ToolList(): JSX.Element {
   const asked = useSignal("");

@@ -5,7 +5,7 @@ import { isObject, toJson } from "../model/json";
 import { to } from "../model/route";
 import { blank } from "../model/schema";
 import { tools } from "../model/tools";
-import { T } from "../texts/language";
+import { T } from "../texts/texts";
 
 /** Tools that take files, each with a link that fills this one in. */
 export function UseAs({ file }: { file: Stored }): JSX.Element | null {

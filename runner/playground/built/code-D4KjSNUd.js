@@ -1,1 +1,0 @@
-export{t as CodeView}from"./code-DRnyyJ9Y.js";

@@ -1,1 +1,0 @@
-export{r as MarkdownView}from"./markdown-Btq3Qs5M.js";

@@ -1,1 +1,0 @@
-import{a as e,u as t}from"./connections-BU-wgqkr.js";import{i as n}from"./jsxRuntime-DvnW6MGw.js";import{t as r}from"./route-D-Lb-Vrs.js";function i(i){let a=e(i.server);a!==void 0&&t(a.id),i.kind===`resource`?r(`resources`,i.target):r(i.kind===`tool`?`call`:`prompts`,i.target,{args:n(i.args,2)})}export{i as t};

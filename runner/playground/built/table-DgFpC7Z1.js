@@ -1,1 +1,0 @@
-export{n as TableView}from"./table-BTrb2pOE.js";

@@ -1,1 +1,0 @@
-import{n as e}from"./language-CzOKYmjV.js";var t=t=>e.numbers.seconds(t),n=t=>e.numbers.duration(t),r=t=>e.numbers.size(t),i=t=>e.numbers.count(t),a=t=>e.numbers.length(t),o=t=>e.numbers.ago(t),s=o;export{t as a,a as i,i as n,r as o,n as r,s,o as t};
