@@ -135,7 +135,8 @@ def _check_values(body: bytes, most: int) -> None:
 
 def _mended(body: bytes) -> bytes:
     """Return JSON with a question mark for each half of a surrogate pair."""
-    if _SURROGATE.search(body) is None or 0 in body:
+    # The quick look first: a search for either letter at once takes ten times as long.
+    if not (rb"\ud" in body or rb"\uD" in body) or _SURROGATE.search(body) is None or 0 in body:
         return body
     return _HALF.sub(b"?", body.replace(rb"\\", _NO_ESCAPE)).replace(_NO_ESCAPE, rb"\\")
 

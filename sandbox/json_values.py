@@ -11,6 +11,7 @@ import re
 
 __all__ = ["values_above"]
 
+_NO_MARKS = bytes(set(range(256)).difference(b",[{"))
 _EMPTY = re.compile(rb"\[[ \t\r\n]*+\]|\{[ \t\r\n]*+\}")
 
 
@@ -43,4 +44,5 @@ def values_above(text: bytes, most: int) -> int:
 
 
 def _marks(text: bytes) -> int:
-    return sum(text.count(mark) for mark in (b",", b"[", b"{"))
+    # One look at each byte: to count each mark for itself takes two to three times as long.
+    return len(text.translate(None, _NO_MARKS))

@@ -34,6 +34,7 @@ from runner.formats.json_size import least_chars
 from runner.formats.mime import guess
 from runner.homes.changes import ChangedFile
 from runner.store.protocol import Origin, Record
+from runner.system.openat import CONFINED, openat2
 from runner.system.threads import in_thread, run_in_thread
 
 __all__ = ["Generated", "keep_generated", "not_returned", "with_earlier"]
@@ -217,8 +218,22 @@ async def with_earlier(
         paths = paths_in_home(file, home.path)
         if places.keys().isdisjoint(paths):
             earlier = await _kept_before(legible(file), posixpath.basename(file), files)
-            places |= {path: f"{SCHEME}{earlier[-1].id}" for path in paths if earlier}
+            newest = max(earlier, key=lambda record: record.created, default=None)
+            if newest is not None and not _is_newer(file, home, newest):
+                places |= dict.fromkeys(paths, f"{SCHEME}{newest.id}")
     return replace(processed, places=places) if len(places) > len(processed.places) else processed
+
+
+def _is_newer(file: str, home: OpenHome, kept: Record) -> bool:
+    """Return whether a file of a home has changed since it was kept; one that is gone has not."""
+    try:
+        handle = openat2(home.fd, file, os.O_PATH | os.O_NOFOLLOW, resolve=CONFINED)
+    except OSError:
+        return False
+    try:
+        return os.fstat(handle).st_ctime > kept.created.timestamp()
+    finally:
+        os.close(handle)
 
 
 def _mentioned(said: Any, home: Path) -> set[str]:

@@ -24,6 +24,7 @@ _HEAD_CHARS = 256
 _BEFORE = re.compile(r"[\w.~%/-]\Z", re.ASCII)
 _BEHIND = re.compile(r"[\w/~%-]|\.\w", re.ASCII)
 _URI = re.compile(r"(?:file|sandbox):(?://(?:localhost)?)?(/[^\s\"'`<>]+)", re.IGNORECASE)
+_SCHEME = "file://"
 _CLOSING = ".,;:!?)]}*_"
 # As many are each looked for in each text; of more, by their beginnings, in one pass.
 _FEW = 8
@@ -115,9 +116,12 @@ class FileReferences:
             text = _URI.sub(self._of_uri, text)
         parts, done, at = list[str](), 0, text.find(self._root)
         while at >= 0:
-            end = 0 if _BEFORE.search(text, max(0, at - 1), at) else self._end(text, at)
+            # Some write a path with blanks into a URI as it is.
+            scheme = len(_SCHEME) if text[max(0, at - len(_SCHEME)) : at].lower() == _SCHEME else 0
+            is_inside = not scheme and _BEFORE.search(text, max(0, at - 1), at)
+            end = 0 if is_inside else self._end(text, at)
             if end:
-                parts += [text[done:at], self.places[text[at:end]]]
+                parts += [text[done : at - scheme], self.places[text[at:end]]]
                 done = end
             at = text.find(self._root, max(end, at + 1))
         return "".join([*parts, text[done:]]) if parts else text

@@ -38,6 +38,8 @@ __all__ = ["REAP_S", "Lease", "Listener"]
 log = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 1 << 16
+# A longer answer is read in a thread.
+_LONG_BYTES = 256 * 1024
 # One chunk may be ten thousand frames; the clock must run meanwhile.
 _FRAMES_A_TURN = 100
 _TURN_S = 0.005
@@ -90,6 +92,7 @@ class Lease:
     _answer: Mapping[str, object] | None = field(init=False, default=None)
     _answer_bytes: int = field(init=False, default=0)
     _is_ready: bool = field(init=False, default=False)
+    _unread: tuple[FrameKind, bytes] | None = field(init=False, default=None)
     _fault: str | None = field(init=False, default=None)
     _reached: Reached | None = field(init=False, default=None)
     _disk: HomeDisk | None = field(init=False, default=None)
@@ -170,6 +173,8 @@ class Lease:
                 self._disk = None if self.home_fd is None else HomeDisk(self.home_fd)
                 self._begin(call)
                 ending = await self._over
+                if self._unread is not None and ending is Ending.ANSWERED:
+                    await self._read_long(*self._unread)
             finally:
                 self._listen_no_more()
             if ending is Ending.ANSWERED and self._relay is not None:
@@ -477,6 +482,10 @@ class Lease:
         began = time.monotonic()
         try:
             for number, (kind, body) in enumerate(self._decoder.feed(data), start=1):
+                if kind in ANSWERS and len(body) > _LONG_BYTES:
+                    self._unread = kind, body
+                    self._end(Ending.ANSWERED)
+                    return
                 values = MOST_VALUES if kind in ANSWERS else _NOTICE_VALUES
                 self._frame(kind, decode(body, most_values=values), len(body))
                 if kind in ANSWERS:
@@ -495,6 +504,14 @@ class Lease:
             self._hear_later(rest_s)
         elif self._is_behind:
             asyncio.get_running_loop().call_soon(self._take_in, b"")
+
+    async def _read_long(self, kind: FrameKind, body: bytes) -> None:
+        """Read an answer in a thread that takes longer than other calls can wait."""
+        try:
+            value = await asyncio.to_thread(decode, body, most_values=MOST_VALUES)
+            self._frame(kind, value, len(body))
+        except FrameError as error:
+            self._break(error)
 
     def _hear_later(self, rest_s: float) -> None:
         """Listen to nothing it says for some time: others have waited for what it has said."""

@@ -74,6 +74,7 @@ PLACES = {
         ("已保存到/tmp/alice/東京.csv。", "已保存到artifact://a_4。"),
         ("file:///tmp/alice/Bericht%20Q3%20%28%C3%BC%29.pdf", "artifact://a_3"),
         ("[it](file:///tmp/alice/Bericht%20Q3%20(%C3%BC).pdf).", "[it](artifact://a_3)."),
+        ("it is file:///tmp/alice/Bericht Q3 (ü).pdf, open it", "it is artifact://a_3, open it"),
         ("FILE://localhost/tmp/alice/out/report.csv", "artifact://a_2"),
         ("sandbox:/tmp/alice/%E6%9D%B1%E4%BA%AC.csv", "artifact://a_4"),
         ('{"path": "/tmp/alice/out/report.csv"}', '{"path":"artifact://a_2"}'),
