@@ -7,30 +7,31 @@ Source: document 004, sections 3.2 and 4.1, appendix A; requirements S4-17 to S4
 X2 of the conformance cases.
 """
 
-import bisect
 import itertools
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from runner.formats.magic import BASE64_PREFIXES, PROBE_BYTES, BinaryFormat, identify, mime_types
+from runner.formats.magic import PROBE_BYTES, BinaryFormat, identify, mime_types
 from runner.formats.mime import DEFAULT_MIME
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.encoded import (
-    Span,
+    beginnings,
     data_url,
     decode,
-    has_stretch,
+    extents,
     head,
-    is_one_line,
-    long_runs,
+    line_end,
+    seem_parts,
     seems_encoded,
+    suspects,
     unhex,
-    wrapped_blocks,
 )
 from runner.output_guard.json_view import Unruly, json_text, view
+from runner.output_guard.notation import Written, as_bytes, dumped, escaped, listed
 from runner.output_guard.references import file_name, large_text, marker, reference, summary
 from runner.output_guard.storing import Find, LayerRun
 
@@ -38,12 +39,9 @@ __all__ = ["Detector", "scan"]
 
 _URL_HEADER = re.compile(r"data:[^,\s\"'()<>\\]{0,128};base64,\Z", re.IGNORECASE)
 _URL_HEADER_MAX = 150
-_BYTE_LIST = re.compile(r"\[(?:\s*\d{1,3}\s*,){200}")
-# A file may begin behind a word that base64 could hold as well; not behind a page of them.
-_WORD_MAX = 256
 _NESTED_MAX = 8
-# JSON and `data:` URLs: encoded content in them may have blanks beside it.
-_OPENS = frozenset("{[dD")
+# Content may begin this far before the first place that looks like it.
+_BEHIND_CHARS = 4096
 _BEGINNING_CHARS = 300
 _UNKNOWN = BinaryFormat("bin", DEFAULT_MIME)
 
@@ -94,8 +92,9 @@ class Detector:
         least = self.min_chars
         if len(text) < least:
             return False
-        first = text[0]
-        return first in _OPENS or first.isspace() or has_stretch(text, least)
+        if not text.isascii() and "\0" in text[:PROBE_BYTES]:
+            return True
+        return text[:5].lower() == "data:" or next(suspects(text, least), None) is not None
 
     def recognise(self, text: str) -> tuple[bytes, BinaryFormat] | None:
         """Return the bytes that `text` encodes, whole, and their format; None if it is no known binary."""
@@ -112,9 +111,10 @@ class Detector:
 
     def _kind(self, content: bytes, text: str) -> BinaryFormat | None:
         known = identify(content, probe_bytes=self.probe_bytes)
-        return known or self._configured(text, only_unknown=True)
+        return known or self.configured(text, only_unknown=True)
 
-    def _configured(self, text: str, *, only_unknown: bool) -> BinaryFormat | None:
+    def configured(self, text: str, *, only_unknown: bool = True) -> BinaryFormat | None:
+        """Return the format that the settings give to a base64 prefix, if one of them fits."""
         for prefix, kind, unknown in self.signatures:
             if text.startswith(prefix) and (unknown or not only_unknown):
                 return kind
@@ -127,7 +127,7 @@ class Detector:
         try:
             content[: self.probe_bytes].decode()
         except UnicodeDecodeError:
-            return content, self._configured(text, only_unknown=False) or _UNKNOWN
+            return content, self.configured(text, only_unknown=False) or _UNKNOWN
         return None
 
 
@@ -147,6 +147,9 @@ def scan(value: Any, detector: Detector, where: str = "", level: int = 0) -> Lay
 
 
 def _object(value: dict[str, Any], detector: Detector, where: str, level: int) -> LayerRun[Any]:
+    content = _as_bytes(value, detector) if "0" in value else None
+    if content is not None:
+        return (yield from _taken(*content, detector, where, {}))
     made: dict[str, Any] = {}
     same = True
     for key, item in value.items():
@@ -158,18 +161,16 @@ def _object(value: dict[str, Any], detector: Detector, where: str, level: int) -
         elif isinstance(item, dict | list | bytes):
             new = yield from scan(item, detector, place, level)
         if len(key) >= detector.min_chars:
-            runs = long_runs(key, detector.min_chars)
-            name = yield from _pieces_out(key, _pieces(key, runs, detector), place)
+            name = yield from _pieces_out(key, _pieces(key, detector), place)
         same = same and new is item and name is key
         made[name] = new
     return value if same else made
 
 
 def _array(value: list[Any], detector: Detector, where: str, level: int) -> LayerRun[Any]:
-    content = _as_bytes(value, detector)
+    content = _as_bytes(value, detector) if _may_be_bytes(value, detector) else None
     if content is not None:
-        kind = identify(content, probe_bytes=detector.probe_bytes) or _UNKNOWN
-        return (yield from _taken(content, kind, detector, where, {}))
+        return (yield from _taken(*content, detector, where, {}))
     made: list[Any] = []
     same = True
     for index, item in enumerate(value):
@@ -178,21 +179,57 @@ def _array(value: list[Any], detector: Detector, where: str, level: int) -> Laye
             new = yield from scan(item, detector, f"{where}[{index}]", level)
             same = same and new is item
         made.append(new)
+    lines = _lines(value, detector) if same and len(value) > 1 and type(value[0]) is str else None
+    if lines is not None:
+        return (yield from _taken(*lines, detector, where, {}))
     return value if same else made
 
 
-def _as_bytes(value: list[Any], detector: Detector) -> bytes | None:
-    """Return the bytes that a list of numbers is, as Node writes a buffer, if a known format begins so."""
-    # Each takes at least two characters.
-    if 2 * len(value) < detector.min_chars or type(value[0]) is not int:
-        return None
+def _may_be_bytes(value: list[Any], detector: Detector) -> bool:
+    if not value or type(value[0]) is not int:
+        return bool(value) and type(value[0]) is list and seem_parts(value)
+    return 2 * len(value) >= detector.min_chars
+
+
+def _as_bytes(value: list[Any] | dict[str, Any], detector: Detector) -> tuple[bytes, BinaryFormat] | None:
+    """Return the file that numbers are: as Node writes a buffer, in rows, or by index."""
     try:
-        if identify(bytes(value[:PROBE_BYTES])) is None:
+        if identify(as_bytes(list(itertools.islice(_numbers(value), PROBE_BYTES)))) is None:
             return None
-        content = bytes(value)
+        content = as_bytes(list(_numbers(value)))
     except (ValueError, TypeError):
         return None
-    return content if identify(content, probe_bytes=detector.probe_bytes) else None
+    # Each takes at least two characters, and its index four more.
+    least = (6 if isinstance(value, dict) else 2) * len(content)
+    kind = identify(content, probe_bytes=detector.probe_bytes) if least >= detector.min_chars else None
+    return None if kind is None else (content, kind)
+
+
+def _numbers(value: list[Any] | dict[str, Any]) -> Iterator[int]:
+    """Yield the bytes of a list, of its rows, or of an object whose keys count from 0.
+
+    Raises:
+        TypeError: It is none of these.
+    """
+    for index, item in enumerate(value):
+        inner = value[item] if isinstance(value, dict) and item == str(index) else item
+        if isinstance(inner, list):
+            yield from _numbers(inner)
+        elif type(inner) is int:
+            yield inner
+        else:
+            raise TypeError
+
+
+def _lines(value: list[Any], detector: Detector) -> tuple[bytes, BinaryFormat] | None:
+    """Return the file that a list of strings is: lines of base64 or of a dump, digits of each byte."""
+    if sum(len(item) if isinstance(item, str) else -sys.maxsize for item in value) < detector.min_chars:
+        return None
+    text = ("" if value[0].endswith("\n") else "\n").join(value)
+    pieces = list(itertools.islice(_pieces(text, detector), 2))
+    if len(pieces) == 1 and 2 * (pieces[0].end - pieces[0].start) > len(text):
+        return pieces[0].content, pieces[0].kind
+    return None
 
 
 def _string(text: str, detector: Detector, where: str, level: int, payload: dict[str, Any]) -> LayerRun[Any]:
@@ -205,18 +242,29 @@ def _string(text: str, detector: Detector, where: str, level: int, payload: dict
         found = detector.recognise(data_url(body) or body)
         if found is not None:
             return (yield from _taken(*found, detector, where, payload))
-    # Found as they are asked for: where there are too many files, a few of them are enough.
-    runs = long_runs(text, detector.min_chars)
-    first = next(runs, None)
-    if first is None and not (beginning[:1] in ("{", "[") and _BYTE_LIST.search(text)):
+    if not text.isascii() and (raw := _raw(text)) is not None:
+        return (yield from _taken(*raw, detector, where, payload))
+    # Base64 in JSON can be hidden by an escape; numbers cannot.
+    seen = {kind for kind, _ in suspects(text, detector.min_chars)}
+    if "run" not in seen and next(_pieces(text, detector), None) is None:
         return text
     if beginning[:1] in ("{", "[", '"') and level < _NESTED_MAX:
         inside = yield from _json(text, detector, where, level)
         if inside is not text:
             return inside
     # Also where JSON held nothing: a repeated key hides what stood under it before.
-    found_runs = itertools.chain([first] if first else [], runs)
-    return (yield from _pieces_out(text, _pieces(text, found_runs, detector), where))
+    return (yield from _pieces_out(text, _pieces(text, detector), where))
+
+
+def _raw(text: str) -> tuple[bytes, BinaryFormat] | None:
+    """Return the file that a text is of which each character is one byte, as `decode("latin-1")` makes it."""
+    try:
+        beginning = text[:PROBE_BYTES].encode("latin-1")
+        content = text.encode("latin-1") if identify(beginning) else b""
+    except UnicodeEncodeError:
+        return None
+    kind = identify(content)
+    return None if kind is None else (content, kind)
 
 
 def _json(text: str, detector: Detector, where: str, level: int) -> LayerRun[Any]:
@@ -250,7 +298,8 @@ def _taken(
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    span: Span
+    start: int
+    end: int
     content: bytes
     kind: BinaryFormat
 
@@ -262,67 +311,66 @@ def _pieces_out(text: str, pieces: Iterable[_Piece], where: str) -> LayerRun[str
         ending = file_name({}, where, piece.kind.mime, piece.kind.name)
         find = Find(content=piece.content, mime=piece.kind.mime, name=ending, where=where)
         kept = yield find
-        parts += [text[position : piece.span.start], marker(find, kept)]
-        position = piece.span.end
+        parts += [text[position : piece.start], marker(find, kept)]
+        position = piece.end
     return "".join([*parts, text[position:]]) if parts else text
 
 
-def _pieces(text: str, runs: Iterable[Span], detector: Detector) -> Iterator[_Piece]:
-    position = 0
-    for run in runs:
-        for span in _candidates(text, run, detector.min_chars):
-            if span.start < position:
+def _pieces(text: str, detector: Detector) -> Iterator[_Piece]:
+    """Yield the files in a text one by one: where there are too many, a few are enough."""
+    done = list_end = 0
+    searched = {"run": 0, "listed": 0, "escaped": 0}
+    for kind, at in suspects(text, detector.min_chars):
+        lo = max(done, searched[kind], at - _BEHIND_CHARS)
+        if at < lo:
+            continue
+        searched[kind] = line_end(text, at) if kind == "run" else at
+        if kind == "run":
+            # Dashes between pairs of digits are letters of base64, too.
+            dashed = text.find("-", at, at + 8) >= 0
+            found: Iterable[Written | None] = _runs(text, lo, at, detector, in_line=lo == done)
+            found = itertools.chain(found, listed(text, lo, at, detector.min_chars)[:1] if dashed else ())
+        elif kind == "escaped":
+            found = (escaped(text, lo, at),)
+        elif at < list_end:
+            continue
+        else:
+            written = dumped(text, lo, at)
+            if written is None:
+                written, list_end = listed(text, max(lo, list_end), at, detector.min_chars)
+            found = (written,)
+        for written in found:
+            if written is None or written.start < done:
                 continue
-            piece = _piece(text, span, detector)
-            if piece is not None:
-                position = span.end
-                yield piece
+            known = identify(written.content, probe_bytes=detector.probe_bytes)
+            known = known or detector.configured(text[written.start : written.start + 64])
+            if known is not None and written.end - written.start >= detector.min_chars:
+                done = searched[kind] = written.end
+                yield _Piece(_from(text, written.start), written.end, written.content, known)
 
 
-def _candidates(text: str, run: Span, at_least: int) -> list[Span]:
-    """Return the parts of a run that may be a file: lines, also behind a word, and blocks of lines."""
-    if is_one_line(text, run):
-        lines = [run]
-    else:
-        lines = [_padded(text, line) for line in long_runs(text, at_least, run)]
-        blocks = list(wrapped_blocks(text, run, at_least))
-        lines = [*lines, *blocks, *_before_blocks(lines, blocks)]
-    words = [Span(start, line.end) for line in lines for start in _behind_words(text, line)]
-    return sorted((*lines, *words), key=lambda span: (span.start, -span.end))
+def _from(text: str, start: int) -> int:
+    """Return where the `data:` URL begins whose base64 begins at `start`; `start` itself where it is none."""
+    header = _URL_HEADER.search(text[max(0, start - _URL_HEADER_MAX) : start])
+    return start - (len(header[0]) if header else 0)
 
 
-def _before_blocks(lines: list[Span], blocks: list[Span]) -> Iterator[Span]:
-    """Yield what stands in a line before a block begins in it: a file may end where a wrapped one begins."""
-    starts = [line.start for line in lines]
-    for block in blocks:
-        at = bisect.bisect_left(starts, block.start) - 1
-        if at >= 0 and block.start < lines[at].end:
-            yield Span(lines[at].start, block.start)
+def _runs(text: str, lo: int, at: int, detector: Detector, *, in_line: bool) -> Iterator[Written]:
+    position: int | None = lo
+    while position is not None:
+        written = _run(text, position, at, detector, in_line=in_line or position > lo)
+        if written is not None:
+            yield written
+        position = written.end if written else None
 
 
-def _padded(text: str, line: Span) -> Span:
-    behind = text[line.end : line.end + 2]
-    return Span(line.start, line.end + len(behind) - len(behind.lstrip("=")))
-
-
-def _behind_words(text: str, line: Span) -> Iterator[int]:
-    beginning = text[line.start : min(line.end, line.start + _WORD_MAX)]
-    for prefix in BASE64_PREFIXES:
-        start = beginning.find(prefix, 1)
-        if start > 0:
-            yield line.start + start
-
-
-def _piece(text: str, span: Span, detector: Detector) -> _Piece | None:
-    if span.end - span.start < detector.min_chars:
-        return None
-    probe = text[span.start : min(span.end, span.start + 2 * PROBE_BYTES)]
-    if identify(head(probe)) is None and identify(unhex(probe, probe=True) or b"") is None:
-        return None
-    body = text[span.start : span.end]
-    # What stands behind it may be too much padding, or none of its own.
-    found = detector.recognise(body) or (detector.recognise(body.rstrip("=")) if body.endswith("=") else None)
-    if found is None:
-        return None
-    header = _URL_HEADER.search(text[max(0, span.start - _URL_HEADER_MAX) : span.start])
-    return _Piece(Span(span.start - (len(header[0]) if header else 0), span.end), *found)
+def _run(text: str, lo: int, at: int, detector: Detector, *, in_line: bool) -> Written | None:
+    for start in beginnings(text, lo, at, in_line=in_line):
+        for end, body in extents(text, start):
+            if end - start < detector.min_chars:
+                break
+            # What stands behind it may be too much padding, or none of its own.
+            found = detector.recognise(body) or detector.recognise(body.rstrip("="))
+            if found is not None:
+                return Written(start, end, found[0])
+    return None

@@ -9,49 +9,68 @@ Source: RFC 4648; RFC 2397; rules N9 and X2 of the conformance cases.
 import binascii
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cache
+from typing import Any
 from urllib.parse import unquote
 
 import pybase64
 
 from runner.formats.base64 import url_body
-from runner.formats.magic import PROBE_BYTES, identify
+from runner.formats.magic import BASE64_PREFIXES, MAGIC_BYTES, PROBE_BYTES, begins, identify, magic_numbers
 
 __all__ = [
-    "Span",
+    "beginnings",
     "data_url",
     "decode",
-    "has_stretch",
+    "extents",
     "head",
-    "is_one_line",
-    "long_runs",
+    "line_end",
+    "seem_parts",
     "seems_encoded",
+    "suspects",
     "unhex",
-    "wrapped_blocks",
 ]
 
-# What base64 consists of, also where it stands inside JSON text, as `\\/` and `\\n`.
-_CLASS = r"A-Za-z0-9+/_=\\\r\n-"
-_RUN = re.compile(f"[{_CLASS}]+")
-_LINE = re.compile("[A-Za-z0-9+/_-]+")
-_STRIP_LINE = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
-_STRIP = _STRIP_LINE + "=\\\r\n"
-_PADDING = re.compile("={0,2}")
-# The length of a line of wrapped base64, with its break.
-_LINE_MIN, _LINE_MAX = 20, 260
-_HEX_START = re.compile(r"(?:0[xX])?[0-9a-fA-F]{32}")
+_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-"
+_CLASS = "A-Za-z0-9+/_-"
+# Base64 in JSON, HTML and URLs: `\/`, `\u002b`, `&#43;`, `%2F`.
+_ESCAPES = r"\\{1,8}+(?:/|u00(?:2[bBfF]|3[dD]))|%(?:2[bBfF]|3[dD])|=3D|&#(?:x2[bBfF]|x3[dD]|43|47|61);"
+_ESCAPE = re.compile(_ESCAPES)
+_LINE = re.compile(rf"(?:[{_CLASS}]++|(?=[\\%&])(?:{_ESCAPES}))++")
+_PADDING = re.compile(r"(?:=3D|\\{1,8}+u003[dD]|%3[dD]|&#(?:x3[dD]|61);|=(?!3D)){0,2}")
+# What stands between two lines: a break, itself perhaps escaped, and an indent or a quote mark of mail; or
+# the end of a literal and the beginning of the next. It is one and the same in a file.
+_BREAK = r"=?(?:\r?\n|(?:\\{1,8}+r)?\\{1,8}+n|&#(?:10|xA|xa);|<br ?/?>(?:\r?\n)?)"
+_QUOTE = r"\\*[\"']"
+_GLUE = re.compile(
+    rf"{_QUOTE}[ \t]*+[,+.&\\]?[ \t]*+(?:{_BREAK})?[ \t]*+(?:[+.&,][ \t]*+)?[bBrRuU]?{_QUOTE}"
+    rf"|\\?{_BREAK}[ \t>#*|]{{0,64}}"
+)
+_WIDTH_MAX = 260
+_LINE_MIN = 20
+_PIECE_MIN = 32
+_ENCODED = re.compile(rf"[=\r\n{_CLASS}]+")
+# A file may begin behind a word; not behind a page of them.
+_WORD_MAX = 256
+# As much as shows a tar, whose magic number stands late.
+_TAR_CHARS = 360
+_HEX_START = re.compile(r"(?:0?[xX])?[0-9a-fA-F]{32}")
 _HEAD_CHARS = (PROBE_BYTES + 2) // 3 * 4
 # A line of 64 or 76 characters needs one or two more for its break.
 _HEAD_SLICE = _HEAD_CHARS * 66 // 62
 _LOOK_CHARS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A part of a text, from `start` up to but not including `end`."""
-
-    start: int
-    end: int
+# What a quick look at one place needs to see of encoded content, and how far it looks for it.
+_AHEAD_CHARS = 300
+_LINE_AHEAD_CHARS = 96
+# Three words, as they stand in sentences: most texts are looked at no further.
+_PROSE = re.compile(r"[A-Za-z']{1,14}+[.,:;]?+ [A-Za-z']{1,14}+[.,:;]?+ [A-Za-z']{1,14}+[.,:; ]")
+_LOOK = re.compile(
+    rf"(?P<run>[{_CLASS}]{{0,40}}+(?:(?!{_ESCAPES})[^A-Za-z0-9]{{1,24}}+n?)?+"
+    rf"(?P<line>(?:[{_CLASS}]{{0,80}}+(?=[\\%&])(?:{_ESCAPES})){{0,4}}+[{_CLASS}]{{16}}))"
+    r"|(?P<escaped>(?:[^\\]{0,24}+\\{1,8}+(?:x[0-9a-fA-F]{2}|u00[0-9a-fA-F]{2}|[0-3][0-7]{2})){3})"
+    r"|(?P<listed>[0-9A-Za-z]{0,20}+(?:[^0-9A-Za-z]{1,9}+(?:0[xX]|byte\) ?0[xX])?[0-9a-fA-F]{1,16}"
+    r"(?:_?u8|h)?(?![0-9A-Za-z])){4})"
+)
 
 
 def decode(text: str) -> bytes | None:
@@ -85,7 +104,7 @@ def unhex(text: str, *, probe: bool = False) -> bytes | None:
     start = _HEX_START.match(text)
     if start is None:
         return None
-    body = text[2 if start[0][1] in "xX" else 0 :]
+    body = text[len(start[0]) - 32 :]
     body = body[: 2 * PROBE_BYTES] if probe else _one_line(body)
     try:
         return binascii.unhexlify(body[: len(body) // 2 * 2] if probe else body)
@@ -101,7 +120,7 @@ def cut(text: str, limit: int) -> str:
     short = text[:limit]
     if len(short) == len(text):
         return text
-    start = len(short.rstrip(_STRIP_LINE))
+    start = len(short.rstrip(_CHARS))
     return short if identify(head(short, start)) is None else short[:start]
 
 
@@ -111,94 +130,181 @@ def data_url(text: str) -> str | None:
     return unquote(body) if body and "%" in body else body
 
 
-def has_stretch(text: str, at_least: int) -> bool:
-    """Say whether `at_least` characters without a blank among them follow each other somewhere."""
-    start, end = 0, len(text)
-    while end - start >= at_least:
-        # From behind: in prose the next blank is near, and all before it is passed over.
-        blank = text.rfind(" ", start, start + at_least)
-        if blank < 0:
-            return True
-        start = blank + 1
-    return False
+def suspects(text: str, at_least: int) -> Iterator[tuple[str, int]]:
+    """Yield places so close that content of `at_least` characters cannot stand between them.
+
+    Each is the kind of what a quick look saw (a `run` of base64 or hexadecimal digits, numbers that are
+    `listed`, or `escaped` bytes of a literal), and where that is.
+    """
+    step = max(at_least - _AHEAD_CHARS, at_least // 2, 1)
+    position, end = 0, len(text)
+    while position < end:
+        look = None
+        if not _PROSE.match(text, position):
+            look = _LOOK.match(text, position)
+            if look is None:
+                # Beside a dump, and in a last short line, is anything at all.
+                line = text.find("\n", position, position + _LINE_AHEAD_CHARS) + 1
+                if not line:
+                    escaped = text.find("\\n", position, position + _LINE_AHEAD_CHARS)
+                    line = escaped + 2 if escaped >= 0 else 0
+                look = _LOOK.match(text, line) if line and not _PROSE.match(text, line) else None
+        if look is not None and (look["run"] is None or goes_on(text, look.start("line"))):
+            yield "run" if look["run"] else look.lastgroup or "", look.start()
+        # From behind: in prose the next blank is near, and a word begins there.
+        blank = text.rfind(" ", position, position + step)
+        position = position + step if blank < 0 else blank + 1
 
 
-def long_runs(text: str, at_least: int, within: Span | None = None) -> Iterator[Span]:
-    """Yield every longest stretch of characters that encoded content consists of, if long enough.
+def goes_on(text: str, start: int) -> bool:
+    """Say whether a line of base64 is long, or another one follows: a digest stands alone."""
+    line = _LINE.match(text, start, min(len(text), start + 2 * _WIDTH_MAX))
+    end = line.end() if line else start
+    glue = _GLUE.match(text, end) if end - start < _WIDTH_MAX else None
+    return end - start >= _WIDTH_MAX or (glue is not None and _LINE.match(text, glue.end()) is not None)
 
-    Only every so-manieth character is looked at first: a stretch of `at_least` cannot hide between.
+
+def line_end(text: str, start: int) -> int:
+    """Return where the line of base64 around `start` ends."""
+    line = _LINE.match(text, start)
+    return line.end() if line else start
+
+
+def seem_parts(items: list[Any]) -> bool:
+    """Say whether the items of a list may be one content together: bytes, rows of bytes, lines of digits."""
+    first = items[0]
+    if type(first) is str:
+        return all(type(item) is str for item in items[:8]) and _LOOK.match("\n".join(items[:8])) is not None
+    try:
+        return type(first) is int or (type(first) is list and begins(bytes(_first_numbers(items))))
+    except (ValueError, TypeError):
+        return False
+
+
+def _first_numbers(items: list[Any]) -> list[int]:
+    while (
+        items
+        and type(items[0]) is list
+        and type(items[0][:1]) is list
+        and items[0]
+        and type(items[0][0]) is list
+    ):
+        items = items[0]
+    row = (
+        items[0]
+        if len(items[0]) >= MAGIC_BYTES
+        else [number for row in items[:MAGIC_BYTES] for number in row]
+    )
+    return [number & 0xFF if -128 <= number < 0 else number for number in row[:MAGIC_BYTES]]
+
+
+def beginnings(text: str, start: int, stop: int, *, in_line: bool) -> Iterator[int]:
+    """Yield where base64 or hexadecimal digits of a known format seem to begin.
 
     Args:
         text: The text.
-        at_least: Length in characters.
-        within: Look only here, for stretches that are one line of base64; None: everywhere, and line breaks
-            and what JSON makes of characters belong to a stretch.
+        start: Look from here.
+        stop: Look to here.
+        in_line: Whether one may begin at `start` itself, though a line goes on there.
     """
-    run_at, strip = (_RUN, _STRIP) if within is None else (_LINE, _STRIP_LINE)
-    end, stop = (0, len(text)) if within is None else (within.start, within.end)
-    step = max(1, at_least // 2)
-    position = end + step - 1
-    while position < stop:
-        run = run_at.match(text, position, stop)
-        if run is None or (run.end() < position + step and run.end() < stop):
-            position += step
+    for line in _LINE.finditer(text, start, min(len(text), stop + _AHEAD_CHARS)):
+        first, end = line.span()
+        if end - first < _PIECE_MIN or (
+            first == start and not in_line and start and text[start - 1] in _CHARS
+        ):
             continue
-        before = text[max(end, position - step) : position]
-        start = position - len(before) + len(before.rstrip(strip))
-        end = run.end()
-        if end - start >= at_least:
-            yield Span(start, end)
-        position += step * ((end - position) // step + 1)
+        if text[first - 1 : first] == "\\" and text[first] in "nrt":
+            first += 1
+        if may_begin(text[first : first + 4]):
+            digits = _ESCAPE.sub(_character, text[first : first + 3 * _PIECE_MIN])
+            if begins(head(digits[: 2 * _PIECE_MIN])) or begins(unhex(digits, probe=True) or b""):
+                yield first
+                continue
+        if end - first > _TAR_CHARS and identify(head(text, first)):
+            yield first
+        elif end - first > _LOOK_CHARS + 4:
+            # Base64 could hold the word before it as well.
+            word = text[first : min(end, first + _WORD_MAX)]
+            yield from sorted(first + at for prefix in BASE64_PREFIXES if (at := word.find(prefix, 1)) > 0)
 
 
-def wrapped_blocks(text: str, within: Span, at_least: int) -> Iterator[Span]:
-    """Yield where lines of equal length follow each other for long enough; the last may be shorter.
-
-    Args:
-        text: The text.
-        within: Look only here.
-        at_least: Length of a block in characters.
-    """
-    step = max(1, at_least // 2)
-    position = within.start
-    while position < within.end:
-        first = text.find("\n", position, min(within.end, position + _LINE_MAX))
-        second = text.find("\n", first + 1, within.end) if first >= 0 else -1
-        width = second - first
-        if second < 0 or width > _LINE_MAX or width < _LINE_MIN:
-            position += step
-            continue
-        start, end = _block(text, within, first, width)
-        if end - start >= at_least:
-            yield Span(start, end)
-        position = max(position + step, end)
+@cache
+def _first_chars() -> frozenset[str]:
+    """Return how magic numbers begin: two characters of base64, four hexadecimal digits."""
+    found = {"AA", "\\/", "\\u", "%2", "&#"}
+    for magic in magic_numbers():
+        for second in range(256) if len(magic) == 1 else magic[1:2]:
+            start = bytes((magic[0], second))
+            found |= {pybase64.urlsafe_b64encode(start).decode()[:2], pybase64.b64encode_as_string(start)[:2]}
+            found.add(start.hex())
+    return frozenset(found)
 
 
-def _block(text: str, within: Span, first: int, width: int) -> tuple[int, int]:
-    """Return the block of lines `width` long, with their breaks, of which one ends at `first`."""
-    begin = first
-    while begin - width >= within.start and text[begin - width] == "\n":
-        begin -= width
-    while first + width < within.end and text[first + width] == "\n":
-        first += width
-    body = width - (2 if text[begin - 1 : begin] == "\r" else 1)
-    start = begin - (width - 1) if begin - (width - 1) >= within.start else within.start
-    last = _LINE.match(text, first + 1, min(within.end, first + 1 + body))
-    padding = _PADDING.match(text, last.end() if last else first + 1, within.end)
-    return start, padding.end() if padding else first
+def may_begin(text: str) -> bool:
+    """Say whether encoded content of a known format may begin so: the quickest look."""
+    known = _first_chars()
+    return (
+        text[:2] in known
+        or text.lower() in known
+        or (text[:2] == "0x" or text[0] in "xX" or text[:2] == "00")
+    )
+
+
+def extents(text: str, start: int) -> Iterator[tuple[int, str]]:
+    """Yield where content that begins at `start` may end, and its characters alone; the longest first."""
+    line = _LINE.match(text, start)
+    if line is None:
+        return
+    end = line.end()
+    width = len(_ESCAPE.sub(".", line[0])) if end - start <= 6 * _WIDTH_MAX else end - start
+    glue = _GLUE.match(text, end)
+    between = glue[0] if glue else ""
+    if not between or width > _WIDTH_MAX:
+        yield _whole(text, start, end, "")
+        # A file may end where a wrapped one begins.
+        wrapped = len(following[0]) if between and (following := _LINE.match(text, end + len(between))) else 0
+        if _LINE_MIN <= wrapped <= _WIDTH_MAX:
+            yield _whole(text, start, end - wrapped, "")
+        return
+    full, lines = end, 1
+    while (line := _LINE.match(text, end + len(between))) is not None:
+        size = len(line[0]) if line.end() - line.start() == width else len(_ESCAPE.sub(".", line[0]))
+        if lines == 1 and size > width:
+            # A word stood before the first.
+            width = size
+        if size > width or (size < width and text[line.end() : line.end() + 1] == " "):
+            break
+        end, lines = line.end(), lines + 1
+        if size < width or not text.startswith(between, end):
+            break
+        full = end
+    yield _whole(text, start, end, between)
+    if full < end:
+        yield _whole(text, start, full, between)
+
+
+def _whole(text: str, start: int, end: int, between: str) -> tuple[int, str]:
+    padding = _PADDING.match(text, end)
+    end = padding.end() if padding else end
+    body = text[start:end]
+    if between:
+        body = body.replace(between, "")
+    return end, _ESCAPE.sub(_character, body) if any(
+        char in body for char in "\\%&"
+    ) or "=3D" in body else body
+
+
+def _character(escape: re.Match[str]) -> str:
+    said = escape[0].lower()
+    if said[-1] == "/" or "2f" in said or "47" in said:
+        return "/"
+    return "+" if "2b" in said or "43" in said else "="
 
 
 def seems_encoded(text: str) -> bool:
     """Say whether `text` begins as encoded content may: a quick look, before any decoding."""
-    start = _RUN.match(text, 0, _LOOK_CHARS)
+    start = _ENCODED.match(text, 0, _LOOK_CHARS)
     return start is not None and start.end() == min(_LOOK_CHARS, len(text))
-
-
-def is_one_line(text: str, run: Span) -> bool:
-    """Say whether a run has neither breaks nor padding before its end."""
-    tail = text[max(run.start, run.end - 2) : run.end]
-    end = run.end - len(tail) + len(tail.rstrip("="))
-    return all(text.find(char, run.start, end) < 0 for char in "\n\r\\=")
 
 
 def _one_line(text: str) -> str:

@@ -17,6 +17,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from runner.output_guard.encoded import seem_parts
+
 __all__ = ["DEPTH_MAX", "JsonView", "Unruly", "json_text", "raw_json", "text_of", "thawed", "view"]
 
 DEPTH_MAX = 100
@@ -49,7 +51,7 @@ class JsonView:
         elements: How many items it has.
         typed: Whether a content block that may hold bytes occurs in it.
         raw: Whether bytes occur in it.
-        numbers: Length of its longest list that begins with an integer.
+        listed: Least characters of its longest list that may be one content in parts.
     """
 
     value: Any = None
@@ -58,7 +60,7 @@ class JsonView:
     elements: int = 0
     typed: bool = False
     raw: bool = False
-    numbers: int = 0
+    listed: int = 0
 
     @property
     def most_chars(self) -> int:
@@ -152,6 +154,8 @@ def _object(value: dict[Any, Any], seen: JsonView, allowed: int, depth: int) -> 
     kind = value.get("type")
     if isinstance(kind, str) and kind in _BLOCK_TYPES:
         seen.typed = True
+    if "0" in value:
+        seen.listed = max(seen.listed, 6 * len(value))
     made: dict[str, Any] | None = None
     for done, (key, item) in enumerate(value.items()):
         plain = _string(item, seen) if type(item) is str else _plain(item, seen, allowed, depth + 1)
@@ -164,9 +168,10 @@ def _object(value: dict[Any, Any], seen: JsonView, allowed: int, depth: int) -> 
 
 
 def _array(value: list[Any], seen: JsonView, allowed: int, depth: int) -> Any:
-    if len(value) > seen.numbers and type(value[0]) is int:
-        seen.numbers = len(value)
+    before = seen.chars - 2 * len(value)
     made = [_plain(item, seen, allowed, depth + 1) for item in value]
+    if value and seen.chars - before > seen.listed and seem_parts(value):
+        seen.listed = seen.chars - before
     return value if all(map(operator.is_, made, value)) else made
 
 

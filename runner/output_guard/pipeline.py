@@ -8,7 +8,7 @@
 1. `transformer`: the operator's own function; what it returns is final but for the last two layers.
 2. `fields`: fields that are known to hold files.
 3. `typed`: content blocks that declare their bytes.
-4. `detect`: base64, hexadecimal digits and data: URLs whose bytes begin as a known format does.
+4. `detect`: bytes of a known format in any usual writing: base64, digits, dumps, numbers, literals.
 5. `size_net`: long strings, and structures that are too large as a whole.
 6. `clamp`: the whole, if it is still too long.
 
@@ -140,7 +140,7 @@ async def _layers(seen: JsonView, settings: GuardConfig, keeper: Keeper, *, limi
         layers.append(lambda value: extract_fields(value, fields, settings, warnings))
     if seen.typed and not handled:
         layers.append(lambda value: extract_blocks(value, template, warnings))
-    if seen.raw or max(seen.longest, 2 * seen.numbers) >= settings.binary_detection.min_chars:
+    if seen.raw or max(seen.longest, seen.listed) >= settings.binary_detection.min_chars:
         detector = Detector.of(settings)
         layers.append(lambda value: scan(value, detector))
     for layer in layers:
