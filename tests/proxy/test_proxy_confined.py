@@ -522,7 +522,7 @@ async def test_server_that_ends_is_started_again_if_it_reads(
     noted.mkdir()
     script = folder / "ends.py"
     script.write_text(f"import sys\nopen({str(noted / 'starts')!r}, 'a').write('.')\n{reads}\nsys.exit(3)\n")
-    settings = {"allow_write": (noted,), "isolation": "process"}
+    settings: dict[str, Any] = {"allow_write": (noted,), "isolation": "process"}
 
     with pytest.raises(UsageError, match="cannot be reached"):
         async with upstreams_for(folder, user, over_stdio("ends", script), **settings):
