@@ -29,12 +29,12 @@ from runner.homes.scratch import scratch_folder
 from runner.proxy.answer_bound import most_message_bytes
 from runner.proxy.dispatcher import LineDispatcher
 from runner.proxy.fetched_packages import (
+    REGISTRIES,
     authority_variables,
     check_fetching,
     fetches,
     package_folder,
     package_variables,
-    registries,
 )
 from runner.proxy.hints import option_hint, variable_hint
 from runner.proxy.remote import HomedTransport, StartFailed
@@ -191,13 +191,14 @@ class ConfinedTransport(HomedTransport):
                         environment=framework_environment(os.environ, ()),
                         errors=said.file,
                         most_bytes=most_message_bytes(self._settings),
-                    ) as (incoming, outgoing),
+                    ) as (incoming, outgoing, has_unread),
                     kind(dispatcher=LineDispatcher(incoming, outgoing), **session_kwargs) as session,
                 ):
                     try:
                         yield session
                     except Exception as error:
                         if session.protocol_version is None:
+                            self.has_begun = not has_unread()
                             raise StartFailed(await self._why(str(error), said)) from error
                         raise
 
@@ -295,8 +296,8 @@ class ConfinedTransport(HomedTransport):
             without=GUARD_ONLY if self._tier is Tier.GUARD else (),
         )
         rights = settings.rights()
-        if packages is not None:
-            rights = replace(rights, network=(*rights.network, *registries(settings)))
+        if settings.allow_fetch:
+            rights = replace(rights, network=(*rights.network, REGISTRIES))
         return with_rights(policy, rights, os.environ)
 
 

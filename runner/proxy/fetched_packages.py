@@ -6,12 +6,9 @@ executed. All that an entry says of a server identifies it: another command neve
 Source: `docs/proxy.md`, "Servers that are fetched"; npm-config(7); uv, "Environment variables".
 """
 
-import contextlib
 import hashlib
-import ipaddress
 import json
 import os
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,19 +17,20 @@ from runner.proxy.targets import Target
 from runner.settings.lendable import of_the_system
 from runner.settings.settings import Settings
 from runner.system.state_files import make_folder
-from sandbox.network.destinations import ANYWHERE, written
+from sandbox.network.destinations import ANYWHERE
 
 __all__ = [
+    "REGISTRIES",
     "authority_variables",
     "check_fetching",
     "fetches",
     "package_folder",
     "package_variables",
-    "registries",
 ]
 
-_REGISTRIES = ("registry.npmjs.org", "registry.yarnpkg.com", "pypi.org", "files.pythonhosted.org")
-_HTTPS = 443
+REGISTRIES = f"{ANYWHERE}:443"
+"""Destination that `--allow-fetch` opens: registries are public, and have many mirrors."""
+
 # Programs that fetch what they run, with the subcommands that do; none: the program alone does.
 _FETCHERS: Mapping[str, tuple[str, ...]] = {
     "npx": (),
@@ -123,25 +121,6 @@ def package_variables(folder: Path) -> dict[str, str]:
 def authority_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return those variables that name certificates of authorities which belong to the system."""
     return {name: variables[name] for name in _AUTHORITIES if of_the_system(Path(variables.get(name) or "."))}
-
-
-def registries(settings: Settings) -> tuple[str, ...]:
-    """Return where packages may be fetched, as `allow_net` has it. Takes as long as the lookup of names.
-
-    A name opens public addresses only. Networks with a mirror of their own answer with its address for these
-    names, so it is opened as well.
-    """
-    if not (settings.allow_fetch or ANYWHERE in settings.rights().network):
-        return ()
-    found = {f"{name}:{_HTTPS}": None for name in _REGISTRIES}
-    for name in _REGISTRIES:
-        # Without an answer the fetch fails, and its message has the name.
-        with contextlib.suppress(OSError):
-            for *_, address in socket.getaddrinfo(name, _HTTPS, type=socket.SOCK_STREAM):
-                ip = ipaddress.ip_address(str(address[0]).partition("%")[0])
-                if not (ip.is_loopback or ip.is_link_local or ip.is_multicast or ip.is_unspecified):
-                    found[written(str(ip), _HTTPS)] = None
-    return tuple(found)
 
 
 def _fetcher(target: Target) -> str | None:

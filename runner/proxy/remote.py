@@ -100,9 +100,11 @@ class HomedTransport(ClientTransport):
 
     Attributes:
         home: The home, as long as the command runs in one.
+        has_begun: Whether the command, if it could not be connected to, had read its input before.
     """
 
     home: HomeLease | None = None
+    has_begun: bool = True
 
     def hold(self) -> AbstractAsyncContextManager[HomeLease]:
         """Hold the home for a call, which outlives the command's own hold on it.

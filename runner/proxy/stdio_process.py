@@ -5,10 +5,13 @@ Source: MCP specification 2025-11-25, "Lifecycle, Shutdown, stdio".
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
+import struct
+import termios
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TextIO
 
@@ -25,8 +28,10 @@ _PIECE_BYTES = 1 << 16
 @asynccontextmanager
 async def spoken_with(
     command: Sequence[str], *, environment: Mapping[str, str], errors: TextIO, most_bytes: int
-) -> AsyncIterator[tuple[IncomingLines, OutgoingLines]]:
-    """Start a command, and yield what it says and what is said to it; when the block ends, so does it.
+) -> AsyncIterator[tuple[IncomingLines, OutgoingLines, Callable[[], bool]]]:
+    """Start a command, and yield its output, its input, and whether some of its input is unread.
+
+    When the block ends, so does the command.
 
     Args:
         command: The program, absolute, and its arguments.
@@ -60,12 +65,19 @@ async def spoken_with(
         os.set_blocking(descriptor, False)
     try:
         outgoing = OutgoingLines(to_it)
-        yield IncomingLines(from_it, refusals=outgoing, most_bytes=most_bytes), outgoing
+        incoming = IncomingLines(from_it, refusals=outgoing, most_bytes=most_bytes)
+        yield incoming, outgoing, lambda: _has_unread(to_it)
     finally:
         # Who is cancelled meanwhile leaves a task behind, and no process.
         ending = asyncio.ensure_future(_end(process, to_it, from_it))
         with anyio.CancelScope(shield=True):
             await asyncio.shield(ending)
+
+
+def _has_unread(pipe: int) -> bool:
+    """Return whether a pipe holds bytes, also once its reader has ended."""
+    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+    return bool(count)
 
 
 async def _end(process: Process, to_it: int, from_it: int) -> None:

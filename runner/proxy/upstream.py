@@ -483,6 +483,7 @@ class Upstream:
         for mode in sorted(preferred, key=lambda mode: known not in (None, mode)):
             begun, http = time.monotonic(), HttpAnswer()
             noting = HTTP_ANSWER.set(http)
+            way: ClientTransport | None = None
             try:
                 way = self.transport()
                 client = client_for(
@@ -500,16 +501,20 @@ class Upstream:
                 if refusal is not None and refusal.is_final:
                     problems = [problem]
                     break
+                # One that has read nothing cannot start: the other handshake would not be read either.
+                has_begun = not isinstance(way, HomedTransport) or way.has_begun
                 if time.monotonic() - begun >= self.connect_s:
                     problems.append(
                         f"no answer within {self.connect_s:g} s, which --connect-timeout (connect_timeout_s) "
                         f"would lengthen: {problem}"
                     )
-                    if mode == "auto":
+                    if mode == "auto" or not has_begun:
                         # Both handshakes were tried within that time.
                         break
                     continue
                 problems.append(problem)
+                if not has_begun:
+                    break
                 continue
             finally:
                 HTTP_ANSWER.reset(noting)

@@ -147,7 +147,7 @@ FILE_ACTS: dict[str, tuple[str, ...]] = {
     "list": ("{there}",),
 }
 # Answered with success and without effect: shutil, git and zip need that.
-PRETENDED = ("chmod", "chmod folder", "utime")
+PRETENDED = ("chmod", "chmod folder")
 
 
 @pytest.mark.parametrize("name", FILE_ACTS)

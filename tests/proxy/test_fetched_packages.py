@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -120,7 +121,7 @@ async def test_npx_runs_what_it_fetched_and_keeps_it(folder: Path, user: str) ->
     for readable in (archive, folder):
         os.chmod(readable, 0o755)
     target = Target(name="tiny", command=("npx", "-y", f"--package={archive}", "tiny-server"), folder=folder)
-    settings = {
+    settings: dict[str, Any] = {
         "allow_fetch": True,
         "allow_read": (folder / "tiny-server-1.0.0.tgz",),
         "isolation": "namespace",

@@ -512,3 +512,24 @@ async def test_program_named_by_a_project_opens_no_other_folder(way: str, folder
 
     assert own == "done"
     assert other in CLOSED
+
+
+@pytest.mark.parametrize(
+    ("reads", "starts"),
+    [("", 1), ("sys.stdin.readline()", 2)],
+    ids=["reads-nothing", "reads-the-first-message"],
+)
+async def test_server_that_ends_is_started_again_if_it_reads(
+    reads: str, starts: int, folder: Path, user: str
+) -> None:
+    noted = folder / "noted"
+    noted.mkdir()
+    script = folder / "ends.py"
+    script.write_text(f"import sys\nopen({str(noted / 'starts')!r}, 'a').write('.')\n{reads}\nsys.exit(3)\n")
+    settings: dict[str, Any] = {"allow_write": (noted,), "isolation": "process"}
+
+    with pytest.raises(UsageError, match="cannot be reached"):
+        async with upstreams_for(folder, user, over_stdio("ends", script), **settings):
+            pass
+
+    assert (noted / "starts").read_text() == "." * starts

@@ -422,7 +422,9 @@ def test_paths_no_worker_may_read_include_state_store_tokens_and_the_file_read(t
     private = load({}, config=config).private_paths
 
     record = tmp_path / "state/toolcell/trusted.json"
-    assert set(private) == {tmp_path / "s", Path("/st"), tmp_path / "t.json", config, record}
+    state = tmp_path / "s"
+    packages = tmp_path / "s-packages"
+    assert set(private) == {state, packages, Path("/st"), tmp_path / "t.json", config, record}
 
 
 def leaves(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -470,7 +472,7 @@ def test_every_path_of_a_setting_is_kept_from_tools_but_those_that_are_named_her
 
     assert {name for name, field in paths.items() if is_open(field)} == OPEN
     hidden = {path for name, path in values.items() if name not in OPEN}
-    kept = {Path("/secret/of-a-tool"), settings.store_path, trust_record()}
+    kept = {Path("/secret/of-a-tool"), settings.store_path, settings.packages_path, trust_record()}
     assert set(settings.private_paths) == hidden | kept
     assert {"fleet_key_file", "audit_dir", "auth.gateway_key"} < paths.keys()
 

@@ -19,25 +19,26 @@ from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Limits
 
 pytestmark = pytest.mark.anyio
+PRICES: dict[str, int] = {}
 
 
 def _caused() -> None:
     try:
-        {}["price"]
+        PRICES["price"]
     except KeyError as error:
         raise RuntimeError("no report") from error
 
 
 def _in_context() -> None:
     try:
-        {}["price"]
+        PRICES["price"]
     except KeyError:
         raise RuntimeError("no report")  # noqa: B904 - the context is the case
 
 
 def _suppressed() -> None:
     try:
-        {}["price"]
+        PRICES["price"]
     except KeyError:
         raise RuntimeError("no report") from None
 
@@ -142,7 +143,7 @@ async def test_chain_of_an_exception_is_in_the_error(
 async def test_frames_of_a_cause_are_in_the_error() -> None:
     [cause] = (await details_of(_caused))["chain"]
 
-    assert cause["frames"][0].endswith('in _caused: {}["price"]')
+    assert cause["frames"][0].endswith('in _caused: PRICES["price"]')
 
 
 async def test_notes_of_an_exception_are_in_the_error() -> None:
