@@ -36,7 +36,7 @@ from runner.proxy.fetched_packages import (
     package_folder,
     package_variables,
 )
-from runner.proxy.hints import option_hint, variable_hint
+from runner.proxy.hints import folder_hint, option_hint, variable_hint
 from runner.proxy.remote import HomedTransport, StartFailed
 from runner.proxy.server_log import LogBudget
 from runner.proxy.stderr import LastWords
@@ -238,6 +238,9 @@ class ConfinedTransport(HomedTransport):
         words, rights = await said.wait(), self._settings.rights()
         passed = {*rights.variables, *self._target.env}
         lending = hint_for(self._settings, self._tier)(words) or variable_hint(words, passed, os.environ)
+        lending = lending or folder_hint(
+            self._target.command[1:], (*rights.read, *rights.write), self._settings.homes
+        )
         missing = not rights.network and missed_network(words)
         hint = "; a confined server has no network, which --allow-net would allow" if missing else ""
         told = f"; it said: {words[-_SAID_CHARS:]}" if words else ""

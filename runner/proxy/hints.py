@@ -14,9 +14,10 @@ from runner.contract.error_messages import ALLOW_SOCKETS
 from runner.proxy.stderr import DIVIDER
 from runner.settings.lendable import flag_for, within
 from runner.settings.rights import Rights
+from runner.settings.trust import quoted
 from sandbox.denials.paths_in_errors import named_paths, wants_socket
 
-__all__ = ["option_hint", "variable_hint"]
+__all__ = ["folder_hint", "option_hint", "variable_hint"]
 
 _MISSING = re.compile(
     r"ENOENT|no such file or directory|does not exist|not found|no files? matching|"
@@ -117,3 +118,18 @@ def _paths(line: str) -> Iterator[str]:
 def _wants(path: str, rights: Rights) -> str:
     """Return what right was missing: to write, where it may be read."""
     return "write" if any(within(Path(path), top) for top in rights.read) else ""
+
+
+def folder_hint(words: Sequence[str], lent: Sequence[Path], homes: Path) -> str | None:
+    """Return which option would lend the folder that a command names, if it names one that is not lent.
+
+    A program such as `uv run --directory FOLDER` says that something was not found, and not what.
+    """
+    for word in words:
+        folder = Path(word.rpartition("=")[2] if word.startswith("-") else word)
+        if not folder.is_absolute() or not folder.is_dir() or any(within(folder, one) for one in lent):
+            continue
+        flag = flag_for(str(folder / "file"), "read", homes=homes)
+        if flag is not None:
+            return f"its command names {quoted(folder)}, which {flag} lends to be read"
+    return None

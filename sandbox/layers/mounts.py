@@ -15,6 +15,7 @@ Source: mount_namespaces(7), mount(2), mount_setattr(2), open_tree(2), move_moun
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 import stat
@@ -55,6 +56,7 @@ _HANDLE = os.O_PATH | os.O_CLOEXEC
 _CLOSED = MountAttribute.READ_ONLY | MountAttribute.NO_SUID
 _HARMLESS = MountAttribute.NO_SUID | MountAttribute.NO_DEVICES
 _MOST_LINKS = 40
+_MOST_ENTRIES = 4096
 _MOST_SHARED_NAMES = 4096
 
 
@@ -143,7 +145,7 @@ def view_of(policy: Policy) -> MountView:
         blanked=tuple(sorted(p for p in asked if p.is_file() and not _beneath(p, covered))),
         kept=tuple(sorted(shown)),
         made=tuple(sorted(path for path in policy.list_only if _beneath(path, covered) and path.is_dir())),
-        links=tuple(sorted({*_links_beneath(policy, covered), *_aliases(policy, covered)})),
+        links=tuple(sorted({*_links_beneath(policy, covered, kept), *_aliases(policy, covered)})),
     )
 
 
@@ -271,11 +273,21 @@ def _entered(policy: Policy, outside: int) -> int:
     return inside
 
 
-def _links_beneath(policy: Policy, covered: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
+def _links_beneath(policy: Policy, covered: tuple[Path, ...], kept: set[Path]) -> Iterator[tuple[Path, str]]:
     named = (*policy.names, *policy.own_folders)
+    beside = (link for folder in {path.parent for path in policy.names} for link in _links_in(folder))
+    # As in a ConfigMap of Kubernetes: the files beside a tool file are links as it is itself.
+    named += tuple(link for link in beside if (real := _real(link)) in kept or _beneath(real, tuple(kept)))
     interpreter = (sys.executable, sys.prefix, sys.base_prefix, *filter(None, sys.path))
     for path in (*named, *map(Path, interpreter)):
         yield from (link for link in _links(path) if _beneath(link[0], covered))
+
+
+def _links_in(folder: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in itertools.islice(entries, _MOST_ENTRIES):
+            if entry.is_symlink():
+                yield Path(entry.path)
 
 
 def _aliases(policy: Policy, covered: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:

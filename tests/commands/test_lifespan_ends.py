@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from somebody import somebody
@@ -14,6 +15,7 @@ FILE = """
 import asyncio
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastmcp import FastMCP
 
@@ -56,7 +58,7 @@ async def test_a_lifespan_ends_with_its_worker_and_its_server(
     written: Callable[[float], tuple[Path, Path]], tmp_path: Path, reuse: str
 ) -> None:
     folder, file = written(0.01)
-    settings = {"worker_reuse": reuse, "worker_calls": 2, "allow_write": (folder,)}
+    settings: dict[str, Any] = {"worker_reuse": reuse, "worker_calls": 2, "allow_write": (folder,)}
     with somebody() as user:
         async with open_toolset(file, tmp_path, user, **settings) as toolset:
             for _ in range(3):

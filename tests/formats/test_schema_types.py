@@ -49,7 +49,7 @@ def test_types_of_a_schema_follow_its_keywords(schema: object, expected: set[str
 
 
 def test_types_of_a_value_are_those_of_json() -> None:
-    values = [None, True, 2, 2.0, 2.5, "2", [], {}]
+    values: list[object] = [None, True, 2, 2.0, 2.5, "2", [], {}]
 
     assert [sorted(types_of_value(value)) for value in values] == [
         ["null"],

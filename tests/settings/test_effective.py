@@ -13,6 +13,8 @@ def test_a_tool_with_values_of_its_own_has_these_and_shares_the_rest() -> None:
         limits=settings.limits(),
         rights=Rights(may_run=False),
         keeps_worker=True,
+        shares_worker=False,
+        shares_if_asked=True,
         lets_go_on=False,
         calls_per_minute=3,
     )

@@ -421,6 +421,23 @@ def test_what_is_read_comes_back_in_its_place_and_nothing_else(tmp_path: Path) -
     assert tmp_path in view.made
 
 
+def test_links_beside_a_named_file_are_made_if_they_lead_to_what_is_read(tmp_path: Path) -> None:
+    (tmp_path / "..2024").mkdir()
+    for name in ("tool.py", "conf.json", "other.json"):
+        (tmp_path / "..2024" / name).touch()
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    (tmp_path / "..data").symlink_to("..2024")
+    granted = tuple(tmp_path / "..2024" / name for name in ("tool.py", "conf.json"))
+
+    view = view_of(Policy(read=granted, names=(tmp_path / "tool.py",)))
+
+    assert {(path.name, text) for path, text in view.links if tmp_path in path.parents} == {
+        ("tool.py", "..data/tool.py"),
+        ("conf.json", "..data/conf.json"),
+        ("..data", "..2024"),
+    }
+
+
 def test_link_to_what_is_read_is_made_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "tool.py").touch()
