@@ -8,8 +8,8 @@ __all__ = ["FAULTLESS", "FAULTY", "SANDBOXED", "SLOW", "expected"]
 HERE = Path(__file__).parent
 FAULTY = sorted((HERE / "faulty").glob("*.py"))
 FAULTLESS = sorted((HERE / "faultless").glob("*.py"))
-SANDBOXED = HERE / "sandboxed" / "faults.py"
-SLOW = HERE / "sandboxed" / "slow_start.py"
+SANDBOXED = HERE / "faulty_in_sandbox" / "faults.py"
+SLOW = HERE / "faulty_in_sandbox" / "slow_start.py"
 
 
 def expected(file: Path) -> set[tuple[int, str]]:
