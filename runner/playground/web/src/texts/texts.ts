@@ -360,7 +360,6 @@ export const T = {
     picture: (about: string) => `picture: ${about}`,
     noPicture: "the browser cannot read it as a picture",
     noPlayer: "the browser cannot play it",
-    wave: "How loud it is, from its beginning to its end",
     table: "Table",
     filterRows: "Filter rows",
     rows: (n: number) => `${count(n)} ${plural(n, { one: "row", other: "rows" })}`,
