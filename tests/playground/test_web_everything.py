@@ -271,30 +271,6 @@ def test_an_address_to_open_is_shown_with_its_host(either: Seen) -> None:
     expect(either.ended()).to_contain_text("accept")
 
 
-def test_a_call_becomes_a_task_with_news_and_a_result(handshake: Seen) -> None:
-    handshake.tool("simulate-research-query")
-    handshake.write('{"topic": "tides"}')
-    expect(handshake.page.get_by_label("As a task")).to_be_checked()
-    handshake.page.get_by_role("button", name="Run").first.click()
-
-    expect(handshake.ended()).to_contain_text("tides")
-    handshake.go("session")
-    tasks = handshake.page.get_by_role("region", name="Tasks")
-    expect(tasks).to_contain_text("completed")
-    expect(tasks).to_contain_text("simulate-research-query")
-
-
-def test_a_task_is_cancelled(handshake: Seen) -> None:
-    call(handshake, "simulate-research-query", '{"topic": "winds"}')
-    expect(handshake.call.get_by_label("Log")).to_contain_text("working")
-    handshake.go("session")
-    tasks = handshake.page.get_by_role("region", name="Tasks")
-
-    tasks.get_by_role("button", name="Cancel").first.click()
-
-    expect(tasks.get_by_text("cancelled", exact=True).first).to_be_visible()
-
-
 def test_the_level_of_log_messages_is_chosen_and_notifications_come_as_they_are_sent(handshake: Seen) -> None:
     handshake.page.get_by_label("Log messages from").select_option("debug")
     call(handshake, "toggle-simulated-logging")

@@ -1,17 +1,14 @@
 /** One connection: who the server is, what both can do, in which era they speak, and what the server says by itself. */
 import type { ComponentChildren, JSX } from "preact";
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
 import { ASKS, cannedOf, setCanned, type Ask, type Way } from "../model/canned";
 import { LEVELS, type Connection, type Level, type Params } from "../model/connection";
 import { here, saidOf } from "../model/connections";
-import { ERAS, HANDSHAKE, hasSessions, isEra } from "../model/eras";
+import { ERAS, hasSessions, isEra } from "../model/eras";
 import { toJson } from "../model/json";
 import { plain } from "../model/plain";
-import { to } from "../model/route";
-import { cancelTask, hasHandshakeTasks, hasTasks, isOpen, loadTasks, tasks, tasksProblem } from "../model/tasks";
 import { messages, wireChanges } from "../model/wire";
-import { ago, duration, time } from "../texts/numbers";
+import { duration, time } from "../texts/numbers";
 import { readObject } from "./asks";
 import { Folded } from "./folded";
 import { T } from "../texts/texts";
@@ -29,7 +26,6 @@ export function SessionView(): JSX.Element {
           <Answers connection={connection} />
         </div>
         <div class="stack">
-          <Tasks connection={connection} />
           <News connection={connection} />
         </div>
       </div>
@@ -80,7 +76,7 @@ function Server({ connection }: { connection: Connection }): JSX.Element {
           )}
         </>
       )}
-      <details><summary>{T.session.ours}</summary><pre class="code" tabIndex={0}>{toJson(connection.capabilities(true), 2)}</pre></details>
+      <details><summary>{T.session.ours}</summary><pre class="code" tabIndex={0}>{toJson(connection.capabilities(), 2)}</pre></details>
     </Card>
   );
 }
@@ -130,44 +126,6 @@ function Answer({ connection, ask }: { connection: Connection; ask: Ask }): JSX.
         </>
       )}
     </fieldset>
-  );
-}
-
-function Tasks({ connection }: { connection: Connection }): JSX.Element {
-  const able = hasTasks(connection);
-  const mine = tasks.value.filter((task) => task.connection === connection);
-  useEffect(() => {
-    if (able) void loadTasks(connection);
-  }, [able, connection]);
-  return (
-    <Card title={T.session.tasks} more={able ? <button class="button quiet" onClick={() => void loadTasks(connection)}>{T.session.reload}</button> : null}>
-      {tasksProblem.value !== null && <p class="problem" role="alert">{plain(tasksProblem.value)}</p>}
-      {mine.length === 0 && able && <p class="soft">{T.session.noTasks}</p>}
-      {!able && <NoTasks connection={connection} />}
-      <ul class="stack">
-        {mine.map((task) => (
-          <li key={task.id} class="row">
-            <span class={`badge ${task.status === "completed" ? "done" : isOpen(task) ? "running" : task.status}`}>{T.session.taskStatuses[task.status] ?? task.status}</span>
-            <span class="grow"><span class="mono">{plain(task.tool || task.id)}</span> <span class="soft small">{plain(task.message)} {ago(task.created)}</span></span>
-            {task.run !== "" && <a class="button quiet" href={to("history", task.run)}>{T.common.itsCall}</a>}
-            {isOpen(task) && <button class="button" onClick={() => void cancelTask(task)}>{T.session.cancel}</button>}
-          </li>
-        ))}
-      </ul>
-    </Card>
-  );
-}
-
-/** Why there are no tasks, and in which version there may be. Said of the server only where it could have said otherwise. */
-function NoTasks({ connection }: { connection: Connection }): JSX.Element | null {
-  const era = connection.era.value;
-  if (connection.about.value === null) return null;
-  if (era === HANDSHAKE) return <p class="soft">{T.session.tasksOff}</p>;
-  return (
-    <>
-      <p class="soft">{hasHandshakeTasks(connection) ? T.session.tasksIn(HANDSHAKE, era) : T.session.tasksPerhapsIn(HANDSHAKE, era)}</p>
-      <div><button class="button" onClick={() => connection.speak(HANDSHAKE)}>{T.session.speak(HANDSHAKE)}</button></div>
-    </>
   );
 }
 
