@@ -111,7 +111,7 @@ export class Connection {
 
   /** What this page says that it can do. */
   capabilities(): Params {
-    const asks = { elicitation: { form: {}, url: {} }, sampling: { tools: {} }, roots: hasSessions(this.era.value) ? { listChanged: true } : {} };
+    const asks = { elicitation: { form: {}, url: {} }, sampling: { tools: {} }, roots: {} };
     if (!hasSessions(this.era.value)) return { ...asks, extensions: EXTENSIONS };
     return { ...asks, extensions: EXTENSIONS };
   }

@@ -4,7 +4,6 @@ import { isObject, toJson, type Json } from "./json";
 import { connectionNamed, here } from "./connections";
 import { McpError, SessionEnded, type Params, type Wire } from "./connection";
 import type { Connection } from "./connection";
-import { ready } from "./canned";
 import { door, info } from "./info";
 import { keepRun, keptRuns } from "./keep";
 import { paced } from "./pace";
@@ -195,18 +194,6 @@ export function answer(run: Signal<Run>, responses: Params): void {
   }, connectionNamed(run.value.server ?? "") ?? here.value);
 }
 
-/** The answers that stand ready, if they are all that is asked for; null where a person has to answer. */
-function standing(connection: Connection, question: Params): Params | null {
-  const asked = isObject(question["inputRequests"]) ? Object.entries(question["inputRequests"]) : [];
-  const answers: Params = {};
-  for (const [key, each] of asked) {
-    const found = isObject(each) ? ready(connection, String(each["method"])) : null;
-    if (found === null || "refuse" in found) return null;
-    answers[key] = found.result;
-  }
-  return asked.length === 0 ? null : answers;
-}
-
 /** What came of a run and is not shown yet. */
 interface Heard {
   wire: Wire[];
@@ -257,11 +244,7 @@ async function carryOut(run: Signal<Run>, params: Params, connection: Connection
       },
     });
     const took = performance.now() - zero;
-    const ready = result["resultType"] === "input_required" ? standing(connection, result) : null;
-    if (ready !== null) {
-      change({ took, question: result });
-      answer(run, ready);
-    } else if (result["resultType"] === "input_required") change({ question: result, took });
+    if (result["resultType"] === "input_required") change({ question: result, took });
     else change({ result, took, status: result["isError"] === true ? "failed" : "done" });
   } catch (error) {
     change({ took: performance.now() - zero, ...endOf(error, abort.signal.aborted) });

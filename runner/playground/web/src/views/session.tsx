@@ -1,7 +1,6 @@
 /** One connection: who the server is, what both can do, in which era they speak, and what the server says by itself. */
 import type { ComponentChildren, JSX } from "preact";
 import { useSignal } from "@preact/signals";
-import { ASKS, cannedOf, setCanned, type Ask, type Way } from "../model/canned";
 import { LEVELS, type Connection, type Level, type Params } from "../model/connection";
 import { here, saidOf } from "../model/connections";
 import { ERAS, hasSessions, isEra } from "../model/eras";
@@ -9,7 +8,6 @@ import { toJson } from "../model/json";
 import { plain } from "../model/plain";
 import { messages, wireChanges } from "../model/wire";
 import { duration, time } from "../texts/numbers";
-import { readObject } from "./asks";
 import { Folded } from "./folded";
 import { T } from "../texts/texts";
 
@@ -21,13 +19,8 @@ export function SessionView(): JSX.Element {
     <div class="stack" key={connection.name}>
       <header class="row"><h1 class="grow">{T.session.title}: <span class="mono">{plain(connection.name)}</span></h1><Ping connection={connection} /></header>
       <div class="pair">
-        <div class="stack">
-          <Server connection={connection} />
-          <Answers connection={connection} />
-        </div>
-        <div class="stack">
-          <News connection={connection} />
-        </div>
+        <Server connection={connection} />
+        <News connection={connection} />
       </div>
     </div>
   );
@@ -97,36 +90,6 @@ function Ping({ connection }: { connection: Connection }): JSX.Element {
     }
   };
   return <><span class="soft small" role="status">{said.value === null ? "" : plain(said.value)}</span><button class="button" data-press="ping" onClick={() => void ask()}>{T.session.ping}</button></>;
-}
-
-function Answers({ connection }: { connection: Connection }): JSX.Element {
-  return (
-    <Card title={T.session.questions}>
-      <p class="soft small">{T.session.questionsHint}</p>
-      {ASKS.map((ask) => <Answer key={ask} connection={connection} ask={ask} />)}
-    </Card>
-  );
-}
-
-function Answer({ connection, ask }: { connection: Connection; ask: Ask }): JSX.Element {
-  const { way, text } = cannedOf(connection).value[ask];
-  const read = readObject(text);
-  return (
-    <fieldset class="field">
-      <legend>{T.asks[ask]}</legend>
-      <div class="row">
-        {([["hand", T.session.hand], ["canned", T.session.canned], ["refuse", T.session.refuse]] as [Way, string][]).map(([id, title]) => (
-          <label key={id} class="row small"><input type="radio" name={`${connection.name} ${ask}`} checked={way === id} onChange={() => setCanned(connection, ask, { way: id, text })} />{title}</label>
-        ))}
-      </div>
-      {way === "canned" && (
-        <>
-          <textarea class="input" rows={6} spellcheck={false} aria-label={`${T.asks[ask]}: ${T.session.canned}`} aria-invalid={read.value === null} value={text} onChange={(event) => setCanned(connection, ask, { way, text: event.currentTarget.value })} />
-          {read.problem !== null && <span class="fault" role="alert">{read.problem}</span>}
-        </>
-      )}
-    </fieldset>
-  );
 }
 
 function News({ connection }: { connection: Connection }): JSX.Element {
