@@ -33,14 +33,13 @@ def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
     seen.page.context.close()
 
 
-def save(seen: Seen, tool: str, arguments: str, name: str, folder: str = "") -> None:
+def save(seen: Seen, tool: str, arguments: str, name: str) -> None:
     seen.tool(tool)
     seen.write(arguments)
     main = seen.page.get_by_role("main")
     main.get_by_role("button", name=re.compile("^Saved?$")).click()
     form = seen.page.get_by_role("group", name="Save this request")
     form.get_by_label("Name").fill(name)
-    form.get_by_label("Folder").fill(folder)
     form.get_by_role("button", name="Keep it").click()
     expect(main.get_by_role("button", name="Saved")).to_be_visible()
 
@@ -70,16 +69,14 @@ def downloaded(seen: Seen, button: str) -> str:
     return Path(download.value.path()).read_text()
 
 
-def test_requests_are_kept_by_name_and_folder_and_opened_again(seen: Seen) -> None:
-    save(seen, "publish", '{"text": "first"}', "One", "work/deep")
+def test_requests_are_kept_by_name_and_opened_again(seen: Seen) -> None:
+    save(seen, "publish", '{"text": "first"}', "One")
     save(seen, "publish", '{"text": "second"}', "Two")
     seen.page.reload()
     seen.go("saved")
-    expect(row(seen, "One")).to_contain_text("work/deep/")
+    expect(seen.page.get_by_role("region", name="Saved").get_by_role("listitem")).to_have_count(2)
     assert faults(seen) == []
 
-    seen.page.get_by_label("Folder").select_option("work")
-    expect(seen.page.get_by_role("region", name="Saved").get_by_role("listitem")).to_have_count(1)
     row(seen, "One").get_by_role("button", name="Open").click()
 
     expect(seen.page.locator("h1")).to_have_text("publish")
@@ -115,7 +112,7 @@ def test_a_set_is_run_and_says_what_is_not_as_expected(seen: Seen) -> None:
 def test_requests_are_shared_by_file_and_link_and_run_nothing_by_themselves(
     seen: Seen, opened: Callable[..., Seen], tmp_path: Path
 ) -> None:
-    save(seen, "publish", '{"text": "shared"}', "Shared", "team")
+    save(seen, "publish", '{"text": "shared"}', "Shared")
     seen.go("saved")
     text = downloaded(seen, "Save as file")
     row(seen, "Shared").get_by_role("button", name="Shared").click()
@@ -128,7 +125,7 @@ def test_requests_are_shared_by_file_and_link_and_run_nothing_by_themselves(
     other.go("saved")
     other.page.get_by_label("Take over a file").set_input_files(file)
     offer = other.page.get_by_role("region", name="Somebody shares requests with you")
-    expect(offer).to_contain_text("team/Shared")
+    expect(offer).to_contain_text("Shared")
     assert faults(other) == []
     offer.get_by_role("button", name="Take over").click()
     expect(row(other, "Shared")).to_be_visible()

@@ -544,7 +544,6 @@ export const T = {
     save: "Save",
     saveAs: "Save this request",
     name: "Name",
-    folder: "Folder",
     keep: "Keep it",
     saved: "Saved",
     cancel: "Cancel",

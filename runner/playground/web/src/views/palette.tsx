@@ -162,7 +162,7 @@ function choices(views: { id: string; title: string }[]): Choice[] {
     ...resources.value.map((each) => ({ title: each.uri, kind: kinds.resource, does: to("resources", each.uri) })),
     // Filled in where they are listed.
     ...templates.value.map((each) => ({ title: each.uriTemplate, kind: kinds.template, does: to("resources") })),
-    ...saved.value.map((each) => ({ title: each.folder === "" ? each.name : `${each.folder}/${each.name}`, kind: kinds.saved, does: () => openRequest(each) })),
+    ...saved.value.map((each) => ({ title: each.name, kind: kinds.saved, does: () => openRequest(each) })),
     ...runs.value.map((run) => ({ title: run.value.tool, kind: T.palette.call(ago(new Date(run.value.began).toISOString())), does: to("history", run.value.id) })),
     ...connections.value.filter((each) => connections.value.length > 1 && each !== here.value).map((each) => ({ title: each.name, kind: kinds.server, does: () => look(each.id) })),
     ...THEMES.filter((id) => id !== theme.value).map((id) => ({ title: T.palette.themes[id], kind: kinds.theme, does: () => { theme.value = id; } })),
