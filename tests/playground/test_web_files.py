@@ -3,7 +3,6 @@
 Source: `docs/playground.md`.
 """
 
-import json
 import os
 import re
 import subprocess
@@ -297,6 +296,3 @@ def test_a_call_is_taken_along_in_forms_that_run(seen: Seen, tmp_path: Path) -> 
     assert "sent 10 characters" in python
     assert "1 passed" in passed
     assert "sent 10 characters" in shell
-    assert json.loads(exported(seen, "mcp.json")) == {
-        "mcpServers": {"gallery": {"url": f"{seen.shown.base}/mcp"}}
-    }

@@ -645,8 +645,6 @@ export const T = {
     sent: "Sent",
     received: "Received",
     clear: "Clear",
-    jsonl: "Save as JSON lines",
-    har: "Save as HAR",
     pair: (n: number) => `Its answer (${n})`,
     question: (n: number) => `Its request (${n})`,
     replay: "Change and send again",

@@ -136,8 +136,6 @@ function actions(): Choice[] {
     ...ERAS.filter((era) => era !== connection.era.value).map((era) => ({ title: T.session.speak(era), kind: kinds.era, does: () => connection.speak(era) })),
     button(T.messages.compose, kinds.action, "compose", "messages"),
     button(T.palette.clearMessages, kinds.action, "clear", "messages"),
-    button(`${T.page.titles.messages}: ${T.messages.jsonl}`, kinds.exported, "jsonl", "messages"),
-    button(`${T.page.titles.messages}: ${T.messages.har}`, kinds.exported, "har", "messages"),
     ...(saved.value.length === 0 ? [] : [
       button(`${T.page.titles.saved}: ${T.saved.file}`, kinds.exported, "saved-file", "saved"),
       button(`${T.page.titles.saved}: ${T.saved.pytest}`, kinds.exported, "saved-pytest", "saved"),
