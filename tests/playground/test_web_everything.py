@@ -35,12 +35,18 @@ def handshake(page: Seen) -> Seen:
     return speaking(page, SESSIONS)
 
 
-def speaking(seen: Seen, era: str) -> Seen:
-    """Have the page speak an era, and wait until the server has answered in it."""
+def speaking(seen: Seen, era: str, roots: str = "") -> Seen:
+    """Have the page speak an era, wait until the server has answered in it, and give it roots if it asks."""
     seen.go("session")
     chosen = seen.page.get_by_label("Version of the protocol")
     if chosen.input_value() != era:
         chosen.select_option(era)
+        if era == SESSIONS:
+            # It asks each client with a session as soon as it meets it.
+            question = seen.page.get_by_role("form", name="Roots")
+            question.get_by_role("textbox").fill(roots)
+            question.get_by_role("button", name="Answer").click()
+            expect(question).to_have_count(0)
     server = seen.page.get_by_role("region", name="Server", exact=True)
     expect(server.get_by_text("up", exact=True)).to_be_visible()
     expect(server).to_contain_text("mcp-servers/everything")
@@ -214,22 +220,8 @@ def test_choices_have_the_titles_that_a_question_gives_them_and_formats_are_look
     expect(answered).to_contain_text("pet-2")
 
 
-def test_sampling_is_answered_by_what_was_written_down_before(either: Seen) -> None:
-    either.go("session")
-    group = either.page.get_by_role("group", name="A message of a model (sampling)")
-    group.get_by_role("radio", name="With this answer").check()
-
-    call(either, "trigger-sampling-request", '{"prompt": "Who?", "maxTokens": 20}')
-
-    expect(either.ended()).to_contain_text("A canned answer.")
-    either.go("session")
-    group.get_by_role("radio", name="By hand").check()
-
-
-def test_roots_are_what_was_written_down(handshake: Seen) -> None:
-    group = handshake.page.get_by_role("group", name="Roots")
-    group.get_by_role("radio", name="With this answer").check()
-    group.get_by_role("textbox").fill('{"roots": [{"uri": "file:///srv/sea", "name": "Sea"}]}')
+def test_roots_are_those_of_the_answer(modern: Seen) -> None:
+    handshake = speaking(modern, SESSIONS, "file:///srv/sea Sea")
 
     call(handshake, "get-roots-list")
 
@@ -269,30 +261,6 @@ def test_an_address_to_open_is_shown_with_its_host(either: Seen) -> None:
     question.get_by_role("button", name="I have done that").click()
 
     expect(either.ended()).to_contain_text("accept")
-
-
-def test_a_call_becomes_a_task_with_news_and_a_result(handshake: Seen) -> None:
-    handshake.tool("simulate-research-query")
-    handshake.write('{"topic": "tides"}')
-    expect(handshake.page.get_by_label("As a task")).to_be_checked()
-    handshake.page.get_by_role("button", name="Run").first.click()
-
-    expect(handshake.ended()).to_contain_text("tides")
-    handshake.go("session")
-    tasks = handshake.page.get_by_role("region", name="Tasks")
-    expect(tasks).to_contain_text("completed")
-    expect(tasks).to_contain_text("simulate-research-query")
-
-
-def test_a_task_is_cancelled(handshake: Seen) -> None:
-    call(handshake, "simulate-research-query", '{"topic": "winds"}')
-    expect(handshake.call.get_by_label("Log")).to_contain_text("working")
-    handshake.go("session")
-    tasks = handshake.page.get_by_role("region", name="Tasks")
-
-    tasks.get_by_role("button", name="Cancel").first.click()
-
-    expect(tasks.get_by_text("cancelled", exact=True).first).to_be_visible()
 
 
 def test_the_level_of_log_messages_is_chosen_and_notifications_come_as_they_are_sent(handshake: Seen) -> None:

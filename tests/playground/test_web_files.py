@@ -3,8 +3,6 @@
 Source: `docs/playground.md`.
 """
 
-import io
-import json
 import os
 import re
 import subprocess
@@ -13,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import polars
 import pytest
 from playground_support import Shown
 from web_support import ROOT, WEB_TOOLS, Seen, browsing, expect
@@ -116,22 +113,6 @@ def test_a_table_is_sorted_and_filtered(made: Seen) -> None:
     expect(made.call.get_by_role("status").filter(has_text="rows")).to_contain_text("4 rows")
     # Others look at this page, too.
     made.call.get_by_label("Filter rows").fill("")
-
-
-def test_a_parquet_file_of_my_files_is_shown_as_a_table(seen: Seen) -> None:
-    data = io.BytesIO()
-    polars.DataFrame({"town": ["Ulm", "Bonn"], "people": [126_000, 2**53 + 1]}).write_parquet(
-        data, compression="snappy"
-    )
-    seen.go("files")
-    seen.page.locator("input[type=file]").set_input_files(
-        {"name": "towns.parquet", "mimeType": "application/vnd.apache.parquet", "buffer": data.getvalue()}
-    )
-
-    seen.page.get_by_role("link", name="towns.parquet").first.click()
-
-    expect(seen.page.locator("figure")).to_contain_text("Bonn")
-    expect(seen.page.locator("figure")).to_contain_text(str(2**53 + 1))
 
 
 def test_a_file_is_uploaded_used_downloaded_and_deleted_with_a_way_back(seen: Seen) -> None:
@@ -315,6 +296,3 @@ def test_a_call_is_taken_along_in_forms_that_run(seen: Seen, tmp_path: Path) -> 
     assert "sent 10 characters" in python
     assert "1 passed" in passed
     assert "sent 10 characters" in shell
-    assert json.loads(exported(seen, "mcp.json")) == {
-        "mcpServers": {"gallery": {"url": f"{seen.shown.base}/mcp"}}
-    }

@@ -314,8 +314,6 @@ def test_the_palette_presses_the_buttons_of_the_views(opened: Callable[..., Seen
     palette(seen, "send a message")
     expect(main.get_by_role("region", name="Send a message")).to_be_visible()
     for words, file in (
-        ("export har", "messages.har"),
-        ("export json lines", "messages.jsonl"),
         ("export saved file", "requests.json"),
         ("export pytest", "test_requests.py"),
     ):

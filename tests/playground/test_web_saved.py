@@ -33,14 +33,13 @@ def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
     seen.page.context.close()
 
 
-def save(seen: Seen, tool: str, arguments: str, name: str, folder: str = "") -> None:
+def save(seen: Seen, tool: str, arguments: str, name: str) -> None:
     seen.tool(tool)
     seen.write(arguments)
     main = seen.page.get_by_role("main")
     main.get_by_role("button", name=re.compile("^Saved?$")).click()
     form = seen.page.get_by_role("group", name="Save this request")
     form.get_by_label("Name").fill(name)
-    form.get_by_label("Folder").fill(folder)
     form.get_by_role("button", name="Keep it").click()
     expect(main.get_by_role("button", name="Saved")).to_be_visible()
 
@@ -70,16 +69,14 @@ def downloaded(seen: Seen, button: str) -> str:
     return Path(download.value.path()).read_text()
 
 
-def test_requests_are_kept_by_name_and_folder_and_opened_again(seen: Seen) -> None:
-    save(seen, "publish", '{"text": "first"}', "One", "work/deep")
+def test_requests_are_kept_by_name_and_opened_again(seen: Seen) -> None:
+    save(seen, "publish", '{"text": "first"}', "One")
     save(seen, "publish", '{"text": "second"}', "Two")
     seen.page.reload()
     seen.go("saved")
-    expect(row(seen, "One")).to_contain_text("work/deep/")
+    expect(seen.page.get_by_role("region", name="Saved").get_by_role("listitem")).to_have_count(2)
     assert faults(seen) == []
 
-    seen.page.get_by_label("Folder").select_option("work")
-    expect(seen.page.get_by_role("region", name="Saved").get_by_role("listitem")).to_have_count(1)
     row(seen, "One").get_by_role("button", name="Open").click()
 
     expect(seen.page.locator("h1")).to_have_text("publish")
@@ -115,7 +112,7 @@ def test_a_set_is_run_and_says_what_is_not_as_expected(seen: Seen) -> None:
 def test_requests_are_shared_by_file_and_link_and_run_nothing_by_themselves(
     seen: Seen, opened: Callable[..., Seen], tmp_path: Path
 ) -> None:
-    save(seen, "publish", '{"text": "shared"}', "Shared", "team")
+    save(seen, "publish", '{"text": "shared"}', "Shared")
     seen.go("saved")
     text = downloaded(seen, "Save as file")
     row(seen, "Shared").get_by_role("button", name="Shared").click()
@@ -128,7 +125,7 @@ def test_requests_are_shared_by_file_and_link_and_run_nothing_by_themselves(
     other.go("saved")
     other.page.get_by_label("Take over a file").set_input_files(file)
     offer = other.page.get_by_role("region", name="Somebody shares requests with you")
-    expect(offer).to_contain_text("team/Shared")
+    expect(offer).to_contain_text("Shared")
     assert faults(other) == []
     offer.get_by_role("button", name="Take over").click()
     expect(row(other, "Shared")).to_be_visible()
@@ -208,15 +205,13 @@ def test_a_call_is_taken_along_in_every_form(seen: Seen) -> None:
             seen.page.get_by_role("region", name="Arguments").locator("pre").last.inner_text()
         )
 
-    assert list(said) == ["runner call", "curl", "Python", "TypeScript", "mcp.json", "pytest"]
-    assert json.loads(said["mcp.json"])["mcpServers"]["gallery"]["url"] == f"{seen.shown.base}/mcp"
+    assert list(said) == ["runner call", "curl", "Python", "pytest"]
     compile(said["Python"], "made", "exec")
     compile(said["pytest"], "made", "exec")
     curl = subprocess.run(
         ["bash", "-c", said["curl"]], capture_output=True, text=True, check=True, timeout=60
     )
     assert "sent 4 characters" in curl.stdout
-    assert 'client.callTool({ name: "publish", arguments: {"text":"it\'s"} })' in said["TypeScript"]
 
 
 def test_history_is_searched_and_pinned_calls_come_first(seen: Seen) -> None:

@@ -252,23 +252,6 @@ def test_a_server_behind_the_proxy_has_the_version_that_it_speaks_itself(seen: S
     assert faults(seen) == []
 
 
-def test_where_a_version_has_no_tasks_the_page_says_which_has_them(seen: Seen) -> None:
-    everything(seen)
-    seen.go("session")
-    tasks = card(seen, "Tasks")
-    expect(tasks).to_contain_text("This server has tasks, in version 2025-11-25 of the protocol.")
-    expect(tasks).not_to_contain_text("knows no tasks")
-
-    tasks.get_by_role("button", name="Speak 2025-11-25").click()
-
-    expect(seen.page.get_by_label("Version of the protocol")).to_have_value("2025-11-25")
-    expect(tasks).to_contain_text("No tasks. A call becomes one")
-    seen.page.get_by_role("combobox", name="Server", exact=True).select_option("gallery")
-    expect(tasks).to_contain_text("In version 2026-07-28 of the protocol this server offers no tasks.")
-    tasks.get_by_role("button", name="Speak 2025-11-25").click()
-    expect(tasks.get_by_role("button", name="Speak 2025-11-25")).to_have_count(0)
-
-
 def test_a_template_needs_all_but_its_query(seen: Seen) -> None:
     connect(seen, "alpha", *python_server(REMOTE, "alpha"))
     seen.go("resources")

@@ -1,5 +1,5 @@
 /**
- * ZIP archives, and the formats that are made of them. Read by ranges: of a large archive only its list and what somebody
+ * The ZIP archive that a workbook is. Read by ranges: of a large archive only its list and what somebody
  * looks at is fetched. What the list says of sizes is not believed: unpacking ends at the bound that the caller gives.
  *
  * Source: PKWARE APPNOTE 6.3.10, sections 4.3.7, 4.3.12 and 4.3.16.
@@ -8,10 +8,8 @@ import { bytes } from "../model/files";
 import type { Item } from "./items";
 import { T } from "../texts/texts";
 
-export interface Entry {
+interface Entry {
   name: string;
-  /** What the list says; nobody has counted. */
-  size: number;
   packed: number;
   at: number;
   method: number;
@@ -21,14 +19,12 @@ export interface Entry {
 export interface Archive {
   item: Item;
   entries: Entry[];
-  /** How many entries there are in all. */
-  total: number;
 }
 
 const END_BYTES = 22;
 const MOST_COMMENT = 65_535;
 const MOST_LIST_BYTES = 8_000_000;
-export const MOST_ENTRIES = 20_000;
+const MOST_ENTRIES = 20_000;
 const STORED = 0;
 const DEFLATED = 8;
 
@@ -43,11 +39,11 @@ export async function opened(item: Item, signal: AbortSignal): Promise<Archive> 
   let end = tail.byteLength - END_BYTES;
   while (end >= 0 && tail.getUint32(end, true) !== 0x06054b50) end -= 1;
   if (end < 0) throw new Error(T.viewers.noArchive);
-  const [total, length, at] = [tail.getUint16(end + 10, true), tail.getUint32(end + 12, true), tail.getUint32(end + 16, true)];
+  const [length, at] = [tail.getUint32(end + 12, true), tail.getUint32(end + 16, true)];
   if (at === 0xffff_ffff || length > MOST_LIST_BYTES) throw new Error(T.viewers.archiveTooLarge);
-  if (length === 0) return { item, entries: [], total: 0 };
+  if (length === 0) return { item, entries: [] };
   if (at + length > item.size) throw new Error(T.viewers.archiveDamaged);
-  return { item, entries: listed(await part(item, at, at + length, signal)), total };
+  return { item, entries: listed(await part(item, at, at + length, signal)) };
 }
 
 function listed(list: DataView): Entry[] {
@@ -58,7 +54,6 @@ function listed(list: DataView): Entry[] {
     if (at + 46 + name > list.byteLength) break;
     entries.push({
       name: new TextDecoder().decode(new Uint8Array(list.buffer, list.byteOffset + at + 46, name)),
-      size: list.getUint32(at + 24, true),
       packed: list.getUint32(at + 20, true),
       at: list.getUint32(at + 42, true),
       method: list.getUint16(at + 10, true),
@@ -70,7 +65,7 @@ function listed(list: DataView): Entry[] {
 }
 
 /** Unpack an entry. Throws an Error as soon as it has more than `most` bytes, whatever the list says. */
-export async function unpacked(archive: Archive, entry: Entry, most: number, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
+async function unpacked(archive: Archive, entry: Entry, most: number, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
   if (entry.locked) throw new Error(T.viewers.isEncrypted);
   if (entry.method !== STORED && entry.method !== DEFLATED) throw new Error(T.viewers.unknownPacking);
   const head = await part(archive.item, entry.at, entry.at + 30, signal);

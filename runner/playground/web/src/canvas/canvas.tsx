@@ -24,10 +24,6 @@ const TableView = later(() => import("./table").then((module) => module.TableVie
 const JsonView = later(() => import("./json_view").then((module) => module.JsonView), said);
 const PdfView = later(() => import("./pdf").then((module) => module.PdfView), said);
 const SheetsView = later(() => import("./sheets").then((module) => module.SheetsView), said);
-const WordsView = later(() => import("./words").then((module) => module.WordsView), said);
-const SlidesView = later(() => import("./slides").then((module) => module.SlidesView), said);
-const NotebookView = later(() => import("./notebook").then((module) => module.NotebookView), said);
-const ArchiveView = later(() => import("./archive_view").then((module) => module.ArchiveView), said);
 
 export function Canvas({ shown }: { shown: Shown }): JSX.Element {
   const chosen = useSignal(shown.items[0] === undefined ? "" : key(shown.items[0]));
@@ -114,10 +110,6 @@ function View({ item }: { item: Item }): JSX.Element {
     case "table": return <TableView item={item} />;
     case "json": return <JsonView item={item} />;
     case "sheets": return <SheetsView item={item} />;
-    case "words": return <WordsView item={item} />;
-    case "slides": return <SlidesView item={item} />;
-    case "notebook": return <NotebookView item={item} />;
-    case "archive": return <ArchiveView item={item} />;
     case "code": return <CodeView item={item} />;
     default: return <p class="soft">{T.viewers.none}</p>;
   }

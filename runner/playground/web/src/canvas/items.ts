@@ -5,7 +5,7 @@ import type { Run } from "../model/runs";
 import { size as words } from "../texts/numbers";
 import { contractOf } from "../views/result";
 
-export type Viewer = "image" | "pdf" | "html" | "markdown" | "table" | "json" | "code" | "audio" | "video" | "sheets" | "words" | "slides" | "notebook" | "archive" | "none";
+export type Viewer = "image" | "pdf" | "html" | "markdown" | "table" | "json" | "code" | "audio" | "video" | "sheets" | "none";
 
 export interface Item {
   name: string;
@@ -191,12 +191,9 @@ const BY_MIME: [RegExp, Viewer][] = [
   [/^application\/pdf$/, "pdf"],
   [/^text\/html$|^application\/xhtml\+xml$/, "html"],
   [/^text\/markdown$/, "markdown"],
-  [/^text\/(csv|tab-separated-values)$|parquet/, "table"],
+  [/^text\/(csv|tab-separated-values)$/, "table"],
   [/spreadsheetml\.sheet$|ms-excel\.sheet\.macroenabled/, "sheets"],
-  [/wordprocessingml\.document$|ms-word\.document\.macroenabled/, "words"],
-  [/presentationml\.(presentation|slideshow)$|ms-powerpoint\.presentation\.macroenabled/, "slides"],
-  [/ipynb\+json$/, "notebook"],
-  [/^application\/(x-)?zip(-compressed)?$/, "archive"],
+  [/^application\/(x-)?zip(-compressed)?$|(wordprocessing|presentation)ml\.|ms-(word|powerpoint)\.|parquet/, "none"],
   [/json$/, "json"],
   [/^audio\//, "audio"],
   [/^video\//, "video"],
@@ -204,14 +201,11 @@ const BY_MIME: [RegExp, Viewer][] = [
 ];
 
 const BY_NAME: Record<string, Viewer> = {
-  md: "markdown", markdown: "markdown", csv: "table", tsv: "table", parquet: "table", json: "json", jsonl: "json", ndjson: "json", geojson: "json",
+  md: "markdown", markdown: "markdown", csv: "table", tsv: "table", json: "json", jsonl: "json", ndjson: "json", geojson: "json", ipynb: "json",
   py: "code", ts: "code", js: "code", rs: "code", go: "code", c: "code", h: "code", cpp: "code", java: "code", sh: "code", sql: "code", toml: "code",
   yaml: "code", yml: "code", ini: "code", txt: "code", log: "code", css: "code", diff: "code", xml: "code",
-  xlsx: "sheets", xlsm: "sheets", docx: "words", docm: "words", pptx: "slides", pptm: "slides", ipynb: "notebook", zip: "archive",
+  xlsx: "sheets", xlsm: "sheets",
 };
-
-// Formats that are made of another: whoever looked at the bytes alone named the one below.
-const BELOW: Partial<Record<Viewer, Viewer>> = { sheets: "archive", words: "archive", slides: "archive", notebook: "json" };
 
 const TEXTS: Viewer[] = ["html", "markdown", "table", "json", "code"];
 
@@ -220,7 +214,8 @@ export function viewerOf(name: string, mime: string, hint: string | null): Viewe
   // Content of one kind is never shown by the viewer of another on the word of its name.
   const known = BY_MIME.find(([pattern]) => pattern.test(mime.toLowerCase()))?.[1];
   const named = BY_NAME[ending];
-  const found = known === undefined || (named !== undefined && BELOW[named] === known) || known === "code" || mime === "application/octet-stream" ? (named ?? known ?? "none") : known;
+  // A workbook is a ZIP archive, and may be called one.
+  const found = known === undefined || (named === "sheets" && known === "none") || known === "code" || mime === "application/octet-stream" ? (named ?? known ?? "none") : known;
   // Any text can be read as code, and as data where it has rows or keys.
   if (hint === "code" && TEXTS.includes(found)) return "code";
   if (hint === "data" && TEXTS.includes(found)) return ["json", "table"].includes(found) ? found : "table";

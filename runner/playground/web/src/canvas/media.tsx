@@ -1,15 +1,11 @@
 /** Pictures, sound and film. A picture that is a document, SVG, is shown as a picture only: nothing in it runs. */
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
-import { useRef } from "preact/hooks";
 import { addressOf, isHeld, missing } from "../model/files";
-import { later } from "../views/later";
 import { Trouble, Waiting } from "./canvas";
 import { useBlob } from "./content";
 import type { Item } from "./items";
 import { T } from "../texts/texts";
-
-const WaveView = later(() => import("./wave_view").then((module) => module.WaveView), { waiting: () => "" });
 
 const MOST = 100_000_000;
 
@@ -36,17 +32,10 @@ function Held({ item }: { item: Item }): JSX.Element {
 /** By address, where it has one: a film is played while it loads. */
 function Player({ item, src }: { item: Item; src: string }): JSX.Element {
   const problem = useSignal<string | null>(null);
-  const player = useRef<HTMLAudioElement>(null);
   if (problem.value !== null) return <Trouble problem={problem.value} />;
   const failed = async (): Promise<void> => {
     problem.value = (await missing(item.uri)) ?? T.viewers.noPlayer;
   };
   const shared = { src, controls: true, preload: "metadata" as const, onError: () => void failed(), "aria-label": item.name };
-  if (item.viewer !== "audio") return <video class="picture" {...shared} />;
-  return (
-    <div class="stack">
-      <WaveView item={item} player={player} />
-      <audio ref={player} {...shared} />
-    </div>
-  );
+  return item.viewer === "audio" ? <audio {...shared} /> : <video class="picture" {...shared} />;
 }

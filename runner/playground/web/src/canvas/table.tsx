@@ -1,10 +1,8 @@
-/** Tables: CSV, TSV and Parquet. Formulas stay text. Only the rows in sight are on the page. */
+/** Tables: CSV and TSV. Formulas stay text. Only the rows in sight are on the page. */
 import type { JSX } from "preact";
-import type { FileMetaData } from "hyparquet";
 import { useEffect, useMemo } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { bytes } from "../model/files";
-import { toJson } from "../model/json";
 import { plain } from "../model/plain";
 import { useRows } from "../views/rows";
 import { Trouble, Waiting } from "./canvas";
@@ -17,9 +15,6 @@ const MOST_BYTES = 32_000_000;
 /** As high as Firefox lets an element be with so many rows. */
 const MOST_ROWS = 500_000;
 const MOST_COLUMNS = 200;
-/** Of a Parquet file, which is small beside what is in it: cells, and bytes as they are unpacked. */
-const MOST_CELLS = 5_000_000;
-const MOST_UNPACKED = 200_000_000;
 const MOST_COUNTED = 1_000_000_000;
 const STEP_BYTES = 8_000_000;
 const ROW_HEIGHT = 30;
@@ -34,8 +29,7 @@ interface Sheet {
 }
 
 export function TableView({ item }: { item: Item }): JSX.Element {
-  const parquet = item.name.endsWith(".parquet") || item.mime.includes("parquet");
-  const loaded = useLoaded(item, (signal) => (parquet ? readParquet(item, signal) : readText(item, signal)));
+  const loaded = useLoaded(item, (signal) => readText(item, signal));
   const counted = useSignal<number | null>(null);
   const { value, problem } = loaded;
   useEffect(() => {
@@ -74,42 +68,6 @@ async function countOn(item: Item, counter: RowCounter, signal: AbortSignal): Pr
     counter.take(new Uint8Array(await part.arrayBuffer()));
   }
   return Math.max(0, counter.rows - 1);
-}
-
-async function readParquet(item: Item, signal: AbortSignal): Promise<Sheet> {
-  const { parquetMetadataAsync, parquetReadObjects, parquetSchema } = await import("hyparquet");
-  const file = {
-    byteLength: item.size,
-    slice: async (from: number, to?: number) => (await bytes(item.uri, { from, to: to ?? item.size }, signal)).arrayBuffer(),
-  };
-  const metadata = await parquetMetadataAsync(file);
-  const total = Number(metadata.num_rows);
-  const columns = parquetSchema(metadata).children.map(({ element }) => element.name).slice(0, MOST_COLUMNS);
-  const objects = await parquetReadObjects({ file, metadata, columns, rowEnd: Math.min(total, rowsOf(metadata, columns.length)) });
-  return { columns, rows: objects.map((row) => columns.map((column) => cell(row[column]))), total };
-}
-
-/** How many rows are read: as many as a table shows, unless they have too many cells, or unpack into too much. */
-function rowsOf({ row_groups: groups }: FileMetaData, columns: number): number {
-  let rows = 0;
-  let unpacked = 0;
-  for (const group of groups) {
-    const [inGroup, itsBytes] = [Number(group.num_rows), Number(group.total_byte_size)];
-    if (unpacked + itsBytes > MOST_UNPACKED) {
-      // A row of the average length; one of them at least says what there is.
-      rows += Math.max(1, Math.floor((inGroup * (MOST_UNPACKED - unpacked)) / itsBytes));
-      break;
-    }
-    rows += inGroup;
-    unpacked += itsBytes;
-  }
-  return Math.min(rows, MOST_ROWS, Math.floor(MOST_CELLS / Math.max(1, columns)));
-}
-
-function cell(value: unknown): string {
-  if (value === null || value === undefined) return "";
-  if (value instanceof Date) return value.toISOString();
-  return typeof value === "object" ? toJson(value) : String(value);
 }
 
 export function SheetView({ sheet }: { sheet: Sheet }): JSX.Element {

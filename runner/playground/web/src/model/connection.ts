@@ -11,7 +11,6 @@ import { noted } from "./wire";
 import { T } from "../texts/texts";
 
 export const PREFIX = "io.modelcontextprotocol/";
-export const TASKS = PREFIX + "tasks";
 export const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"] as const;
 export type Level = (typeof LEVELS)[number];
 
@@ -36,8 +35,6 @@ export interface Watching {
   token?: string;
   /** Further keys of `_meta`. */
   meta?: Params;
-  /** Says that the answer may be a task. */
-  task?: boolean;
   /** Which connection is asked; by default the one that is looked at. */
   connection?: Connection;
 }
@@ -113,9 +110,9 @@ export class Connection {
   }
 
   /** What this page says that it can do. */
-  capabilities(task = false): Params {
-    const asks = { elicitation: { form: {}, url: {} }, sampling: { tools: {} }, roots: hasSessions(this.era.value) ? { listChanged: true } : {} };
-    if (!hasSessions(this.era.value)) return { ...asks, extensions: task ? { ...EXTENSIONS, [TASKS]: {} } : EXTENSIONS };
+  capabilities(): Params {
+    const asks = { elicitation: { form: {}, url: {} }, sampling: { tools: {} }, roots: {} };
+    if (!hasSessions(this.era.value)) return { ...asks, extensions: EXTENSIONS };
     return { ...asks, extensions: EXTENSIONS };
   }
 
@@ -313,11 +310,10 @@ export class Connection {
     if (!hasSessions(this.era.value)) {
       meta[PREFIX + "protocolVersion"] = this.era.value;
       meta[PREFIX + "clientInfo"] = CLIENT;
-      meta[PREFIX + "clientCapabilities"] = this.capabilities(watching.task === true);
+      meta[PREFIX + "clientCapabilities"] = this.capabilities();
       if (watching.live) meta[PREFIX + "logLevel"] = this.level.value;
     }
-    const task = watching.task === true && hasSessions(this.era.value) ? { task: { ttl: TASK_MS } } : {};
-    return Object.keys(meta).length === 0 ? { ...params, ...task } : { ...params, ...task, _meta: meta };
+    return Object.keys(meta).length === 0 ? params : { ...params, _meta: meta };
   }
 
   #headers(method: string | null, params: Params, accept: string): Record<string, string> {
@@ -332,7 +328,7 @@ export class Connection {
     }
     const meta = isObject(params["_meta"]) ? params["_meta"] : {};
     const version = meta[PREFIX + "protocolVersion"];
-    const name = params["name"] ?? params["uri"] ?? params["taskId"];
+    const name = params["name"] ?? params["uri"];
     return {
       ...common,
       "mcp-protocol-version": typeof version === "string" ? headerValue(version) : this.era.value,
@@ -352,8 +348,6 @@ export class Connection {
     this.why.value = error instanceof McpError || error instanceof NoAnswer || error instanceof SessionEnded ? error.message : T.session.unreachable(error instanceof Error ? error.message : String(error));
   }
 }
-
-const TASK_MS = 3_600_000;
 
 function aboutOf(met: Params): About {
   const meta = isObject(met["_meta"]) ? met["_meta"] : {};

@@ -1,4 +1,4 @@
-/** A request in other people's words: a shell line, a program, a test, the server's entry in a client's configuration. */
+/** A request in other people's words: a shell line, a program, a test. */
 import { beside, connectionNamed, here, type Beside } from "./connections";
 import { HANDSHAKE, hasSessions, NEWEST } from "./eras";
 import { info } from "./info";
@@ -39,8 +39,6 @@ export const EXPORTS: Export[] = [
   { id: "shell", title: "runner call", fits: ownTool, make: shell },
   { id: "curl", title: "curl", fits: (taken) => remote(taken)?.kind !== "command", make: curl },
   { id: "python", title: "Python", fits: always, make: python },
-  { id: "typescript", title: "TypeScript", fits: always, make: typescript },
-  { id: "mcp", title: "mcp.json", fits: always, make: mcpJson },
   { id: "pytest", title: "pytest", fits: always, make: (taken) => pytestOf([taken]) },
 ];
 
@@ -124,23 +122,6 @@ function python(taken: Taken): string {
   ].join("\n");
 }
 
-function typescript(taken: Taken): string {
-  const { kind, target, args } = taken;
-  const command = commandOf(taken);
-  const call = kind === "resource" ? `client.readResource({ uri: ${toJson(target)} })` : kind === "prompt" ? `client.getPrompt({ name: ${toJson(target)}, arguments: ${toJson(args)} })` : `client.callTool({ name: ${toJson(target)}, arguments: ${toJson(args)} })`;
-  return [
-    'import { Client } from "@modelcontextprotocol/sdk/client/index.js";',
-    command === null ? 'import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";' : 'import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";',
-    "",
-    'const client = new Client({ name: "example", version: "1" });',
-    command === null
-      ? `await client.connect(new StreamableHTTPClientTransport(new URL(${toJson(address(taken))})));`
-      : `await client.connect(new StdioClientTransport(${toJson(command)}));`,
-    `console.log(JSON.stringify(await ${call}, null, 2));`,
-    "await client.close();",
-  ].join("\n");
-}
-
 /** The command that starts a server, where it is one; its variables stay in the host. */
 function commandOf(taken: Taken): { command: string; args: string[] } | null {
   const other = remote(taken);
@@ -154,10 +135,6 @@ function config(taken: Taken): { [key: string]: Json } {
   const login = remote(taken) === null && info.value?.login === true;
   const entry: { [key: string]: Json } = command ?? { url: address(taken), ...(login ? { headers: { Authorization: "Bearer ${TOKEN}" } } : {}) };
   return { mcpServers: { [taken.server || (info.value?.name ?? "tools")]: entry } };
-}
-
-function mcpJson(taken: Taken): string {
-  return toJson(config(taken), 2);
 }
 
 /** One file with a test for each request. */

@@ -144,13 +144,6 @@ export function hold(base64: string): { uri: string; size: number } {
   return { uri, size: data.length };
 }
 
-/** The same for bytes as they are. */
-export function holdBytes(data: Uint8Array<ArrayBuffer>): { uri: string; size: number } {
-  const uri = `${HELD}${crypto.randomUUID()}`;
-  held.set(uri, data);
-  return { uri, size: data.length };
-}
-
 /** The same for a text. */
 export function holdText(text: string): { uri: string; size: number } {
   const data = new TextEncoder().encode(text);

@@ -19,7 +19,7 @@ export interface Folder {
 
 const KINDS: Record<Viewer, keyof typeof T.files.kinds> = {
   image: "pictures", pdf: "pdf", html: "pages", markdown: "texts", table: "tables", json: "data", code: "texts", audio: "sound", video: "film",
-  sheets: "tables", words: "texts", slides: "slides", notebook: "notebooks", archive: "archives", none: "others",
+  sheets: "tables", none: "others",
 };
 
 /** The folder of a file. */

@@ -1,9 +1,14 @@
 /** Questions of servers that wait for a person: sampling, roots, elicitation. Each is answered once. */
 import { signal } from "@preact/signals";
-import { ready } from "./canned";
 import { Connection, McpError, type Params, type Watching } from "./connection";
 import { isObject } from "./json";
 import { T } from "../texts/texts";
+
+const ASKS = ["sampling/createMessage", "roots/list", "elicitation/create"];
+
+export function isAsk(method: string): boolean {
+  return ASKS.includes(method);
+}
 
 export interface Question {
   id: string;
@@ -22,13 +27,9 @@ const REFUSED = -1;
 const MOST = 20;
 const MOST_ROUNDS = 20;
 
-/** Have a question answered: by what stands ready, or by a person. Throws `McpError` where it is refused. */
+/** Have a question answered by a person. Throws `McpError` where it is refused. */
 export function ask(connection: Connection, method: string, params: Params, of = ""): Promise<Params> {
-  const standing = ready(connection, method);
-  if (standing !== null) {
-    if ("result" in standing) return Promise.resolve(standing.result);
-    return Promise.reject(new McpError(`this page does not answer ${method}`, method === "elicitation/create" ? REFUSED : -32601));
-  }
+  if (!isAsk(method)) return Promise.reject(new McpError(`this page does not answer ${method}`, -32601));
   if (questions.value.length >= MOST) return Promise.reject(new McpError("too many questions wait for an answer already", REFUSED));
   return new Promise((resolve, reject) => {
     const id = crypto.randomUUID();

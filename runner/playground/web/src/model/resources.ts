@@ -8,7 +8,6 @@ import { listAll } from "./mcp";
 import { isUnknown, loadPrompts } from "./prompts";
 import { requestAnswered } from "./questions";
 import { serverOfUri } from "./servers";
-import { heardOfTask } from "./tasks";
 import { loadTools } from "./tools";
 
 export interface Resource {
@@ -99,7 +98,6 @@ export async function stay(connection: Connection, uris: string[], signal: Abort
 
 /** Take what a server says of no request. */
 export function hear(connection: Connection, method: string, params: Params): void {
-  if (method === "notifications/tasks/status") heardOfTask(connection, params);
   if (connection !== here.value) return;
   if (method === "notifications/resources/updated") updated.value = new Set([...updated.value, String(params["uri"])]);
   if (method === "notifications/tools/list_changed") void loadTools();

@@ -4,8 +4,6 @@ import { isObject, toJson, type Json } from "./json";
 import { connectionNamed, here } from "./connections";
 import { McpError, SessionEnded, type Params, type Wire } from "./connection";
 import type { Connection } from "./connection";
-import { ready } from "./canned";
-import { begunTask, followed, TaskCancelled } from "./tasks";
 import { door, info } from "./info";
 import { keepRun, keptRuns } from "./keep";
 import { paced } from "./pace";
@@ -63,8 +61,6 @@ export interface Run {
   version?: string;
   /** Kept when others go, and shown first. */
   pinned?: boolean;
-  /** The id of the task that the call became. */
-  task?: string;
   /** Milliseconds since the epoch. */
   began: number;
   /** Milliseconds that it took; null while it runs. */
@@ -127,7 +123,7 @@ export function reportOf(run: Run): Report | null {
 }
 
 /** Call a tool; the run tells how it goes. */
-export function start(tool: string, args: Params, how: { asTask?: boolean; connection?: Connection } = {}): Signal<Run> {
+export function start(tool: string, args: Params, how: { connection?: Connection } = {}): Signal<Run> {
   const connection = how.connection ?? here.value;
   const run = signal<Run>({
     id: crypto.randomUUID(),
@@ -147,7 +143,7 @@ export function start(tool: string, args: Params, how: { asTask?: boolean; conne
     question: null,
   });
   runs.value = trimmed([run, ...runs.value]);
-  void carryOut(run, { name: tool, arguments: args }, connection, how.asTask === true);
+  void carryOut(run, { name: tool, arguments: args }, connection);
   return run;
 }
 
@@ -195,19 +191,7 @@ export function answer(run: Signal<Run>, responses: Params): void {
     arguments: run.value.args,
     inputResponses: responses,
     ...(state === undefined ? {} : { requestState: state }),
-  }, connectionNamed(run.value.server ?? "") ?? here.value, false);
-}
-
-/** The answers that stand ready, if they are all that is asked for; null where a person has to answer. */
-function standing(connection: Connection, question: Params): Params | null {
-  const asked = isObject(question["inputRequests"]) ? Object.entries(question["inputRequests"]) : [];
-  const answers: Params = {};
-  for (const [key, each] of asked) {
-    const found = isObject(each) ? ready(connection, String(each["method"])) : null;
-    if (found === null || "refuse" in found) return null;
-    answers[key] = found.result;
-  }
-  return asked.length === 0 ? null : answers;
+  }, connectionNamed(run.value.server ?? "") ?? here.value);
 }
 
 /** What came of a run and is not shown yet. */
@@ -228,7 +212,7 @@ function withHeard(run: Run, { wire, said }: Heard): Run {
   return { ...now, progress: now.progress.slice(-MAX_LOGS), logs: now.logs.slice(-MAX_LOGS) };
 }
 
-async function carryOut(run: Signal<Run>, params: Params, connection: Connection, asTask: boolean): Promise<void> {
+async function carryOut(run: Signal<Run>, params: Params, connection: Connection): Promise<void> {
   const abort = new AbortController();
   cancels.set(run.value.id, abort);
   const zero = performance.now() - (run.value.took ?? 0);
@@ -245,9 +229,8 @@ async function carryOut(run: Signal<Run>, params: Params, connection: Connection
     run.value = { ...run.value, ...part };
   };
   try {
-    let result = await connection.request("tools/call", params, {
+    const result = await connection.request("tools/call", params, {
       live: true,
-      task: asTask,
       token: run.value.id,
       signal: abort.signal,
       meta: { "toolcell/report": true },
@@ -260,20 +243,8 @@ async function carryOut(run: Signal<Run>, params: Params, connection: Connection
         paints.soon();
       },
     });
-    const begun = begunTask(result);
-    if (begun !== null) {
-      change({ task: String(begun["taskId"]) });
-      result = await followed(connection, begun, { tool: run.value.tool, run: run.value.id }, (task) => {
-        const at = performance.now() - zero;
-        change({ heard: at, logs: [...run.value.logs, { at, level: "task", logger: null, text: task.message === "" ? task.status : `${task.status}: ${task.message}`, notice: false }] });
-      }, abort.signal);
-    }
     const took = performance.now() - zero;
-    const ready = result["resultType"] === "input_required" ? standing(connection, result) : null;
-    if (ready !== null) {
-      change({ took, question: result });
-      answer(run, ready);
-    } else if (result["resultType"] === "input_required") change({ question: result, took });
+    if (result["resultType"] === "input_required") change({ question: result, took });
     else change({ result, took, status: result["isError"] === true ? "failed" : "done" });
   } catch (error) {
     change({ took: performance.now() - zero, ...endOf(error, abort.signal.aborted) });
@@ -290,7 +261,7 @@ function endOf(error: unknown, aborted: boolean): Partial<Run> {
   }
   if (error instanceof McpError) {
     const more = error.data === null ? "" : `\n${toJson(error.data, 2)}`;
-    return { status: "failed", ...(error instanceof TaskCancelled ? { cause: "cancelled" as const } : {}), problem: `${error.message} (${error.code})${more}` };
+    return { status: "failed", problem: `${error.message} (${error.code})${more}` };
   }
   return { status: "failed", cause: "unreachable", problem: T.run.unreachable(error instanceof Error ? error.message : String(error)) };
 }

@@ -1,5 +1,5 @@
 /**
- * Requests that are kept by name and folder, in this browser, for all servers: made again, run as a set, and given to
+ * Requests that are kept by name, in this browser, for all servers: made again, run as a set, and given to
  * others as a file or a link. What comes from others is read like anything that a stranger wrote.
  */
 import { signal } from "@preact/signals";
@@ -23,8 +23,6 @@ export interface Expect {
 
 export interface Saved {
   id: string;
-  /** Divided by slashes; empty at the top. */
-  folder: string;
   name: string;
   server: string;
   kind: Kind;
@@ -63,18 +61,6 @@ export function forget(ids: readonly string[]): void {
   keep(saved.value.filter((each) => !ids.includes(each.id)));
 }
 
-/** The folders there are, in order; those above others among them. */
-export function folders(list: readonly Saved[]): string[] {
-  const all = new Set<string>([""]);
-  for (const { folder } of list) for (const [at] of folder.split("/").entries()) all.add(folder.split("/").slice(0, at + 1).join("/"));
-  return [...all].sort();
-}
-
-/** Whether a request lies in a folder, or in one below it. */
-export function isIn(request: Saved, folder: string): boolean {
-  return folder === "" || request.folder === folder || request.folder.startsWith(`${folder}/`);
-}
-
 export function asFile(list: readonly Saved[]): string {
   return toJson({ format: FORMAT, version: 1, requests: list.map(({ id: _id, ...rest }) => rest) }, 2);
 }
@@ -99,7 +85,7 @@ function listOf(value: Json | undefined): Saved[] {
     if (kind !== "tool" && kind !== "prompt" && kind !== "resource") return [];
     const text = (key: string): string => (typeof each[key] === "string" ? each[key] : "");
     if (text("target") === "") return [];
-    return [{ id: text("id") || crypto.randomUUID(), folder: text("folder"), name: text("name") || text("target"), server: text("server"), kind, target: text("target"), args: isObject(each["args"]) ? each["args"] : {}, expect: expectOf(each["expect"]) }];
+    return [{ id: text("id") || crypto.randomUUID(), name: text("name") || text("target"), server: text("server"), kind, target: text("target"), args: isObject(each["args"]) ? each["args"] : {}, expect: expectOf(each["expect"]) }];
   });
 }
 

@@ -18,8 +18,6 @@ export interface Tool {
   meta: Params;
   /** What else the server says of it: icons, execution. */
   more: Params;
-  /** Whether a call of it may, or must, be a task. */
-  task: "no" | "optional" | "required";
   badges: Badge[];
 }
 
@@ -57,18 +55,11 @@ function asTool(given: Params): Tool {
     annotations,
     meta,
     more: Object.fromEntries(Object.entries(given).filter(([key]) => !KNOWN.includes(key))),
-    task: taskOf(given, meta),
     badges: badges(annotations, meta, given),
   };
 }
 
 const KNOWN = ["name", "title", "description", "inputSchema", "outputSchema", "annotations", "_meta"];
-
-function taskOf(given: Params, meta: Params): Tool["task"] {
-  const execution = isObject(given["execution"]) ? given["execution"] : {};
-  const said = execution["taskSupport"] ?? (isObject(meta["fastmcp"]) ? meta["fastmcp"]["task"] : undefined);
-  return said === "required" || said === "optional" ? said : "no";
-}
 
 function badges(annotations: Params, meta: Params, given: Params): Badge[] {
   const found: Badge[] = [];

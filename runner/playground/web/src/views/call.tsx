@@ -12,8 +12,6 @@ import { runs, start } from "../model/runs";
 import { sampleOf } from "../model/sample";
 import { blank } from "../model/schema";
 import { here } from "../model/connections";
-import { hasSessions } from "../model/eras";
-import { hasTasks } from "../model/tasks";
 import { byName, tools, toolsLoading, toolsProblem, type Tool } from "../model/tools";
 import { CopyButton } from "./copy";
 import { Folded } from "./folded";
@@ -60,9 +58,6 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
   const text = useSignal(linked ?? recall(key) ?? toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2));
   const tab = useSignal(recall("arguments tab") ?? "form");
   const strict = useSignal(false);
-  const asTask = useSignal(false);
-  // With sessions a tool says itself whether it may be one; without, its server decides on each call.
-  const mayBeTask = hasTasks(here.value) && (tool.task !== "no" || !hasSessions(here.value.era.value));
   const last = runs.value.find((each) => each.value.tool === tool.name && (each.value.server ?? here.value.name) === here.value.name);
   // By then there is more of it to see.
   const ended = last?.value.status !== "running";
@@ -107,7 +102,7 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
       return;
     }
     begun.value += 1;
-    if (value !== null) start(tool.name, value, { asTask: mayBeTask && (asTask.value || tool.task === "required") });
+    if (value !== null) start(tool.name, value);
   };
   // With the first picture, not after it: who is quick has pressed by then.
   useLayoutEffect(() => {
@@ -141,7 +136,6 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
           <div class="body row">
             <button class="button main" data-press="run" onClick={run} disabled={parsed.value.value === null}>{T.call.run} <kbd>Ctrl ↵</kbd></button>
             <button class="button quiet" data-press="reset" onClick={() => { text.value = toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2); strict.value = false; resets.value += 1; }}>{T.call.reset}</button>
-            {mayBeTask && <label class="row small"><input type="checkbox" checked={asTask.value || tool.task === "required"} disabled={tool.task === "required"} onChange={(event) => { asTask.value = event.currentTarget.checked; }} />{T.call.asTask}</label>}
             <span class="grow" />
             <span class="row together">
               <SaveRequest kind="tool" target={tool.name} args={() => parsed.value.value} />

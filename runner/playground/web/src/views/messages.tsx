@@ -1,17 +1,15 @@
-/** Every JSON-RPC message of this page: found, paired, saved, changed and sent again. */
+/** Every JSON-RPC message of this page: found, paired, changed and sent again. */
 import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { connections, here } from "../model/connections";
 import type { Connection } from "../model/connection";
 import { isObject, toJson, type Json } from "../model/json";
-import { asHar, asLines } from "../model/har";
 import { brief, plain } from "../model/plain";
 import { forgetMessages, forgotten, messages, partner, wireChanges, type Message } from "../model/wire";
 import { duration, length, time } from "../texts/numbers";
 import { readObject } from "./asks";
 import { CopyButton } from "./copy";
-import { saveBlob } from "./download";
 import { Folded } from "./folded";
 import { T } from "../texts/texts";
 
@@ -39,8 +37,6 @@ export function MessagesView(): JSX.Element {
       <header class="row"><h1 class="grow">{T.messages.title}</h1>
         <button class="button quiet" disabled={found.length === 0} onClick={toNewest}>{T.messages.newest}</button>
         <button class="button quiet" data-press="compose" onClick={() => { composing.value = { connection: here.value, text: toJson({ jsonrpc: "2.0", id: 1, method: "ping", params: {} }, 2) }; }}>{T.messages.compose}</button>
-        <button class="button quiet" disabled={log.length === 0} data-press="jsonl" onClick={() => void saveBlob(new Blob([asLines(found)], { type: "application/jsonl" }), "messages.jsonl")}>{T.messages.jsonl}</button>
-        <button class="button quiet" disabled={log.length === 0} data-press="har" onClick={() => void saveBlob(new Blob([asHar(found)], { type: "application/json" }), "messages.har")}>{T.messages.har}</button>
         <button class="button quiet" disabled={log.length === 0} data-press="clear" onClick={forgetMessages}>{T.messages.clear}</button></header>
       <div class="row filters">
         <label class="grow"><span class="unseen">{T.messages.search}</span>

@@ -136,8 +136,6 @@ function actions(): Choice[] {
     ...ERAS.filter((era) => era !== connection.era.value).map((era) => ({ title: T.session.speak(era), kind: kinds.era, does: () => connection.speak(era) })),
     button(T.messages.compose, kinds.action, "compose", "messages"),
     button(T.palette.clearMessages, kinds.action, "clear", "messages"),
-    button(`${T.page.titles.messages}: ${T.messages.jsonl}`, kinds.exported, "jsonl", "messages"),
-    button(`${T.page.titles.messages}: ${T.messages.har}`, kinds.exported, "har", "messages"),
     ...(saved.value.length === 0 ? [] : [
       button(`${T.page.titles.saved}: ${T.saved.file}`, kinds.exported, "saved-file", "saved"),
       button(`${T.page.titles.saved}: ${T.saved.pytest}`, kinds.exported, "saved-pytest", "saved"),
@@ -162,7 +160,7 @@ function choices(views: { id: string; title: string }[]): Choice[] {
     ...resources.value.map((each) => ({ title: each.uri, kind: kinds.resource, does: to("resources", each.uri) })),
     // Filled in where they are listed.
     ...templates.value.map((each) => ({ title: each.uriTemplate, kind: kinds.template, does: to("resources") })),
-    ...saved.value.map((each) => ({ title: each.folder === "" ? each.name : `${each.folder}/${each.name}`, kind: kinds.saved, does: () => openRequest(each) })),
+    ...saved.value.map((each) => ({ title: each.name, kind: kinds.saved, does: () => openRequest(each) })),
     ...runs.value.map((run) => ({ title: run.value.tool, kind: T.palette.call(ago(new Date(run.value.began).toISOString())), does: to("history", run.value.id) })),
     ...connections.value.filter((each) => connections.value.length > 1 && each !== here.value).map((each) => ({ title: each.name, kind: kinds.server, does: () => look(each.id) })),
     ...THEMES.filter((id) => id !== theme.value).map((id) => ({ title: T.palette.themes[id], kind: kinds.theme, does: () => { theme.value = id; } })),

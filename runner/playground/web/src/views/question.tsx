@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useSignal, type Signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { isAsk } from "../model/canned";
+import { isAsk } from "../model/questions";
 import type { Params } from "../model/connection";
 import { isObject, type Json } from "../model/json";
 import { plain } from "../model/plain";

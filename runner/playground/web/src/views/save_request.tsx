@@ -1,10 +1,10 @@
-/** The way into the saved requests: a button, and a small form for name and folder. */
+/** The way into the saved requests: a button, and a small form for its name. */
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
-import { useId, useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Params } from "../model/connection";
 import { here } from "../model/connections";
-import { folders, save, saved, type Kind } from "../model/saved";
+import { save, type Kind } from "../model/saved";
 import { useEscape } from "./escape";
 import { T } from "../texts/texts";
 
@@ -13,9 +13,7 @@ const SAID_MS = 4000;
 export function SaveRequest({ kind, target, args }: { kind: Kind; target: string; args: () => Params | null }): JSX.Element {
   const open = useSignal(false);
   const name = useSignal("");
-  const folder = useSignal("");
   const said = useSignal<string | null>(null);
-  const id = useId();
   const first = useRef<HTMLInputElement>(null);
   const button = useRef<HTMLButtonElement>(null);
   const wasOpen = useRef(false);
@@ -27,7 +25,7 @@ export function SaveRequest({ kind, target, args }: { kind: Kind; target: string
   useEscape(() => { open.value = false; }, open.value);
   const keep = (): void => {
     try {
-      save({ kind, target, args: args() ?? {}, server: here.value.name, name: name.value.trim() || target, folder: folder.value.trim().replaceAll(/^\/+|\/+$/g, "") });
+      save({ kind, target, args: args() ?? {}, server: here.value.name, name: name.value.trim() || target });
       open.value = false;
       said.value = T.saved.saved;
       setTimeout(() => { said.value = null; }, SAID_MS);
@@ -45,8 +43,6 @@ export function SaveRequest({ kind, target, args }: { kind: Kind; target: string
     }}>
       <span class="row fields">
         <input class="input compact" aria-label={T.saved.name} ref={first} value={name.value} onInput={(event) => { name.value = event.currentTarget.value; }} />
-        <input class="input compact" aria-label={T.saved.folder} placeholder={T.saved.folder} list={`${id}-folders`} value={folder.value} onInput={(event) => { folder.value = event.currentTarget.value; }} />
-        <datalist id={`${id}-folders`}>{folders(saved.value).filter((each) => each !== "").map((each) => <option key={each} value={each} />)}</datalist>
       </span>
       <span class="row">
         <button type="button" class="button" onClick={keep}>{T.saved.keep}</button>

@@ -1,4 +1,4 @@
-/** Saved requests by folder: opened, run alone or as a set with expectations, shared, taken along. */
+/** Saved requests: opened, run alone or as a set with expectations, shared, taken along. */
 import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -7,7 +7,7 @@ import { openRequest } from "../model/opening";
 import { toJson } from "../model/json";
 import { plain } from "../model/plain";
 import { route, settle, to } from "../model/route";
-import { asFile, change, folders, forget, isIn, read, saved, takeOver, type Expect, type Saved } from "../model/saved";
+import { asFile, change, forget, read, saved, takeOver, type Expect, type Saved } from "../model/saved";
 import { runAll, running, stop, verdicts } from "../model/expectations";
 import { duration } from "../texts/numbers";
 import { readObject } from "./asks";
@@ -18,7 +18,6 @@ import { inserted } from "../texts/inserted";
 import { T } from "../texts/texts";
 
 const MOST_LINK = 30_000;
-const folder = signal("");
 const asked = signal("");
 
 export function SavedView(): JSX.Element {
@@ -40,8 +39,8 @@ export function SavedView(): JSX.Element {
     settle(to("saved"));
   }, [linked]);
   const words = asked.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const shown = saved.value.filter((each) => isIn(each, folder.value) && words.every((word) => `${each.name} ${each.folder} ${each.target} ${each.server}`.toLowerCase().includes(word)))
-    .sort((one, other) => one.folder.localeCompare(other.folder) || one.name.localeCompare(other.name));
+  const shown = saved.value.filter((each) => words.every((word) => `${each.name} ${each.target} ${each.server}`.toLowerCase().includes(word)))
+    .sort((one, other) => one.name.localeCompare(other.name));
   const ended = shown.map((each) => verdicts.value.get(each.id)).filter((each) => each?.state === "passed" || each?.state === "failed");
   return (
     <div class="stack">
@@ -59,8 +58,6 @@ export function SavedView(): JSX.Element {
       {saved.value.length === 0 ? <div class="card empty"><p>{T.saved.none}</p></div> : (
         <>
           <div class="row filters">
-            <label class="row small"><span class="soft">{T.saved.folder}</span><select class="input compact" value={folder.value} onChange={(event) => { folder.value = event.currentTarget.value; }}>
-              {folders(saved.value).map((each) => <option key={each} value={each}>{each === "" ? T.common.all : plain(each)}</option>)}</select></label>
             <label class="grow"><span class="unseen">{T.saved.search}</span><input id="search" class="input" type="search" placeholder={`${T.saved.search}   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} /></label>
             {running.value ? <button class="button danger" onClick={stop}>{T.saved.stop}</button> : <button class="button main" disabled={shown.length === 0} data-press="saved-run" onClick={() => void runAll(shown)}>{T.saved.runAll(shown.length)}</button>}
           </div>
@@ -79,7 +76,7 @@ function Offered({ list, done, failed }: { list: Omit<Saved, "id">[]; done: () =
   return (
     <section class="question stack" aria-label={T.saved.offered}>
       <h2>{T.saved.offered}</h2><p class="small">{T.saved.offeredAbout}</p>
-      <ul class="stack">{list.slice(0, 50).map((each, index) => <li key={index}><b>{plain(each.folder === "" ? each.name : `${each.folder}/${each.name}`)}</b> <span class="mono small">{plain(`${each.server}: ${each.target} ${toJson(each.args).slice(0, 300)}`)}</span></li>)}{list.length > 50 && <li class="soft">{T.common.more(list.length - 50)}</li>}</ul>
+      <ul class="stack">{list.slice(0, 50).map((each, index) => <li key={index}><b>{plain(each.name)}</b> <span class="mono small">{plain(`${each.server}: ${each.target} ${toJson(each.args).slice(0, 300)}`)}</span></li>)}{list.length > 50 && <li class="soft">{T.common.more(list.length - 50)}</li>}</ul>
       <div class="row"><button class="button main" onClick={() => {
         try {
           takeOver(list);
@@ -98,7 +95,7 @@ function Row({ request, open, toggle }: { request: Saved; open: boolean; toggle:
   return (
     <li>
       <div class="row">
-        <button class="name" aria-expanded={open} onClick={toggle}><span class="soft">{request.folder === "" ? "" : `${plain(request.folder)}/`}</span><b>{plain(request.name)}</b></button>
+        <button class="name" aria-expanded={open} onClick={toggle}><b>{plain(request.name)}</b></button>
         <span class="mono small soft clip grow">{plain(`${request.server}: ${request.target}`)}</span>
         {verdict !== undefined && verdict.state !== "waits" && <span class={`badge ${verdict.state === "passed" ? "done" : verdict.state === "runs" ? "running" : "failed"}`} role="status">{T.saved.verdicts[verdict.state]}{verdict.took === null ? "" : ` ${duration(verdict.took)}`}</span>}
         <button class="button quiet" disabled={running.value} onClick={() => void runAll([request])}>{T.saved.run}</button>

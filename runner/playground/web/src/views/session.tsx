@@ -1,18 +1,13 @@
 /** One connection: who the server is, what both can do, in which era they speak, and what the server says by itself. */
 import type { ComponentChildren, JSX } from "preact";
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { ASKS, cannedOf, setCanned, type Ask, type Way } from "../model/canned";
 import { LEVELS, type Connection, type Level, type Params } from "../model/connection";
 import { here, saidOf } from "../model/connections";
-import { ERAS, HANDSHAKE, hasSessions, isEra } from "../model/eras";
+import { ERAS, hasSessions, isEra } from "../model/eras";
 import { toJson } from "../model/json";
 import { plain } from "../model/plain";
-import { to } from "../model/route";
-import { cancelTask, hasHandshakeTasks, hasTasks, isOpen, loadTasks, tasks, tasksProblem } from "../model/tasks";
 import { messages, wireChanges } from "../model/wire";
-import { ago, duration, time } from "../texts/numbers";
-import { readObject } from "./asks";
+import { duration, time } from "../texts/numbers";
 import { Folded } from "./folded";
 import { T } from "../texts/texts";
 
@@ -24,14 +19,8 @@ export function SessionView(): JSX.Element {
     <div class="stack" key={connection.name}>
       <header class="row"><h1 class="grow">{T.session.title}: <span class="mono">{plain(connection.name)}</span></h1><Ping connection={connection} /></header>
       <div class="pair">
-        <div class="stack">
-          <Server connection={connection} />
-          <Answers connection={connection} />
-        </div>
-        <div class="stack">
-          <Tasks connection={connection} />
-          <News connection={connection} />
-        </div>
+        <Server connection={connection} />
+        <News connection={connection} />
       </div>
     </div>
   );
@@ -80,7 +69,7 @@ function Server({ connection }: { connection: Connection }): JSX.Element {
           )}
         </>
       )}
-      <details><summary>{T.session.ours}</summary><pre class="code" tabIndex={0}>{toJson(connection.capabilities(true), 2)}</pre></details>
+      <details><summary>{T.session.ours}</summary><pre class="code" tabIndex={0}>{toJson(connection.capabilities(), 2)}</pre></details>
     </Card>
   );
 }
@@ -101,74 +90,6 @@ function Ping({ connection }: { connection: Connection }): JSX.Element {
     }
   };
   return <><span class="soft small" role="status">{said.value === null ? "" : plain(said.value)}</span><button class="button" data-press="ping" onClick={() => void ask()}>{T.session.ping}</button></>;
-}
-
-function Answers({ connection }: { connection: Connection }): JSX.Element {
-  return (
-    <Card title={T.session.questions}>
-      <p class="soft small">{T.session.questionsHint}</p>
-      {ASKS.map((ask) => <Answer key={ask} connection={connection} ask={ask} />)}
-    </Card>
-  );
-}
-
-function Answer({ connection, ask }: { connection: Connection; ask: Ask }): JSX.Element {
-  const { way, text } = cannedOf(connection).value[ask];
-  const read = readObject(text);
-  return (
-    <fieldset class="field">
-      <legend>{T.asks[ask]}</legend>
-      <div class="row">
-        {([["hand", T.session.hand], ["canned", T.session.canned], ["refuse", T.session.refuse]] as [Way, string][]).map(([id, title]) => (
-          <label key={id} class="row small"><input type="radio" name={`${connection.name} ${ask}`} checked={way === id} onChange={() => setCanned(connection, ask, { way: id, text })} />{title}</label>
-        ))}
-      </div>
-      {way === "canned" && (
-        <>
-          <textarea class="input" rows={6} spellcheck={false} aria-label={`${T.asks[ask]}: ${T.session.canned}`} aria-invalid={read.value === null} value={text} onChange={(event) => setCanned(connection, ask, { way, text: event.currentTarget.value })} />
-          {read.problem !== null && <span class="fault" role="alert">{read.problem}</span>}
-        </>
-      )}
-    </fieldset>
-  );
-}
-
-function Tasks({ connection }: { connection: Connection }): JSX.Element {
-  const able = hasTasks(connection);
-  const mine = tasks.value.filter((task) => task.connection === connection);
-  useEffect(() => {
-    if (able) void loadTasks(connection);
-  }, [able, connection]);
-  return (
-    <Card title={T.session.tasks} more={able ? <button class="button quiet" onClick={() => void loadTasks(connection)}>{T.session.reload}</button> : null}>
-      {tasksProblem.value !== null && <p class="problem" role="alert">{plain(tasksProblem.value)}</p>}
-      {mine.length === 0 && able && <p class="soft">{T.session.noTasks}</p>}
-      {!able && <NoTasks connection={connection} />}
-      <ul class="stack">
-        {mine.map((task) => (
-          <li key={task.id} class="row">
-            <span class={`badge ${task.status === "completed" ? "done" : isOpen(task) ? "running" : task.status}`}>{T.session.taskStatuses[task.status] ?? task.status}</span>
-            <span class="grow"><span class="mono">{plain(task.tool || task.id)}</span> <span class="soft small">{plain(task.message)} {ago(task.created)}</span></span>
-            {task.run !== "" && <a class="button quiet" href={to("history", task.run)}>{T.common.itsCall}</a>}
-            {isOpen(task) && <button class="button" onClick={() => void cancelTask(task)}>{T.session.cancel}</button>}
-          </li>
-        ))}
-      </ul>
-    </Card>
-  );
-}
-
-/** Why there are no tasks, and in which version there may be. Said of the server only where it could have said otherwise. */
-function NoTasks({ connection }: { connection: Connection }): JSX.Element | null {
-  const era = connection.era.value;
-  if (connection.about.value === null) return null;
-  if (era === HANDSHAKE) return <p class="soft">{T.session.tasksOff}</p>;
-  return (
-    <>
-      <p class="soft">{hasHandshakeTasks(connection) ? T.session.tasksIn(HANDSHAKE, era) : T.session.tasksPerhapsIn(HANDSHAKE, era)}</p>
-      <div><button class="button" onClick={() => connection.speak(HANDSHAKE)}>{T.session.speak(HANDSHAKE)}</button></div>
-    </>
-  );
 }
 
 function News({ connection }: { connection: Connection }): JSX.Element {
