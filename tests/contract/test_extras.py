@@ -163,7 +163,7 @@ async def test_the_contract_is_listed_and_read_beside_a_file(serving: Any, mode:
     assert resources[0] == "data://own"
     assert "runner://contract/2.1" in resources[1:]
     assert "artifact://{id}{?offset,length}" in templates
-    assert tools == ["one"]
+    assert tools[0] == "one"
     assert own[0].text == "own"
     assert (contents[0].mime_type, json.loads(contents[0].text)) == (
         "application/schema+json",
