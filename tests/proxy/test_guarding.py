@@ -45,13 +45,15 @@ def shown(result: dict[str, Any]) -> int:
     )
 
 
-async def test_a_small_result_passes_as_it_is_and_nothing_is_stored(files: MyFiles) -> None:
+async def test_a_small_result_passes_as_it_is_and_nothing_is_stored(
+    files: MyFiles, heard: list[FileChange]
+) -> None:
     given = message(content=[{"type": "text", "text": "x"}], structuredContent={"results": [1, 2]}, _meta={})
     guard = OutputGuard(GuardConfig())
 
     assert await guard.message(given, GuardedCall(tool="t", files=files), media_stay=True) == given
     assert await guard.results({"a": 1}, GuardedCall(tool="t", files=files)) == {"a": 1}
-    assert guard.keepers == set()
+    assert heard == []
 
 
 async def test_text_and_structured_content_together_stay_within_the_limit(
@@ -64,7 +66,7 @@ async def test_text_and_structured_content_together_stay_within_the_limit(
     guarded = await guard.message(given, GuardedCall(tool="t", files=files), media_stay=True)
 
     assert shown(guarded) <= 50_000
-    assert guard.keepers == {"alice"}
+    assert {change.user for change in heard} == {"alice"}
     assert {change.record.id for change in heard} == {
         record.id for record in await files.library.store.list(scope=files.scope)
     }
