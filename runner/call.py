@@ -224,7 +224,7 @@ def _with_files(
         files=files,
         inputs=user_pool.home,
         outputs=home,
-        link=lambda file: links.to(files.holder, file.id),
+        link=lambda file: links.to(files.holder, file.id, name=file.shown),
         file_delivery=file_delivery_of(toolset.settings),
     )
     in_a_worker = partial(_in_a_worker, toolset, request, spec, user_pool, home, listener, puts)

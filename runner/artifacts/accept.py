@@ -19,12 +19,13 @@ from typing import Any, Protocol
 from runner.artifacts.deferred import deferral, described
 from runner.artifacts.named_file import Collected, OpenHome, collect, paths_in_home, relative_to_home
 from runner.artifacts.route import Route, route, s3_ref, too_many_bytes
-from runner.contract.error_messages import RefusedFile, envelope, outside_home, with_refusals
+from runner.contract.error_messages import RefusedFile, empty_file, envelope, outside_home, with_refusals
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import Normalised, flag_meta_data
 from runner.errors import CallError, Code
 from runner.files.my_files import SCHEME, Deferral
 from runner.formats.base64 import decode, encode_file
+from runner.formats.magic import mime_types
 from runner.store.noop import does_not_fit, is_lost
 from runner.store.protocol import Record
 from runner.system.threads import in_thread, run_in_thread
@@ -275,6 +276,8 @@ async def _kept(
     """Keep a file; return it and how it travels, or None where it was refused."""
     try:
         async with _reading(entry, rules) as source:
+            if not source.size and "path" in entry and entry["mime"] in mime_types():
+                raise empty_file(str(entry["path"]), entry["mime"])
             way = _way(source.size, rules, progress)
             if "path" in entry:
                 progress.inodes.add(source.inode)

@@ -22,7 +22,7 @@ from tempfile import TemporaryFile
 from typing import Protocol
 
 from runner.artifacts.symlinks import open_within
-from runner.contract.error_messages import artifact_missing, not_whole, outside_home, too_large
+from runner.contract.error_messages import artifact_missing, not_whole, outside_home, too_large, unusable_file
 from runner.errors import CallError, Code
 from runner.formats.database_logs import (
     MOST_LOG_BYTES,
@@ -44,6 +44,10 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFLNK: "a symbolic link",
 }
+
+
+_ALONE = "Return it when nothing writes to it any more"
+_READABLE = "Return a file that its owner may read"
 
 
 class OpenHome(Protocol):
@@ -100,13 +104,13 @@ def collect(path: object, home: OpenHome, *, max_bytes: int) -> Iterator[Collect
         judged = os.fstat(found)
         problem = _problem(judged, os.fstat(home.fd))
         if problem is not None:
-            raise outside_home(shown, home.path, problem=problem)
+            raise unusable_file(shown, *problem)
         if judged.st_size > max_bytes:
             raise too_large(judged.st_size, max_bytes)
         with _closing(_reopen(found, shown, home)) as fd:
             now = os.fstat(fd)
             if (now.st_dev, now.st_ino, now.st_size) != (judged.st_dev, judged.st_ino, judged.st_size):
-                raise outside_home(shown, home.path, problem="it changed while it was read")
+                raise unusable_file(shown, "it changed while it was read", _ALONE)
             with _whole(fd, found, shown, home, max_bytes) as collected:
                 yield collected
 
@@ -168,7 +172,7 @@ def _whole(fd: int, found: int, shown: str, home: OpenHome, max_bytes: int) -> I
             raise CallError(Code.E_STORE, said) from error
         after = [os.fstat(each) for each in (fd, log)]
         if [(at.st_ctime_ns, at.st_size) for at in before] != [(at.st_ctime_ns, at.st_size) for at in after]:
-            raise outside_home(shown, home.path, problem="it changed while it was read")
+            raise unusable_file(shown, "it changed while it was read", _ALONE)
         os.lseek(copy, 0, os.SEEK_SET)
         yield Collected(fd=copy, size=pages.size, of=(fd, log))
 
@@ -198,31 +202,31 @@ def _find(relative: str, shown: str, home: OpenHome) -> int:
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise artifact_missing(shown) from error
-        raise outside_home(shown, home.path, problem=_refusal(error)) from error
+        if error.errno in (errno.ELOOP, errno.EXDEV):
+            problem = "a link leads out of the folder, or something is mounted on the way"
+            raise outside_home(shown, home.path, problem=problem) from error
+        raise unusable_file(shown, f"the system says: {error.strerror}", _READABLE) from error
 
 
 def _reopen(found: int, shown: str, home: OpenHome) -> int:
     try:
         return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
-        raise outside_home(shown, home.path, problem=_refusal(error)) from error
+        raise unusable_file(shown, f"the system says: {error.strerror}", _READABLE) from error
 
 
-def _problem(file: os.stat_result, home: os.stat_result) -> str | None:
+def _problem(file: os.stat_result, home: os.stat_result) -> tuple[str, str] | None:
+    """Return why a file is not handed on and what to do instead; None if it is."""
     kind = stat.S_IFMT(file.st_mode)
     if kind != stat.S_IFREG:
-        return f"it is {_KINDS.get(kind, 'no regular file')}, not a regular file"
+        advice = "Return the files in it, or an archive of them" if kind == stat.S_IFDIR else "Return a file"
+        return f"it is {_KINDS.get(kind, 'of another kind')}, not a regular file", advice
     if file.st_nlink != 1:
-        return f"it has {file.st_nlink} names; a hard link may lead out of the folder"
+        problem = f"it has {file.st_nlink} names (hard links), and not all of them need lie in the folder"
+        return problem, "Return a copy of it: shutil.copyfile in place of os.link"
     if file.st_uid != home.st_uid:
-        return "it belongs to somebody else"
+        return "it belongs to another user of the system", "Return a copy of it"
     return None
-
-
-def _refusal(error: OSError) -> str:
-    if error.errno in (errno.ELOOP, errno.EXDEV):
-        return "a link leads out of the folder, or something is mounted on the way"
-    return f"the system says: {error.strerror}"
 
 
 @contextmanager

@@ -26,6 +26,7 @@ __all__ = [
     "busy",
     "cancelled",
     "crashed",
+    "empty_file",
     "envelope",
     "file_not_found",
     "internal_error",
@@ -51,6 +52,7 @@ __all__ = [
     "tool_not_found",
     "tool_raised",
     "unauthorized",
+    "unusable_file",
     "with_refusals",
 ]
 
@@ -162,6 +164,34 @@ def outside_home(
         details["flag"] = legible(flag, PATH_MAX_CHARS)
         details["suggestion"] += f". For the operator: {details['flag']} would lend that folder"
     return CallError(Code.E_INVALID_PATH, "File operation outside allowed directory", details=details)
+
+
+def unusable_file(named: str, problem: str, advice: str) -> CallError:
+    """Return the error of what lies in the folder of a call and is not a file to hand on.
+
+    Args:
+        named: The path as the tool named it.
+        problem: What it is instead.
+        advice: What the tool can do.
+    """
+    path = _short_path(named)
+    details = {"attempted_path": path, "problem": problem, "suggestion": advice}
+    return CallError(Code.E_INVALID_PATH, f"{path} cannot be handed on: {problem}", details=details)
+
+
+def empty_file(named: str, mime: str) -> CallError:
+    """Return the error of a file without bytes whose format cannot be empty."""
+    problem = f"it has 0 bytes, and no file of type {legible(mime)} is empty"
+    advice = "Save or close the file before its path is returned: a writer may still hold its content"
+    path = _short_path(named)
+    details = {
+        "attempted_path": path,
+        "size": 0,
+        "problem": problem,
+        "suggestion": advice,
+        "refused_for": "missing_content",
+    }
+    return CallError(Code.E_INVALID_RESULT, f"{path} is not finished: {problem}", details=details)
 
 
 def no_temporary_folder() -> CallError:

@@ -10,6 +10,7 @@ S0-18, S0-20, S0-21, S1-59, S1-60, S1-62, S1-63, S1-72, S2-10, S2-19, S2-28 and 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from runner.contract.error_messages import RefusedFile, invalid_result, legible
 from runner.contract.hints import mended
@@ -244,7 +245,8 @@ def _from_media(kind: str, block: Mapping[str, Any], number: int) -> dict[str, A
 def _from_blob(resource: Mapping[str, Any]) -> dict[str, Any]:
     uri, mime = resource.get("uri"), resource.get("mimeType")
     place = uri if isinstance(uri, str) else ""
-    last = place.partition("#")[0].partition("?")[0].rstrip("/").rpartition("/")[2]
+    # FastMCP puts the name of a file into a URI, where letters beyond ASCII are percent-encoded.
+    last = unquote(place.partition("#")[0].partition("?")[0].rstrip("/").rpartition("/")[2])
     declared = mime if isinstance(mime, str) else DEFAULT_MIME
     name = last if last.strip() else f"resource{extension(declared)}"
     return {

@@ -43,12 +43,13 @@ class DownloadLinks:
     ttl_s: float = LINK_S
     clock: Callable[[], float] = time.time
 
-    def to(self, user: str, key: str, *, once: bool = False) -> str:
-        """Return the link by which a file of `user` can be fetched, perhaps only once."""
+    def to(self, user: str, key: str, *, name: str = "", once: bool = False) -> str:
+        """Return the link by which a file of `user` can be fetched under a name, perhaps only once."""
         token = self.tokens.sign(
             user=user, key=key, purpose=PURPOSE, now=self.clock(), ttl_s=self.ttl_s, once=once
         )
-        return f"{self.base.rstrip('/')}{DOWNLOAD_PATH}{quote(key, safe='')}?token={token}"
+        named = f"&name={quote(name, safe='', errors='replace')}" if name else ""
+        return f"{self.base.rstrip('/')}{DOWNLOAD_PATH}{quote(key, safe='')}?token={token}{named}"
 
 
 def without_tokens(value: Any, depth: int = 0) -> Any:

@@ -45,6 +45,9 @@ def routes(tokens: Tokens, library: Library, *, clock: Callable[[], float]) -> l
             holder = await run_sync(_holder, tokens, token, key, clock())
             files = library.held_by(holder)
             file = await files.by_id(key)
+            # Files of equal content share their id, and a link is to one of their names.
+            named = await files.find(request.query_params.get("name", "")) if file else None
+            file = named if named is not None and named.id == key else file
         except TokenError as error:
             note_wrong(request, "link", key, *named_in(token))
             _log.debug("download refused", extra={"key": key[:_KEY_CHARS], "reason": str(error)})

@@ -1,7 +1,12 @@
 """The one file in a form that a browser sends, found piece by piece.
 
-Source: RFC 7578 (multipart/form-data).
+Source: RFC 7578 (multipart/form-data), RFC 5987 (`filename*`).
 """
+
+import re
+from email.message import Message
+from email.utils import collapse_rfc2231_value
+from typing import Any
 
 from python_multipart.exceptions import FormParserError, MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -12,6 +17,9 @@ __all__ = ["FormFile"]
 
 # Browsers send one for each field.
 _MOST_PARTS = 100
+
+
+_EXTENDED_NAME = re.compile(r";\s{0,9}filename\*", re.IGNORECASE)
 
 
 class FormFile:
@@ -98,14 +106,14 @@ class FormFile:
         self._headers[self._field.decode("latin-1").lower()] = self._value.decode("latin-1")
 
     def _end_headers(self) -> None:
-        options = parse_options_header(self._headers.get("content-disposition"))[1]
-        self._inside = b"filename" in options
-        if not self._inside:
+        name = _file_name(self._headers.get("content-disposition", ""))
+        self._inside = name is not None
+        if name is None:
             return
         if self._found:
             raise Refusal(400, "the form has more than one file; send one in each request")
         self._found = True
-        self.name = options[b"filename"].decode("utf-8", errors="replace")
+        self.name = name
         self.mime = self._headers.get("content-type")
 
     def _add_data(self, data: bytes, start: int, end: int) -> None:
@@ -114,3 +122,19 @@ class FormFile:
 
     def _end(self) -> None:
         self._ended = True
+
+
+def _file_name(disposition: str) -> str | None:
+    """Return the file name of a part; None if it has none, and is a field. Source: RFC 7578, RFC 5987."""
+    if _EXTENDED_NAME.search(disposition):
+        message = Message()
+        message["Content-Disposition"] = disposition
+        # Typed as pairs of text, and yet an extended value is a triple of charset, language and text.
+        params: list[tuple[str, Any]] = [*message.get_params([], "content-disposition")]
+        values = [value for key, value in params if key == "filename"]
+        # RFC 6266: the extended form is preferred to the plain one.
+        extended = next((value for value in values if isinstance(value, tuple)), message.get_filename())
+        if extended:
+            return collapse_rfc2231_value(extended)
+    name = parse_options_header(disposition)[1].get(b"filename")
+    return None if name is None else name.decode("utf-8", errors="replace")

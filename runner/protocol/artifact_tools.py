@@ -8,6 +8,7 @@ Source: document 004, sections 5.5 and 5.6; requirements S4-76, S4-82.
 """
 
 import asyncio
+import codecs
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from runner.errors import CallError, Code
 from runner.files.my_files import SCHEME, MyFiles, artifact_id
 from runner.formats.bounded_text import whole_characters
 from runner.formats.content_shape import HEAD_CHARS, TAIL_CHARS, shape_of
+from runner.formats.encodings import encoding_of
 from runner.settings.settings import Settings
 from runner.store.protocol import Content, Record
 
@@ -139,19 +141,22 @@ async def _info(record: Record, files: MyFiles) -> dict[str, Any]:
     if record.expires_at is not None:
         about["expires_at"] = record.expires_at.isoformat()
     head = await _bytes(record, files, 0, _PROBE_BYTES)
-    if not _is_text(head):
+    encoding = encoding_of(head, is_whole=len(head) == record.size)
+    if encoding is None:
         return about | {"kind": "binary"}
-    text = head.decode("utf-8", "replace")
+    text = head.decode(encoding, "replace").removeprefix("\ufeff")
     tail = await _bytes(record, files, max(0, record.size - 4 * TAIL_CHARS), None)
     # Of a part of the content only its beginning can be told, not how much of it there is.
     shape = shape_of(text) if record.size <= _PROBE_BYTES else {"kind": "text"}
-    shown = {"preview": text[:HEAD_CHARS], "tail": tail.decode("utf-8", "ignore")[-TAIL_CHARS:]}
-    return about | {"kind": "text", "shape": shape, **shown}
+    shown = {"preview": text[:HEAD_CHARS], "tail": tail.decode(encoding, "ignore")[-TAIL_CHARS:]}
+    return about | {"kind": "text", "shape": shape, **_named(encoding), **shown}
 
 
 async def _read(given: _Read, record: Record, files: MyFiles) -> dict[str, Any]:
-    await _check_text(record, files)
-    # Three bytes more, so that no character is cut in two and then lost.
+    encoding = await _encoding(record, files)
+    if encoding != "utf-8":
+        return await _read_other(given, record, files, encoding)
+    # Three bytes more so that no character is cut in two and then lost.
     data = await _bytes(record, files, given.offset, given.length + 3)
     part = whole_characters(data, given.length, is_first=given.offset == 0)
     return {
@@ -162,15 +167,28 @@ async def _read(given: _Read, record: Record, files: MyFiles) -> dict[str, Any]:
     }
 
 
+async def _read_other(given: _Read, record: Record, files: MyFiles, encoding: str) -> dict[str, Any]:
+    """Read a part of a text that is not UTF-8; an offset within a character begins before it."""
+    width = {"utf-16": 2, "utf-32": 4}.get(encoding[:6], 1)
+    offset = given.offset // width * width
+    data = await _bytes(record, files, offset, max(given.length, 4))
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    is_last = offset + len(data) >= record.size
+    text = decoder.decode(data, is_last)
+    reached = offset + len(data) - (0 if is_last else len(decoder.getstate()[0]))
+    text = text.removeprefix("\ufeff") if not offset else text
+    return {"id": record.id, "offset": offset, "text": text, **_named(encoding), **_next(reached, record)}
+
+
 async def _lines(given: _Read, record: Record, files: MyFiles) -> dict[str, Any]:
-    await _check_text(record, files)
+    encoding = await _encoding(record, files)
     first = given.first_line or 1
     kept: list[str] = []
     room, more = READ_MAX_CHARS, False
     length = min(record.size, _LINES_BYTES)
     async with files.open(record, length=length) as content:
         number = 0
-        async for line in _single_lines(content):
+        async for line in _single_lines(_as_utf8(content, encoding)):
             number += 1
             if number < first:
                 continue
@@ -187,35 +205,45 @@ async def _lines(given: _Read, record: Record, files: MyFiles) -> dict[str, Any]
         "first_line": first,
         "text": "\n".join(kept),
         "lines": len(kept),
+        **_named(encoding),
         **({"next_line": first + len(kept)} if more else {}),
     }
 
 
 async def _search(given: _Search, record: Record, files: MyFiles) -> dict[str, Any]:
-    await _check_text(record, files)
-    search = _Searching(_pattern(given.pattern), given.max_matches)
+    encoding = await _encoding(record, files)
+    search = _Searching(_pattern(given.pattern), given.max_matches, encoding)
     offset = min(given.offset, record.size)
     last = min(record.size, offset + _SCAN_BYTES)
     searched = offset
     async with files.open(record, offset=offset, length=last - offset) as content:
-        async for start, piece in _pieces(content, offset):
+        async for _, piece in _pieces(_as_utf8(content, encoding), offset):
             # RE2 lets go of the interpreter's lock, so other calls go on meanwhile.
-            await asyncio.to_thread(search.look, start, piece)
-            searched = start + len(piece)
+            await asyncio.to_thread(search.look, searched, piece)
+            searched += search.size(piece)
             if search.full:
                 break
-    return {"id": record.id, "matches": search.matches, **_next(searched, record)}
+    return {"id": record.id, "matches": search.matches, **_named(encoding), **_next(searched, record)}
 
 
 @dataclass(slots=True)
 class _Searching:
     pattern: Any
     most: int
+    encoding: str
     matches: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def full(self) -> bool:
         return len(self.matches) >= self.most
+
+    def size(self, text: bytes) -> int:
+        """Return how many bytes of the artifact a part of its text in UTF-8 is."""
+        return len(
+            text
+            if self.encoding == "utf-8"
+            else text.decode("utf-8", "replace").encode(self.encoding, "replace")
+        )
 
     def look(self, start: int, piece: bytes) -> None:
         """Search a piece that consists of whole lines, or of a part of one that is very long."""
@@ -228,7 +256,7 @@ class _Searching:
                 around = line[max(0, begin - _EXCERPT_CHARS) : end + _EXCERPT_CHARS]
                 self.matches.append(
                     {
-                        "offset": start + at + begin,
+                        "offset": start + self.size(piece[: at + begin]),
                         "match": line[begin:end].decode("utf-8", "replace")[:_EXCERPT_CHARS],
                         "text": around.decode("utf-8", "ignore").rstrip("\r\n")[: 3 * _EXCERPT_CHARS],
                     }
@@ -249,7 +277,7 @@ def _pattern(pattern: str) -> Any:
         raise CallError(Code.E_INVALID_ARGUMENT, message) from None
 
 
-async def _pieces(content: Content, offset: int) -> AsyncIterator[tuple[int, bytes]]:
+async def _pieces(content: AsyncIterator[bytes], offset: int) -> AsyncIterator[tuple[int, bytes]]:
     """Yield pieces of whole lines, each with its offset; a line longer than a piece comes in parts."""
     rest = b""
     async for chunk in content:
@@ -262,7 +290,19 @@ async def _pieces(content: Content, offset: int) -> AsyncIterator[tuple[int, byt
         yield offset, rest
 
 
-async def _single_lines(content: Content) -> AsyncIterator[bytes]:
+async def _as_utf8(content: AsyncIterator[bytes] | Content, encoding: str) -> AsyncIterator[bytes]:
+    """Yield a text piece by piece in UTF-8."""
+    decoder = None if encoding == "utf-8" else codecs.getincrementaldecoder(encoding)("replace")
+    async for chunk in content:
+        yield chunk if decoder is None else decoder.decode(chunk).encode()
+
+
+def _named(encoding: str) -> dict[str, str]:
+    """Return the word on an encoding that is not the usual one."""
+    return {} if encoding == "utf-8" else {"encoding": encoding}
+
+
+async def _single_lines(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield lines without their ends; of a very long one only the beginning."""
     rest = b""
     async for chunk in content:
@@ -275,24 +315,16 @@ async def _single_lines(content: Content) -> AsyncIterator[bytes]:
         yield rest
 
 
-async def _check_text(record: Record, files: MyFiles) -> None:
-    if not _is_text(await _bytes(record, files, 0, _PROBE_BYTES)):
+async def _encoding(record: Record, files: MyFiles) -> str:
+    head = await _bytes(record, files, 0, _PROBE_BYTES)
+    encoding = encoding_of(head, is_whole=len(head) == record.size)
+    if encoding is None:
         message = (
             f"{record.shown} is binary ({record.mime}, {record.size} bytes) and has no text to read; "
             f"a client gets its bytes from the resource {SCHEME}{record.id}"
         )
         raise CallError(Code.E_INVALID_ARGUMENT, message)
-
-
-def _is_text(head: bytes) -> bool:
-    if b"\0" in head:
-        return False
-    try:
-        head.decode()
-    except UnicodeDecodeError as error:
-        # The last character of the probe may be cut.
-        return error.start >= len(head) - 3 and error.reason == "unexpected end of data"
-    return True
+    return encoding
 
 
 async def _bytes(record: Record, files: MyFiles, offset: int, length: int | None) -> bytes:

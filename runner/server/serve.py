@@ -350,7 +350,7 @@ async def _serve_http(
     served.links = replace(served.links, base=settings.public_url or own)
 
     def download_url(user: User, file: ArtifactFile) -> str:
-        return served.links.to(served.files(user).holder, file.id)
+        return served.links.to(served.files(user).holder, file.id, name=file.name)
 
     app = make(served, download_url)
     site = site_of(served, settings)

@@ -9,7 +9,7 @@ requirements S0-4, S0-19, S0-23, S1-11, S1-21, S2-2, S2-7, S2-9, S2-11, S2-12 an
 
 import enum
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.artifacts.accept import ArtifactFile, Processed, without_lost
@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 MESSAGE_MAX_BYTES = 900_000
+_BLOCK_CHARS = 200
 
 META_PREFIX = "toolcell/"
 RESULT_META = META_PREFIX + "result"
@@ -75,17 +76,18 @@ class _Form:
     """One way to write the message; later ones are smaller."""
 
     bytes_inline: bool
-    media_inline: bool
+    # Characters of pictures and sounds that stay, the first ones first; None: all of them.
+    media_chars: int | None
     note: str | None
 
 
-_SMALLEST = _Form(bytes_inline=False, media_inline=False, note=_TOO_LARGE)
+_SMALLEST = _Form(bytes_inline=False, media_chars=0, note=_TOO_LARGE)
 _INLINE = (
-    _Form(bytes_inline=True, media_inline=True, note=None),
-    _Form(bytes_inline=False, media_inline=True, note=_TOO_LARGE),
+    _Form(bytes_inline=True, media_chars=None, note=None),
+    _Form(bytes_inline=False, media_chars=None, note=_TOO_LARGE),
     _SMALLEST,
 )
-_REFERENCE = (_Form(bytes_inline=False, media_inline=True, note=None), _SMALLEST)
+_REFERENCE = (_Form(bytes_inline=False, media_chars=None, note=None), _SMALLEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +148,8 @@ def render(
         origins = ((file.origin, _standing_for(file)) for file in named)
         paths = FileReferences.of(origins, places=processed.places)
     sent = _sent(wire)
-    message: dict[str, Any] = {}
-    for form in _INLINE if delivery is Delivery.INLINE else _REFERENCE:
+
+    def written(form: _Form) -> tuple[dict[str, Any], int]:
         draft = _Draft(
             processed=processed if form.bytes_inline else without_lost(processed),
             wire=sent,
@@ -159,8 +161,17 @@ def render(
             allowed_origins=allowed_origins,
         )
         message = _message(draft)
-        if len(compact_json(message).encode()) <= MESSAGE_MAX_BYTES:
+        return message, len(compact_json(message).encode())
+
+    message: dict[str, Any] = {}
+    for form in _INLINE if delivery is Delivery.INLINE else _REFERENCE:
+        message, size = written(form)
+        if size <= MESSAGE_MAX_BYTES:
             break
+    if form is _SMALLEST and size < MESSAGE_MAX_BYTES:
+        # Of several pictures, those that fit together stay, the first ones first.
+        some, size = written(replace(form, media_chars=MESSAGE_MAX_BYTES - size))
+        message = some if size <= MESSAGE_MAX_BYTES else message
     return message
 
 
@@ -269,12 +280,17 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
     linked: set[str] = set()
     uris = {file.uri: file.id for file in draft.processed.files}
     by_block = {file.block: file for file in draft.processed.files if file.block is not None}
+    left = MESSAGE_MAX_BYTES if draft.form.media_chars is None else draft.form.media_chars
     for index, block in enumerate(list_of(draft.wire.get("content"))):
         file = by_block.get(index)
-        if file is not None and not _stays(block, file, draft.form):
-            content.append(_link(file, draft.download_url))
+        is_seen = file is not None and _stays(block, file, draft.form)
+        # In base64, and with what stands around it.
+        chars = 4 * (file.size + 2) // 3 + _BLOCK_CHARS if file is not None else 0
+        if file is not None and (not is_seen or (draft.form.media_chars is not None and chars > left)):
+            content.append(_link(file, draft.download_url, is_too_large=is_seen))
             linked.add(file.id)
         else:
+            left -= chars
             if file is not None and draft.processed.is_own:
                 # It is there itself; what else is known of it stands in `_meta`.
                 linked.add(file.id)
@@ -343,7 +359,7 @@ def _whole(block: Mapping[str, Any], file: ArtifactFile) -> dict[str, Any]:
 def _stays(block: Mapping[str, Any], file: ArtifactFile, form: _Form) -> bool:
     """Return whether the bytes of a block stay in it: only what models see or hear does."""
     kind = block.get("type")
-    if not form.media_inline or (kind != "resource" and not file.mime.lower().startswith(f"{kind}/")):
+    if kind != "resource" and not file.mime.lower().startswith(f"{kind}/"):
         return False
     return form.bytes_inline or kind != "resource"
 
@@ -353,7 +369,9 @@ def _standing_for(file: ArtifactFile) -> str:
     return file.uri if file.is_kept else file.name
 
 
-def _link(file: ArtifactFile, download_url: Callable[[ArtifactFile], str] | None) -> dict[str, Any]:
+def _link(
+    file: ArtifactFile, download_url: Callable[[ArtifactFile], str] | None, *, is_too_large: bool = False
+) -> dict[str, Any]:
     link: dict[str, Any] = {
         "type": "resource_link",
         "uri": file.uri,
@@ -361,6 +379,11 @@ def _link(file: ArtifactFile, download_url: Callable[[ArtifactFile], str] | None
         "mimeType": file.mime,
         "size": file.size,
     }
+    if is_too_large:
+        link["description"] = (
+            f"Not shown: {file.size} bytes are too large for this message of at most {MESSAGE_MAX_BYTES} "
+            "bytes in all. Ask the tool for a smaller one, or for one at a time."
+        )
     if download_url is not None:
         link["_meta"] = {DOWNLOAD_META: download_url(file)}
     return link

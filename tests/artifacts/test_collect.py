@@ -219,6 +219,9 @@ def test_what_is_no_plain_file_is_refused_without_waiting(
 
     assert error.code is Code.E_INVALID_PATH
     assert says in error.details["problem"]
+    # What lies inside is not told as lying outside.
+    assert ("outside" in error.message) == (says == "link")
+    assert says in error.message or says == "link"
 
 
 def test_a_folder_on_the_way_that_is_a_link_is_refused(home: FakeHome) -> None:

@@ -387,3 +387,17 @@ def test_a_failed_call_has_its_envelope_as_its_value() -> None:
     result = failed(error)
 
     assert (result.value, result.failure, result.is_error) == (envelope(error), error, True)
+
+
+def test_an_unfinished_workbook_of_no_bytes_is_told_as_such(home: FakeHome, shelf: Shelf) -> None:
+    workbook = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+    entries = [
+        path_entry(home, "t.xlsx", b"", mime=workbook),
+        path_entry(home, "t.csv", b"", mime="text/csv"),
+    ]
+
+    result = processed({"results": 1, "artifacts": entries}, home, shelf)
+
+    assert [entry["name"] for entry in result.value["artifacts"]] == ["t.csv"]
+    assert [(refused.name, refused.reason) for refused in result.errors] == [("t.xlsx", "missing_content")]
+    assert "0 bytes" in result.errors[0].error.message

@@ -1,6 +1,7 @@
 """What clients and people get of a result, and what they never get."""
 
 import asyncio
+import base64
 import itertools
 import json
 from typing import Any
@@ -729,3 +730,32 @@ def test_a_file_is_addressed_by_its_id() -> None:
     file = ArtifactFile(id="art_0123456789ab", name="a", mime="x/y", size=1, sha256="0")
 
     assert file.uri == "artifact://art_0123456789ab"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shown"),
+    [
+        ((480_000,), ["image"]),
+        ((480_000, 480_000), ["image", "resource_link"]),
+        ((760_000,), ["resource_link"]),
+        ((760_000, 480_000, 90_000), ["resource_link", "image", "image"]),
+    ],
+)
+def test_pictures_that_fit_stay_and_others_are_explained(
+    sizes: tuple[int, ...], shown: list[str], home: FakeHome, shelf: Shelf
+) -> None:
+    blocks = [
+        {"type": "image", "data": base64.b64encode(bytes([n]) * size).decode(), "mimeType": "image/png"}
+        for n, size in enumerate(sizes)
+    ]
+
+    message = rendered({"content": [text("page"), *blocks]}, home, shelf)
+
+    found = [block for block in message["content"] if block["type"] != "text"]
+    assert [block["type"] for block in found] == shown
+    assert len(json.dumps(message)) <= MESSAGE_MAX_BYTES
+    assert all(
+        "too large for this message" in block["description"]
+        for block in found
+        if block["type"] == "resource_link"
+    )

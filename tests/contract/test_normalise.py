@@ -732,3 +732,20 @@ def test_no_reference_of_a_tool_into_the_store_survives(payload: Any) -> None:
 
 def test_an_empty_envelope_is_the_envelope_of_nothing() -> None:
     assert taken({"results": None}).value == {"results": None}
+
+
+@pytest.mark.parametrize(
+    ("uri", "name"),
+    [
+        ("file:///Bericht%20M%C3%A4rz.pdf", "Bericht März.pdf"),
+        ("file:///a%2Fb.pdf", "b.pdf"),
+        ("file:///100%.pdf", "100%.pdf"),
+        ("file:///%FF.pdf", "\ufffd.pdf"),
+    ],
+)
+def test_name_of_blob_in_uri_is_decoded(uri: str, name: str) -> None:
+    blob = {"uri": uri, "mimeType": "application/pdf", "blob": "ZGF0YQ=="}
+
+    result = taken({"results": 1}, {"type": "resource", "resource": blob})
+
+    assert result.value["artifacts"][0]["name"] == name

@@ -9,7 +9,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from runner.files.download_links import PURPOSE
+from runner.files.download_links import PURPOSE, DownloadLinks
 from runner.files.my_files import Library
 from runner.files.sessions import Sessions
 from runner.http.file_response import UnsatisfiableRangeError, content_disposition, parse_range
@@ -248,3 +248,19 @@ def test_a_range_without_a_byte_cannot_be_satisfied(header: str, size: int) -> N
 )
 def test_a_name_cannot_leave_its_place_in_the_header(name: str, header: str) -> None:
     assert content_disposition(name) == header
+
+
+def test_a_link_to_one_of_two_equal_files_keeps_its_name(site: Site) -> None:
+    first, second = site.keep(name="Angebot A.txt"), site.keep(name="Angebot B.txt")
+    links = DownloadLinks(tokens=site.tokens, clock=lambda: NOW)
+    site.keep(name="other.txt", data=b"of another content")
+
+    names = [
+        site.client.get(links.to("alice", key, name=name)).headers["content-disposition"]
+        for key, name in ((first, "Angebot A.txt"), (second, "Angebot B.txt"), (first, "other.txt"))
+    ]
+
+    assert first == second
+    assert names[:2] == ['attachment; filename="Angebot A.txt"', 'attachment; filename="Angebot B.txt"']
+    # A name that belongs to another file is not given to this one.
+    assert "other" not in names[2]

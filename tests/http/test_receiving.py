@@ -41,6 +41,25 @@ def in_form(name: str) -> str:
     return f'Content-Disposition: form-data; name="file"; filename="{name}"'
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("filename*=UTF-8''Bericht%20M%C3%A4rz.pdf", "Bericht März.pdf"),
+        ("filename*=iso-8859-1''M%E4rz.pdf", "März.pdf"),
+        ("filename*=UTF-8''M%C3%A4rz.pdf; filename=\"Maerz.pdf\"", "März.pdf"),
+        ("filename=\"Maerz.pdf\"; filename*=utf-8''M%C3%A4rz.pdf", "März.pdf"),
+        ('filename*0="very "; filename*1="long.pdf"', "very long.pdf"),
+        ("filename*=UTF-8''..%2F..%2Fpasswd", "passwd"),
+    ],
+)
+def test_an_extended_file_name_is_kept(served: Served, ann: TestClient, given: str, name: str) -> None:
+    header = f'Content-Disposition: form-data; name="file"; {given}'
+
+    answer = ann.post("/api/files", **form((header, b"content")))
+
+    assert (answer.status_code, served.kept()) == (201, {name: b"content"})
+
+
 def left_behind(folder: Path) -> list[Path]:
     """Return the files of a store that are neither bytes nor its index or journal nor room kept back."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "reserve"]

@@ -208,3 +208,30 @@ async def test_a_part_of_a_text_is_a_part_of_it(text: str, offset: int, length: 
 
     assert answer["text"].encode() in content
     assert answer.get("next_offset", len(content)) >= min(offset + 1, len(content))
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-be", "shift_jis"])
+async def test_text_of_another_encoding_is_read_and_named(encoding: str, files: MyFiles) -> None:
+    line = "名前;東京都;とても" if encoding == "shift_jis" else "Müller;größe;1,5"
+    text = f"{line}\r\n" * 3000
+    id_ = await kept(files, text.encode(encoding), "text/csv")
+    parts: list[str] = []
+    offset: int | None = 0
+
+    while offset is not None:
+        answer = await read_back("artifact_read", {"id": id_, "offset": offset, "length": 4001}, files)
+        parts.append(answer["text"])
+        offset = answer.get("next_offset")
+    lines = await read_back("artifact_read", {"id": id_, "first_line": 2999, "lines": 9}, files)
+    found = await read_back("artifact_search", {"id": id_, "pattern": line[3:7], "max_matches": 2}, files)
+    about = await read_back("artifact_info", {"id": id_}, files)
+
+    assert "".join(parts) == text
+    assert lines["text"].split("\n") == [line, line]
+    assert found["matches"][1]["offset"] - found["matches"][0]["offset"] == len(
+        f"{line}\r\n".encode(encoding.replace("utf-16", "utf-16-le") if encoding == "utf-16" else encoding)
+    )
+    assert about["preview"].startswith(line)
+    assert {answer["encoding"], lines["encoding"], found["encoding"], about["encoding"]} <= {
+        *("cp1252", "cp932", "utf-16-le", "utf-16-be"),
+    }
