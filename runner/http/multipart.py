@@ -6,6 +6,7 @@ Source: RFC 7578 (multipart/form-data), RFC 5987 (`filename*`).
 import re
 from email.message import Message
 from email.utils import collapse_rfc2231_value
+from typing import Any
 
 from python_multipart.exceptions import FormParserError, MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -128,9 +129,10 @@ def _file_name(disposition: str) -> str | None:
     if _EXTENDED_NAME.search(disposition):
         message = Message()
         message["Content-Disposition"] = disposition
-        values = [value for key, value in message.get_params([], "content-disposition") if key == "filename"]
+        parameters: list[tuple[str, Any]] = message.get_params([], "content-disposition")
+        values = [value for key, value in parameters if key == "filename" and isinstance(value, tuple)]
         # RFC 6266: the extended form is preferred to the plain one.
-        extended = next((value for value in values if isinstance(value, tuple)), message.get_filename())
+        extended = values[0] if values else message.get_filename()
         if extended:
             return collapse_rfc2231_value(extended)
     name = parse_options_header(disposition)[1].get(b"filename")
