@@ -129,11 +129,10 @@ def _file_name(disposition: str) -> str | None:
     if _EXTENDED_NAME.search(disposition):
         message = Message()
         message["Content-Disposition"] = disposition
-        # Typed as pairs of text, and yet an extended value is a triple of charset, language and text.
-        params: list[tuple[str, Any]] = [*message.get_params([], "content-disposition")]
-        values = [value for key, value in params if key == "filename"]
+        parameters: list[tuple[str, Any]] = message.get_params([], "content-disposition")
+        values = [value for key, value in parameters if key == "filename" and isinstance(value, tuple)]
         # RFC 6266: the extended form is preferred to the plain one.
-        extended = next((value for value in values if isinstance(value, tuple)), message.get_filename())
+        extended = values[0] if values else message.get_filename()
         if extended:
             return collapse_rfc2231_value(extended)
     name = parse_options_header(disposition)[1].get(b"filename")
