@@ -65,7 +65,7 @@ _LINE_AHEAD_CHARS = 96
 # Three words, as they stand in sentences: most texts are looked at no further.
 _PROSE = re.compile(r"[A-Za-z']{1,14}+[.,:;]?+ [A-Za-z']{1,14}+[.,:;]?+ [A-Za-z']{1,14}+[.,:; ]")
 _LOOK = re.compile(
-    rf"(?P<run>[{_CLASS}]{{0,40}}+(?:(?!{_ESCAPES})[^A-Za-z0-9]{{1,24}}+n?)?+"
+    rf"(?P<run>[{_CLASS}]{{0,40}}+(?:(?!{_ESCAPES})[^A-Za-z0-9]{{1,24}}+n?)?"
     rf"(?P<line>(?:[{_CLASS}]{{0,80}}+(?=[\\%&])(?:{_ESCAPES})){{0,4}}+[{_CLASS}]{{16}}))"
     r"|(?P<escaped>(?:[^\\]{0,24}+\\{1,8}+(?:x[0-9a-fA-F]{2}|u00[0-9a-fA-F]{2}|[0-3][0-7]{2})){3})"
     r"|(?P<listed>[0-9A-Za-z]{0,20}+(?:[^0-9A-Za-z]{1,9}+(?:0[xX]|byte\) ?0[xX])?[0-9a-fA-F]{1,16}"
@@ -149,19 +149,20 @@ def suspects(text: str, at_least: int) -> Iterator[tuple[str, int]]:
                     escaped = text.find("\\n", position, position + _LINE_AHEAD_CHARS)
                     line = escaped + 2 if escaped >= 0 else 0
                 look = _LOOK.match(text, line) if line and not _PROSE.match(text, line) else None
-        if look is not None and (look["run"] is None or goes_on(text, look.start("line"))):
+        if look is not None and (look["run"] is None or goes_on(text, look.start("line"), at_least)):
             yield "run" if look["run"] else look.lastgroup or "", look.start()
         # From behind: in prose the next blank is near, and a word begins there.
         blank = text.rfind(" ", position, position + step)
         position = position + step if blank < 0 else blank + 1
 
 
-def goes_on(text: str, start: int) -> bool:
+def goes_on(text: str, start: int, at_least: int) -> bool:
     """Say whether a line of base64 is long, or another one follows: a digest stands alone."""
+    long = min(_WIDTH_MAX, at_least - _LOOK_CHARS)
     line = _LINE.match(text, start, min(len(text), start + 2 * _WIDTH_MAX))
     end = line.end() if line else start
-    glue = _GLUE.match(text, end) if end - start < _WIDTH_MAX else None
-    return end - start >= _WIDTH_MAX or (glue is not None and _LINE.match(text, glue.end()) is not None)
+    glue = _GLUE.match(text, end) if end - start < long else None
+    return end - start >= long or (glue is not None and _LINE.match(text, glue.end()) is not None)
 
 
 def line_end(text: str, start: int) -> int:

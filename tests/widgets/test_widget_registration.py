@@ -189,7 +189,8 @@ async def test_the_host_reads_a_page_without_a_worker_and_says_what_plain_fastmc
         relayed = [tool.model_dump(by_alias=True, mode="json") for tool in await client.list_tools()]
 
     assert found == expected
-    assert relayed == listed
+    assert relayed[: len(listed)] == listed
+    assert all(tool["name"].startswith("artifact_") for tool in relayed[len(listed) :])
 
 
 @pytest.mark.kernel
