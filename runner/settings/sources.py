@@ -73,6 +73,7 @@ _OF_MODELS = (
 _REMOVED: Mapping[str, str] = {
     "max_connections": "limit connections in the reverse proxy (deploy/nginx.conf) or with `ulimit -n`",
     "max_connections_per_address": "limit connections in the reverse proxy (limit_conn in deploy/nginx.conf)",
+    "playground_connect": "put `runner proxy` in front of the server, and open the proxy's Playground",
     **dict.fromkeys(_OF_MODELS, "the Playground has no chat; connect a client that has a model to /mcp"),
 }
 """Settings of earlier versions and their replacements."""
