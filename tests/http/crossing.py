@@ -196,8 +196,6 @@ def server_of(kind: str, folder: Path, **more: str) -> Iterator[Server]:
             # One worker for each user, so that whatever is asked meets what is kept.
             "RUNNER_MAX_CALLS_PER_USER": "1",
             "RUNNER_GENERATED": "ignore",
-            # The connections of strangers come and go while others are held.
-            "RUNNER_MAX_CONNECTIONS": "900",
             **{key: value.format(ann=ann, bob=bob) for key, value in more.items()},
         }
         process = subprocess.Popen(
