@@ -6,16 +6,13 @@ Source: decision 15: beyond this machine there is none without a login.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
-from runner.errors import UsageError
 from runner.playground.bundle import Bundle
-from runner.playground.other_servers import COMMAND, Beside
 from runner.playground.start_key import Passes, StartKey
 from runner.settings.settings import Settings
 from runner.users.identity import is_loopback
 
-__all__ = ["Playground", "check_connect", "frames_origin", "why_not", "with_connections"]
+__all__ = ["Playground", "frames_origin", "why_not"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +25,6 @@ class Playground:
         frames_port: Port of the second origin on this machine; None where there is none.
         key: The start key; None where everybody has a token.
         passes: The passes for `/mcp`.
-        beside: The other servers of its pages.
     """
 
     facts: Callable[[], Mapping[str, Any]]
@@ -36,7 +32,6 @@ class Playground:
     frames_port: int | None
     key: StartKey | None
     passes: Passes = field(default_factory=Passes)
-    beside: Beside | None = None
 
 
 def why_not(settings: Settings) -> str | None:
@@ -46,41 +41,6 @@ def why_not(settings: Settings) -> str | None:
     if settings.auth.kind == "none" and not is_loopback(settings.host):
         return f"{settings.host} can be reached from other machines, and nobody has to log in (auth.kind)"
     return None
-
-
-def check_connect(settings: Settings) -> None:
-    """Refuse settings that let pages connect to more than is safe, or to nothing that there is.
-
-    Raises:
-        UsageError: Several users could start commands, or an origin is none.
-    """
-    for each in settings.playground_connect or ():
-        origin = urlsplit(each)
-        if each in (COMMAND, "*"):
-            continue
-        if origin.scheme not in ("http", "https") or not origin.hostname or origin.path.strip("/"):
-            raise UsageError(
-                f"playground_connect: {each!r} is neither `command` nor `*` nor an origin such as "
-                "https://host.example"
-            )
-    several = settings.auth.kind != "none" and settings.user is None
-    if COMMAND in (settings.playground_connect or ()) and several:
-        # Who names a command names the files it is started from, which it may then read.
-        raise UsageError(
-            "playground_connect: `command` is for a server with one user, and several can log in here; "
-            "take it out, or bind the server to one user with --user"
-        )
-
-
-def with_connections(settings: Settings) -> Settings:
-    """Return the settings of a server that somebody develops with: its pages may connect to others.
-
-    Only where nobody but who started it can open its page, and nothing else was said.
-    """
-    alone = settings.auth.kind == "none" and is_loopback(settings.host)
-    if settings.playground_connect is not None or not alone:
-        return settings
-    return settings.model_copy(update={"playground_connect": ("*", COMMAND)})
 
 
 def frames_origin(settings: Settings, host: str, port: int | None) -> str | None:

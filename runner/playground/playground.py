@@ -15,8 +15,7 @@ import uvicorn
 from runner.errors import UsageError
 from runner.http.context import Site
 from runner.playground.bundle import Bundle
-from runner.playground.config import Playground, check_connect, why_not
-from runner.playground.other_servers import Beside, Connect
+from runner.playground.config import Playground, why_not
 from runner.playground.second_origin import make_frames
 from runner.playground.start_key import StartKey
 from runner.settings.isolation import in_force
@@ -54,20 +53,16 @@ class About:
 
 
 @asynccontextmanager
-async def open_playground(
-    site: Site, about: About, *, port: int, connect: Connect | None = None
-) -> AsyncIterator[Playground | None]:
+async def open_playground(site: Site, about: About, *, port: int) -> AsyncIterator[Playground | None]:
     """Serve the second origin until the block ends; None where this server has no Playground.
 
     Args:
         site: What the routes work with.
         about: What is served.
         port: Port of the server itself.
-        connect: Connects to other servers for pages.
 
     Raises:
-        UsageError: The settings let pages connect to what they should not, or the port of the second
-            origin cannot be listened on.
+        UsageError: The port of the second origin cannot be listened on.
     """
     settings = site.settings
     reason = why_not(settings)
@@ -76,23 +71,16 @@ async def open_playground(
             log.warning("no Playground", extra={"reason": reason})
         yield None
         return
-    check_connect(settings)
-    beside = Beside(site, connect, about.problems) if connect is not None else None
     key = StartKey() if settings.auth.kind == "none" else None
     bundle = Bundle()
     async with _frames(settings, bundle, port) as frames_port:
-        try:
-            yield Playground(
-                # Anew for each page: limits and times may have been read anew.
-                facts=lambda: _facts(site, about),
-                bundle=bundle,
-                frames_port=frames_port,
-                key=key,
-                beside=beside,
-            )
-        finally:
-            if beside is not None:
-                await beside.close()
+        yield Playground(
+            # Anew for each page: limits and times may have been read anew.
+            facts=lambda: _facts(site, about),
+            bundle=bundle,
+            frames_port=frames_port,
+            key=key,
+        )
 
 
 def _facts(site: Site, about: About) -> Mapping[str, Any]:
@@ -101,7 +89,7 @@ def _facts(site: Site, about: About) -> Mapping[str, Any]:
         "name": about.name,
         "kind": about.kind,
         "servers": about.servers,
-        "connect": list(settings.playground_connect or ()),
+        "problems": dict(about.problems()),
         "tracing": settings.spans != "none",
         "version": version("toolcell"),
         "tier": (site.tier or in_force(settings)).value,

@@ -40,7 +40,6 @@ def routes(site: Site, playground: Playground, auth: "AuthProvider | None" = Non
         Route("/play/assets/{name}", own.asset, methods=["GET"]),
         Route("/play/info", own.info, methods=["GET"]),
         *dashboards.routes(site),
-        *(playground.beside.routes() if playground.beside is not None else ()),
     ]
 
 

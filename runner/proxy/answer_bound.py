@@ -15,7 +15,7 @@ import logging
 import re
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,13 +54,11 @@ class AnswerBound:
     Attributes:
         server: Name of the server.
         most_bytes: Length of a message, with its coding undone.
-        look: Looks at each request before it is sent, and may raise.
         share: What its streams have taken of the event loop.
     """
 
     server: str
     most_bytes: int
-    look: Callable[[httpx2.Request], Awaitable[None]] | None = None
     _telling: NowAndThen = field(default_factory=NowAndThen)
     share: LoopShare = field(default_factory=LoopShare)
 
@@ -82,8 +80,7 @@ class AnswerBound:
         """
         wanted = httpx2.Headers({"accept-encoding": _IDENTITY})
         wanted.update(headers)
-        before = [StreamPace().keep, *([self.look] if self.look else [])]
-        hooks: dict[str, list[Any]] = {"request": before, "response": [self.hold]}
+        hooks: dict[str, list[Any]] = {"request": [StreamPace().keep], "response": [self.hold]}
         return httpx2.AsyncClient(headers=wanted, timeout=timeout or _TIMEOUT, auth=auth, event_hooks=hooks)
 
     async def hold(self, response: httpx2.Response) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from fastmcp import FastMCP
 
 from runner.protocol.result_messages import DownloadUrl
-from runner.proxy.page_proxy import connecting
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
 from runner.proxy.upstreams import Upstreams
@@ -34,4 +33,4 @@ async def serve_proxy(settings: Settings, targets: Sequence[Target], reread: Cal
     def make(upstreams: Upstreams, download_url: DownloadUrl | None) -> FastMCP:
         return make_proxy(upstreams, transport=transport, download_url=download_url)
 
-    return await serve_application(settings, transport, opened, make, reread, connecting)
+    return await serve_application(settings, transport, opened, make, reread)

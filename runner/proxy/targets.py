@@ -29,7 +29,7 @@ from runner.settings.trust import (
 )
 from runner.system.private_files import read_file
 
-__all__ = ["SCRIPTS", "Target", "expanded", "read_targets", "target_of"]
+__all__ = ["SCRIPTS", "Target", "expanded", "read_targets"]
 
 log = logging.getLogger(__name__)
 
@@ -106,20 +106,6 @@ def read_targets(words: Sequence[str]) -> tuple[Target, ...]:
     if is_file:
         return _from_file(Path(first))
     return (Target(name=_program_name(words), command=tuple(words), folder=Path.cwd()),)
-
-
-def target_of(name: str, entry: Mapping[str, Any]) -> Target:
-    """Return the server that somebody names beside any file.
-
-    Args:
-        name: What they call it.
-        entry: As an entry of an `mcp.json`; paths are taken from the working folder.
-
-    Raises:
-        UsageError: What it says is wrong, or it names a variable: those are the operator's.
-    """
-    target = _entry(name, _short(name), entry, Path.cwd())
-    return expanded(target, {}, allowed=())
 
 
 def expanded(target: Target, variables: Mapping[str, str], *, allowed: Collection[str]) -> Target:

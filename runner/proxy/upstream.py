@@ -56,7 +56,7 @@ from runner.system.backoff import BackOff
 from runner.system.turns import in_turns
 from runner.toolset.catalog import ToolSpec
 
-__all__ = ["Front", "ServerSaid", "ServerUnreachable", "Upstream"]
+__all__ = ["Front", "ServerUnreachable", "Upstream"]
 
 log = logging.getLogger(__name__)
 
@@ -108,23 +108,6 @@ class Front(Protocol):
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Tell it something, if it wants to hear it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSaid:
-    """What a server said of itself as a connection to it began.
-
-    Attributes:
-        protocol: The version of MCP that is spoken with it.
-        name: Its name; may be empty.
-        version: Its version; may be empty.
-        capabilities: What it can do, as it declared it.
-    """
-
-    protocol: str
-    name: str
-    version: str
-    capabilities: Mapping[str, Any]
 
 
 class ServerUnreachable(RemoteError):
@@ -216,35 +199,6 @@ class Upstream:
     def is_connected(self) -> bool:
         """Whether there is a connection, as far as anybody has noticed."""
         return self._client is not None and self._client.is_connected()
-
-    @property
-    def said(self) -> ServerSaid | None:
-        """What the server said of itself as it was met; None where there is no connection."""
-        if self._client is None or not self._client.is_connected():
-            return None
-        session = self._client.session
-        info, able = session.server_info, session.server_capabilities
-        return ServerSaid(
-            protocol=session.protocol_version or "",
-            name=info.name if info is not None else "",
-            version=(info.version or "") if info is not None else "",
-            capabilities=able.model_dump(mode="json", by_alias=True, exclude_none=True) if able else {},
-        )
-
-    async def look(self) -> None:
-        """Ask the server whether it is there, in a way that each era knows.
-
-        Raises:
-            RemoteError: It is not, and could not be connected to again.
-        """
-        session = self._client.session if self._client is not None else None
-        modern = self._client is not None and session is not None and is_modern(self._client)
-        used_at = self.used_at
-        # An answer of any kind is a sign of life.
-        with contextlib.suppress(MCPError):
-            await self.request("server/discover" if modern else "ping", {})
-        # Nobody used it.
-        self.used_at = used_at
 
     @property
     def home(self) -> HomeLease | None:

@@ -40,7 +40,7 @@ from runner.proxy.contract import Wish, contract_of
 from runner.proxy.held_calls import ANSWER_S, Pausing
 from runner.proxy.namespacing import Names
 from runner.proxy.remote import Announced
-from runner.proxy.upstream import ServerSaid, ServerUnreachable, Upstream
+from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.settings.isolation import in_force
 from runner.settings.own_paths import OwnPaths
 from runner.settings.settings import Settings
@@ -157,7 +157,6 @@ class Upstreams(CallServices):
         levels: Says which log messages a client with sessions wants to get outside of its requests.
         pausing: Calls that wait for answers of clients without sessions.
         contracted: The servers of which some tool is treated like our own, as far as is known.
-        said: What each server said of itself on the connection that was made last, for whomever.
     """
 
     ways: Mapping[str, UpstreamSpec]
@@ -167,7 +166,6 @@ class Upstreams(CallServices):
     levels: Callable[[Connection], Collection[str]] = lambda _connection: ()
     pausing: Pausing = field(default_factory=Pausing)
     contracted: set[str] = field(default_factory=set)
-    said: dict[str, ServerSaid] = field(default_factory=dict)
     own_paths: OwnPaths = field(init=False)
     _met: dict[tuple[str, str], Upstream] = field(default_factory=dict)
     _modes: dict[str, str] = field(default_factory=dict)
@@ -195,8 +193,6 @@ class Upstreams(CallServices):
         settings: Settings,
         ways: Sequence[UpstreamSpec],
         first: User | None,
-        *,
-        counts: CallCounts | None = None,
     ) -> "AsyncIterator[Upstreams]":
         """Connect to the servers once, to learn who they are, and be ready until the block ends.
 
@@ -204,7 +200,6 @@ class Upstreams(CallServices):
             settings: The effective settings.
             ways: The servers.
             first: The user whose requests are expected first, if one can be named.
-            counts: What calls count against, where that is not this proxy's alone.
 
         Raises:
             UsageError: None of the servers can be reached.
@@ -219,9 +214,9 @@ class Upstreams(CallServices):
             names=Names(tuple(way.name for way in ways)),
             library=open_library(settings),
             guard=OutputGuard.of(settings),
-            counts=counts or CallCounts.of(settings, Observers.of(settings)),
+            counts=CallCounts.of(settings, Observers.of(settings)),
         )
-        async with upstreams.running(observes=counts is None):
+        async with upstreams.running():
             await upstreams._meet(first or User("nobody"))
             yield upstreams
 
@@ -326,16 +321,6 @@ class Upstreams(CallServices):
         """End a session: its files go, where files do not persist. Connections end with their clients."""
         await self.upkeep.end(session)
 
-    async def look(self, server: str) -> str | None:
-        """Return why a server cannot be reached; None if it can, or nobody speaks to it now."""
-        known = [upstream for upstream in self._known if upstream.name == server and upstream.is_connected]
-        if known and not any(upstream.busy for upstream in known):
-            try:
-                await max(known, key=lambda upstream: upstream.used_at).look()
-            except RemoteError as error:
-                self._noted(server, str(error))
-        return self.problems.get(server)
-
     async def faults(self) -> Mapping[str, str]:
         """Say why no call can be taken; who cannot reach one server is told so, and calls of others work."""
         return self.observers.faults()
@@ -401,11 +386,6 @@ class Upstreams(CallServices):
             else:
                 self._publish_list(user, method)
 
-        def met(why: str) -> None:
-            if upstream.said is not None:
-                self.said[server] = upstream.said
-            self._noted(server, why)
-
         resources = RemoteResources(server=server, config=self.guard.config, publish=publish)
         upstream = Upstream(
             name=server,
@@ -420,7 +400,7 @@ class Upstreams(CallServices):
             connect_s=max(self.settings.connect_timeout_s, way.least_connect_s),
             identity=self.settings.username_parameter,
             learned=partial(self._learned, way, user.name if learns_for is None else learns_for),
-            met=met,
+            met=partial(self._noted, server),
             modes=self._modes,
         )
         self._known.add(upstream)

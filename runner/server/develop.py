@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 from fastmcp import FastMCP
 from watchfiles import PythonFilter, awatch
 
-from runner.playground.config import with_connections
 from runner.server.ahead import first_user
 from runner.server.host import DownloadUrl, make_host
-from runner.server.serve import Connecting, serve_application
+from runner.server.serve import serve_application
 from runner.settings.own_paths import OwnPaths
 from runner.settings.settings import Settings
 from runner.settings.targets import entry_of
@@ -44,7 +43,6 @@ async def develop(
     targets: Sequence[str],
     *,
     reread: Callable[[], Settings],
-    connecting: Connecting,
     launched: Launched | None = None,
 ) -> int:
     """Serve the tool files over HTTP until a signal comes; return the exit status.
@@ -53,7 +51,6 @@ async def develop(
         settings: The effective settings.
         targets: Tool files, each perhaps with `:NAME` of the object in it.
         reread: Reads the settings anew.
-        connecting: Says how pages of the Playground have it connect to other servers.
         launched: A forkserver's process that was started before, if there is one.
 
     Raises:
@@ -64,11 +61,11 @@ async def develop(
     def make(toolset: Toolset, download_url: DownloadUrl | None) -> FastMCP:
         return make_host(toolset, transport="http", download_url=download_url)
 
-    settings = ended_at_once(with_connections(settings))
+    settings = ended_at_once(settings)
     if "tool_output" not in settings.model_fields_set:
         settings = settings.model_copy(update={"tool_output": "client"})
     opened = _reloading(settings, targets, launched)
-    return await serve_application(settings, "http", opened, make, reread, connecting)
+    return await serve_application(settings, "http", opened, make, reread)
 
 
 def ended_at_once(settings: Settings) -> Settings:

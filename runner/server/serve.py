@@ -33,7 +33,6 @@ from runner.observation.metrics import Gauges
 from runner.observation.metrics_server import metrics_served
 from runner.observation.observers import Observers
 from runner.playground.config import Playground
-from runner.playground.other_servers import Connect
 from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
 from runner.playground.routes import routes as playground_routes
@@ -64,7 +63,6 @@ from sandbox.probe.machine import Tier
 
 __all__ = [
     "KEY_S",
-    "Connecting",
     "ServedApplication",
     "make_application",
     "serve",
@@ -146,9 +144,6 @@ class ServedApplication(Protocol):
 
 S = TypeVar("S", bound=ServedApplication)
 
-Connecting = Callable[[Site, ServedApplication], Connect]
-"""Returns what connects a server to others for pages of its Playground."""
-
 
 async def serve(
     settings: Settings,
@@ -156,7 +151,6 @@ async def serve(
     opened: AbstractAsyncContextManager[Toolset],
     reread: Callable[[], Settings],
     *,
-    connecting: Connecting,
     engine: "Callable[[Toolset], AbstractAsyncContextManager[Fleet]] | None" = None,
 ) -> int:
     """Serve tool files until the client leaves or a signal comes; return the exit status.
@@ -166,7 +160,6 @@ async def serve(
         transport: What to serve them over.
         opened: The tool files, once it is entered.
         reread: Reads the settings anew.
-        connecting: Says how pages of the Playground have it connect to other servers.
         engine: Opens what executes calls, if that is not this machine.
 
     Raises:
@@ -181,7 +174,7 @@ async def serve(
         return make_host(toolset, transport=transport, download_url=download_url, remote=remote)
 
     both = opened if engine is None else _with_engine(opened, engine, fleets)
-    return await serve_application(settings, transport, both, make, reread, connecting)
+    return await serve_application(settings, transport, both, make, reread)
 
 
 @asynccontextmanager
@@ -204,7 +197,6 @@ async def serve_application(
     opened: AbstractAsyncContextManager[S],
     make: Callable[[S, DownloadUrl | None], FastMCP],
     reread: Callable[[], Settings],
-    connecting: Connecting,
 ) -> int:
     """Serve an application until the client leaves or a signal comes; return the exit status.
 
@@ -214,7 +206,6 @@ async def serve_application(
         opened: What the application works with, once it is entered.
         make: Makes the application; over HTTP with what makes download addresses.
         reread: Reads the settings anew, when a signal asks for that.
-        connecting: Says how pages of the Playground have it connect to other servers.
 
     Raises:
         UsageError: The address cannot be listened on, or nobody says who may call.
@@ -239,7 +230,7 @@ async def serve_application(
             # The last answers are on their way to a client that reads them, or not.
             await unanswered.none(_GRACE_S)
         else:
-            await _serve_http(served, make, settings, listener, tls, signals, reloads, connecting, scraped)
+            await _serve_http(served, make, settings, listener, tls, signals, reloads, scraped)
     if transport == "stdio" and signals.stopped.is_set():
         # The thread that reads standard input cannot be interrupted; all else is cleaned up.
         logging.shutdown()
@@ -341,7 +332,6 @@ async def _serve_http(
     tls: GatewayTls | None,
     signals: StopSignals,
     reloads: Reloads,
-    connecting: Connecting,
     scraped: _Scraped,
 ) -> None:
     host, port = listener.getsockname()[:2]
@@ -359,8 +349,7 @@ async def _serve_http(
     reloads.prepare += [site.prepare, partial(prepare_tokens, app.auth, site)]
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
     about = About(name=app.name, kind=served.kind, servers=served.servers, problems=lambda: served.problems)
-    connect = connecting(site, served)
-    async with open_playground(site, about, port=port, connect=connect) as playground:
+    async with open_playground(site, about, port=port) as playground:
         web = make_application(app, site, playground, served.end_session, ready)
         print(f"serving {app.name} at {own}/mcp", file=sys.stderr, flush=True)  # noqa: T201
         if playground is not None:
@@ -420,8 +409,6 @@ def make_application(
     under_way = UnderWay()
     if is_named or playground is not None:
         admit(app, passes, site.settings.identity_claim)
-    if playground is not None and playground.beside is not None:
-        playground.beside.ends_with(under_way)
     web = make_web(
         app,
         site,

@@ -347,12 +347,6 @@ class Settings(BaseSettings):
         description="Address of that port as users reach it, on another host name than `public_url`; "
         "without it, widgets are shown on this machine only.",
     )
-    playground_connect: Names | None = Field(
-        None,
-        description="What pages of the Playground may have this server connect to: origins such as "
-        "`https://host.example`, `*` for any address, and `command`, which starts commands, confined; "
-        "by default nothing, and in `runner dev` on this machine `*` and `command`.",
-    )
     max_requests_per_user: Count = Field(
         100, description="Requests of one user under way over HTTP at the same time, open streams among them."
     )

@@ -64,7 +64,6 @@ _FLAGS = {
 }
 _REDACTED = "(redacted)"
 _SECRETS = "secrets"
-# What is written above the tables and belongs into one.
 _OF_MODELS = (
     "playground_model", "playground_model_api", "playground_model_images", "playground_model_key",
     "playground_model_key_file", "playground_model_max_tokens", "playground_model_timeout_s",
@@ -73,9 +72,11 @@ _OF_MODELS = (
 _REMOVED: Mapping[str, str] = {
     "max_connections": "limit connections in the reverse proxy (deploy/nginx.conf) or with `ulimit -n`",
     "max_connections_per_address": "limit connections in the reverse proxy (limit_conn in deploy/nginx.conf)",
+    "playground_connect": "put `runner proxy` in front of the server, and open the proxy's Playground",
     **dict.fromkeys(_OF_MODELS, "the Playground has no chat; connect a client that has a model to /mcp"),
 }
 """Settings of earlier versions and their replacements."""
+# What is written above the tables and belongs into one.
 _GUARD_NAMES = frozenset(
     {
         "output_transformer", "artifact_fields", "tool_fields", "binary_detection", "max_inline_size",

@@ -142,18 +142,16 @@ class CallServices(ABC):
         return self.library.of(user.name, user.session, trace=trace, counts=counts)
 
     @asynccontextmanager
-    async def running(self, *, lasting: bool = True, observes: bool = True) -> AsyncIterator[None]:
+    async def running(self, *, lasting: bool = True) -> AsyncIterator[None]:
         """Look after calls, files and sessions until the block ends; then end all that is left of them.
 
         Args:
             lasting: Whether sessions end with this process; else they go on in a later one.
-            observes: Whether the observers are this one's alone, and end with it.
         """
         async with contextlib.AsyncExitStack() as stack:
             # In turn backwards: what ends a call is still observed.
-            if observes:
-                stack.push_async_callback(asyncio.to_thread, self.observers.close)
-                stack.callback(asyncio.create_task(self.observers.run()).cancel)
+            stack.push_async_callback(asyncio.to_thread, self.observers.close)
+            stack.callback(asyncio.create_task(self.observers.run()).cancel)
             stack.callback(self.observers.tell)
             if lasting:
                 stack.push_async_callback(self.upkeep.send_the_last)

@@ -85,7 +85,6 @@ class Things:
         task: Of MCP.
         link: The token of a link to the file.
         dashboard: The token of a dashboard.
-        beside: The id of another server that the page is connected to.
         word: What tools, resources and prompts say.
         content: What the file says.
     """
@@ -99,7 +98,6 @@ class Things:
     task: str
     link: str
     dashboard: str
-    beside: str
     word: str
     content: str
 
@@ -131,7 +129,6 @@ class Things:
             task=_of_other_letters(self.task),
             link=_of_other_letters(self.link),
             dashboard=_of_other_letters(self.dashboard),
-            beside=_of_other_letters(self.beside),
         )
 
 
@@ -195,13 +192,10 @@ def server_of(kind: str, folder: Path, **more: str) -> Iterator[Server]:
             "RUNNER_PORT": "0",
             "RUNNER_METRICS_ADDRESS": "127.0.0.1:0",
             "RUNNER_RESOURCE_TOOLS": "true",
-            "RUNNER_PLAYGROUND_CONNECT": issuer.address,
             "RUNNER_IFRAME_ORIGINS": "https://pages.example",
             # One worker for each user, so that whatever is asked meets what is kept.
             "RUNNER_MAX_CALLS_PER_USER": "1",
             "RUNNER_GENERATED": "ignore",
-            # The connections of strangers come and go while others are held.
-            "RUNNER_MAX_CONNECTIONS": "900",
             **{key: value.format(ann=ann, bob=bob) for key, value in more.items()},
         }
         process = subprocess.Popen(
@@ -359,10 +353,6 @@ async def things_of(crowd: Crowd, user: str) -> tuple[Things, dict[str, str]]:
         method="POST", path="/play/dashboards", body={"id": "board", "url": "https://pages.example/board"}
     )
     dashboard = json.loads((await crowd.ask(board, cookie)).text)["token"]
-    other = {"name": f"other-{mark[:8]}", "url": f"{crowd.server.issuer.address}/mcp"}
-    added = await crowd.ask(Asked(method="POST", path="/play/servers", body=other), cookie)
-    assert added.status == 201, added
-    beside = json.loads(added.text)["id"]
     for tool, arguments in (("keep", {"word": word}), ("write", {"word": word})):
         await crowd.mcp(proves, "tools/call", name=tool, arguments=arguments)
     begun = await crowd.mcp(proves, "tools/call", name="later", arguments={"word": word, "seconds": 0})
@@ -380,7 +370,6 @@ async def things_of(crowd: Crowd, user: str) -> tuple[Things, dict[str, str]]:
         task=begun.get("taskId", "no-task-is-made-here-and-nobody-has-it"),
         link=json.loads(ordered.text)["url"].partition("?token=")[2],
         dashboard=dashboard,
-        beside=beside,
         word=word,
         content=content,
     )

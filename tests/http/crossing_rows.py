@@ -91,47 +91,6 @@ ROUTES: Mapping[tuple[str, str], tuple[Row, ...]] = {
     ("GET", "/play/info"): (
         Row(name="facts for the page", asked=plain("/play/info"), by="cookie", shows=lambda t: t.browser),
     ),
-    ("GET", "/play/servers"): (
-        Row(
-            name="other servers of a page",
-            asked=plain("/play/servers"),
-            by="cookie",
-            shows=lambda t: t.beside,
-        ),
-    ),
-    ("POST", "/play/servers"): (
-        Row(
-            name="another server for a page",
-            asked=plain("/play/servers", "POST", body={"name": "none"}),
-            owned=plain("/play/servers"),
-            by="cookie",
-        ),
-    ),
-    ("POST", "/play/servers/{id}/again"): (
-        Row(
-            name="a page's server anew",
-            asked=plain("/play/servers/{beside}/again", "POST"),
-            by="cookie",
-            shows=lambda t: t.beside,
-        ),
-    ),
-    ("*", "/play/servers/{id}/mcp"): (
-        Row(
-            name="a page's way to another server",
-            asked=plain("/play/servers/{beside}/mcp", "POST", body={}),
-            # What it is connected to here speaks no MCP.
-            owned=plain("/play/servers"),
-            by="cookie",
-        ),
-    ),
-    ("DELETE", "/play/servers/{id}"): (
-        Row(
-            name="the end of a page's server",
-            asked=plain("/play/servers/{beside}", "DELETE"),
-            by="cookie",
-            phase="late",
-        ),
-    ),
     ("POST", "/play/dashboards"): (
         Row(
             name="a token for a dashboard",

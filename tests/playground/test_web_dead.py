@@ -34,7 +34,7 @@ def test_a_dead_server_behind_a_proxy_is_named_and_the_others_work(
         expect(tools).not_to_contain_text("Loading")
         seen.tool("alpha_whoami")
         expect(seen.run()).to_contain_text("alpha")
-        seen.go("servers")
+        seen.go("session")
         behind = seen.page.get_by_role("region", name="Servers behind this proxy")
         expect(behind).to_contain_text("cannot be reached")
         assert faults(seen) == []

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playground_support import Shown
 from playwright.sync_api import Locator
-from web_everything import developing, everything
+from web_everything import everything
 from web_support import Seen, expect, faults
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
@@ -17,12 +17,10 @@ SESSIONS = "2025-11-25"
 
 
 @pytest.fixture(scope="module")
-def page(start: Callable[..., Shown]) -> Iterator[Seen]:
-    """One page that is connected to the everything-server, in the era without sessions."""
-    with developing(start) as (_, opened):
-        seen = opened()
-        everything(seen)
-        yield seen
+def page(start: Callable[..., Shown], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    """One page of a proxy in front of the everything-server, in the era without sessions."""
+    with everything(start, tmp_path_factory.mktemp("proxied")) as opened:
+        yield opened()
 
 
 @pytest.fixture
@@ -284,3 +282,12 @@ def test_a_tool_shows_all_that_the_server_says_of_it(modern: Seen) -> None:
     about = modern.page.locator("details", has_text="What the server says of it")
     expect(about).to_contain_text("Result schema")
     expect(about).to_contain_text("temperature")
+
+
+def test_images_of_a_server_have_the_viewers_of_files(modern: Seen) -> None:
+    modern.tool("get-tiny-image")
+    result = modern.run()
+
+    result.get_by_role("button", name="Show").first.click()
+
+    expect(result.locator("img.picture")).to_be_visible()

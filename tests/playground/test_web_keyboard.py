@@ -15,17 +15,12 @@ from web_support import Seen, browsing, expect
 pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 TOOLS = Path(__file__).with_name("design_tools.py")
-VIEWS = ("Call", "Prompts", "Resources", "My Files", "Saved", "History", "Messages", "Session", "Servers")
+VIEWS = ("Call", "Prompts", "Resources", "My Files", "Saved", "History", "Messages", "Session")
 
 
 @pytest.fixture(scope="module")
-def server(start: Callable[..., Shown]) -> Shown:
-    return start("dev", tools=TOOLS)
-
-
-@pytest.fixture(scope="module")
-def opened(server: Shown) -> Iterator[Callable[..., Seen]]:
-    with browsing(server) as opening:
+def opened(start: Callable[..., Shown]) -> Iterator[Callable[..., Seen]]:
+    with browsing(start("dev", tools=TOOLS)) as opening:
         yield opening
 
 
@@ -253,28 +248,12 @@ def test_the_palette_reaches_saved_requests_and_past_calls(seen: Seen) -> None:
     expect(seen.page.get_by_label("Arguments as JSON")).to_have_value('{\n  "name": "Grace"\n}')
 
 
-def test_the_palette_changes_the_theme_and_the_server(seen: Seen, server: Shown) -> None:
+def test_the_palette_changes_the_theme(seen: Seen) -> None:
     seen.page.get_by_role("link", name="History").focus()
     palette(seen, "dark theme")
     # The focus is where it was, and not nowhere.
     expect(seen.page.get_by_role("link", name="History")).to_be_focused()
     assert seen.page.evaluate("document.documentElement.dataset.theme") == "dark"
-    seen.go("servers")
-    form = seen.page.get_by_role("region", name="Connect to a server")
-    form.get_by_label("Name").fill("nobody")
-    form.get_by_role("textbox", name="Address").fill("http://127.0.0.1:9/mcp")
-    form.get_by_role("button", name="Connect", exact=True).click()
-    choice = seen.page.get_by_label("Server", exact=True)
-    expect(choice).to_be_visible()
-
-    expect(choice.locator("option:checked")).to_contain_text("nobody")
-    palette(seen, "looks server")
-    expect(choice.locator("option:checked")).to_have_text("looks")
-    palette(seen, "nobody server")
-
-    expect(choice.locator("option:checked")).to_contain_text("nobody")
-    # What the browser says of the server that is not there.
-    seen.troubles.clear()
 
 
 def test_the_palette_finds_prompts_and_resources_that_nobody_has_listed_yet(seen: Seen) -> None:
@@ -309,8 +288,6 @@ def test_the_palette_presses_the_buttons_of_the_views(opened: Callable[..., Seen
     expect(server.get_by_text("up", exact=True)).to_be_visible()
     palette(seen, "protocol 2026-07-28")
     expect(agreed).to_have_text("2026-07-28")
-    palette(seen, "connect")
-    expect(main.get_by_label("Name", exact=True)).to_be_focused()
     palette(seen, "send a message")
     expect(main.get_by_role("region", name="Send a message")).to_be_visible()
     for words, file in (

@@ -121,8 +121,23 @@ def test_whoever_wants_to_be_asked_decides_on_each_call_of_a_widget(seen: Seen) 
     expect(calls(seen).get_by_role("row").nth(2)).to_contain_text("not allowed")
 
 
-def test_a_server_that_lets_pages_connect_to_nothing_says_what_would(seen: Seen) -> None:
-    seen.go("servers")
+def test_a_template_needs_all_but_its_query(seen: Seen) -> None:
+    seen.go("resources")
+    form = seen.page.get_by_role("form", name="notes://alpha/lines/{day}{?first,last}")
+    needed = [
+        form.locator(".field", has=seen.page.get_by_label(name, exact=True)).locator(".label")
+        for name in ("day", "first", "last")
+    ]
+    expect(needed[0]).to_contain_text("required")
+    expect(needed[1]).to_contain_text("optional")
+    expect(needed[2]).to_contain_text("optional")
+    read = form.get_by_role("button", name="Read", exact=True)
 
-    expect(seen.page.get_by_role("main")).to_contain_text("let its operator set playground_connect")
-    expect(seen.page.get_by_role("region", name="Connect to a server")).to_have_count(0)
+    read.click()
+    expect(form.get_by_label("day")).to_be_focused()
+    assert seen.page.evaluate("location.hash") == "#/resources"
+    form.get_by_label("day").fill("Monday")
+    form.get_by_label("last").fill("3")
+    read.click()
+
+    expect(seen.page.get_by_label("Content")).to_contain_text("alpha remembers lines 1 to 3 of Monday")

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 WEB_TOOLS = Path(__file__).with_name("web_tools.py")
 VIEWS = (
     *("call", "prompts", "resources", "files", "saved"),
-    *("history", "messages", "session", "servers"),
+    *("history", "messages", "session"),
 )
 """The views of the page, by their addresses."""
 AXE = ROOT / "tests" / "npm" / "node_modules" / "axe-core" / "axe.min.js"

@@ -64,7 +64,6 @@ def let_everybody_in(name: str) -> None:
         "runner.playground.routes",
         "runner.playground.session_auth",
         "runner.playground.dashboards",
-        "runner.playground.other_servers",
     ):
         vars(importlib.import_module(module))["of_page"] = browser
 

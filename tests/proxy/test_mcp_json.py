@@ -11,7 +11,7 @@ from proxying import BARE, proxied
 from support import settings_in
 
 from runner.errors import UsageError
-from runner.proxy.targets import expanded, read_targets, target_of
+from runner.proxy.targets import expanded, read_targets
 from runner.proxy.ways import ways_to
 from runner.settings.trust import read_judged, trust
 
@@ -121,12 +121,6 @@ def test_address_is_checked_with_its_variables(config: Path) -> None:
     assert expanded(target, {"BASE": "https://host"}, allowed=()).url == "https://host/mcp"
     with pytest.raises(UsageError, match="is written http://host/mcp"):
         expanded(target, {"BASE": "file:///etc"}, allowed=())
-
-
-def test_entry_beside_a_file_names_no_variable() -> None:
-    assert target_of("a", {"url": "https://host/mcp"}).url == "https://host/mcp"
-    with pytest.raises(UsageError, match="API_KEY"):
-        target_of("a", {"url": "https://host/${API_KEY}"})
 
 
 FOREIGN = """\ufeff{

@@ -1,3 +1,4 @@
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -115,6 +116,20 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(content: str, sent
         load({})
 
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("playground_connect", ["*"]), ("playground_model_url", "https://host.example/v1")]
+)
+def test_a_removed_setting_is_refused_with_its_replacement(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: Any
+) -> None:
+    trusted_config(f"{name} = {json.dumps(value)}\n")
+    with pytest.raises(UsageError, match=f"the setting {name} was removed: "):
+        load({})
+    monkeypatch.setenv(f"RUNNER_{name.upper()}", str(value))
+    with pytest.raises(UsageError, match=f"the setting {name} was removed: "):
+        load({})
 
 
 def test_an_unknown_variable_is_refused_with_the_nearest_known_one(monkeypatch: pytest.MonkeyPatch) -> None:

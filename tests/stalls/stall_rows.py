@@ -374,7 +374,7 @@ def _offered() -> Iterator[Row]:
 
 
 def _playground() -> Iterator[Row]:
-    for path in ("/play/servers", "/play/dashboards", "/api/session"):
+    for path in ("/play/dashboards", "/api/session"):
         for name in ("empty_lists", "keys", "deep"):
             yield Row("Playground", f"{path}, {name}", _page(path, {"messages": VALUES[name]()}))
 

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -35,14 +35,6 @@ from runner.system.allocator import keep_little
 from runner.system.importing import import_whole
 from sandbox.host.descriptors import raise_limit
 from sandbox.host.launch import Launched
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from runner.http.context import Site
-    from runner.playground.other_servers import Connect, ConnectedServer, Wanted
-    from runner.server.serve import ServedApplication
-    from runner.users.identity import User
 
 __all__ = ["dev", "proxy", "reload", "serve", "worker"]
 
@@ -206,23 +198,10 @@ async def _load_and_serve(
     try:
         # FastMCP takes a second to import. Meanwhile the forkserver loads the files.
         served = await asyncio.to_thread(import_whole, "runner.server.serve")
-        status: int = await served.serve(
-            settings, transport, opened, reread, connecting=_connecting, engine=remote
-        )
+        status: int = await served.serve(settings, transport, opened, reread, engine=remote)
     finally:
         await opened.discard()
     return status
-
-
-def _connecting(site: "Site", served: "ServedApplication") -> "Connect":
-    """Return what connects to other servers; what it takes is imported once a page asks for one."""
-
-    def connect(wanted: "Wanted", user: "User") -> "AbstractAsyncContextManager[ConnectedServer]":
-        from runner.proxy.page_proxy import connecting  # noqa: PLC0415 - most servers never need it
-
-        return connecting(site, served)(wanted, user)
-
-    return connect
 
 
 def _start(flags: Mapping[str, Any], config: Path | None) -> Settings:
@@ -270,7 +249,6 @@ def _dev(files: list[str], flags: Mapping[str, Any], config: Path | None, launch
         settings,
         targets,
         reread=lambda: for_one_user(_again(flags, settings), "http"),
-        connecting=_connecting,
         launched=launched,
     )
     return asyncio.run(_stopped_by_signals(explained(developed, targets)))

@@ -6,7 +6,6 @@ import { LOGIN, door, info, login, logout } from "./model/info";
 import { elsewhere, reload } from "./model/news";
 import { route, to } from "./model/route";
 import { nextTheme, theme } from "./model/theme";
-import { connections, here, look } from "./model/connections";
 import { plain } from "./model/plain";
 import { waitingIn } from "./model/waiting";
 import { Asks } from "./views/asks";
@@ -50,7 +49,6 @@ export const VIEWS: View[] = [
   viewOf("history", () => import("./views/history").then((module) => module.HistoryView)),
   viewOf("messages", () => import("./views/messages").then((module) => module.MessagesView)),
   viewOf("session", () => import("./views/session").then((module) => module.SessionView)),
-  viewOf("servers", () => import("./views/servers").then((module) => module.ServersView)),
 ];
 
 export function App(): JSX.Element {
@@ -68,7 +66,7 @@ export function App(): JSX.Element {
       <FromElsewhere />
       <div class="page" style={view?.side ? undefined : { gridTemplateColumns: "minmax(0, 1fr)" }}>
         {view?.side && <ToolList />}
-        <main class="content" id="main" tabIndex={-1}>{view?.id !== "servers" && <Down />}<Asks /><Guarded key={`${view?.id} ${route.value.rest}`}>{Body !== undefined && <Body />}</Guarded></main>
+        <main class="content" id="main" tabIndex={-1}><Down /><Asks /><Guarded key={`${view?.id} ${route.value.rest}`}>{Body !== undefined && <Body />}</Guarded></main>
       </div>
     </>
   );
@@ -90,7 +88,7 @@ function Top({ here }: { here: string }): JSX.Element {
   const known = info.value;
   return (
     <header class="top">
-      <Looked name={known?.name ?? ""} />
+      <span class="name">{known?.name ?? ""}</span>
       <nav aria-label={T.page.views} class="grow">
         <ul>
           {VIEWS.map((view) => (
@@ -127,16 +125,6 @@ function Entry({ id, isHere }: { id: ViewId; isHere: boolean }): JSX.Element {
 /** What stands for the words of a button where the screen is too narrow for them. */
 function Icon({ path }: { path: string }): JSX.Element {
   return <svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linecap="round"><path d={path} /></svg>;
-}
-
-/** Which server is looked at; a choice where there are several. */
-function Looked({ name }: { name: string }): JSX.Element {
-  if (connections.value.length < 2) return <span class="name">{name}</span>;
-  return (
-    <select class="input compact name" aria-label={T.page.server} value={here.value.id} onChange={(event) => look(event.currentTarget.value)}>
-      {connections.value.map((each) => <option key={each.id} value={each.id}>{each.state.value === "down" ? T.page.down(plain(each.name)) : plain(each.name)}</option>)}
-    </select>
-  );
 }
 
 /** The way out. What is wrong with it is said beside it. */

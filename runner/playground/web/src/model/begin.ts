@@ -1,7 +1,7 @@
 /** What a page does once it is inside: load what it shows, and listen while it is seen. */
 import { computed, effect, untracked } from "@preact/signals";
 import { Connection } from "./connection";
-import { here, loadBeside, turned, way } from "./connections";
+import { here, loadProblems } from "./connections";
 import { hasSessions } from "./eras";
 import { door } from "./info";
 import { hearNews, seen } from "./news";
@@ -22,22 +22,16 @@ let begun = false;
 
 export async function begin(): Promise<void> {
   if (door.value.state !== "open") return;
-  await Promise.all([loadBeside(), loadRuns()]);
+  await Promise.all([loadProblems(), loadRuns()]);
   if (begun) {
     await loadAll();
     return;
   }
   begun = true;
-  // Which server is looked at, and in which era: all that it offers is another then.
+  // In another era all that it offers is another.
   effect(() => {
     void here.value.era.value;
-    void turned.value;
     untracked(() => void met());
-  });
-  // Once it has answered here, the proxy knows what it speaks with it, and what that can do.
-  effect(() => {
-    const connection = here.value;
-    if (connection.about.value !== null && !connection.isOwn) untracked(() => void loadBeside());
   });
   effect(() => (listens.value ? hearNews() : undefined));
   effect(() => {
@@ -54,28 +48,20 @@ export async function begin(): Promise<void> {
   effect(() => {
     if (!seen.value) hidden = true;
     // While it was hidden the page heard of nothing.
-    else if (hidden) untracked(() => void Promise.all([loadTools(), loadResources(), loadBeside()]));
+    else if (hidden) untracked(() => void Promise.all([loadTools(), loadResources(), loadProblems()]));
   });
 }
 
-let shown: Connection | null = null;
-
 async function met(): Promise<void> {
   const connection = here.value;
-  const { state, why } = way(connection);
-  const before = shown;
-  shown = connection;
-  // What it offered can still be read while it is down.
-  if (state === "down" && connection === before && tools.value.length > 0) return;
   tools.value = [];
   prompts.value = [];
   resources.value = [];
   templates.value = [];
   followed.value = [];
   updated.value = new Set();
-  toolsLoading.value = state !== "down";
-  toolsProblem.value = state === "down" ? why : null;
-  if (state !== "up") return;
+  toolsLoading.value = true;
+  toolsProblem.value = null;
   // Without an answer to this the lists are asked for all the same, and say what is wrong.
   await Promise.all([
     connection.state.value === "up" ? undefined : connection.meet().catch(() => undefined),

@@ -89,15 +89,9 @@ export class Connection {
   #greeting: Promise<void> | null = null;
 
   constructor(
-    /** By which the server is known to the host; empty for the one that serves this page. */
-    readonly id: string,
     readonly name: string,
     readonly endpoint: string,
   ) {}
-
-  get isOwn(): boolean {
-    return this.id === "";
-  }
 
   /** Speak another version from now on. */
   speak(era: Era): void {

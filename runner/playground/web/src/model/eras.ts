@@ -5,9 +5,6 @@ export type Era = (typeof ERAS)[number];
 
 export const NEWEST: Era = "2026-07-28";
 
-/** The newest with a handshake, which most servers know. */
-export const HANDSHAKE: Era = "2025-11-25";
-
 export function hasSessions(era: Era): boolean {
   return era !== NEWEST;
 }

@@ -4,7 +4,7 @@ import { Validator } from "@cfworker/json-schema";
 import { itemsOf } from "../canvas/items";
 import { modelText, contractOf } from "../views/result";
 import type { Connection, Params } from "./connection";
-import { connectionNamed, here } from "./connections";
+import { here } from "./connections";
 import { isObject, toJson, type Json } from "./json";
 import { requestAnswered } from "./questions";
 import { ended, start } from "./runs";
@@ -53,16 +53,14 @@ function put(verdict: Verdict): void {
 }
 
 async function made(request: Saved): Promise<Verdict> {
-  const connection = connectionNamed(request.server) ?? (request.server === "" ? here.value : undefined);
-  if (connection === undefined) return { id: request.id, state: "failed", faults: [() => T.saved.noServer(request.server)], took: null, run: null };
   const began = performance.now();
   if (request.kind === "tool") {
-    const run = await ended(start(request.target, request.args, { connection }));
+    const run = await ended(start(request.target, request.args));
     const result = run.result;
     const faults = faultsOf(request.expect, run.status === "done" ? "done" : "failed", result, run.problem ?? "");
     return { id: request.id, state: faults.length === 0 ? "passed" : "failed", faults, took: run.took, run: run.id };
   }
-  const { result, problem } = await asked(connection, request);
+  const { result, problem } = await asked(here.value, request);
   const faults = faultsOf(request.expect, result === null ? "failed" : "done", result, problem);
   return { id: request.id, state: faults.length === 0 ? "passed" : "failed", faults, took: performance.now() - began, run: null };
 }

@@ -1,6 +1,6 @@
 /** A request in other people's words: a shell line, a program, a test. */
-import { beside, connectionNamed, here, type Beside } from "./connections";
-import { HANDSHAKE, hasSessions, NEWEST } from "./eras";
+import { here } from "./connections";
+import { hasSessions, NEWEST } from "./eras";
 import { info } from "./info";
 import { toJson, type Json } from "./json";
 import type { Params } from "./connection";
@@ -12,7 +12,6 @@ export interface Taken {
   kind: Kind;
   target: string;
   args: Params;
-  server: string;
   name?: string;
   run?: Run;
   expect?: Expect;
@@ -28,8 +27,7 @@ export interface Export {
 
 const always = (): boolean => true;
 /** Whether it is asked of the tool files that are served here. */
-const own = (taken: Taken): boolean => remote(taken) === null && info.value?.kind === "tools";
-const ownTool = (taken: Taken): boolean => taken.kind === "tool" && own(taken);
+const ownTool = (taken: Taken): boolean => taken.kind === "tool" && info.value?.kind === "tools";
 /** What the page looks at in a result, and `runner call` does not print: it has the contract's value alone. */
 const wantsMessage = ({ expect }: Taken): boolean => expect?.text !== undefined || expect?.schema !== undefined;
 /** Whether a test of it is one of `runner call`. */
@@ -37,24 +35,16 @@ const byShell = (taken: Taken): boolean => ownTool(taken) && !wantsMessage(taken
 
 export const EXPORTS: Export[] = [
   { id: "shell", title: "runner call", fits: ownTool, make: shell },
-  { id: "curl", title: "curl", fits: (taken) => remote(taken)?.kind !== "command", make: curl },
+  { id: "curl", title: "curl", fits: always, make: curl },
   { id: "python", title: "Python", fits: always, make: python },
   { id: "pytest", title: "pytest", fits: always, make: (taken) => pytestOf([taken]) },
 ];
 
 export function takenOf(run: Run): Taken {
-  return { kind: "tool", target: run.tool, args: run.args, server: run.server ?? "", run };
+  return { kind: "tool", target: run.tool, args: run.args, run };
 }
 
-/** The server that was connected to from the page; null for the page's own. */
-function remote(taken: Taken): Beside | null {
-  return beside.value.find((each) => each.name === taken.server) ?? null;
-}
-
-function address(taken: Taken): string {
-  const other = remote(taken);
-  return other?.kind === "address" ? other.target : `${location.origin}/mcp`;
-}
+const address = (): string => `${location.origin}/mcp`;
 
 function shell(taken: Taken): string {
   return `runner call FILE ${quoted(taken.target)} --args ${quoted(toJson(taken.args))}`;
@@ -67,14 +57,12 @@ function asked({ kind, target, args }: Taken): { method: string; params: Params;
 
 function curl(taken: Taken): string {
   const { method, params, name } = asked(taken);
-  const connection = connectionNamed(taken.server) ?? here.value;
-  const login = remote(taken) === null && info.value?.login ? ['-H "authorization: Bearer $TOKEN"'] : [];
+  const login = info.value?.login ? ['-H "authorization: Bearer $TOKEN"'] : [];
   const types = "-H 'content-type: application/json' -H 'accept: application/json, text/event-stream'";
-  // What the page agrees on with a server beside its own is the proxy's word; the handshake is what most servers know.
-  const era = remote(taken) !== null && !hasSessions(connection.era.value) ? HANDSHAKE : connection.era.value;
+  const era = here.value.era.value;
   if (hasSessions(era)) {
     const greeting = { jsonrpc: "2.0", id: 1, method: "initialize", params: { protocolVersion: era, capabilities: {}, clientInfo: { name: "curl", version: "1" } } };
-    const line = (body: unknown, ...more: string[]): string => [`curl -s ${quoted(address(taken))}`, types, ...login, ...more, `--data ${quoted(toJson(body))}`].join(" \\\n  ");
+    const line = (body: unknown, ...more: string[]): string => [`curl -s ${quoted(address())}`, types, ...login, ...more, `--data ${quoted(toJson(body))}`].join(" \\\n  ");
     const session = `-H "mcp-session-id: $SESSION" -H 'mcp-protocol-version: ${era}'`;
     return [
       `SESSION=$(${line(greeting, "-o /dev/null -D -")} | tr -d '\\r' | awk 'tolower($1) == "mcp-session-id:" {print $2}')`,
@@ -85,7 +73,7 @@ function curl(taken: Taken): string {
   const prefix = "io.modelcontextprotocol/";
   const meta = { [`${prefix}protocolVersion`]: NEWEST, [`${prefix}clientInfo`]: { name: "curl", version: "1" }, [`${prefix}clientCapabilities`]: {} };
   const lines = [
-    `curl ${quoted(address(taken))}`,
+    `curl ${quoted(address())}`,
     types,
     `-H 'mcp-protocol-version: ${NEWEST}' -H 'mcp-method: ${method}'`,
     `-H ${quoted(`mcp-name: ${name}`)}`,
@@ -93,11 +81,6 @@ function curl(taken: Taken): string {
     `--data ${quoted(toJson({ jsonrpc: "2.0", id: 1, method, params: { ...params, _meta: meta } }))}`,
   ];
   return lines.join(" \\\n  ");
-}
-
-/** How a FastMCP client reaches the server, as a Python expression. */
-function pythonTarget(taken: Taken): string {
-  return remote(taken)?.kind === "command" ? pythonValue(config(taken)) : pythonValue(address(taken));
 }
 
 function pythonCall({ kind, target, args }: Taken): string {
@@ -113,28 +96,13 @@ function python(taken: Taken): string {
     "",
     "",
     "async def main() -> None:",
-    `    async with Client(${pythonTarget(taken)}) as client:`,
+    `    async with Client(${pythonValue(address())}) as client:`,
     `        result = await ${pythonCall(taken)}`,
     `        print(${taken.kind === "tool" ? "result.data" : "result"})`,
     "",
     "",
     "asyncio.run(main())",
   ].join("\n");
-}
-
-/** The command that starts a server, where it is one; its variables stay in the host. */
-function commandOf(taken: Taken): { command: string; args: string[] } | null {
-  const other = remote(taken);
-  if (other?.kind !== "command") return null;
-  const [command = "", ...args] = other.target.split(" ");
-  return { command, args };
-}
-
-function config(taken: Taken): { [key: string]: Json } {
-  const command = commandOf(taken);
-  const login = remote(taken) === null && info.value?.login === true;
-  const entry: { [key: string]: Json } = command ?? { url: address(taken), ...(login ? { headers: { Authorization: "Bearer ${TOKEN}" } } : {}) };
-  return { mcpServers: { [taken.server || (info.value?.name ?? "tools")]: entry } };
 }
 
 /** One file with a test for each request. */
@@ -200,7 +168,7 @@ function testOfServer(taken: Taken, names: Map<string, number>): string {
   return [
     `def ${testName(taken, failed ? "fails_as_it_did" : "answers", names)}() -> None:`,
     "    async def asked():",
-    `        async with Client(${ownTool(taken) ? pythonValue(FILE) : pythonTarget(taken)}) as client:`,
+    `        async with Client(${ownTool(taken) ? pythonValue(FILE) : pythonValue(address())}) as client:`,
     `            return await ${tool ? pythonCall(taken).replace(/\)$/, ", raise_on_error=False)") : pythonCall(taken)}`,
     "",
     "    result = asyncio.run(asked())",

@@ -23,8 +23,6 @@ export interface Info {
   deadlines: Deadlines;
   tools: Record<string, { deadlines: Deadlines }>;
   dashboards: string[];
-  /** What this page may have its host connect to: `command`, `*`, addresses. */
-  connect: string[];
   upload_max_bytes: number;
   user_max_bytes: number;
   /** The second origin, on which what tools made is shown; null where there is none. */

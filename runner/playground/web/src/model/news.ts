@@ -3,7 +3,7 @@
  * page is seen: a browser grants one server few connections, and hidden pages would use them up.
  */
 import { signal } from "@preact/signals";
-import { loadBeside } from "./connections";
+import { loadProblems } from "./connections";
 import { filesLoaded, heard, loadFiles } from "./files";
 import { isObject, parseJson, type Json } from "./json";
 import type { Params } from "./mcp";
@@ -46,7 +46,7 @@ export function hearNews(): () => void {
     };
     void loadTools();
   });
-  source.addEventListener("playground_servers", () => void loadBeside());
+  source.addEventListener("playground_servers", () => void loadProblems());
   source.addEventListener("artifact_stored", (event: MessageEvent<string>) => heard(read(event.data), false));
   source.addEventListener("artifact_removed", (event: MessageEvent<string>) => heard(read(event.data), true));
   // Nothing is repeated: what happened before the stream was there, or was dropped from it, only the list knows.

@@ -6,7 +6,7 @@ import { go, route } from "./route";
 
 /** Buttons that can be asked for, as their `data-press` has them. */
 export type Pressed =
-  | "run" | "reset" | "save" | "copy-link" | "upload" | "connect" | "ping" | "compose" | "clear"
+  | "run" | "reset" | "save" | "copy-link" | "upload" | "ping" | "compose" | "clear"
   | "saved-file" | "saved-pytest" | "saved-run" | "forget" | "export";
 
 const LOADS_MS = 5000;

@@ -1,7 +1,7 @@
 /** Calls that this page made: what was asked, what was heard, how it ended. Kept across reloads. */
 import { signal, type Signal } from "@preact/signals";
 import { isObject, toJson, type Json } from "./json";
-import { connectionNamed, here } from "./connections";
+import { here } from "./connections";
 import { McpError, SessionEnded, type Params, type Wire } from "./connection";
 import type { Connection } from "./connection";
 import { door, info } from "./info";
@@ -123,8 +123,8 @@ export function reportOf(run: Run): Report | null {
 }
 
 /** Call a tool; the run tells how it goes. */
-export function start(tool: string, args: Params, how: { connection?: Connection } = {}): Signal<Run> {
-  const connection = how.connection ?? here.value;
+export function start(tool: string, args: Params): Signal<Run> {
+  const connection = here.value;
   const run = signal<Run>({
     id: crypto.randomUUID(),
     tool,
@@ -191,7 +191,7 @@ export function answer(run: Signal<Run>, responses: Params): void {
     arguments: run.value.args,
     inputResponses: responses,
     ...(state === undefined ? {} : { requestState: state }),
-  }, connectionNamed(run.value.server ?? "") ?? here.value);
+  }, here.value);
 }
 
 /** What came of a run and is not shown yet. */

@@ -1,5 +1,4 @@
 /** Which server behind a proxy something belongs to. The proxy writes names as `runner/proxy/namespacing.py` says. */
-import { here } from "./connections";
 import { info } from "./info";
 
 /** The server of a tool; empty where nothing is renamed. */
@@ -23,5 +22,5 @@ function longest(fitting: string[]): string {
 }
 
 function servers(): string[] {
-  return here.value.isOwn ? (info.value?.servers ?? []) : [];
+  return info.value?.servers ?? [];
 }

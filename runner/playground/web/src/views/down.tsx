@@ -1,9 +1,8 @@
 /** The server that is looked at does not answer: which one, why, and the way back to it. */
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
-import { again, here } from "../model/connections";
+import { here } from "../model/connections";
 import { plain } from "../model/plain";
-import { to } from "../model/route";
 import { loadTools } from "../model/tools";
 import { inserted } from "../texts/inserted";
 import { T } from "../texts/texts";
@@ -15,7 +14,6 @@ export function Down(): JSX.Element | null {
   const retry = async (): Promise<void> => {
     busy.value = true;
     try {
-      if (!connection.isOwn) await again(connection.id);
       await connection.meet();
       await loadTools();
     } catch {
@@ -28,7 +26,7 @@ export function Down(): JSX.Element | null {
     <div class="problem down" role="alert">
       <h2>{inserted(T.page.doesNotAnswer, { server: <span class="mono">{plain(connection.name)}</span> })}</h2>
       <p>{plain(connection.why.value)}</p>
-      <div class="row"><button class="button" disabled={busy.value} aria-busy={busy.value} onClick={() => void retry()}>{T.common.tryAgain}</button><a class="button quiet" href={to("servers")}>{T.page.servers}</a></div>
+      <div class="row"><button class="button" disabled={busy.value} aria-busy={busy.value} onClick={() => void retry()}>{T.common.tryAgain}</button></div>
     </div>
   );
 }

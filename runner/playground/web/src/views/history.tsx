@@ -10,7 +10,6 @@ import { picked, pin, runById, runs, start, type Run } from "../model/runs";
 import { byName } from "../model/tools";
 import { forgetStates } from "../model/widget_states";
 import { ago, duration, time } from "../texts/numbers";
-import { connections, here } from "../model/connections";
 import { takenOf } from "../model/exports";
 import { Exported } from "./exported";
 import { plain } from "../model/plain";
@@ -30,7 +29,6 @@ function List(): JSX.Element {
   useEffect(() => () => { picked.value = []; }, []);
   const asked = useSignal("");
   const words = asked.value.toLowerCase().split(/\s+/).filter(Boolean);
-  const several = new Set(runs.value.map((run) => run.value.server ?? "")).size > 1;
   const found = runs.value.filter((run) => words.every((word) => textOf(run.value).includes(word)));
   // Pinned ones first; within both, the newest.
   const listed = [...found.filter((run) => run.value.pinned === true), ...found.filter((run) => run.value.pinned !== true)];
@@ -52,7 +50,7 @@ function List(): JSX.Element {
           <table class="grid stacked" role="table">
             <caption class="unseen">{T.history.calls}</caption>
             <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">{T.history.compare}</th><th role="columnheader" scope="col">{T.common.tool}</th><th role="columnheader" scope="col">{T.common.arguments}</th><th role="columnheader" scope="col">{T.common.status}</th><th role="columnheader" scope="col">{T.common.took}</th><th role="columnheader" scope="col">{T.history.when}</th><th role="columnheader" scope="col"><span class="unseen">{T.history.again}</span></th></tr></thead>
-            <tbody role="rowgroup">{listed.map((run) => <Row key={run.value.id} run={run} several={several} picked={picked.value.includes(run.value.id)} pick={pick} />)}</tbody>
+            <tbody role="rowgroup">{listed.map((run) => <Row key={run.value.id} run={run} picked={picked.value.includes(run.value.id)} pick={pick} />)}</tbody>
           </table>
         </div>
       )}
@@ -62,15 +60,15 @@ function List(): JSX.Element {
 
 /** What a search looks in: of a long result its beginning. */
 function textOf(run: Run): string {
-  return `${run.tool} ${run.server ?? ""} ${run.status} ${T.run.statuses[run.status]} ${toJson(run.args).slice(0, 5000)} ${run.problem ?? ""} ${run.result === null ? "" : modelText(run.result).slice(0, 5000)}`.toLowerCase();
+  return `${run.tool} ${run.status} ${T.run.statuses[run.status]} ${toJson(run.args).slice(0, 5000)} ${run.problem ?? ""} ${run.result === null ? "" : modelText(run.result).slice(0, 5000)}`.toLowerCase();
 }
 
-function Row({ run, several, picked, pick }: { run: Signal<Run>; several: boolean; picked: boolean; pick: (id: string) => void }): JSX.Element {
+function Row({ run, picked, pick }: { run: Signal<Run>; picked: boolean; pick: (id: string) => void }): JSX.Element {
   const { value } = run;
   return (
     <tr role="row">
       <td role="cell"><input type="checkbox" checked={picked} onChange={() => pick(value.id)} aria-label={T.history.compareOf(value.tool)} /></td>
-      <td role="cell" class="first"><a class="mono" href={to("history", value.id)}>{value.tool}</a>{several && <span class="soft small"> {plain(value.server ?? "")}</span>}</td>
+      <td role="cell" class="first"><a class="mono" href={to("history", value.id)}>{value.tool}</a></td>
       <td role="cell" class="mono clip whole last">{plain(toJson(value.args)).slice(0, 200)}</td>
       <td role="cell"><span class={`badge ${value.status}`}>{T.run.statuses[value.status]}</span></td>
       <td role="cell" class="number">{value.took === null ? "" : duration(value.took)}</td>
@@ -83,23 +81,9 @@ function Row({ run, several, picked, pick }: { run: Signal<Run>; several: boolea
 function Again({ run }: { run: Run }): JSX.Element {
   return (
     <>
-      <Elsewhere run={run} />
       <button class="button quiet" disabled={!byName.value.has(run.tool)} onClick={() => { start(run.tool, run.args); location.hash = to("call", run.tool).slice(1); }}>{T.history.runAgain}</button>
       <a class="button quiet" href={to("call", run.tool, { args: toJson(run.args, 2) })}>{T.history.edit}</a>
     </>
-  );
-}
-
-/** The same call of another server, to compare both: two versions of one, or two that do the same. */
-function Elsewhere({ run }: { run: Run }): JSX.Element | null {
-  const others = connections.value.filter((each) => each.name !== (run.server ?? here.value.name));
-  if (others.length === 0) return null;
-  return (
-    <select class="input compact" aria-label={T.history.runElsewhere(run.tool)} value="" onChange={(event) => {
-      const connection = others.find((each) => each.id === event.currentTarget.value);
-      event.currentTarget.value = "";
-      if (connection !== undefined) start(run.tool, run.args, { connection });
-    }}><option value="">{T.history.runOn}</option>{others.map((each) => <option key={each.id} value={each.id}>{plain(each.name)}</option>)}</select>
   );
 }
 

@@ -2,8 +2,7 @@
 import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { connections, here } from "../model/connections";
-import type { Connection } from "../model/connection";
+import { here } from "../model/connections";
 import { isObject, toJson, type Json } from "../model/json";
 import { brief, plain } from "../model/plain";
 import { forgetMessages, forgotten, messages, partner, wireChanges, type Message } from "../model/wire";
@@ -18,13 +17,12 @@ const MOST_CHARS = 100_000;
 
 /** What is looked for outlives a look at another view. */
 const asked = signal("");
-const server = signal("");
 const direction = signal("");
 const kind = signal("");
 const opened = signal<number | null>(null);
 /** The message that is to have the focus once it is drawn. */
 let jumped: number | null = null;
-const composing = signal<{ connection: Connection; text: string } | null>(null);
+const composing = signal<{ text: string } | null>(null);
 
 export function MessagesView(): JSX.Element {
   void wireChanges.value;
@@ -36,12 +34,11 @@ export function MessagesView(): JSX.Element {
     <div class="stack">
       <header class="row"><h1 class="grow">{T.messages.title}</h1>
         <button class="button quiet" disabled={found.length === 0} onClick={toNewest}>{T.messages.newest}</button>
-        <button class="button quiet" data-press="compose" onClick={() => { composing.value = { connection: here.value, text: toJson({ jsonrpc: "2.0", id: 1, method: "ping", params: {} }, 2) }; }}>{T.messages.compose}</button>
+        <button class="button quiet" data-press="compose" onClick={() => { composing.value = { text: toJson({ jsonrpc: "2.0", id: 1, method: "ping", params: {} }, 2) }; }}>{T.messages.compose}</button>
         <button class="button quiet" disabled={log.length === 0} data-press="clear" onClick={forgetMessages}>{T.messages.clear}</button></header>
       <div class="row filters">
         <label class="grow"><span class="unseen">{T.messages.search}</span>
           <input id="search" class="input" type="search" placeholder={`${T.messages.search}   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} /></label>
-        <Choice name={T.messages.server} of={server} options={[...new Set(log.map((each) => each.server))].map((each) => [each, each])} />
         <Choice name={T.messages.direction} of={direction} options={[["sent", T.messages.sent], ["received", T.messages.received]]} />
         <Choice name={T.messages.kind} of={kind} options={Object.entries(T.messages.kinds)} />
       </div>
@@ -60,7 +57,6 @@ export function MessagesView(): JSX.Element {
 }
 
 function fits(each: Message): boolean {
-  if (server.value !== "" && each.server !== server.value) return false;
   if (direction.value !== "" && each.direction !== direction.value) return false;
   if (kind.value !== "" && each.kind !== kind.value) return false;
   const words = asked.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -78,12 +74,12 @@ function toNewest(): void {
 
 /** Open a message, whatever is looked for: its row comes into sight and has the focus. */
 function show(message: Message): void {
-  if (!fits(message)) for (const each of [asked, server, direction, kind]) each.value = "";
+  if (!fits(message)) for (const each of [asked, direction, kind]) each.value = "";
   jumped = message.n;
   opened.value = message.n;
 }
 
-function Choice({ name, of, options }: { name: string; of: typeof server; options: [string, string][] }): JSX.Element {
+function Choice({ name, of, options }: { name: string; of: typeof kind; options: [string, string][] }): JSX.Element {
   return (
     <label class="row small"><span class="soft">{name}</span>
       <select class="input compact" value={of.value} onChange={(event) => { of.value = event.currentTarget.value; }}>
@@ -109,7 +105,6 @@ function Row({ message }: { message: Message }): JSX.Element {
         <span class="time soft">{clock(message.at)}</span>
         <span aria-label={message.direction === "sent" ? T.messages.sent : T.messages.received}>{message.direction === "sent" ? "→" : "←"}</span>
         <span class="mono grow clip">{plain(message.method || T.messages.kinds[message.kind])}{named(message)}{message.kind === "result" || message.kind === "error" ? <span class="soft"> {T.messages.kinds[message.kind]}</span> : null}</span>
-        <span class="soft small server">{plain(message.server)}</span>
         <span class="number soft small">{message.took === null ? "" : duration(message.took)}</span>
         <span class="number soft small">{length(message.size)}</span>
       </button>
@@ -134,7 +129,7 @@ function Whole({ message }: { message: Message }): JSX.Element {
       <div class="row">
         {other !== undefined && <button class="button" onClick={() => show(other)}>{message.kind === "request" ? T.messages.pair(other.n) : T.messages.question(other.n)}</button>}
         {message.direction === "sent" && (message.kind === "request" || message.kind === "notification") && (
-          <button class="button" onClick={() => { composing.value = { connection: connections.value.find((each) => each.name === message.server) ?? here.value, text }; scrollTo({ top: 0 }); }}>{T.messages.replay}</button>
+          <button class="button" onClick={() => { composing.value = { text }; scrollTo({ top: 0 }); }}>{T.messages.replay}</button>
         )}
       </div>
     </div>
@@ -142,9 +137,8 @@ function Whole({ message }: { message: Message }): JSX.Element {
 }
 
 /** A message as a person wrote it, and what came of it. */
-function Compose({ connection, text: first }: { connection: Connection; text: string }): JSX.Element {
+function Compose({ text: first }: { text: string }): JSX.Element {
   const text = useSignal(first);
-  const to = useSignal(connection);
   const busy = useSignal(false);
   const answer = useSignal<Json | undefined>(undefined);
   const problem = useSignal<string | null>(null);
@@ -155,7 +149,7 @@ function Compose({ connection, text: first }: { connection: Connection; text: st
     problem.value = null;
     answer.value = undefined;
     try {
-      answer.value = await to.value.raw(read.value);
+      answer.value = await here.value.raw(read.value);
     } catch (error) {
       problem.value = (error as Error).message;
     } finally {
@@ -165,8 +159,6 @@ function Compose({ connection, text: first }: { connection: Connection; text: st
   return (
     <section class="card" aria-label={T.messages.compose}>
       <header><h2 class="grow">{T.messages.compose}</h2>
-        <select class="input compact" aria-label={T.messages.server} value={to.value.id} onChange={(event) => { to.value = connections.value.find((each) => each.id === event.currentTarget.value) ?? here.value; }}>
-          {connections.value.map((each) => <option key={each.id} value={each.id}>{plain(each.name)}</option>)}</select>
         <button class="button quiet" onClick={() => { composing.value = null; }}>{T.common.close}</button></header>
       <div class="body stack">
         <label class="field"><span class="hint">{T.messages.sends}</span>

@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { connections, here, look, mayConnect } from "../model/connections";
+import { here } from "../model/connections";
 import { ERAS } from "../model/eras";
 import { files, filesLoaded, loadFiles } from "../model/files";
 import { info, logout } from "../model/info";
@@ -131,7 +131,6 @@ function actions(): Choice[] {
     ...(tools.value.length === 0 ? [] : [button(T.call.run, kinds.action, "run", "call"), button(T.call.reset, kinds.action, "reset", "call")]),
     ...(tools.value.length === 0 && !inPrompt ? [] : [button(T.call.copyLink, kinds.action, "copy-link", at), button(T.saved.saveAs, kinds.action, "save", at)]),
     button(T.form.upload, kinds.action, "upload", "files"),
-    ...(mayConnect.value.length === 0 ? [] : [button(T.servers.add, kinds.action, "connect", "servers")]),
     button(T.session.ping, kinds.action, "ping", "session"),
     ...ERAS.filter((era) => era !== connection.era.value).map((era) => ({ title: T.session.speak(era), kind: kinds.era, does: () => connection.speak(era) })),
     button(T.messages.compose, kinds.action, "compose", "messages"),
@@ -162,7 +161,6 @@ function choices(views: { id: string; title: string }[]): Choice[] {
     ...templates.value.map((each) => ({ title: each.uriTemplate, kind: kinds.template, does: to("resources") })),
     ...saved.value.map((each) => ({ title: each.name, kind: kinds.saved, does: () => openRequest(each) })),
     ...runs.value.map((run) => ({ title: run.value.tool, kind: T.palette.call(ago(new Date(run.value.began).toISOString())), does: to("history", run.value.id) })),
-    ...connections.value.filter((each) => connections.value.length > 1 && each !== here.value).map((each) => ({ title: each.name, kind: kinds.server, does: () => look(each.id) })),
     ...THEMES.filter((id) => id !== theme.value).map((id) => ({ title: T.palette.themes[id], kind: kinds.theme, does: () => { theme.value = id; } })),
     ...files.value.map((each) => ({ title: each.filename, kind: kinds.file, does: to("show", each.uri, { name: each.filename }) })),
     ...actions(),

@@ -2,8 +2,9 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { LEVELS, type Connection, type Level, type Params } from "../model/connection";
-import { here, saidOf } from "../model/connections";
+import { here, problems } from "../model/connections";
 import { ERAS, hasSessions, isEra } from "../model/eras";
+import { info } from "../model/info";
 import { toJson } from "../model/json";
 import { plain } from "../model/plain";
 import { messages, wireChanges } from "../model/wire";
@@ -32,7 +33,6 @@ function Card({ title, children, more }: { title: string; children: ComponentChi
 
 function Server({ connection }: { connection: Connection }): JSX.Element {
   const about = connection.about.value;
-  const said = saidOf(connection);
   const setLevel = (level: Level): void => {
     connection.level.value = level;
     if (hasSessions(connection.era.value)) void connection.request("logging/setLevel", { level }).catch(() => undefined);
@@ -53,24 +53,28 @@ function Server({ connection }: { connection: Connection }): JSX.Element {
           <dl class="facts">
             <dt>{T.session.name}</dt><dd>{plain(about.title || about.name)}</dd>
             <dt>{T.session.version}</dt><dd>{plain(about.version)}</dd>
-            {connection.isOwn ? <><dt>{T.session.agreed}</dt><dd class="mono">{plain(about.protocol)}</dd></> : (
-              <>
-                <dt>{T.session.withProxy}</dt><dd class="mono">{plain(about.protocol)}</dd>
-                {said !== null && <><dt>{T.session.withServer}</dt><dd class="mono">{plain(said.protocol)}</dd></>}
-              </>
-            )}
+            <dt>{T.session.agreed}</dt><dd class="mono">{plain(about.protocol)}</dd>
           </dl>
           {about.instructions !== "" && <details><summary>{T.session.instructions}</summary><pre class="code" tabIndex={0}><Folded text={about.instructions} /></pre></details>}
-          {said === null ? <Able title={T.session.theirs} able={about.capabilities} /> : (
-            <>
-              <Able title={T.session.theirs} able={said.capabilities} />
-              <Able title={T.session.passed} able={about.capabilities} />
-            </>
-          )}
+          <Able title={T.session.theirs} able={about.capabilities} />
         </>
       )}
+      {(info.value?.servers.length ?? 0) > 0 && <Behind />}
       <details><summary>{T.session.ours}</summary><pre class="code" tabIndex={0}>{toJson(connection.capabilities(), 2)}</pre></details>
     </Card>
+  );
+}
+
+/** The servers behind a proxy, and which of them are dead. */
+function Behind(): JSX.Element {
+  return (
+    <section class="stack" aria-label={T.servers.behind}>
+      <h3 class="part">{T.servers.behind}</h3>
+      <ul class="stack">{(info.value?.servers ?? []).map((name) => {
+        const why = problems.value[name] ?? "";
+        return <li key={name} class="stack"><span class="row"><span class="mono">{plain(name)}</span><span class={`badge ${why === "" ? "up" : "down"}`}>{T.servers.states[why === "" ? "up" : "down"]}</span></span>{why !== "" && <p class="problem">{plain(why)}</p>}</li>;
+      })}</ul>
+    </section>
   );
 }
 

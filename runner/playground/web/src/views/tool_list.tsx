@@ -3,7 +3,7 @@ import { Fragment, type JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { route, to } from "../model/route";
-import { here as looked, ownProblems } from "../model/connections";
+import { problems } from "../model/connections";
 import { plain } from "../model/plain";
 import { waitingIn } from "../model/waiting";
 import { loadTools, tools, toolsLoading, toolsProblem, type Tool } from "../model/tools";
@@ -52,7 +52,7 @@ export function ToolList(): JSX.Element {
         <input id="search" class="input" type="search" placeholder={`${T.tools.search}   /`} value={asked.value}
           onInput={(event) => { asked.value = event.currentTarget.value; }} onKeyDown={searched} />
         {toolsProblem.value !== null && <div class="problem" role="alert"><p>{plain(toolsProblem.value)}</p><div><button class="button" onClick={() => void loadTools()}>{T.common.tryAgain}</button></div></div>}
-        {looked.value.isOwn && Object.entries(ownProblems.value).map(([name, why]) => <p key={name} class="problem small" role="alert" title={plain(why)}><span>{inserted(T.tools.down, { server: <b class="mono">{plain(name)}</b>, why: plain(why.slice(0, 200)) })}</span></p>)}
+        {Object.entries(problems.value).map(([name, why]) => <p key={name} class="problem small" role="alert" title={plain(why)}><span>{inserted(T.tools.down, { server: <b class="mono">{plain(name)}</b>, why: plain(why.slice(0, 200)) })}</span></p>)}
         {toolsLoading.value && toolsProblem.value === null && tools.value.length === 0 && <p class="soft" role="status">{T.common.loading}</p>}
         <ul class="tools strip" ref={list} onKeyDown={moved}>
           {found.map((tool) => (
