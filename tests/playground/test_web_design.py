@@ -166,7 +166,7 @@ def test_every_form_of_an_export_is_in_sight(seen: Seen, width: int) -> None:
 
     forms = seen.page.get_by_role("tablist", name="Forms")
 
-    expect(forms.get_by_role("tab")).to_have_count(7)
+    expect(forms.get_by_role("tab")).to_have_count(4)
     assert forms.evaluate("list => list.scrollWidth - list.clientWidth") <= 0
 
 
