@@ -197,7 +197,8 @@ async def lifespan(server: FastMCP) -> AsyncIterator[Any]:
 def has_lifespan(server: FastMCP) -> bool:
     """Say whether the author of a server, or of one that it mounts, has written a lifespan."""
     mounted = [inner for inner in map(inner_provider, server.providers) if isinstance(inner, FastMCPProvider)]
-    return server._lifespan is not default_lifespan or any(has_lifespan(inner.server) for inner in mounted)
+    has_default = any(value is default_lifespan for value in vars(server).values())
+    return not has_default or any(has_lifespan(inner.server) for inner in mounted)
 
 
 async def find_tool(server: FastMCP, name: str) -> dict[str, Any]:
