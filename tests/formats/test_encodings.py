@@ -38,7 +38,9 @@ def test_encoding_of_text_is_recognised(text: str, written: str, read: str) -> N
     assert content.decode(read).removeprefix("\ufeff") == text
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"x", mtime=0), b"\x89PNG\r\n\x1a\n", b"text\0text", b"a\x01\xe4"])
+@pytest.mark.parametrize(
+    "content", [gzip.compress(b"x", mtime=0), b"\x89PNG\r\n\x1a\n", b"text\0text", b"a\x01\xe4"]
+)
 def test_encoding_of_binary_content_is_none(content: bytes) -> None:
     assert encoding_of(content, is_whole=True) is None
 
