@@ -202,9 +202,10 @@ async def test_faults_without_number_let_others_have_the_loop() -> None:
     async def tick() -> None:
         nonlocal longest
         while True:
-            began = time.monotonic()
+            # Of this thread, so that a busy machine does not count.
+            began = time.thread_time()
             await asyncio.sleep(0)
-            longest = max(longest, time.monotonic() - began)
+            longest = max(longest, time.thread_time() - began)
 
     ticking = asyncio.create_task(tick())
     answer, _ = await repaired("tools/list", {}, {"tools": tools}, has_sessions=True)
