@@ -276,7 +276,7 @@ async def _in_thread(threads: ThreadPoolExecutor, act: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(looking)
     except asyncio.CancelledError:
-        # It may read a home whose descriptor is closed once this has ended, or already is after a second cancel.
+        # It may read a home whose descriptor is closed once this ends, or before after a second cancel.
         looking.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait({looking})
         raise
