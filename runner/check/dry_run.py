@@ -6,9 +6,11 @@ Source: requirements S1-23, S1-24, S1-27, S1-47, S1-48, S1-108, S1-109 and S1-11
 """
 
 import contextlib
+import itertools
+import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,17 @@ from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 from runner.worker.wire import LATEST_PROTOCOL, RequestFacts, WireError
 
-__all__ = ["closed", "dry_run", "example", "pages"]
+__all__ = ["MALFORMED", "closed", "dry_run", "example", "pages"]
+
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Exceptions of code that reads JSON of an author, which may have any shape."""
 
 _LONGEST_S = 5.0
+_MOST_PAGES = 100
+_MOST_TOUCHED = 200
+# Of example arguments: a schema of a few lines can demand more than any machine holds.
+_MOST_VALUES = 1_000
+_MOST_CHARS = 10_000
 _FILE = "example.csv"
 _CONTENT = b"name,value\nexample,1\nanother,2\n"
 _BRING_ALONG = "take it as the parameter `filename`, or keep it beside the tool file"
@@ -47,6 +57,7 @@ def closed(settings: Settings, folder: Path) -> Settings:
     update = {
         "store": (folder / "store").as_uri(), "secrets": {}, "call_limits": {}, "generated": "report",
         "audit_dir": None, "metrics_address": None, "spans": "none",
+        "idle_timeout_s": _LONGEST_S, "total_timeout_s": _LONGEST_S,
         "tools": {name: own.model_copy(update=shut) for name, own in tools.items()},
     }  # fmt: skip
     return settings.model_copy(update=update)
@@ -64,7 +75,18 @@ async def dry_run(toolset: Toolset, source: SourceFile) -> tuple[list[dict[str, 
 async def _called(
     toolset: Toolset, user: User, spec: ToolSpec, source: SourceFile
 ) -> tuple[dict[str, Any], list[Finding]]:
-    arguments = {key: item for key, item in example(spec.parameters).items() if key != source.identity}
+    try:
+        arguments = {key: item for key, item in example(spec.parameters).items() if key != source.identity}
+    except MALFORMED as fault:
+        untried = f"it was not called, as its schema has no example: {legible(str(fault))}"
+        return {
+            "tool": spec.name,
+            "arguments": {},
+            "error": untried,
+            "wrote": [],
+            "read": [],
+            "denied": [],
+        }, []
     request = _request(toolset, user, "tools/call", {"name": spec.name, "arguments": arguments})
     error, unreturned = None, []
     try:
@@ -83,8 +105,8 @@ async def _called(
     # Sent by a process that has run the author's code, which could send anything.
     answer: Any = {} if outcome is None or outcome.answer is None else outcome.answer
     missing = ""
-    with contextlib.suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):
-        for kind, path in answer["touched"]:
+    with contextlib.suppress(*MALFORMED):
+        for kind, path in answer["touched"][:_MOST_TOUCHED]:
             if path not in refused and not (kind == "read" and path.startswith(beside)):
                 opened[kind].append(legible(path.removeprefix(home)))
         raised_by = answer["raised"]
@@ -129,12 +151,12 @@ async def _called(
 async def pages(toolset: Toolset) -> list[Mapping[str, Any]]:
     """Return the contents of each `ui://` resource, as a client reads them."""
     user, found = User("nobody"), []
-    with contextlib.suppress(WireError, RunnerError):
+    with contextlib.suppress(WireError, RunnerError, *MALFORMED):
         listed = await relay(toolset, _request(toolset, user, "resources/list", {}))
-        for uri in [str(entry["uri"]) for entry in listed["resources"]]:
-            if uri.startswith("ui://"):
-                read = await relay(toolset, _request(toolset, user, "resources/read", {"uri": uri}))
-                found += read["contents"]
+        uris = [uri for entry in listed["resources"] if (uri := str(entry["uri"])).startswith("ui://")]
+        for uri in uris[:_MOST_PAGES]:
+            read = await relay(toolset, _request(toolset, user, "resources/read", {"uri": uri}))
+            found += read["contents"]
     return found
 
 
@@ -155,30 +177,51 @@ def _request(toolset: Toolset, user: User, method: str, params: Mapping[str, Any
     )
 
 
-def example(schema: Mapping[str, Any], name: str = "", root: Mapping[str, Any] | None = None) -> Any:
-    """Return a value that a JSON Schema accepts: an example, a default, or the simplest of its type."""
+def example(
+    schema: Any, name: str = "", root: Mapping[str, Any] | None = None, left: Iterator[int] | None = None
+) -> Any:
+    """Return a value that a JSON Schema accepts: an example, a default, or the simplest of its type.
+
+    Raises:
+        ValueError: It would be too large.
+        MALFORMED: The schema is not one.
+    """
     root = schema if root is None else root
+    left = iter(range(_MOST_VALUES)) if left is None else left
+    if next(left, None) is None:
+        raise ValueError(f"its arguments have more than {_MOST_VALUES} values")
+    # True stands for any value.
+    schema = {} if schema is True else schema
     if "$ref" in schema:
         # Once: a type that holds itself would have no end.
         name_of, defs = str(schema["$ref"]).rpartition("/")[2], root.get("$defs", {})
         rest = {key: item for key, item in defs.items() if key != name_of}
-        return example(defs.get(name_of, {}), name, {"$defs": rest})
+        return example(defs.get(name_of, {}), name, {"$defs": rest}, left)
     if name in ("filename", "filenames"):
         return _FILE if name == "filename" else [_FILE]
     for key in ("examples", "enum", "const", "default", "anyOf", "oneOf", "allOf"):
         if schema.get(key):
             first = schema[key] if key in ("const", "default") else schema[key][0]
-            return example(first, name, root) if key.endswith("Of") else first
+            return example(first, name, root, left) if key.endswith("Of") else _short(first)
     match schema.get("type"):
         case "object":
             given = schema.get("properties", {})
-            return {key: example(given.get(key, {}), key, root) for key in schema.get("required", ())}
+            return {key: example(given.get(key, {}), key, root, left) for key in schema.get("required", ())}
         case "array":
-            return [example(schema.get("items", {}), "", root)] * max(1, int(schema.get("minItems", 1)))
+            items = itertools.repeat(schema.get("items", {}), max(1, int(schema.get("minItems", 1))))
+            return [example(each, "", root, left) for each in items]
         case "integer" | "number":
             return max(1, schema.get("minimum", 1), schema.get("exclusiveMinimum", 0) + 1)
         case "boolean":
             return False
         case "null":
             return None
-    return "example".ljust(int(schema.get("minLength", 0)), "e")[: int(schema.get("maxLength", 1000))]
+    least, most = int(schema.get("minLength", 0)), int(schema.get("maxLength", _MOST_CHARS))
+    return _short("example".ljust(min(least, _MOST_CHARS + 1), "e")[: max(0, most)])
+
+
+def _short(value: Any) -> Any:
+    """Return a value that is not too long to be repeated."""
+    if len(json.dumps(value)) > _MOST_CHARS:
+        raise ValueError(f"an argument has more than {_MOST_CHARS} characters")
+    return value

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from runner.check.dry_run import closed, dry_run, pages
+from runner.check.dry_run import MALFORMED, closed, dry_run, pages
 from runner.check.import_rules import seen_at_import
 from runner.check.rules import Finding, Severity, kept_of
 from runner.check.source import SourceFile
@@ -97,7 +97,7 @@ async def _loaded(
             # Without a layer of the kernel a dry run would be none.
             runs, seen = ([], []) if toolset.tier is Tier.GUARD else await dry_run(toolset, source)
     homes = {name: HomeAccess.of(tool, homes_for=settings.homes_for).value for name, tool in tools.items()}
-    arguments = {name: list(tool.parameters.get("properties", {})) for name, tool in tools.items()}
+    arguments = {name: list(map(str, tool.parameters.get("properties", ()))) for name, tool in tools.items()}
     forks, known = loaded.threads == 1, {offer.name for offer in source.offers}
     rules = [(name, rule) for name, rule in settings.secrets.items() if set(rule.tools) & set(tools)]
     report |= {
@@ -109,16 +109,16 @@ async def _loaded(
         "dry_run": runs,
         "not_looked_at": [name for name in tools if name not in known],
     }
+    offered: Any = loaded.hello.get("tools", ())
     try:
         findings = [*seen_at_import(loaded.hello, source, threads=loaded.threads)]
-    except ValueError as error:
-        raise SandboxError(str(error)) from error
-    offered: Any = loaded.hello.get("tools", ())
-    for tool in offered:
-        findings += tool_faults(tool, source)
-    for page in shown:
-        line = next((n for n, text in enumerate(source.lines, 1) if str(page.get("uri")) in text), 1)
-        findings += page_faults(page, offered, line)
+        for tool in offered:
+            findings += tool_faults(tool, source)
+        for page in shown:
+            line = next((n for n, text in enumerate(source.lines, 1) if str(page.get("uri")) in text), 1)
+            findings += page_faults(page, offered, line)
+    except MALFORMED as error:
+        raise SandboxError(f"its offers are malformed: {error}") from error
     return [*findings, *seen]
 
 

@@ -15,19 +15,20 @@ from runner.contract import widget_dialects as dialects
 
 __all__ = ["page_faults", "tool_faults"]
 
-_ADDRESS = r"""\s*["']?\s*((?:https?:)?//[^"'\s>)]+)"""
-# Bounded, as an author's page may be long and odd.
-_REST = r"[^<>]{0,4000}"
+# Bounded all, as an author's page may be long and odd.
+_MOST_CHARS = 1 << 18
+_ADDRESS = r"""\s{0,99}["']?\s{0,99}((?:https?:)?//[^"'\s>)]{1,2000})"""
+_REST = r"[^<>]{0,1000}"
 _IN_TAGS = re.compile(
-    rf"<script\b{_REST}\ssrc\s*={_ADDRESS}"
-    rf"|<link\b(?={_REST}\srel\s*={_REST}(?:stylesheet|preload|import)){_REST}\shref\s*={_ADDRESS}"
-    rf"|<{_REST}\sstyle\s*={_REST}url\({_ADDRESS}",
+    rf"<script\b{_REST}\ssrc\s{{0,9}}={_ADDRESS}"
+    rf"|<link\b(?={_REST}\srel\s{{0,9}}={_REST}(?:stylesheet|preload|import)){_REST}\shref\s{{0,9}}={_ADDRESS}"
+    rf"|<{_REST}\sstyle\s{{0,9}}={_REST}url\({_ADDRESS}",
     re.IGNORECASE,
 )
-_BLOCK = re.compile(r"<(script|style)\b[^>]*>(.*?)(?:</\1|\Z)", re.IGNORECASE | re.DOTALL)
+_BLOCK = re.compile(r"<(script|style)\b[^<>]{0,2000}>(.*?)(?:</\1|\Z)", re.IGNORECASE | re.DOTALL)
 _IN_BLOCK = {
     "style": re.compile(rf"(?:url\(|@import\s){_ADDRESS}", re.IGNORECASE),
-    "script": re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*["']((?:https?:)?//[^"']+)["']"""),
+    "script": re.compile(r"""(?:\bfrom|\bimport)\s{0,99}\(?\s{0,99}["']((?:https?:)?//[^"']{1,2000})["']"""),
 }
 
 
@@ -88,8 +89,10 @@ def tool_faults(tool: Mapping[str, Any], source: SourceFile) -> Iterator[Finding
         yield Finding.at(at, "widget-visibility", message, cure)
 
 
-def _accepts_text(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> bool:
+def _accepts_text(schema: Any, defs: Mapping[str, Any]) -> bool:
     """Decide if a schema accepts any name: a few texts, or texts of a format, are not enough."""
+    if isinstance(schema, bool):
+        return schema
     if "anyOf" in schema:
         return any(_accepts_text(each, defs) for each in schema["anyOf"])
     schema = defs.get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
@@ -124,7 +127,7 @@ def page_faults(page: Mapping[str, Any], tools: Sequence[Mapping[str, Any]], lin
     for given, key in ((own.get(dialects.WIDGET_CSP), "resource_domains"), (csp, "resourceDomains")):
         hosts += given[key] if isinstance(given, Mapping) and isinstance(given.get(key), list) else []
     allowed = {str(host).rpartition("://")[2].lower() for host in hosts}
-    html = str(page.get("text"))
+    html = str(page.get("text"))[:_MOST_CHARS]
     urls = [next(filter(None, found)) for found in _IN_TAGS.findall(html)]
     for kind, text in _BLOCK.findall(html):
         urls += _IN_BLOCK[kind.lower()].findall(text)

@@ -68,6 +68,8 @@ FILES = re.compile(r"audit-(\d{6,})\.jsonl")
 MOST_PENDING = 1000
 """So many records wait for a disk that takes them; then calls are refused."""
 
+# So many records are held for a disk that takes none; later ones are those of refused calls, and counted.
+_MOST_HELD = 3 * MOST_PENDING
 # So many records are written at once, at most.
 _AT_ONCE = 100
 _KEY_BYTES = 32
@@ -176,6 +178,7 @@ class AuditLog:
     _full: "list[tuple[int, Sequence[_Line]]]" = field(default_factory=list)
     _is_new: bool = False
     _pending: "deque[Mapping[str, Any]]" = field(default_factory=deque)
+    _dropped: int = 0
     _fault: str | None = None
     _sync_fault: str | None = None
 
@@ -240,7 +243,8 @@ class AuditLog:
 
     def calls_ended(self, calls: Iterable[tuple[CallRecord, NotedCall | None]]) -> None:
         """Add the records of calls, each with its first line, where it has one."""
-        self._pending.extend(self._said_of(record, noted) for record, noted in calls)
+        for record, noted in calls:
+            self._wait(self._said_of(record, noted))
         self.flush()
 
     def _said_of(self, record: CallRecord, noted: NotedCall | None) -> Mapping[str, Any]:
@@ -267,8 +271,15 @@ class AuditLog:
 
     def add(self, said: Mapping[str, Any]) -> None:
         """Add a record; while the disk takes none, it waits."""
-        self._pending.append({"time": _written(self.clock()), **said})
+        self._wait({"time": _written(self.clock()), **said})
         self.flush()
+
+    def _wait(self, said: Mapping[str, Any]) -> None:
+        # Calls that are let in never have so many lines; those that are refused have no end.
+        if len(self._pending) < _MOST_HELD:
+            self._pending.append(said)
+        else:
+            self._dropped += 1
 
     def flush(self) -> None:
         """Write what waits, as far as the disk takes it."""
@@ -276,7 +287,11 @@ class AuditLog:
             return
         try:
             with locks.locked(self._lock):
-                while self._pending:
+                while self._pending or self._dropped:
+                    if not self._pending:
+                        facts = {"kind": "dropped", "count": self._dropped}
+                        self._pending.append({"time": _written(self.clock()), **facts})
+                        self._dropped = 0
                     for _ in range(self._write(list(itertools.islice(self._pending, _AT_ONCE)))):
                         self._pending.popleft()
         except OSError as error:

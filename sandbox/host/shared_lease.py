@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 
 from sandbox.errors import FrameError
-from sandbox.frames import FrameKind, decode, encode
+from sandbox.frames import ANSWERS, FrameKind, decode, encode
 from sandbox.host.connection import Connection
 from sandbox.host.job import Job
 from sandbox.host.lease import REAP_S, Lease
@@ -26,6 +26,9 @@ __all__ = ["SharedLease"]
 # What is cancelled may put things in order; who waits for the error of a timeout waits as long.
 _CANCEL_S = 1.0
 _LOOK_S = 0.02
+# Of what a cancelled call still sends: frames that are looked at, and the longest answer that is decoded.
+_LATE_FRAMES = 2_000
+_LATE_BYTES = 1 << 16
 _SILENT = (None, Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
 
 
@@ -48,7 +51,7 @@ class SharedLease(Lease):
         self._output.keep(part)
 
     def died(self) -> None:
-        """Wait a little longer for what it has said before."""
+        """Wait a little longer for what it has sent before."""
         if not self._is_dead:
             self._died()
 
@@ -57,6 +60,8 @@ class SharedLease(Lease):
         self._ladder.progress(time.monotonic())
 
     def _take_turn(self) -> None:
+        if self.sharing.is_dead:
+            return
         if self.sharing.running:
             # What it was given with the call before is shared by both, but for processor time.
             self.zygote.top_up(self.worker)
@@ -75,6 +80,8 @@ class SharedLease(Lease):
         self.sharing.begin(self)
 
     def _hand_over(self, frame: bytes) -> memoryview:
+        if self.sharing.is_dead:
+            raise ConnectionError("the worker has ended")
         narrowing = self._narrowing()
         if narrowing and self.worker.connection.send_now(narrowing):
             raise BlockingIOError("the worker has left its messages unread")
@@ -145,44 +152,55 @@ class SharedLease(Lease):
             self.sharing.reaping = self.zygote.reap(self._reap_worker())
 
     async def _reap_worker(self) -> None:
-        self.sharing.status = await self.zygote.reaped(self.worker.pid, REAP_S)
+        status = await self.zygote.reaped(self.worker.pid, REAP_S)
         await self._group_gone()
-        self.sharing.close()
+        self.sharing.reaped(status)
 
     async def _cancel(self) -> None:
         """Have the call cancelled in the worker, and wait until it has ended there."""
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        seen = {"received": False, "ready": False}
+        # Set when the call has ended in the worker, or sends without end what nobody waits for.
+        gone: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        received = ready = answered = False
+        frames = 0
 
         def hear() -> None:
+            nonlocal received, ready, answered, frames
             data = None
             with contextlib.suppress(OSError, FrameError):
                 data = self._connection.receive_now(1 << 16)
                 if data is None:
                     return
                 for kind, body in self._decoder.feed(data):
-                    seen["received"] |= kind is FrameKind.CANCELLING
-                    if kind is FrameKind.ANSWER_AND_READY:
+                    frames += 1
+                    if answered or frames > _LATE_FRAMES:
+                        ready, data = False, b""
+                        break
+                    received |= kind is FrameKind.CANCELLING
+                    answered = kind in ANSWERS
+                    # To decode a long answer holds up others; a worker that gives one serves no further call.
+                    if kind is FrameKind.ANSWER_AND_READY and len(body) <= _LATE_BYTES:
                         value = decode(body)
-                        seen["ready"] = isinstance(value, dict) and value.get("number") == self._number
+                        ready = isinstance(value, dict) and value.get("number") == self._number
                 if data:
                     return
             if not gone.done():
-                gone.set_result(None)
+                gone.set_result(frames <= _LATE_FRAMES)
 
         readers = Readers()
         try:
             readers.add(self._connection.fileno(), hear)
             with contextlib.suppress(OSError):
                 self._connection.end_sending()
-            patience_s = _CANCEL_S
-            while not gone.done() and patience_s > 0 and not self.sharing.is_killed:
-                # What is stopped, for outputs of another call, cannot react.
-                patience_s -= 0 if self.sharing.is_resting else _LOOK_S
+            patience_s, now = _CANCEL_S, time.monotonic()
+            while not gone.done() and patience_s > 0 and not self.sharing.is_dead:
                 await asyncio.wait({gone}, timeout=_LOOK_S)
+                before, now = now, time.monotonic()
+                # Stopped for outputs of another call it cannot react, and a busy host sees no reaction.
+                patience_s -= 0 if self.sharing.is_resting else min(now - before, 5 * _LOOK_S)
         finally:
             readers.close()
-            self._end_cancelled(is_gone=gone.done(), **seen)
+            is_gone = gone.done() and not gone.cancelled() and gone.result()
+            self._end_cancelled(is_gone=is_gone, received=received, ready=ready)
             await self._let_go(self._relay)
 
     def _end_cancelled(self, *, is_gone: bool, received: bool, ready: bool) -> None:
@@ -206,14 +224,21 @@ class SharedLease(Lease):
     async def at_rest(self) -> None:
         """Wait until the worker is stopped, with all of its calls, or not alive."""
         await self._settled()
-        if self.sharing.is_killed or not self.sharing.rest(self):
+        if self.sharing.is_killed:
             return
+        self.sharing.rest(self)
+        if self.sharing.stopping is None:
+            self.sharing.stopping = self.zygote.reap(self._stop_for_all())
+        # Shielded: outputs of another call may wait for it.
+        await asyncio.shield(self.sharing.stopping)
+        await self._settled()
+
+    async def _stop_for_all(self) -> None:
         is_alone = not self.sharing.running
         if not await self._stands(has_others=self.worker.goes_on or not is_alone):
             self._kill("not stopped", "its process could not be stopped to read the outputs of another call")
         elif is_alone and self._leaves_processes():
             self._kill("left a process", None)
-        await self._settled()
 
     async def retire(self, reason: str) -> None:
         """End the worker as soon as no other call needs it, and wait until this one does nothing any more."""

@@ -42,29 +42,34 @@ class Sharing:
         worker: The worker.
         is_drained: Whether it takes no further call.
         is_killed: Whether it has been killed.
+        is_dead: Whether it has ended, killed or not.
         why: Why it was killed, for the calls that ended with it.
         served: How many calls it served when it ended.
         status: Its wait status in words, once it has been reaped.
         reaping: Waits until it has been reaped.
+        stopping: Waits until it has stopped, for all calls whose outputs are to be read.
     """
 
     worker: Worker
     is_drained: bool = False
     is_killed: bool = False
+    is_dead: bool = False
     why: str | None = None
     served: int = 0
     status: str | None = None
     reaping: "asyncio.Task[None] | None" = None
+    stopping: "asyncio.Task[None] | None" = None
     # Calls from their lease to its release, those among them that run, and those whose outputs are read.
     _leased: set[Sharer] = field(init=False, default_factory=set)
     _running: dict[Sharer, None] = field(init=False, default_factory=dict)
     _resting: set[Sharer] = field(init=False, default_factory=set)
     _readers: Readers | None = field(init=False, default=None)
+    _is_reaped: bool = field(init=False, default=False)
 
     @property
     def is_open(self) -> bool:
         """Whether another call may join those that are there."""
-        return bool(self._leased) and not (self.is_drained or self.is_killed)
+        return bool(self._leased) and not (self.is_drained or self.is_dead)
 
     @property
     def running(self) -> int:
@@ -91,6 +96,8 @@ class Sharing:
             self._readers.add(self.worker.output, self.read)
             self._readers.add(self.worker.pidfd, self._died)
         self._running[call] = None
+        # Stopped for outputs of a call that was released before this one began.
+        self._go_on()
 
     def end(self, call: Sharer) -> None:
         """Take note that a call runs no more."""
@@ -105,26 +112,24 @@ class Sharing:
         self.resume(call)
         had = call in self._leased
         self._leased.discard(call)
+        self._close()
         return had and not self._leased
 
-    def rest(self, call: Sharer) -> bool:
-        """Take note that outputs of a call are about to be read; return whether nobody had that before."""
-        is_first = not self._resting
+    def rest(self, call: Sharer) -> None:
+        """Take note that outputs of a call are about to be read."""
         self._resting.add(call)
-        return is_first
 
     def resume(self, call: Sharer) -> None:
         """Let the worker go on for the calls that run, once no outputs are read any more."""
         if call not in self._resting:
             return
         self._resting.discard(call)
-        if self._resting or self.is_killed or not self._running:
+        if self._resting:
             return
-        with contextlib.suppress(OSError):
-            resume_process(self.worker.pidfd)
-            self.worker.told_to_stop = False
-        for one in tuple(self._running):
-            one.resumed()
+        if self.stopping is not None:
+            self.stopping.cancel()
+            self.stopping = None
+        self._go_on()
 
     def kill(self, why: str | None) -> bool:
         """End the worker, and with it every call that it serves; return whether it was not ended before.
@@ -134,7 +139,8 @@ class Sharing:
         """
         if self.is_killed:
             return False
-        self.is_killed, self.why = True, why
+        self.is_killed = self.is_dead = True
+        self.why = why
         # With the call that ends it, which does not run any more.
         self.served = self.served or len(self._running) + 1
         self.worker.kill()
@@ -142,11 +148,10 @@ class Sharing:
             call.died()
         return True
 
-    def close(self) -> None:
-        """Let go of the worker's descriptors; it must have ended."""
-        if self._readers is not None:
-            self._readers.close()
-        self.worker.close()
+    def reaped(self, status: str | None) -> None:
+        """Take note that the worker has ended, with all of its group."""
+        self.status, self._is_reaped = status, True
+        self._close()
 
     def read(self) -> None:
         """Hand what was printed to each call that runs: a pipe does not say which of them it is from."""
@@ -156,7 +161,27 @@ class Sharing:
         for call in self._running if part else ():
             call.printed(part or b"")
 
+    def _go_on(self) -> None:
+        """Let a worker go on that was stopped, if a call runs and no outputs are read."""
+        if self._resting or self.is_dead or not (self._running and self.worker.told_to_stop):
+            return
+        with contextlib.suppress(OSError):
+            resume_process(self.worker.pidfd)
+            self.worker.told_to_stop = False
+        for one in tuple(self._running):
+            one.resumed()
+
+    def _close(self) -> None:
+        """Close the worker's descriptors once it has ended and no call has it: their numbers are reused."""
+        if self._is_reaped and not self._leased:
+            self._is_reaped = False
+            if self._readers is not None:
+                self._readers.close()
+                self._readers = None
+            self.worker.close()
+
     def _died(self) -> None:
+        self.is_dead = True
         if self._readers is not None:
             self._readers.remove(self.worker.pidfd)
         self.served = self.served or len(self._running)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from sandbox.denials.paths import PathRules
 from sandbox.denials.record import Recorder
+from sandbox.errors import FrameError
 from sandbox.frames import CONTROL_BYTES, FrameKind, receive
 from sandbox.inside.process_state import KernelLimits, ProcessState
 from sandbox.inside.program import Channel, JoinedCall
@@ -60,7 +61,10 @@ class SharedCalls:
     def begin(self, descriptors: list[int]) -> JoinedCall | None:
         """Read a call from its own connection; None where its caller has let go already."""
         connection = socket.socket(fileno=descriptors[0])
-        frame = receive(connection, CONTROL_BYTES)
+        frame = None
+        # A caller may let go in the middle of a long call.
+        with contextlib.suppress(FrameError, OSError):
+            frame = receive(connection, CONTROL_BYTES)
         if frame is None:
             connection.close()
             return None

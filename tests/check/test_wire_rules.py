@@ -1,10 +1,11 @@
 """Rules on tools and pages as clients get them."""
 
+import time
 from typing import Any
 
 import pytest
 
-from runner.check.dry_run import example
+from runner.check.dry_run import MALFORMED, example
 from runner.check.source import SourceFile
 from runner.check.wire_rules import page_faults, tool_faults
 
@@ -152,3 +153,50 @@ def test_a_page_needs_the_media_type_of_its_hosts(mime: str, meta: dict[str, Any
 )  # fmt: skip
 def test_an_example_satisfies_its_schema(schema: dict[str, Any], value: object) -> None:
     assert example(schema) == value
+
+
+def _each_in_each(count: int) -> dict[str, Any]:
+    names = [str(number) for number in range(count)]
+    properties = {name: {"$ref": f"#/$defs/{name}"} for name in names}
+    return {name: {"type": "object", "required": names, "properties": properties} for name in names}
+
+
+# Each has a small form that is called, and one for which no machine has the memory or the time.
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [
+        ({"type": "array", "minItems": 3}, {"type": "array", "minItems": 10**12}),
+        ({"type": "string", "minLength": 3}, {"type": "string", "minLength": 10**12}),
+        ({"default": "a" * 100}, {"type": "array", "minItems": 900, "items": {"default": "a" * 10**6}}),
+        ({"$ref": "#/$defs/0", "$defs": _each_in_each(1)}, {"$ref": "#/$defs/0", "$defs": _each_in_each(10)}),
+    ],
+)  # fmt: skip
+def test_example_of_a_huge_schema_is_refused(small: dict[str, Any], large: dict[str, Any]) -> None:
+    assert example(small)
+    with pytest.raises(ValueError, match="more than"):
+        example(large)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "string", "minLength": "x"}, {"examples": {"a": 1}}, {"minimum": "7", "type": "integer"}, 7],
+)
+def test_example_of_no_schema_is_malformed(schema: Any) -> None:
+    with pytest.raises(MALFORMED):
+        example(schema)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<style>url(" + " " * 999,
+        "<script",
+        "<" + " style=" * 570,
+        "<link rel=stylesheet" + " rel=preload" * 99,
+    ],
+)
+def test_page_that_repeats_a_tag_takes_no_time(piece: str) -> None:
+    page = {"uri": "ui://a", "mimeType": "text/html+skybridge", "text": piece * (2**20 // len(piece))}
+    began = time.process_time()
+    assert list(page_faults({**page, "text": "<script src=https://a.example/a.js>" + page["text"]}, [], 1))
+    assert time.process_time() - began < 3

@@ -3,10 +3,13 @@
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
@@ -202,6 +205,31 @@ def test_a_documented_balancer_leads_each_client_back_to_the_host_that_knows_its
 
 
 @pytest.mark.anyio
+class _Echo(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.headers.get("X-Forwarded-User", "nobody").encode())
+
+
+def test_nginx_drops_the_identity_that_a_client_claims(tmp_path: Path) -> None:
+    line = next(
+        line for line in (_ROOT / "deploy" / "nginx.conf").read_text().splitlines() if "-User" in line
+    )
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Echo) as server, ExitStack() as running:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        running.callback(server.shutdown)
+        host = cast("HostProcess", SimpleNamespace(base=f"http://127.0.0.1:{server.server_port}"))
+        said = []
+        for name, without in (("open", line), ("as-it-is", "")):
+            socket = running.enter_context(_nginx(tmp_path / name, [host, host], without=without))
+            transport = httpx2.HTTPTransport(uds=str(socket))
+            with httpx2.Client(base_url="http://localhost", transport=transport) as client:
+                said.append(client.get("/mcp", headers={"X-Forwarded-User": "root"}).text)
+
+    assert said == ["root", "nobody"]
+
+
 async def test_a_login_with_a_provider_at_one_host_counts_at_all_with_its_state_folder(world: World) -> None:
     world.node("one")
     port = free_port()

@@ -337,6 +337,26 @@ def test_while_the_disk_is_full_records_wait_and_are_written_when_there_is_room(
         assert verify(disk / "audit").is_whole
 
 
+def test_full_disk_holds_a_bounded_number_of_lines(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", mib=4) as disk:
+        log = AuditLog.open(disk / "audit", max_bytes=1 << 22)
+        log.add({"kind": "administration"})
+        filler = fill(disk)
+        log.calls_ended([(record(), None)] * 4 * MOST_PENDING)
+        # The disk may have room for a few.
+        assert 3 * MOST_PENDING - 100 < log.pending <= 3 * MOST_PENDING
+        filler.unlink()
+        log.flush()
+        log.close()
+
+        lines = [
+            json.loads(line) for line in (disk / "audit" / "audit-000001.jsonl").read_text().splitlines()
+        ]
+        assert len(lines) + lines[-1]["count"] == 1 + 4 * MOST_PENDING + 1
+        assert lines[-1]["kind"] == "dropped"
+        assert verify(disk / "audit").is_whole
+
+
 def test_lines_that_a_disk_has_not_kept_are_told_of_and_written_again_until_it_does(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
