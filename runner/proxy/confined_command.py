@@ -36,7 +36,7 @@ from runner.proxy.fetched_packages import (
     package_folder,
     package_variables,
 )
-from runner.proxy.hints import folder_hint, option_hint, variable_hint
+from runner.proxy.hints import folder_hint, network_hint, option_hint, variable_hint
 from runner.proxy.remote import HomedTransport, StartFailed
 from runner.proxy.server_log import LogBudget
 from runner.proxy.stderr import LastWords
@@ -45,7 +45,6 @@ from runner.proxy.targets import SCRIPTS, Target
 from runner.proxy.unlent_paths import UnlentPaths
 from runner.settings.isolation import in_force, uids_of, unfit
 from runner.settings.lendable import of_the_system, shared, within
-from runner.settings.missed_network import missed_network
 from runner.settings.rights import interpreters_of, with_rights
 from runner.settings.settings import Settings
 from runner.system.threads import in_thread
@@ -241,10 +240,10 @@ class ConfinedTransport(HomedTransport):
         lending = lending or folder_hint(
             self._target.command[1:], (*rights.read, *rights.write), self._settings.homes
         )
-        missing = not rights.network and missed_network(words)
-        hint = "; a confined server has no network, which --allow-net would allow" if missing else ""
-        told = f"; it said: {words[-_SAID_CHARS:]}" if words else ""
-        return f"{problem}{hint}{told}" + (f"; {lending}" if lending else "")
+        has_network = bool(rights.network) or self._settings.allow_fetch
+        hint = network_hint(words, has_network=has_network)
+        parts = (problem, hint, f"it said: {words[-_SAID_CHARS:]}" if words else None, lending)
+        return "; ".join(part for part in parts if part)
 
     def _uid(self) -> int | None:
         uids = uids_of(self._settings, self._tier)

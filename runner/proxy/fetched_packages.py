@@ -107,6 +107,8 @@ def package_variables(folder: Path) -> dict[str, str]:
     return {
         "XDG_CACHE_HOME": str(folder / "cache"),
         "npm_config_cache": str(folder / "npm"),
+        # Its notice would be the last words of a server that cannot start.
+        "npm_config_update_notifier": "false",
         "BUN_INSTALL": str(folder / "bun"),
         "BUN_TMPDIR": str(folder / "bun" / "tmp"),
         "PIPX_HOME": str(folder / "pipx"),

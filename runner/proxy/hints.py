@@ -13,11 +13,12 @@ from pathlib import Path
 from runner.contract.error_messages import ALLOW_SOCKETS
 from runner.proxy.stderr import DIVIDER
 from runner.settings.lendable import flag_for, within
+from runner.settings.missed_network import missed_network
 from runner.settings.rights import Rights
 from runner.settings.trust import quoted
 from sandbox.denials.paths_in_errors import named_paths, wants_socket
 
-__all__ = ["folder_hint", "option_hint", "variable_hint"]
+__all__ = ["folder_hint", "network_hint", "option_hint", "variable_hint"]
 
 _MISSING = re.compile(
     r"ENOENT|no such file or directory|does not exist|not found|no files? matching|"
@@ -37,6 +38,8 @@ _SEMAPHORE = re.compile(r"\bSemLock\b|\bsem_open\b")
 # What Python and Node say of a module that they do not find, and what says where modules lie.
 _NO_MODULE = re.compile(r"No module named|Cannot find (?:module|package)|ERR_MODULE_NOT_FOUND")
 _OF_MODULES = ("PYTHONPATH", "NODE_PATH")
+# What `sandbox.inside.exec_gate` writes.
+_DENIED = re.compile(r"\brunner: connection to ([A-Za-z0-9._:\[\]-]+) denied")
 # With an underscore, so that a word in capitals is not taken for a name.
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 
@@ -68,6 +71,21 @@ def option_hint(
         )
     for path, flag in _flags(lines, rights, homes=homes, unseen=unseen):
         return f"{path} is not open to this server. For the operator: {flag} would lend its folder"
+    return None
+
+
+def network_hint(said: str, *, has_network: bool) -> str | None:
+    """Return a sentence that names the option which allows the connections that a server was denied.
+
+    Args:
+        said: What the server and its gate wrote to standard error.
+        has_network: Whether it may connect to any address.
+    """
+    denied = ",".join(dict.fromkeys(_DENIED.findall(said)))
+    if denied:
+        return f"connections of this server were denied. For the operator: --allow-net={denied} allows them"
+    if not has_network and missed_network(said):
+        return "a confined server has no network. For the operator: --allow-net=HOST allows one"
     return None
 
 

@@ -40,7 +40,7 @@ from runner.toolset.background import warn_of_refused_jobs
 from runner.toolset.call_services import CallCounts, CallServices
 from runner.toolset.catalog import Catalog, ToolSpec
 from runner.toolset.grants import check_files
-from runner.toolset.hidden_files import hidden_files
+from runner.toolset.hidden_files import HiddenFile, hidden_files
 from runner.toolset.lending import lend
 from runner.toolset.load_check import LoadCheck
 from runner.toolset.policies import PolicyBuilder
@@ -173,9 +173,9 @@ class Toolset(CallServices):
         environment = framework_environment(os.environ, ())
         await asyncio.to_thread(check_files, settings, tool_files(targets))
         settings = await asyncio.to_thread(lend, settings, tool_files(targets))
-        for hidden in await asyncio.to_thread(hidden_files, tool_files(targets), settings):
-            facts = {"path": str(hidden.path), "file": hidden.file, "line": hidden.line, "cure": hidden.flag}
-            log.warning("hidden file not lent", extra=facts)
+        hidden = await asyncio.to_thread(hidden_files, tool_files(targets), settings)
+        if keep_s == 0:
+            _warn_of_hidden(hidden)
         tier = in_force(settings, tool_files(targets))
         for tool in (None, *settings.tools):
             program_files(settings.rights(tool).programs, path=environment["PATH"])
@@ -207,7 +207,12 @@ class Toolset(CallServices):
             await asyncio.to_thread(toolset._sweep_after_crash)
             if keep_s == 0:
                 warn_of_memory(settings, toolset.memory_guard.memory)
-            yield toolset
+            try:
+                yield toolset
+            finally:
+                if keep_s > 0:
+                    # A shell shows it below the result that it explains.
+                    _warn_of_hidden(hidden)
 
     @staticmethod
     def _effective_of(settings: Settings) -> dict[str | None, EffectiveToolSettings]:
@@ -628,6 +633,12 @@ class _InUse(AbstractAsyncContextManager[UserPool]):
             await self._session.__aexit__(*raised)
         finally:
             self._pool.let_go()
+
+
+def _warn_of_hidden(hidden: Sequence[HiddenFile]) -> None:
+    for one in hidden:
+        facts = {"path": str(one.path), "file": one.file, "line": one.line, "cure": one.flag}
+        log.warning("hidden file not lent", extra=facts)
 
 
 def _homes(settings: Settings, tier: Tier) -> Homes:

@@ -1,11 +1,14 @@
 """The gate of a single confined command: asked by the kernel, answered by the process that waits for it.
 
-That process has no event loop, and waits in the kernel for the end; so a thread has one.
+That process has no event loop, and waits in the kernel for the end; so a thread has one. What it denies is
+written to standard error, since programs name an address that they cannot reach seldom, and why never.
 
 Source: `sandbox.network.gate`, `sandbox.network.egress`.
 """
 
 import asyncio
+import contextlib
+import os
 import socket
 import threading
 
@@ -16,6 +19,8 @@ from sandbox.network.gate import Gate
 from sandbox.policy import Policy
 
 __all__ = ["serve_in_a_thread"]
+
+_MOST_REPORTED = 32
 
 
 def serve_in_a_thread(channel: socket.socket, policy: Policy) -> None:
@@ -32,10 +37,20 @@ def _serve(channel: socket.socket, policy: Policy) -> None:
 
 
 async def _answer(descriptor: int, policy: Policy) -> None:
+    reported: set[str] = set()
+
+    def report(place: str) -> None:
+        if place not in reported and len(reported) < _MOST_REPORTED:
+            reported.add(place)
+            with contextlib.suppress(OSError):
+                os.write(2, f"runner: connection to {place} denied\n".encode())
+
     exits = Egress(
         reach=frozenset(policy.reach),
         destinations=Destinations.parse(policy.net),
         closed_ports=frozenset(policy.closed_ports),
+        report=report,
     )
-    Gate(listener=descriptor, ways=exits, sockets=policy.home if policy.sockets else None)
+    sockets = policy.home if policy.sockets else None
+    Gate(listener=descriptor, ways=exits, sockets=sockets, report=report)
     await asyncio.Event().wait()

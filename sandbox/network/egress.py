@@ -70,6 +70,7 @@ class Egress:
         closed_ports: Ports that are open nowhere beside them, whatever is allowed.
         look_up: Finds the addresses of a name, of one family. Runs in a thread.
         is_own: Returns whether an address is one of this machine.
+        report: Receives each name that `refused` will return.
     """
 
     reach: frozenset[Address] = frozenset()
@@ -77,6 +78,7 @@ class Egress:
     closed_ports: frozenset[int] = frozenset()
     look_up: Callable[[str, RecordType], Sequence[str]] = field(default_factory=lambda: addresses_of)
     is_own: Callable[[IpAddress], bool] = is_own_address
+    report: Callable[[str], object] = lambda _name: None
     _learned: dict[int, _Learned] = field(init=False, default_factory=dict)
     _hosts: dict[str, set[str]] | None = field(init=False, default=None)
     # Connections for names, by the process group that has made each.
@@ -185,7 +187,9 @@ class Egress:
         if not self.destinations.may_look_up(name):
             if len(learned.refused) < _MOST_REFUSED:
                 # It is shown to people, and may hold any letter there is.
-                learned.refused[name.encode("unicode_escape").decode()] = None
+                shown = name.encode("unicode_escape").decode()
+                learned.refused[shown] = None
+                self.report(shown)
             return answer(question, ResponseCode.NO_SUCH_NAME)
         if question.kind is None:
             return answer(question, ResponseCode.FOUND)

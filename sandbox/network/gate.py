@@ -157,11 +157,13 @@ class Gate:
         ways: Says what may be reached.
         sockets: The home, where these processes may have sockets in it and reach each other; else None. No
             socket is then handed out before it is connected: one that is not, they could listen at.
+        report: Receives each address that `refused` will return.
     """
 
     listener: int
     ways: EgressPolicy
     sockets: Path | None = None
+    report: Callable[[str], object] = lambda _address: None
     _line: "_Line" = field(init=False)
     _source: str = field(init=False, default_factory=lambda: str(_LOOPBACK[2**16 + secrets.randbelow(2**23)]))
     _knocks: dict[int, _Knocks] = field(init=False, default_factory=dict)
@@ -289,6 +291,7 @@ class Gate:
             await asyncio.sleep(_REFUSAL_S)
         elif error.errno == errno.EACCES and asked.call.at >= self._turns.get(asked.group, 0.0):
             knocks.refused.append(_shown(asked))
+            self.report(knocks.refused[-1])
 
 
 def _shown(asked: _Asked) -> str:

@@ -4,6 +4,7 @@ What a file does wrong is tried with a toolset in this process; the exit status 
 """
 
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -325,6 +326,23 @@ def test_what_a_file_prints_does_not_get_into_the_json_document(
 
     assert ran.status == 0
     assert ran.out == '{"results": "hi"}\n'
+
+
+def test_hidden_file_is_reported_below_the_result(
+    environment: dict[str, str], folder: Path, user: str
+) -> None:
+    file = written(folder, GOOD.replace('return "hi"', 'return ".env"'))
+    (file.parent / ".env").write_text("TOKEN=1\n")
+    command = [sys.executable, "-m", "runner.cli.app", "call", str(file), "hi", "--user", user]
+
+    ran = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
+
+    *_, result, notice = ran.stdout.splitlines()
+    assert result == ".env"
+    assert "hidden file not lent" in notice
+    assert f"--allow-read={file.parent / '.env'}" in notice
 
 
 @pytest.mark.parametrize("command", ["call", "serve"])

@@ -20,11 +20,11 @@ ADDED: Mapping[str, str] = {
     "_meta.toolcell/*": "what the runner says of a result",
     "_meta.io.modelcontextprotocol/serverInfo": "a server's name, said with each answer of the modern era",
     "resultType, ttlMs, cacheScope": "fields of the modern era, where a server knows sessions only",
-    "resources runner://*, prompt available_files": "the runner's own, behind those of the server",
+    "resources runner://*, prompt available_files, tools artifact_*": "the runner's own, behind the server's",
     "the envelope of an error": "a second text with code and advice, behind what plain FastMCP says",
 }
 _ERA_FIELDS = ("resultType", "ttlMs", "cacheScope")
-_OWN_PROMPTS = ("available_files",)
+_OWN = ("available_files", "artifact_info", "artifact_read", "artifact_search")
 _EXCERPT = 160
 
 
@@ -91,7 +91,7 @@ def _without_added(answer: Answer) -> Answer:
     for name in _ERA_FIELDS:
         result.pop(name, None)
     _keep_foreign_meta(result)
-    for kind, own in (("resources", "uri"), ("prompts", "name")):
+    for kind, own in (("resources", "uri"), ("prompts", "name"), ("tools", "name")):
         if isinstance(result.get(kind), list):
             result[kind] = [item for item in result[kind] if not _is_own(item.get(own, ""))]
     if result.get("isError") and len(result.get("content", [])) > 1 and _is_envelope(result["content"][-1]):
@@ -115,7 +115,7 @@ def _keep_foreign_meta(result: dict[str, Any]) -> None:
 
 
 def _is_own(name: object) -> bool:
-    return str(name).startswith("runner://") or name in _OWN_PROMPTS
+    return str(name).startswith("runner://") or name in _OWN
 
 
 def _is_envelope(block: Mapping[str, Any]) -> bool:

@@ -60,10 +60,13 @@ def test_resources_and_prompts_of_the_runner_are_left_out_and_those_of_the_serve
         "result": {
             "resources": [{"uri": "runner://files"}, {"uri": "a://b"}],
             "prompts": [{"name": "available_files"}],
+            "tools": [{"name": "echo"}, {"name": "artifact_read"}],
         }
     }
 
-    assert normalised(ours, (), {}) == {"result": {"resources": [{"uri": "a://b"}], "prompts": []}}
+    assert normalised(ours, (), {}) == {
+        "result": {"resources": [{"uri": "a://b"}], "prompts": [], "tools": [{"name": "echo"}]}
+    }
 
 
 def test_the_envelope_behind_an_error_is_left_out_and_an_envelope_alone_is_not() -> None:

@@ -95,7 +95,8 @@ def test_package_variables_name_the_folder_alone(folder: Path) -> None:
     values = package_variables(folder)
 
     assert {name for name, value in values.items() if not value.startswith(f"{folder}/")} == {
-        "UV_COMPILE_BYTECODE"
+        "UV_COMPILE_BYTECODE",
+        "npm_config_update_notifier",
     }
 
 

@@ -291,9 +291,29 @@ async def test_a_server_that_needs_the_network_to_start_is_refused_with_the_flag
 
     with pytest.raises(
         UsageError,
-        match=r"has no network, which --allow-net would allow; it said: .*(?:gaierror|PermissionError)",
+        match=r"has no network.*--allow-net=HOST allows.*; it said: .*(?:gaierror|PermissionError)",
     ):
         async with upstreams_for(folder, user, target):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("script", "allowed", "cure"),
+    [
+        # As a package registry at a private address, which the option for registries does not open.
+        (NO_SOCKETS, {"allow_fetch": True}, "192.0.2.1:443"),
+        (NO_NAMES, {"allow_net": ("other.host.example",)}, "api.host.example"),
+    ],
+)
+async def test_a_start_denied_a_connection_names_the_address(
+    script: str, allowed: dict[str, Any], cure: str, folder: Path, user: str
+) -> None:
+    target = Target(name="online", command=(sys.executable, "-c", script), folder=folder)
+
+    with pytest.raises(
+        UsageError, match=rf"were denied\. For the operator: --allow-net={cure} allows them; it"
+    ):
+        async with upstreams_for(folder, user, target, isolation="namespace", **allowed):
             pass
 
 

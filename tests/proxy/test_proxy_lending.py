@@ -15,7 +15,7 @@ from proxying import proxied
 from support import ROOT, settings_in
 
 from runner.errors import UsageError
-from runner.proxy.hints import option_hint, variable_hint
+from runner.proxy.hints import network_hint, option_hint, variable_hint
 from runner.proxy.targets import Target
 from runner.proxy.unlent_paths import UnlentPaths
 from runner.proxy.ways import ways_to
@@ -308,3 +308,25 @@ def test_the_variable_that_a_server_lacks_is_named(words: str, name: str | None)
 )
 def test_a_network_is_missed_where_a_program_says_so(words: str, is_missed: bool) -> None:
     assert missed_network(words) is is_missed
+
+
+@pytest.mark.parametrize(
+    ("said", "has_network", "expected"),
+    [
+        ("runner: connection to 10.0.0.5:443 denied / npm error EACCES", True, "--allow-net=10.0.0.5:443 "),
+        (
+            "runner: connection to [fd00::1]:443 denied / runner: connection to a.example denied",
+            True,
+            "--allow-net=[fd00::1]:443,a.example ",
+        ),
+        ("fetch failed", False, "--allow-net=HOST "),
+        ("fetch failed", True, None),
+        # A word of the server's that a shell would run.
+        ("runner: connection to $(id) denied", True, None),
+    ],
+)
+def test_network_hint_names_denied_addresses(said: str, *, has_network: bool, expected: str | None) -> None:
+    hint = network_hint(said, has_network=has_network) or ""
+
+    assert bool(hint) is (expected is not None)
+    assert (expected or "") in hint
