@@ -231,6 +231,7 @@ class FleetEngine:
             spec,
             files,
             results_max_bytes=settings.results_max_bytes,
+            message_max_bytes=settings.max_message_bytes,
             is_observed=bool(self.toolset.observers),
         )
         request.steps.done("collect")

@@ -18,7 +18,6 @@ from runner.artifacts.accept import ArtifactFile, Processed
 from runner.contract.error_messages import invalid_result
 from runner.contract.loose_json import list_of, mapping_of
 from runner.contract.models import FILE_LISTS
-from runner.steps.client_message import MESSAGE_MAX_BYTES
 from runner.steps.execution import question_of
 from runner.steps.file_references import FileReferences
 
@@ -87,6 +86,7 @@ async def restored(
     *,
     read: Callable[[ArtifactFile], Awaitable[str]],
     inlined: Mapping[str, str],
+    message_max_bytes: int,
 ) -> dict[str, Any]:
     """Return a tool's own result as the tool gave it, as far as a message takes it.
 
@@ -97,6 +97,7 @@ async def restored(
         files: The artifacts, as the store has them.
         read: Returns a file as base64.
         inlined: Files that go inside the message anyway, as base64, by their URI.
+        message_max_bytes: Longest message for a client.
 
     Raises:
         CallError: `E_INVALID_RESULT`: that is nothing that a node may say.
@@ -114,7 +115,9 @@ async def restored(
     if "content" not in wire:
         return found
     blocks = list_of(wire["content"])
-    bytes_of = await _bytes(blocks, {file.block: file for file in files if file.block is not None}, read)
+    bytes_of = await _bytes(
+        blocks, {file.block: file for file in files if file.block is not None}, read, message_max_bytes
+    )
     found["content"] = [
         _with_bytes(block, bytes_of[index])
         if index in bytes_of
@@ -130,6 +133,7 @@ async def _bytes(
     blocks: Sequence[Any],
     by_block: Mapping[int, ArtifactFile],
     read: Callable[[ArtifactFile], Awaitable[str]],
+    message_max_bytes: int,
 ) -> dict[int, str]:
     """Return the bytes of the blocks that are files, as base64, as long as they fit into a message.
 
@@ -137,13 +141,13 @@ async def _bytes(
     a call on one machine. Images and sounds come first, since they stay in a message for longest.
     """
     found: dict[int, str] = {}
-    left = MESSAGE_MAX_BYTES
+    left = message_max_bytes
     for index in sorted(by_block, key=lambda at: (_is_embedded(blocks, at), at)):
         file = by_block[index]
         if not 0 <= index < len(blocks):
             continue
         length = (file.size + 2) // 3 * 4
-        found[index] = await read(file) if length <= left else "A" * (MESSAGE_MAX_BYTES + 4)
+        found[index] = await read(file) if length <= left else "A" * (message_max_bytes + 4)
         left -= length
     return found
 

@@ -213,6 +213,7 @@ async def completed_of(
     files: MyFiles,
     *,
     results_max_bytes: int,
+    message_max_bytes: int,
     is_observed: bool,
 ) -> Completed:
     """Return how a tool call ended, once everything that a node says of it was checked.
@@ -223,6 +224,7 @@ async def completed_of(
         spec: Its tool.
         files: My Files of its user.
         results_max_bytes: Size of `results` above which a warning is logged.
+        message_max_bytes: Longest message for a client.
         is_observed: Whether somebody hears of the files that it was given.
 
     Raises:
@@ -252,6 +254,7 @@ async def completed_of(
         [file for _, file in artifacts],
         read=travel.read,
         inlined=travel.inlined,
+        message_max_bytes=message_max_bytes,
     )
     deferred = [await travel.taken(one, may_be_inline=False) for one in said.deferred]
     for name, pairs in zip(FILE_LISTS, (artifacts, deferred), strict=True):

@@ -19,6 +19,7 @@ from runner.formats.magic import PROBE_BYTES, BinaryFormat, identify, mime_types
 from runner.formats.mime import DEFAULT_MIME
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.encoded import (
+    Suspects,
     beginnings,
     data_url,
     decode,
@@ -27,7 +28,6 @@ from runner.output_guard.encoded import (
     line_end,
     seem_parts,
     seems_encoded,
-    suspects,
     unhex,
 )
 from runner.output_guard.json_view import Unruly, json_text, view
@@ -40,9 +40,9 @@ __all__ = ["Detector", "scan"]
 _URL_HEADER = re.compile(r"data:[^,\s\"'()<>\\]{0,128};base64,\Z", re.IGNORECASE)
 _URL_HEADER_MAX = 150
 _NESTED_MAX = 8
-# Content may begin this far before the first place that looks like it.
-_BEHIND_CHARS = 4096
 _BEGINNING_CHARS = 300
+# A literal or a dump may begin with a page of text.
+_BEHIND_CHARS = 4096
 _UNKNOWN = BinaryFormat("bin", DEFAULT_MIME)
 
 
@@ -86,15 +86,6 @@ class Detector:
             max_elements=config.max_elements,
             template=config.default_summary_template,
         )
-
-    def may_hold(self, text: str) -> bool:
-        """Say whether a string may hold encoded content: a quick look, which most texts do not pass."""
-        least = self.min_chars
-        if len(text) < least:
-            return False
-        if not text.isascii() and "\0" in text[:PROBE_BYTES]:
-            return True
-        return text[:5].lower() == "data:" or next(suspects(text, least), None) is not None
 
     def recognise(self, text: str) -> tuple[bytes, BinaryFormat] | None:
         """Return the bytes that `text` encodes, whole, and their format; None if it is no known binary."""
@@ -156,12 +147,12 @@ def _object(value: dict[str, Any], detector: Detector, where: str, level: int) -
         new, name = item, key
         place = f"{where}.{key[:60]}" if where else key[:60]
         if isinstance(item, str):
-            if detector.may_hold(item):
+            if len(item) >= detector.min_chars:
                 new = yield from _string(item, detector, place, level, value)
         elif isinstance(item, dict | list | bytes):
             new = yield from scan(item, detector, place, level)
         if len(key) >= detector.min_chars:
-            name = yield from _pieces_out(key, _pieces(key, detector), place)
+            name = yield from _pieces_out(key, _pieces(Suspects(key, detector.min_chars), detector), place)
         same = same and new is item and name is key
         made[name] = new
     return value if same else made
@@ -175,7 +166,8 @@ def _array(value: list[Any], detector: Detector, where: str, level: int) -> Laye
     same = True
     for index, item in enumerate(value):
         new = item
-        if detector.may_hold(item) if isinstance(item, str) else isinstance(item, dict | list | bytes):
+        is_long = isinstance(item, str) and len(item) >= detector.min_chars
+        if is_long or isinstance(item, dict | list | bytes):
             new = yield from scan(item, detector, f"{where}[{index}]", level)
             same = same and new is item
         made.append(new)
@@ -226,17 +218,22 @@ def _lines(value: list[Any], detector: Detector) -> tuple[bytes, BinaryFormat] |
     if sum(len(item) if isinstance(item, str) else -sys.maxsize for item in value) < detector.min_chars:
         return None
     text = ("" if value[0].endswith("\n") else "\n").join(value)
-    pieces = list(itertools.islice(_pieces(text, detector), 2))
+    pieces = list(itertools.islice(_pieces(Suspects(text, detector.min_chars), detector), 2))
     if len(pieces) == 1 and 2 * (pieces[0].end - pieces[0].start) > len(text):
         return pieces[0].content, pieces[0].kind
     return None
 
 
 def _string(text: str, detector: Detector, where: str, level: int, payload: dict[str, Any]) -> LayerRun[Any]:
-    if not detector.may_hold(text):
+    if len(text) < detector.min_chars:
         return text
     # Of a long text only the beginning is copied.
     beginning = text[:_BEGINNING_CHARS].lstrip()
+    places = Suspects(text, detector.min_chars)
+    is_raw = not text.isascii() and "\0" in text[:PROBE_BYTES]
+    if next(iter(places), None) is None and not is_raw and text[:5].lower() != "data:":
+        # So it is with most texts.
+        return text
     if seems_encoded(beginning) or beginning[:5].lower() == "data:":
         body = text.strip()
         found = detector.recognise(data_url(body) or body)
@@ -244,16 +241,15 @@ def _string(text: str, detector: Detector, where: str, level: int, payload: dict
             return (yield from _taken(*found, detector, where, payload))
     if not text.isascii() and (raw := _raw(text)) is not None:
         return (yield from _taken(*raw, detector, where, payload))
-    # Base64 in JSON can be hidden by an escape; numbers cannot.
-    seen = {kind for kind, _ in suspects(text, detector.min_chars)}
-    if "run" not in seen and next(_pieces(text, detector), None) is None:
-        return text
     if beginning[:1] in ("{", "[", '"') and level < _NESTED_MAX:
+        # Base64 in JSON can be hidden by an escape; numbers cannot.
+        if "run" not in (kind for kind, _ in places) and next(_pieces(places, detector), None) is None:
+            return text
         inside = yield from _json(text, detector, where, level)
         if inside is not text:
             return inside
     # Also where JSON held nothing: a repeated key hides what stood under it before.
-    return (yield from _pieces_out(text, _pieces(text, detector), where))
+    return (yield from _pieces_out(text, _pieces(places, detector), where))
 
 
 def _raw(text: str) -> tuple[bytes, BinaryFormat] | None:
@@ -316,12 +312,14 @@ def _pieces_out(text: str, pieces: Iterable[_Piece], where: str) -> LayerRun[str
     return "".join([*parts, text[position:]]) if parts else text
 
 
-def _pieces(text: str, detector: Detector) -> Iterator[_Piece]:
+def _pieces(places: Suspects, detector: Detector) -> Iterator[_Piece]:
     """Yield the files in a text one by one: where there are too many, a few are enough."""
-    done = list_end = 0
+    text, done = places.text, 0
     searched = {"run": 0, "listed": 0, "escaped": 0}
-    for kind, at in suspects(text, detector.min_chars):
-        lo = max(done, searched[kind], at - _BEHIND_CHARS)
+    for kind, at in places:
+        lo = max(
+            done, searched[kind], at - (places.behind if kind == "run" else max(places.behind, _BEHIND_CHARS))
+        )
         if at < lo:
             continue
         searched[kind] = line_end(text, at) if kind == "run" else at
@@ -332,12 +330,13 @@ def _pieces(text: str, detector: Detector) -> Iterator[_Piece]:
             found = itertools.chain(found, listed(text, lo, at, detector.min_chars)[:1] if dashed else ())
         elif kind == "escaped":
             found = (escaped(text, lo, at),)
-        elif at < list_end:
+        elif at < places.listed_to:
             continue
         else:
             written = dumped(text, lo, at)
             if written is None:
-                written, list_end = listed(text, max(lo, list_end), at, detector.min_chars)
+                lo = max(lo, places.listed_to)
+                written, places.listed_to = listed(text, lo, at, detector.min_chars)
             found = (written,)
         for written in found:
             if written is None or written.start < done:

@@ -7,8 +7,9 @@ Source: RFC 4648; RFC 2397; rules N9 and X2 of the conformance cases.
 """
 
 import binascii
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 from urllib.parse import unquote
@@ -19,6 +20,8 @@ from runner.formats.base64 import url_body
 from runner.formats.magic import BASE64_PREFIXES, MAGIC_BYTES, PROBE_BYTES, begins, identify, magic_numbers
 
 __all__ = [
+    "LIST_CLASS",
+    "Suspects",
     "beginnings",
     "data_url",
     "decode",
@@ -27,7 +30,6 @@ __all__ = [
     "line_end",
     "seem_parts",
     "seems_encoded",
-    "suspects",
     "unhex",
 ]
 
@@ -36,6 +38,8 @@ _CLASS = "A-Za-z0-9+/_-"
 # Base64 in JSON, HTML and URLs: `\/`, `\u002b`, `&#43;`, `%2F`.
 _ESCAPES = r"\\{1,8}+(?:/|u00(?:2[bBfF]|3[dD]))|%(?:2[bBfF]|3[dD])|=3D|&#(?:x2[bBfF]|x3[dD]|43|47|61);"
 _ESCAPE = re.compile(_ESCAPES)
+# What lists of numbers consist of.
+LIST_CLASS = r"0-9a-fA-FxXuhnrty\\&#$%;,:|\"'\[\](){}_\- \t\r\n"
 _LINE = re.compile(rf"(?:[{_CLASS}]++|(?=[\\%&])(?:{_ESCAPES}))++")
 _PADDING = re.compile(r"(?:=3D|\\{1,8}+u003[dD]|%3[dD]|&#(?:x3[dD]|61);|=(?!3D)){0,2}")
 # What stands between two lines: a break, itself perhaps escaped, and an indent or a quote mark of mail; or
@@ -52,6 +56,7 @@ _PIECE_MIN = 32
 _ENCODED = re.compile(rf"[=\r\n{_CLASS}]+")
 # A file may begin behind a word; not behind a page of them.
 _WORD_MAX = 256
+_LONG_LINE = re.compile(rf"(?=[=\\%&#;{_CLASS}]{{{_PIECE_MIN}}}){_LINE.pattern}")
 # As much as shows a tar, whose magic number stands late.
 _TAR_CHARS = 360
 _HEX_START = re.compile(r"(?:0?[xX])?[0-9a-fA-F]{32}")
@@ -61,16 +66,62 @@ _HEAD_SLICE = _HEAD_CHARS * 66 // 62
 _LOOK_CHARS = 64
 # What a quick look at one place needs to see of encoded content, and how far it looks for it.
 _AHEAD_CHARS = 300
+_SAMPLE_AHEAD_CHARS = 170
 _LINE_AHEAD_CHARS = 96
-# Three words, as they stand in sentences: most texts are looked at no further.
-_PROSE = re.compile(r"[A-Za-z']{1,14}+[.,:;]?+ [A-Za-z']{1,14}+[.,:;]?+ [A-Za-z']{1,14}+[.,:; ]")
-_LOOK = re.compile(
-    rf"(?P<run>[{_CLASS}]{{0,40}}+(?:(?!{_ESCAPES})[^A-Za-z0-9]{{1,24}}+n?)?"
-    rf"(?P<line>(?:[{_CLASS}]{{0,80}}+(?=[\\%&])(?:{_ESCAPES})){{0,4}}+[{_CLASS}]{{16}}))"
-    r"|(?P<escaped>(?:[^\\]{0,24}+\\{1,8}+(?:x[0-9a-fA-F]{2}|u00[0-9a-fA-F]{2}|[0-3][0-7]{2})){3})"
-    r"|(?P<listed>[0-9A-Za-z]{0,20}+(?:[^0-9A-Za-z]{1,9}+(?:0[xX]|byte\) ?0[xX])?[0-9a-fA-F]{1,16}"
-    r"(?:_?u8|h)?(?![0-9A-Za-z])){4})"
+_BEFORE_LINE = rf"[{_CLASS}]{{0,40}}+(?:(?!{_ESCAPES})[^A-Za-z0-9]{{1,24}}+n?)?"
+_ESCAPED_CHAR = rf"(?=[\\%&])(?:{_ESCAPES})"
+_LINE_LOOK = rf"(?:[{_CLASS}]{{0,80}}+{_ESCAPED_CHAR}){{0,4}}+[{_CLASS}]{{16}}"
+_ESCAPED = r"(?:[^\\]{0,24}+\\{1,8}+(?:x[0-9a-fA-F]{2}|u00[0-9a-fA-F]{2}|[0-3][0-7]{2})){3}"
+_LISTED = (
+    r"[0-9A-Za-z]{0,20}+(?:[^0-9A-Za-z]{1,9}+(?:0[xX]|byte\) ?0[xX])?[0-9a-fA-F]{1,16}"
+    r"(?:_?u8|h)?(?![0-9A-Za-z])){4}"
 )
+_LOOK = re.compile(
+    rf"(?P<run>{_BEFORE_LINE}(?P<line>{_LINE_LOOK}))|(?P<escaped>{_ESCAPED})|(?P<listed>{_LISTED})"
+)
+# A place within a line that goes on, or is followed by another. The first look is for a blank behind a word:
+# to pass over anything but one character takes much less time than to pass over a set of them.
+_BEHIND_LINE = r"(?=[\\\r\n\"'=&<%])"
+_RUN = (
+    rf"(?![^ ]{{1,119}}+(?<=[A-Za-z0-9]) )"
+    rf"[^A-Za-z0-9]{{0,90}}+(?:r\\{{1,8}}+n)?[{_CLASS}]{{0,120}}+(?:[{_CLASS}]|\Z|{_BEHIND_LINE}"
+    rf"(?:{_ESCAPED_CHAR}|(?:{_GLUE.pattern})"
+    rf"(?:[{_CLASS}]{{16,120}}+(?:[{_CLASS}]|{_BEHIND_LINE})|[{_CLASS}]{{0,40}}+{_ESCAPED_CHAR})))"
+)
+_NO_LIST = re.compile(f"{_RUN}|{_ESCAPED}")
+# A place in the cells of a dump, and one beside them.
+_SEPARATOR = r"[ \t:|│┊<\-]{1,4}+"
+_CELLS = rf"(?:[0-9a-fA-FxX]{{0,16}}+{_SEPARATOR}){{2}}(?:0[xX])?[0-9a-fA-F]{{2,16}}+[ \t:|│┊\-\r\n\\\"]"
+_ROW = (
+    r"(?:[^\n]{0,96}+\n|[^\\]{0,96}+\\(?:(?!n)[^\\]{0,96}+\\){0,8}n)"
+    rf"(?=[ \t|│┊]{{0,16}}+(?:0[xX])?[0-9a-fA-F]{{4,16}}+[:h \t|│┊<]){_LISTED}"
+)
+# A list may begin in the middle of a number.
+_LIST_SLACK = 20
+_STRETCHES = (range(8), range(20, 28), range(34, 42))
+_SAMPLES_MIN = 64
+_RUN_BIT, _LIST_BIT, _CELL_BIT, _BETWEEN_BIT, _ESCAPE_BIT, _STRANGE_BIT, _DOT_BIT, _QUOTE_BIT = range(8)
+
+
+def _flags(char: str) -> int:
+    """Return a bit for each of the parts of writings in which a character occurs."""
+    is_listed = re.fullmatch(f"[{LIST_CLASS}]", char) is not None
+    bits = (
+        char in f"{_CHARS}\\%&=#;",
+        is_listed,
+        # What is not in Latin-1 becomes a question mark.
+        char in "0123456789abcdefABCDEFxXh:|- \t\r\n\\?",
+        char == "?" or (is_listed and not char.isalnum()),
+        char == "\\",
+        # In no line of base64, and not between two.
+        char not in f"{_CHARS}\\%&=#;\"' \t\r\n,.*|<>",
+        char == ".",
+        char in "\"'",
+    )
+    return sum(is_so << bit for bit, is_so in enumerate(bits))
+
+
+_FLAGS = bytes(map(_flags, map(chr, range(256))))
 
 
 def decode(text: str) -> bytes | None:
@@ -130,30 +181,93 @@ def data_url(text: str) -> str | None:
     return unquote(body) if body and "%" in body else body
 
 
-def suspects(text: str, at_least: int) -> Iterator[tuple[str, int]]:
-    """Yield places so close that content of `at_least` characters cannot stand between them.
+class Suspects:
+    """Places so close that content of `at_least` characters cannot stand between them.
 
     Each is the kind of what a quick look saw (a `run` of base64 or hexadecimal digits, numbers that are
     `listed`, or `escaped` bytes of a literal), and where that is.
+
+    Attributes:
+        text: The text.
+        at_least: Shorter content is left alone.
+        listed_to: No list of numbers is looked for before it: the reader of one sets its end.
+        behind: How far before a place the content there may begin.
     """
-    step = max(at_least - _AHEAD_CHARS, at_least // 2, 1)
-    position, end = 0, len(text)
-    while position < end:
-        look = None
-        if not _PROSE.match(text, position):
-            look = _LOOK.match(text, position)
+
+    def __init__(self, text: str, at_least: int) -> None:
+        self.text = text
+        self.at_least = at_least
+        self.listed_to = 0
+        ahead = min(_SAMPLE_AHEAD_CHARS, at_least // 2)
+        step = max(min(at_least, len(text) + 1) - ahead, 1)
+        self.behind = 2 * step
+        self._places = _places(text, step, max(ahead - _LIST_SLACK, 1))
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        text = self.text
+        self.listed_to = 0
+        for place in self._places:
+            if place < self.listed_to and _NO_LIST.match(text, place) is None:
+                continue
+            look = _LOOK.match(text, place)
             if look is None:
                 # Beside a dump, and in a last short line, is anything at all.
-                line = text.find("\n", position, position + _LINE_AHEAD_CHARS) + 1
+                line = text.find("\n", place, place + _LINE_AHEAD_CHARS) + 1
                 if not line:
-                    escaped = text.find("\\n", position, position + _LINE_AHEAD_CHARS)
+                    escaped = text.find("\\n", place, place + _LINE_AHEAD_CHARS)
                     line = escaped + 2 if escaped >= 0 else 0
-                look = _LOOK.match(text, line) if line and not _PROSE.match(text, line) else None
-        if look is not None and (look["run"] is None or goes_on(text, look.start("line"), at_least)):
-            yield "run" if look["run"] else look.lastgroup or "", look.start()
-        # From behind: in prose the next blank is near, and a word begins there.
-        blank = text.rfind(" ", position, position + step)
-        position = position + step if blank < 0 else blank + 1
+                look = _LOOK.match(text, line) if line else None
+            if look is not None and (look["run"] is None or goes_on(text, look.start("line"), self.at_least)):
+                yield "run" if look["run"] else look.lastgroup or "", look.start()
+
+
+def _places(text: str, step: int, listed: int) -> list[int]:
+    """Return each `step`-th place of a text at which content may be.
+
+    At first all places are judged at once, by characters that follow them: an integer holds a byte for each
+    place. In each writing one of three short stretches is free of line breaks, indents and the column beside
+    a dump.
+
+    Args:
+        text: The text.
+        step: Characters from one place to the next.
+        listed: Characters of a list of numbers that follow a place in it.
+    """
+    places = [*range(0, len(text), step)]
+    looks = _quick_looks(listed)
+    count = max((len(text) - _STRETCHES[-1].stop) // step, 0)
+    if count < _SAMPLES_MIN:
+        count = 0
+    every = int.from_bytes(b"\1" * count, "little")
+    lists, runs, cells, anywhere, strange = every, 0, 0, 0, 0
+    for stretch in _STRETCHES if count else ():
+        common, some = every * 0xFF, 0
+        for offset in stretch:
+            chars = text[offset : offset + step * count : step].encode("latin-1", "replace")
+            flags = int.from_bytes(chars.translate(_FLAGS), "little")
+            common &= flags
+            some |= flags
+        runs |= common >> _RUN_BIT
+        lists &= common >> _LIST_BIT
+        cells |= common >> _CELL_BIT & some >> _RUN_BIT & some >> _BETWEEN_BIT
+        anywhere |= some
+        # A dot joins two literals of PHP.
+        strange |= some >> _STRANGE_BIT | some >> _DOT_BIT & ~(some >> _QUOTE_BIT)
+    runs &= ~strange
+    lists &= anywhere >> _RUN_BIT & anywhere >> _BETWEEN_BIT
+    found: set[int] = set()
+    for flags, look in zip((runs, lists, cells, anywhere >> _ESCAPE_BIT), looks, strict=True):
+        tried = [*itertools.compress(places, (flags & every).to_bytes(count, "little"))]
+        found.update(itertools.compress(tried, map(look, itertools.repeat(text), tried)))
+    found.update(place for place in places[count:] if any(look(text, place) for look in looks))
+    return sorted(found)
+
+
+@cache
+def _quick_looks(listed: int) -> tuple[Callable[[str, int], object], ...]:
+    """Return what content passes and few other texts do: runs, lists of numbers, dumps, escapes."""
+    patterns = (_RUN, rf"[{LIST_CLASS}]{{{listed}}}", f"{_CELLS}|{_ROW}", _ESCAPED)
+    return tuple(re.compile(pattern).match for pattern in patterns)
 
 
 def goes_on(text: str, start: int, at_least: int) -> bool:
@@ -208,7 +322,7 @@ def beginnings(text: str, start: int, stop: int, *, in_line: bool) -> Iterator[i
         stop: Look to here.
         in_line: Whether one may begin at `start` itself, though a line goes on there.
     """
-    for line in _LINE.finditer(text, start, min(len(text), stop + _AHEAD_CHARS)):
+    for line in _LONG_LINE.finditer(text, start, min(len(text), stop + _AHEAD_CHARS)):
         first, end = line.span()
         if end - first < _PIECE_MIN or (
             first == start and not in_line and start and text[start - 1] in _CHARS

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runner.formats.magic import MAGIC_BYTES, begins, first_bytes
+from runner.output_guard.encoded import LIST_CLASS
 
 __all__ = ["Written", "as_bytes", "dumped", "escaped", "listed"]
 
@@ -33,7 +34,7 @@ _STARTS_MAX = 16
 # Fewer are a mark such as -1 among other numbers.
 _NEGATIVES_MIN = 8
 _BEGINNING_CHARS = 600
-_LIST = re.compile(r"[0-9a-fA-FxXuhnrty\\&#$%;,:|\"'\[\](){}_\- \t\r\n]*+")
+_LIST = re.compile(rf"[{LIST_CLASS}]*+")
 _LIST_CHARS = "0123456789abcdefABCDEFxXuhnrty\\&#$%;,:|\"'[](){}_- \t\r\n"
 _OPEN, _CLOSED = r"(?<![0-9A-Za-z.])", r"(?![0-9A-Za-z]|\.[0-9])"
 _BETWEEN = r"(?:[\s,:|'\";_]|\\+[nrt](?![a-z])|[\])}]\s*,?\s*[\[({])*+"
@@ -147,6 +148,7 @@ _ROW = re.compile(
 _CELLS = re.compile(rf"(?:(?:0[xX])?(?:[0-9a-fA-F]{{2}}){{1,8}}(?:[{_BLANKS}-]{{1,3}}|(?=[\r\n\\\"']|\Z)))+")
 _CELL = re.compile("(?<![0-9a-fA-F])(?:0[xX])?((?:[0-9a-fA-F]{2})+)")
 _ROW_END = re.compile(r"\r?\n|\\+r\\+n|\\+n")
+_LINE_END = re.compile(r"\n|\\n")
 _OFFSET = re.compile(r"[0-9a-fA-F]{4,16}(?=[\r\n\\\"']|\Z)")
 _ROW_MAX_CHARS = 400
 # A `*` stands for rows that repeat; what one makes of them is bounded.
@@ -156,11 +158,11 @@ _FILLED_MAX_BYTES = 16 * 1024 * 1024
 def dumped(text: str, lo: int, at: int) -> Written | None:
     """Return the hex dump that begins in a line between `lo` and the end of the line at `at`."""
     near = max(lo, at - _ROW_MAX_CHARS)
-    line_end = "\n" if text.find("\n", near, at + _ROW_MAX_CHARS) >= 0 else "\\n"
+    following = _LINE_END.search(text, at, at + _ROW_MAX_CHARS)
+    line_end = following[0] if following else "\n" if text.find("\n", near, at) >= 0 else "\\n"
     start = _row_start(text, lo, at, line_end)
-    following = text.find(line_end, at, at + _ROW_MAX_CHARS)
-    if _first_cells(text, start) is None and following >= 0:
-        start = following + len(line_end)
+    if _first_cells(text, start) is None and following is not None:
+        start = following.end()
     row = _first_cells(text, start)
     while row is not None and start - len(line_end) > lo:
         before = _row_start(text, lo, start - len(line_end), line_end)

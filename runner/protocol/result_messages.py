@@ -96,6 +96,7 @@ class ResultMessages:
             wire=completed.wire,
             output_schema=schema,
             delivery=delivery_to(self.settings, request.params, request.facts),
+            max_bytes=self.settings.max_message_bytes,
             download_url=None if url is None else lambda file: url(user, file),
             allowed_origins=self.settings.iframe_origins,
         )
@@ -168,4 +169,5 @@ def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFac
 
 def inline_limit_of(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> int:
     """Return the largest artifact that the client of a request wants inside its result."""
-    return inline_limit(delivery_to(settings, params, facts), settings.inline_max_bytes)
+    most = min(settings.inline_max_bytes, settings.max_message_bytes)
+    return inline_limit(delivery_to(settings, params, facts), most)

@@ -145,6 +145,9 @@ class Settings(BaseSettings):
         30.0, description="Longest silence of a call between two progress reports."
     )
     total_timeout_s: Seconds = Field(600.0, description="Longest call, whatever it reports.")
+    max_message_bytes: int = Field(
+        900_000, ge=65_536, description="Longest result message; pictures that do not fit become links."
+    )
     base64_size_limit_mb: Count = Field(300, description="Largest artifact handed on inline, in MiB.")
     max_artifact_bytes: Count = Field(50 * GIB, description="Largest artifact accepted at all.")
     max_call_bytes: Count = Field(50 * GIB, description="Most that the files of one call have together.")

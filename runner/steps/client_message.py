@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 MESSAGE_MAX_BYTES = 900_000
+"""Longest message where no setting says otherwise, in bytes."""
 _BLOCK_CHARS = 200
 
 META_PREFIX = "toolcell/"
@@ -99,6 +100,7 @@ class _Draft:
     output_schema: Mapping[str, Any] | None
     closed: bool
     form: _Form
+    max_bytes: int
     download_url: Callable[[ArtifactFile], str] | None
     paths: FileReferences
     allowed_origins: Collection[str]
@@ -114,7 +116,7 @@ def inline_limit(delivery: Delivery, inline_max_bytes: int) -> int:
 
     Encoding what would not be sent costs time and memory for nothing.
     """
-    return NEVER_INLINE if delivery is Delivery.REFERENCE else min(inline_max_bytes, MESSAGE_MAX_BYTES)
+    return NEVER_INLINE if delivery is Delivery.REFERENCE else inline_max_bytes
 
 
 def render(
@@ -123,6 +125,7 @@ def render(
     wire: Mapping[str, Any],
     output_schema: Mapping[str, Any] | None,
     delivery: Delivery,
+    max_bytes: int = MESSAGE_MAX_BYTES,
     download_url: Callable[[ArtifactFile], str] | None = None,
     allowed_origins: Collection[str] = (),
 ) -> dict[str, Any]:
@@ -138,6 +141,7 @@ def render(
         wire: What the worker answered; empty if it did not.
         output_schema: What the tool declares.
         delivery: How the client takes bytes.
+        max_bytes: Longest message.
         download_url: Makes download addresses, over HTTP.
         allowed_origins: Web origins whose pages a result may open.
     """
@@ -156,6 +160,7 @@ def render(
             output_schema=output_schema,
             closed=closed,
             form=form,
+            max_bytes=max_bytes,
             download_url=download_url,
             paths=paths,
             allowed_origins=allowed_origins,
@@ -166,12 +171,12 @@ def render(
     message: dict[str, Any] = {}
     for form in _INLINE if delivery is Delivery.INLINE else _REFERENCE:
         message, size = written(form)
-        if size <= MESSAGE_MAX_BYTES:
+        if size <= max_bytes:
             break
-    if form is _SMALLEST and size < MESSAGE_MAX_BYTES:
+    if form is _SMALLEST and size < max_bytes:
         # Of several pictures, those that fit together stay, the first ones first.
-        some, size = written(replace(form, media_chars=MESSAGE_MAX_BYTES - size))
-        message = some if size <= MESSAGE_MAX_BYTES else message
+        some, size = written(replace(form, media_chars=max_bytes - size))
+        message = some if size <= max_bytes else message
     return message
 
 
@@ -280,14 +285,14 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
     linked: set[str] = set()
     uris = {file.uri: file.id for file in draft.processed.files}
     by_block = {file.block: file for file in draft.processed.files if file.block is not None}
-    left = MESSAGE_MAX_BYTES if draft.form.media_chars is None else draft.form.media_chars
+    left = draft.max_bytes if draft.form.media_chars is None else draft.form.media_chars
     for index, block in enumerate(list_of(draft.wire.get("content"))):
         file = by_block.get(index)
         is_seen = file is not None and _stays(block, file, draft.form)
         # In base64, and with what stands around it.
         chars = 4 * (file.size + 2) // 3 + _BLOCK_CHARS if file is not None else 0
         if file is not None and (not is_seen or (draft.form.media_chars is not None and chars > left)):
-            content.append(_link(file, draft.download_url, is_too_large=is_seen))
+            content.append(_link(file, draft.download_url, max_bytes=draft.max_bytes if is_seen else None))
             linked.add(file.id)
         else:
             left -= chars
@@ -370,7 +375,7 @@ def _standing_for(file: ArtifactFile) -> str:
 
 
 def _link(
-    file: ArtifactFile, download_url: Callable[[ArtifactFile], str] | None, *, is_too_large: bool = False
+    file: ArtifactFile, download_url: Callable[[ArtifactFile], str] | None, *, max_bytes: int | None = None
 ) -> dict[str, Any]:
     link: dict[str, Any] = {
         "type": "resource_link",
@@ -379,9 +384,9 @@ def _link(
         "mimeType": file.mime,
         "size": file.size,
     }
-    if is_too_large:
+    if max_bytes is not None:
         link["description"] = (
-            f"Not shown: {file.size} bytes are too large for this message of at most {MESSAGE_MAX_BYTES} "
+            f"Not shown: {file.size} bytes are too large for this message of at most {max_bytes} "
             "bytes in all. Ask the tool for a smaller one, or for one at a time."
         )
     if download_url is not None:

@@ -63,6 +63,7 @@ def rendered(
     *,
     schema: Any = OPEN,
     delivery: Delivery = Delivery.REFERENCE,
+    max_bytes: int = MESSAGE_MAX_BYTES,
     download_url: Any = None,
     allowed_origins: Any = (),
 ) -> dict[str, Any]:
@@ -71,6 +72,7 @@ def rendered(
         wire=wire,
         output_schema=schema,
         delivery=delivery,
+        max_bytes=max_bytes,
         download_url=download_url,
         allowed_origins=allowed_origins,
     )
@@ -288,7 +290,6 @@ def test_a_message_too_large_for_transports_falls_back_to_references(home: FakeH
 def test_nothing_is_encoded_that_would_not_be_sent() -> None:
     assert inline_limit(Delivery.REFERENCE, 300) == NEVER_INLINE
     assert inline_limit(Delivery.INLINE, 300) == 300
-    assert inline_limit(Delivery.INLINE, 2**30) == MESSAGE_MAX_BYTES
 
 
 # closed schemas
@@ -759,3 +760,16 @@ def test_pictures_that_fit_stay_and_others_are_explained(
         for block in found
         if block["type"] == "resource_link"
     )
+
+
+def test_pictures_above_the_longest_message_become_links(home: FakeHome, shelf: Shelf) -> None:
+    block = {"type": "image", "data": base64.b64encode(b"p" * 100_000).decode(), "mimeType": "image/png"}
+
+    within, above = (
+        rendered({"content": [text("page"), block]}, home, shelf, max_bytes=most)["content"]
+        for most in (200_000, 100_000)
+    )
+
+    assert [each["type"] for each in within] == ["text", "image"]
+    assert [each["type"] for each in above] == ["text", "resource_link"]
+    assert "at most 100000 bytes" in above[1]["description"]

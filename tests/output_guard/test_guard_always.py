@@ -71,7 +71,7 @@ NUMBERED = st.sampled_from(list(FILES)).map(lambda name: list(FILES[name]))
 DEEP = st.integers(90, 3000).map(
     lambda depth: json.loads("[" * depth + "]" * depth) if depth < 900 else "[" * depth
 )
-SCALARS = st.none() | st.booleans() | NUMBERS | st.text() | MIXED | NESTED_TEXT | BIG | st.binary(max_size=50)
+PLAIN = st.none() | st.booleans() | NUMBERS | st.text() | MIXED | NESTED_TEXT | BIG
 KEYS = st.text(max_size=10) | st.sampled_from(
     ["type", "data", "text", "blob", "resource", "content", b64(PDF)]
 )
@@ -83,8 +83,14 @@ KINDS = st.fixed_dictionaries(
     }
 )
 ANYTHING = st.recursive(
-    SCALARS | KINDS | NUMBERED | DEEP,
+    PLAIN | KINDS | NUMBERED | DEEP | st.binary(max_size=50),
     lambda inner: st.lists(inner, max_size=6) | st.dictionaries(KEYS, inner, max_size=5) | st.tuples(inner),
+    max_leaves=15,
+)
+# A result on the wire is parsed JSON.
+PARSED = st.recursive(
+    PLAIN | KINDS | NUMBERED | DEEP,
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(KEYS, inner, max_size=5),
     max_leaves=15,
 )
 
@@ -160,7 +166,7 @@ MANY = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(BLOCKS, max_size=3),
-    st.dictionaries(KEYS, ANYTHING, max_size=3) | MANY,
+    st.dictionaries(KEYS, PARSED, max_size=3) | MANY,
     st.none() | SCHEMAS,
     st.booleans(),
 )

@@ -144,6 +144,22 @@ def test_a_file_is_found_in_every_writing(shelf: Shelf, name: str, writing: str)
     assert shelf.contents == [content]
 
 
+@pytest.mark.parametrize("writing", [each for each in WRITINGS if isinstance(WRITINGS[each](PDF), str)])
+def test_a_file_in_a_long_text_is_found(shelf: Shelf, writing: str) -> None:
+    """Each of the places that are judged at once stands somewhere else in the file."""
+    files = [FORMATS[name][1]() for name in ("pdf", "png", "jpeg", "gzip", "zip")]
+    files = [content + bytes(-len(content) % 16) for content in files]
+    filler = "".join(f"word {number}, (and) more: [{number}];\n" for number in range(3000))
+    text = "".join(
+        f"{filler}{'x ' * number}\n{WRITINGS[writing](content)}\n" for number, content in enumerate(files * 8)
+    )
+
+    guarded(text, store=shelf, max_inline_size=10**8, max_observation_chars=10**8, max_artifacts=1000)
+
+    assert {content for content in files if content not in shelf.contents} == set()
+    assert len(shelf.contents) == 8 * len(files)
+
+
 def unpacked(shelf: Shelf) -> list[bytes]:
     return [gzip.decompress(content) for content in shelf.contents if content[:2] == b"\x1f\x8b"]
 
