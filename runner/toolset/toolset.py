@@ -636,8 +636,13 @@ class _InUse(AbstractAsyncContextManager[UserPool]):
 
 
 def _warn_of_hidden(hidden: Sequence[HiddenFile]) -> None:
-    for one in hidden:
-        facts = {"path": str(one.path), "file": one.file, "line": one.line, "cure": one.flag}
+    # In one line, so that the end of a shell's output has all of them.
+    if hidden:
+        facts = {
+            "path": ", ".join(str(one.path) for one in hidden),
+            "named": ", ".join(f"{one.file} line {one.line}" for one in hidden),
+            "cure": " ".join(one.flag for one in hidden),
+        }
         log.warning("hidden file not lent", extra=facts)
 
 
