@@ -42,6 +42,7 @@ PUBLIC = {
     *("mcp.shared.exceptions", "mcp.shared.subscriptions"),
     *("mcp_types", "mcp_types.version"),
     *("starlette.applications", "starlette.datastructures", "starlette.middleware", "starlette.requests"),
+    "starlette.middleware.cors",
     *("starlette.middleware.trustedhost", "starlette.responses", "starlette.routing", "starlette.types"),
 }
 

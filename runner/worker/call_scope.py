@@ -13,11 +13,11 @@ from typing import Any
 from runner.worker.host_channel import HostLine
 from sandbox.inside.program import Channel
 
-__all__ = ["CallScope", "current", "entered"]
+__all__ = ["ServedCall", "current", "entered"]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class CallScope:
+class ServedCall:
     """One call.
 
     Attributes:
@@ -35,12 +35,12 @@ class CallScope:
     raised: dict[str, object] | None = None
 
 
-_current: ContextVar[CallScope | None] = ContextVar("call_scope", default=None)
+_current: ContextVar[ServedCall | None] = ContextVar("call_scope", default=None)
 # The calls under way, the latest last; the last one of all stays.
-_begun: list[CallScope] = []
+_begun: list[ServedCall] = []
 
 
-def current() -> CallScope | None:
+def current() -> ServedCall | None:
     """Return the call that runs here; the latest one in a thread or task of none that runs."""
     mine = _current.get()
     if mine is not None and not mine.channel.is_over:
@@ -49,7 +49,7 @@ def current() -> CallScope | None:
 
 
 @contextlib.contextmanager
-def entered(scope: CallScope) -> Iterator[None]:
+def entered(scope: ServedCall) -> Iterator[None]:
     """Run a call in this context."""
     _current.set(scope)
     _begun[:] = [one for one in _begun if not one.channel.is_over]

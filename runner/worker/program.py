@@ -27,7 +27,7 @@ from mcp import MCPDeprecationWarning
 from runner.author import connect
 from runner.settings.targets import entry_of
 from runner.worker.asked_route import answer_route
-from runner.worker.call_scope import CallScope, current, entered
+from runner.worker.call_scope import ServedCall, current, entered
 from runner.worker.failure_capture import FailureCapture
 from runner.worker.host_channel import HostLine, Waiting, strict
 from runner.worker.internals.patches import (
@@ -178,7 +178,7 @@ class ToolProgram:
             raise TypeError("a call is an object, and `prepare` comes before `serve`")
         # An earlier call of the same home may have removed it since this worker got ready.
         _make_folder(self._environment["TMPDIR"])
-        scope = CallScope(
+        scope = ServedCall(
             channel=channel,
             line=line,
             most_bytes=int(call["answer_bytes"]),
@@ -190,7 +190,7 @@ class ToolProgram:
         return self._loop.create_task(serving, context=self._context.copy())
 
     async def _served_until(
-        self, cancelled: asyncio.Event, call: Mapping[str, Any], scope: CallScope
+        self, cancelled: asyncio.Event, call: Mapping[str, Any], scope: ServedCall
     ) -> dict[str, object]:
         """Serve a request unless it is cancelled, as the SDK does: a sync tool goes on until it returns."""
         with anyio.CancelScope() as reach:
@@ -256,7 +256,7 @@ class ToolProgram:
         self._lifespan_state = await self._stack.enter_async_context(self._server.lifespan())
         self._lists = self._server.lists()
 
-    async def _serve(self, call: Mapping[str, Any], scope: CallScope) -> dict[str, object]:
+    async def _serve(self, call: Mapping[str, Any], scope: ServedCall) -> dict[str, object]:
         assert self._server is not None  # noqa: S101 - `load` comes before `serve`
         with entered(scope):
             scope.channel.enter()
@@ -284,7 +284,7 @@ class ToolProgram:
                 scope.raised = {"kind": "unwritable", "message": str(error)[:SENT_MAX_CHARS]}
                 return {"result": None, **self._seen(scope)}
 
-    def _seen(self, scope: CallScope) -> dict[str, object]:
+    def _seen(self, scope: ServedCall) -> dict[str, object]:
         """Return what the host has to know of a request beside its answer."""
         assert self._server is not None  # noqa: S101 - `load` comes before `serve`
         return {"raised": scope.raised, "own_lists": self._server.lists() != self._lists}

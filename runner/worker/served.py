@@ -13,7 +13,6 @@ import mcp_types
 from fastmcp import FastMCP
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.lowlevel.server import lifespan as default_lifespan
 from mcp_types.version import LATEST_MODERN_VERSION
 from starlette.routing import BaseRoute
 
@@ -26,6 +25,7 @@ from runner.worker.internals.sdk_server import (
     AnySdkServer,
     announce_with,
     changes_of,
+    has_own_lifespan,
     lifespan_of,
     listing_of,
     low_level_of,
@@ -226,7 +226,7 @@ class _Sdk:
         return lifespan_of(self._server)
 
     def has_lifespan(self) -> bool:
-        return self.low.lifespan is not default_lifespan
+        return has_own_lifespan(self.low)
 
     def lists(self) -> object:
         return self._changes()

@@ -11,7 +11,7 @@ from runner.errors import CallError
 from runner.steps.listener import CallListener, Nobody
 from runner.steps.verdict import judge
 from runner.toolset.session_state import SessionState
-from runner.worker.call_scope import CallScope, entered
+from runner.worker.call_scope import ServedCall, entered
 from runner.worker.failure_capture import FailureCapture
 from runner.worker.host_channel import HostLine
 from sandbox.deadlines import Deadlines
@@ -90,7 +90,7 @@ class NoDenials:
 async def details_of(fails: Callable[[], None]) -> dict[str, Any]:
     capture = FailureCapture(Path(__file__).parent)
     channel: Any = NoDenials()
-    scope = CallScope(
+    scope = ServedCall(
         channel=channel, line=HostLine(channel, asyncio.get_running_loop(), {}), most_bytes=1 << 20
     )
 

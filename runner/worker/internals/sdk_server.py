@@ -13,6 +13,7 @@ import mcp_types
 from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.lowlevel.server import lifespan as default_lifespan
 from mcp.server.mcpserver import MCPServer
 from mcp.server.request_state import RequestStateBoundary
 from mcp.server.subscriptions import ServerEvent
@@ -23,6 +24,7 @@ __all__ = [
     "AnySdkServer",
     "announce_with",
     "changes_of",
+    "has_own_lifespan",
     "lifespan_of",
     "listing_of",
     "low_level_of",
@@ -108,6 +110,11 @@ def listing_of(
         return found
 
     return listing
+
+
+def has_own_lifespan(low: Server[Any]) -> bool:
+    """Say whether the author of a server has written a lifespan."""
+    return low.lifespan is not default_lifespan
 
 
 @asynccontextmanager
