@@ -48,6 +48,10 @@ class Channel:
         """Whether the call has been answered."""
         return self._is_over
 
+    def retire(self) -> None:
+        """Send nothing from now on: calls have channels of their own."""
+        self._is_over = True
+
     def enter(self) -> None:
         """Have what is denied in this context reported here, while other calls run beside this one."""
         self._recorder.enter(self.denied)

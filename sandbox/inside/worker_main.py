@@ -84,7 +84,8 @@ def _serve(birth: Birth, channel: Channel) -> None:
 
     while (frame := _next(birth, channel, goes_on=goes_on)) is not None:
         if frame[0] is FrameKind.JOIN:
-            # From here on the program's own loop waits for calls.
+            # From here on the program's own loop waits for calls. The host reads nothing on this connection.
+            channel.retire()
             shared = SharedCalls(
                 connection=channel.connection,
                 rules=birth.rules,
