@@ -267,11 +267,14 @@ def _link(block: dict[str, Any]) -> dict[str, Any]:
     artifact = block.get("artifact")
     if not isinstance(artifact, dict) or not isinstance(artifact.get("id"), str):
         return _text(block)
+    words = [each for each in (block.get("summary"), block.get("read")) if isinstance(each, str)]
+    if block.get("type") in ("image", "audio"):
+        words.insert(0, "Not shown: the output guard keeps pictures and sounds as files")
     link = {
         "type": "resource_link",
         "uri": f"artifact://{artifact['id']}",
         "name": artifact.get("filename") or artifact["id"],
-        "description": block.get("summary"),
+        "description": "; ".join(words) or None,
         "mimeType": artifact.get("mime_type"),
         "size": artifact.get("size_bytes"),
         "annotations": block.get("annotations"),
