@@ -6,6 +6,7 @@ taken out.
 Source: requirements S0-49 to S0-53; rules A2 and A5 of the conformance cases; contradiction C2.
 """
 
+import base64
 import re
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from urllib.parse import quote
 
 from runner.users.capability_tokens import Tokens
 
-__all__ = ["DOWNLOAD_PATH", "LINK_S", "PURPOSE", "DownloadLinks", "without_tokens"]
+__all__ = ["DOWNLOAD_PATH", "LINK_S", "PURPOSE", "DownloadLinks", "name_in", "without_tokens"]
 
 DOWNLOAD_PATH = "/api/files/download/"
 PURPOSE = "download"
@@ -48,8 +49,19 @@ class DownloadLinks:
         token = self.tokens.sign(
             user=user, key=key, purpose=PURPOSE, now=self.clock(), ttl_s=self.ttl_s, once=once
         )
-        named = f"&name={quote(name, safe='', errors='replace')}" if name else ""
-        return f"{self.base.rstrip('/')}{DOWNLOAD_PATH}{quote(key, safe='')}?token={token}{named}"
+        if name:
+            # Files of equal content share their id. In the token: the address keeps its documented shape.
+            token += "." + base64.urlsafe_b64encode(name.encode("utf-8", "replace")).decode().rstrip("=")
+        return f"{self.base.rstrip('/')}{DOWNLOAD_PATH}{quote(key, safe='')}?token={token}"
+
+
+def name_in(token: str) -> str:
+    """Return the file name that a link's token carries; empty if it has none. It is not signed."""
+    encoded = [*token.split("."), "", ""][2]
+    try:
+        return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).decode()
+    except ValueError:
+        return ""
 
 
 def without_tokens(value: Any, depth: int = 0) -> Any:

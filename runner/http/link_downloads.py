@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from runner.errors import RunnerError
-from runner.files.download_links import PURPOSE
+from runner.files.download_links import PURPOSE, name_in
 from runner.files.my_files import Library
 from runner.http.file_response import OpenedResponse, failed, file_response, gone
 from runner.http.responses import refused
@@ -46,7 +46,7 @@ def routes(tokens: Tokens, library: Library, *, clock: Callable[[], float]) -> l
             files = library.held_by(holder)
             file = await files.by_id(key)
             # Files of equal content share their id, and a link is to one of their names.
-            named = await files.find(request.query_params.get("name", "")) if file else None
+            named = await files.find(name_in(token)) if file else None
             file = named if named is not None and named.id == key else file
         except TokenError as error:
             note_wrong(request, "link", key, *named_in(token))

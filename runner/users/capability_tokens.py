@@ -93,7 +93,8 @@ class Tokens:
         refused = TokenError("this link is not valid; ask for a new one")
         if len(token) > TOKEN_MAX_CHARS or not token.isascii():
             raise refused
-        claims, _, mac = token.partition(".")
+        # A third part, such as a file name, is not signed.
+        claims, mac = [*token.split("."), ""][:2]
         name, user, expires, number, made_ms = _claims(claims, refused)
         secret = self._secrets().get(name)
         # Compared even without a secret, so that time does not tell which names exist.
@@ -156,6 +157,8 @@ class Tokens:
         """
         folder = self._path.parent / _REVOKED
         make_folder(folder.parent, folder.name)
+        # Without the part that is not signed, which a holder may change.
+        prefix = ".".join(prefix.split(".")[:2])
         with holding(folder):
             for user in users:
                 before_ms, prefixes = self._revoked(user)
