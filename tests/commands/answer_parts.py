@@ -5,7 +5,7 @@ from typing import Any
 from fastmcp.client.client import CallToolResult
 from mcp_types import BlobResourceContents, ContentBlock, TextContent, TextResourceContents
 
-__all__ = ["blob_of", "contract_of", "meta_of", "structured_of", "text_of"]
+__all__ = ["blob_of", "contract_of", "meta_of", "plain_of", "structured_of", "text_of"]
 
 
 def structured_of(result: CallToolResult) -> dict[str, Any]:
@@ -32,3 +32,8 @@ def blob_of(contents: TextResourceContents | BlobResourceContents) -> str:
     """Return what a resource that is no text holds, in Base64."""
     assert isinstance(contents, BlobResourceContents)
     return contents.blob
+
+
+def plain_of(contents: TextResourceContents | BlobResourceContents) -> str:
+    assert isinstance(contents, TextResourceContents)
+    return contents.text

@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
-from answer_parts import contract_of, structured_of
+from answer_parts import contract_of, plain_of, structured_of
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from support import TOOLS, call, details, error_code, open_toolset, request, settings_in
@@ -421,7 +421,7 @@ async def test_an_artifact_reaches_a_client_as_a_reference_it_can_read(
     assert (str(link.uri), link.name, link.mime_type, link.size) == (
         artifact["uri"], "reference.txt", "text/plain", 3,
     )  # fmt: skip
-    assert contents[0].text == "xxx"
+    assert plain_of(contents[0]) == "xxx"
     assert f"/tmp/{bound.settings.user}" not in str(result)
 
 
@@ -459,7 +459,7 @@ async def test_a_closed_result_stays_the_tools_own_with_addresses_for_paths(clie
         "artifacts": [{"name": "report.txt", "path": uri, "mime": "text/plain"}],
     }
     assert contract["results"] == "done"
-    assert (await client.read_resource(uri))[0].text == "the report"
+    assert plain_of((await client.read_resource(uri))[0]) == "the report"
 
 
 async def test_every_delivered_artifact_is_among_the_users_files(

@@ -26,6 +26,7 @@ from runner.output_guard.message import guard_message
 from runner.output_guard.pipeline import Guarded
 from runner.store.memory import MemoryStore
 
+# Examples are the same in each run, so that a change is judged by what it changes.
 RUN = re.compile(r"[A-Za-z0-9+/_-]{1000,}")
 LIMIT = 50_000
 
@@ -95,7 +96,7 @@ PARSED = st.recursive(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(ANYTHING, st.sampled_from(["shelf", "none", "full"]))
 def test_whatever_goes_in_little_text_and_no_binary_content_comes_out(value: Any, kind: str) -> None:
     store = {"shelf": Shelf(), "none": None, "full": Refusing()}[kind]
@@ -106,7 +107,7 @@ def test_whatever_goes_in_little_text_and_no_binary_content_comes_out(value: Any
     assert leaks(strict(done.value) if not isinstance(done.value, str) else done.value) == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(ANYTHING, st.integers(1, 3000))
 def test_any_limit_holds(value: Any, limit: int) -> None:
     done = guarded(value, store=Shelf(), max_observation_chars=limit)
@@ -126,7 +127,7 @@ BLOCKS = (
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.lists(BLOCKS, max_size=4), st.dictionaries(KEYS, ANYTHING, max_size=3), st.booleans())
 def test_a_whole_message_is_within_the_limit_and_free_of_files(
     content: list[Any], structured: dict[str, Any], stored: bool
@@ -163,7 +164,7 @@ MANY = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.lists(BLOCKS, max_size=3),
     st.dictionaries(KEYS, PARSED, max_size=3) | MANY,
@@ -193,7 +194,7 @@ def test_what_the_host_sends_holds_it_too_also_with_a_schema_and_as_an_error(
     assert made["_meta"] == {"own": 1}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.dictionaries(st.text(max_size=5), MIXED, max_size=3))
 def test_json_text_stays_json_text(value: dict[str, Any]) -> None:
     clean = {key: item.encode("utf-8", "replace").decode() for key, item in value.items()}
