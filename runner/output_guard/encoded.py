@@ -20,6 +20,7 @@ from runner.formats.base64 import url_body
 from runner.formats.magic import BASE64_PREFIXES, MAGIC_BYTES, PROBE_BYTES, begins, identify, magic_numbers
 
 __all__ = [
+    "LIST_CHARS",
     "LIST_CLASS",
     "Suspects",
     "beginnings",
@@ -39,7 +40,8 @@ _CLASS = "A-Za-z0-9+/_-"
 _ESCAPES = r"\\{1,8}+(?:/|u00(?:2[bBfF]|3[dD]))|%(?:2[bBfF]|3[dD])|=3D|&#(?:x2[bBfF]|x3[dD]|43|47|61);"
 _ESCAPE = re.compile(_ESCAPES)
 # What lists of numbers consist of.
-LIST_CLASS = r"0-9a-fA-FxXuhnrty\\&#$%;,:|\"'\[\](){}_\- \t\r\n"
+LIST_CHARS = "0123456789abcdefABCDEFxXuhnrty\\&#$%;,:|\"'[](){}_- \t\r\n"
+LIST_CLASS = re.escape(LIST_CHARS)
 _LINE = re.compile(rf"(?:[{_CLASS}]++|(?=[\\%&])(?:{_ESCAPES}))++")
 _PADDING = re.compile(r"(?:=3D|\\{1,8}+u003[dD]|%3[dD]|&#(?:x3[dD]|61);|=(?!3D)){0,2}")
 # What stands between two lines: a break, itself perhaps escaped, and an indent or a quote mark of mail; or
@@ -105,7 +107,7 @@ _RUN_BIT, _LIST_BIT, _CELL_BIT, _BETWEEN_BIT, _ESCAPE_BIT, _STRANGE_BIT, _DOT_BI
 
 def _flags(char: str) -> int:
     """Return a bit for each of the parts of writings in which a character occurs."""
-    is_listed = re.fullmatch(f"[{LIST_CLASS}]", char) is not None
+    is_listed = char in LIST_CHARS
     bits = (
         char in f"{_CHARS}\\%&=#;",
         is_listed,
@@ -297,13 +299,7 @@ def seem_parts(items: list[Any]) -> bool:
 
 
 def _first_numbers(items: list[Any]) -> list[int]:
-    while (
-        items
-        and type(items[0]) is list
-        and type(items[0][:1]) is list
-        and items[0]
-        and type(items[0][0]) is list
-    ):
+    while items[0] and type(items[0][0]) is list:
         items = items[0]
     row = (
         items[0]

@@ -1,7 +1,7 @@
 r"""Bytes of which each is written by itself: hex dumps, lists of numbers, escapes of string literals.
 
     00000000: 8950 4e47 0d0a 1a0a  .PNG....     `dumped`: xxd, hexdump -C, od -t x1, Format-Hex
-    00000000: 8950 4e47 0d0a 1a0a  .PNG....     `dumped`: xxd, hexdump, od -t x1, Format-Hex
+    [137, 80, 78, 71]   0x89, 0x50   89:50:4e   `listed`: JSON arrays, C initialisers, pairs of digits
     b'\x89PNG\r\n'   "\u0089PNG"   \211PNG      `escaped`: repr of Python, JSON, C, shells
 
 Each reader gets a text and a place in it, and returns the span and the bytes of a known binary format.
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runner.formats.magic import MAGIC_BYTES, begins, first_bytes
-from runner.output_guard.encoded import LIST_CLASS
+from runner.output_guard.encoded import LIST_CHARS, LIST_CLASS
 
 __all__ = ["Written", "as_bytes", "dumped", "escaped", "listed"]
 
@@ -35,7 +35,6 @@ _STARTS_MAX = 16
 _NEGATIVES_MIN = 8
 _BEGINNING_CHARS = 600
 _LIST = re.compile(rf"[{LIST_CLASS}]*+")
-_LIST_CHARS = "0123456789abcdefABCDEFxXuhnrty\\&#$%;,:|\"'[](){}_- \t\r\n"
 _OPEN, _CLOSED = r"(?<![0-9A-Za-z.])", r"(?![0-9A-Za-z]|\.[0-9])"
 _BETWEEN = r"(?:[\s,:|'\";_]|\\+[nrt](?![a-z])|[\])}]\s*,?\s*[\[({])*+"
 _PREFIX = r"(?:(?:\(byte\) ?)?(?:0[xX]|&#[xX]?|[$#%]))?"
@@ -105,7 +104,7 @@ def listed(text: str, lo: int, at: int, at_least: int) -> tuple[Written | None, 
         at_least: A shorter list is not looked into.
     """
     end = _end(_LIST, text, at)
-    start = lo + len(text[lo:at].rstrip(_LIST_CHARS))
+    start = lo + len(text[lo:at].rstrip(LIST_CHARS))
     if end - start < at_least:
         return None, end
     for form in _FORMS:

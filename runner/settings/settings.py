@@ -6,12 +6,10 @@ Constructing `Settings` reads nothing but its arguments; `sources.load` reads fl
 Source: architecture, decision "Settings"; requirements S1-12 to S1-17; `docs/settings.md`.
 """
 
-import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from fnmatch import fnmatchcase
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
@@ -708,12 +706,6 @@ def is_pattern(name: str) -> bool:
 
 
 _NOTHING = ToolSettings()
-
-
-def _is_this_machine(host: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def _expanded(name: str) -> Path:
