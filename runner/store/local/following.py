@@ -115,9 +115,16 @@ class Follower:
         """Note how far the index has followed; whether that is doubtful stays as it is unless said."""
         self.connection.execute(
             "INSERT INTO journals (area, generation, id, place, doubtful) "
-            "VALUES (?1, ?2, ?3, ?4, COALESCE(?5, 0)) ON CONFLICT (area) DO UPDATE SET "
-            "generation = ?2, id = ?3, place = ?4, doubtful = COALESCE(?5, doubtful)",
-            (area, mark.generation, mark.id, mark.end, doubtful),
+            "VALUES (:area, :generation, :id, :place, COALESCE(:doubtful, 0)) "
+            "ON CONFLICT (area) DO UPDATE SET generation = :generation, id = :id, place = :place, "
+            "doubtful = COALESCE(:doubtful, doubtful)",
+            {
+                "area": area,
+                "generation": mark.generation,
+                "id": mark.id,
+                "place": mark.end,
+                "doubtful": doubtful,
+            },
         )
 
     def compact(self, area: str) -> None:

@@ -114,11 +114,12 @@ class Orphans:
     def _with_much_over(self) -> list[str]:
         """Return the areas whose journals are far longer than what they say, or whose doubts are cleared."""
         query = (
-            "SELECT area FROM journals WHERE doubtful OR (place > ?1 AND place > 2 * ?2 * "
+            "SELECT area FROM journals WHERE doubtful OR (place > :least AND place > 2 * :line * "
             "(SELECT COUNT(*) FROM artifacts WHERE artifacts.area = journals.area))"
         )
         with self.index.read() as rows:
-            return [area for (area,) in rows.connection.execute(query, (_LEAST_BYTES, _LINE_BYTES))]
+            values = {"least": _LEAST_BYTES, "line": _LINE_BYTES}
+            return [area for (area,) in rows.connection.execute(query, values)]
 
     def _compact(self, rows: Rows, area: str) -> None:
         # Of bytes that are still there it would be forgotten whose they were.
