@@ -302,8 +302,6 @@ class Upstream:
         size = 0
         while True:
             page = await self.request(method, params)
-            # It has just been read and checked.
-            await asyncio.sleep(0)
             found = page.get(key)
             found = found if isinstance(found, list) else []
             items += found
