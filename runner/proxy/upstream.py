@@ -391,6 +391,11 @@ class Upstream:
         if self._client is not None and not is_modern(self._client):
             await self.request("resources/unsubscribe", {"uri": uri})
 
+    def take_over_for(self, other: "Upstream") -> None:
+        """Let the client of another upstream, which is not connected, have the connection of this one."""
+        self.transport, self.resources = other.transport, other.resources
+        self.changed, self.learned = other.changed, other.learned
+
     async def drop(self) -> None:
         """End the connection; the next request makes a new one."""
         if self._checking is not None:
