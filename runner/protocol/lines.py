@@ -83,6 +83,7 @@ class IncomingLines(_Stream):
         descriptor: Where they come in.
         refusals: Where to answer requests that cannot be read; None where nobody answers them.
         most_bytes: How long a line may be to be read; a longer one is no message. `MOST_LINE_BYTES` at most.
+        read_ahead: What was read from the descriptor before.
 
     Attributes:
         problem: Why the connection was ended from here, if it was.
@@ -91,7 +92,12 @@ class IncomingLines(_Stream):
     """
 
     def __init__(
-        self, descriptor: int, refusals: "OutgoingLines | None" = None, *, most_bytes: int | None = None
+        self,
+        descriptor: int,
+        refusals: "OutgoingLines | None" = None,
+        *,
+        most_bytes: int | None = None,
+        read_ahead: bytes = b"",
     ) -> None:
         self.problem: str | None = None
         self.sheds: Callable[[], bool] = lambda: False
@@ -100,8 +106,9 @@ class IncomingLines(_Stream):
         self._refusals = refusals
         self._loop = asyncio.get_running_loop()
         # Whole lines, and where the next of them begins; then the beginning of one.
-        self._whole, self._at = b"", 0
-        self._begun = bytearray()
+        end = read_ahead.rfind(b"\n") + 1
+        self._whole, self._at = read_ahead[:end], 0
+        self._begun = bytearray(read_ahead[end:])
         self._most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
         # A line that is left out, as it comes in, and then what is told of it.
         self._long: LongLine | None = None

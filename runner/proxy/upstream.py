@@ -302,8 +302,6 @@ class Upstream:
         size = 0
         while True:
             page = await self.request(method, params)
-            # It has just been read and checked.
-            await asyncio.sleep(0)
             found = page.get(key)
             found = found if isinstance(found, list) else []
             items += found
@@ -392,6 +390,11 @@ class Upstream:
         del self.subscribed[uri]
         if self._client is not None and not is_modern(self._client):
             await self.request("resources/unsubscribe", {"uri": uri})
+
+    def take_over_for(self, other: "Upstream") -> None:
+        """Let the client of another upstream, which is not connected, have the connection of this one."""
+        self.transport, self.resources = other.transport, other.resources
+        self.changed, self.learned = other.changed, other.learned
 
     async def drop(self) -> None:
         """End the connection; the next request makes a new one."""
