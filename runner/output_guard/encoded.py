@@ -157,7 +157,8 @@ def unhex(text: str, *, probe: bool = False) -> bytes | None:
     body = text[len(start[0]) - 32 :]
     body = body[: 2 * PROBE_BYTES] if probe else _one_line(body)
     try:
-        return binascii.unhexlify(body[: len(body) // 2 * 2] if probe else body)
+        # Digits that were cut off end within a byte.
+        return binascii.unhexlify(body[: len(body) // 2 * 2])
     except (binascii.Error, ValueError):
         return bytes.fromhex(start[0][-32:]) if probe else None
 

@@ -41,6 +41,7 @@ DownloadUrl = Callable[[User, ArtifactFile], str]
 """Makes the address at which a user can fetch a file."""
 
 
+_PROTOCOL_META = ("progressToken", "io.modelcontextprotocol/related-task")
 _WITHOUT_LINKS = ("2024-11-05", "2025-03-26")
 
 
@@ -136,14 +137,25 @@ class ResultMessages:
 
 
 def known_to(protocol: str, message: dict[str, Any]) -> dict[str, Any]:
-    """Return a result in which a client of this version of the protocol knows each content block.
+    """Return a result that every client of this version of the protocol reads.
 
-    Links to resources came with 2025-06-18; clients before it refuse a whole result for one.
+    Links to resources came with 2025-06-18; clients before it refuse a whole result for one. Others refuse it
+    for a word of the protocol's in `_meta` with a value that the protocol does not give it.
     """
+    meta = message.get("_meta")
+    if isinstance(meta, Mapping) and not meta.keys().isdisjoint(_PROTOCOL_META):
+        kept = {key: item for key, item in meta.items() if _is_of_protocol(key, item)}
+        message = {**message, "_meta": kept}
     content = message.get("content")
     if protocol not in _WITHOUT_LINKS or not isinstance(content, list):
         return message
     return {**message, "content": [_linkless(block) for block in content]}
+
+
+def _is_of_protocol(key: str, item: Any) -> bool:
+    if key == _PROTOCOL_META[0]:
+        return isinstance(item, str) or (isinstance(item, int) and not isinstance(item, bool))
+    return key != _PROTOCOL_META[1] or (isinstance(item, Mapping) and isinstance(item.get("taskId"), str))
 
 
 def _linkless(block: Any) -> Any:
