@@ -31,6 +31,7 @@ from runner.protocol.long_line import LongLine
 from runner.protocol.messages import Unreadable, read_message
 from runner.system.now_and_then import NowAndThen
 from sandbox.host.loop_share import LoopShare
+from sandbox.token_bucket import TokenBucket
 
 __all__ = ["MOST_LINE_BYTES", "MOST_UNREADABLE", "IncomingLines", "OutgoingLines"]
 
@@ -110,7 +111,7 @@ class IncomingLines(_Stream):
         self._ended = False
         self._listening = False
         self._always_ready = False
-        self._unreadable, self._unreadable_at = 0.0, time.monotonic()
+        self._unreadable = TokenBucket(at_once=MOST_UNREADABLE - 1, per_s=_UNREADABLE_PER_S)
         self._noted = NowAndThen()
         self._share = LoopShare()
         self._turn_began = time.monotonic()
@@ -122,7 +123,7 @@ class IncomingLines(_Stream):
         while True:
             item = await self._next()
             if isinstance(item, SessionMessage):
-                self._unreadable = 0.0
+                self._unreadable.fill()
                 return item
             self._note(item)
             if not item.is_request or self._refusals is None:
@@ -139,9 +140,7 @@ class IncomingLines(_Stream):
         lines = self._noted.due(now=now)
         if lines:
             log.info("a line is no message", extra={"problem": str(problem), "lines": lines})
-        self._unreadable = max(0.0, self._unreadable - (now - self._unreadable_at) * _UNREADABLE_PER_S) + 1
-        self._unreadable_at = now
-        if self._unreadable >= MOST_UNREADABLE:
+        if not self._unreadable.takes(1, now=now):
             log.warning("connection ended: too many lines are no messages", extra={"lines": MOST_UNREADABLE})
             self._whole, self._at = b"", 0
             self._give_up(f"it said {MOST_UNREADABLE:,} lines that are no messages")
