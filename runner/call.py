@@ -155,7 +155,7 @@ async def _allowed(
     else:
         # The tool may have been looked for in a worker: by now it is later than it was.
         now = time.monotonic()
-        toolset.throttle.admit(request.user.segment, name, most=effective.calls_per_minute, now=now)
+        toolset.rates.admit_tool(request.user.segment, name, most=effective.calls_per_minute, now=now)
         toolset.rates.admit(request.counted, now=now)
     check_json(request.params)
     # It looks at each argument, and so does what comes now.
