@@ -27,10 +27,10 @@ import anyio
 from mcp_types import JSONRPCError
 
 from runner.protocol.internals.types import SessionMessage
-from runner.protocol.long_line import LongLine
-from runner.protocol.messages import Unreadable, read_message
+from runner.protocol.messages import HEAD_BYTES, TAIL_BYTES, Unreadable, read_message, too_long
 from runner.system.now_and_then import NowAndThen
 from sandbox.host.loop_share import LoopShare
+from sandbox.token_bucket import TokenBucket
 
 __all__ = ["MOST_LINE_BYTES", "MOST_UNREADABLE", "IncomingLines", "OutgoingLines"]
 
@@ -56,6 +56,33 @@ _TURN_S = 0.01
 _LAST_WORDS_S = 2.0
 # What stands between lines, too: a blank line is none.
 _BLANK = re.compile(rb"[ \t\r\n]*+")
+
+
+class _LongLine:
+    """A line that is longer than any that is read, of which the request id is kept.
+
+    Its client receives an error by that id and the connection goes on: to end it would end what a server
+    holds in memory.
+
+    Args:
+        begun: What has come of it.
+
+    Attributes:
+        size: How long it is so far, in bytes.
+    """
+
+    def __init__(self, begun: bytes | bytearray) -> None:
+        self.size = len(begun)
+        self._head, self._tail = bytes(begun[:HEAD_BYTES]), bytes(begun[-TAIL_BYTES:])
+
+    def add(self, data: bytes) -> None:
+        """Take in what comes next of it."""
+        self.size += len(data)
+        self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+
+    def problem(self, most_bytes: int) -> Unreadable:
+        """Return what to tell of it, where lines of so many bytes are read."""
+        return too_long(self._head, self._tail, most_bytes)
 
 
 class _Stream:
@@ -111,13 +138,13 @@ class IncomingLines(_Stream):
         self._begun = bytearray(read_ahead[end:])
         self._most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
         # A line that is left out, as it comes in, and then what is told of it.
-        self._long: LongLine | None = None
+        self._long: _LongLine | None = None
         self._too_long: Unreadable | None = None
         self._came = asyncio.Event()
         self._ended = False
         self._listening = False
         self._always_ready = False
-        self._unreadable, self._unreadable_at = 0.0, time.monotonic()
+        self._unreadable = TokenBucket(at_once=MOST_UNREADABLE - 1, per_s=_UNREADABLE_PER_S)
         self._noted = NowAndThen()
         self._share = LoopShare()
         self._turn_began = time.monotonic()
@@ -129,7 +156,7 @@ class IncomingLines(_Stream):
         while True:
             item = await self._next()
             if isinstance(item, SessionMessage):
-                self._unreadable = 0.0
+                self._unreadable.fill()
                 return item
             self._note(item)
             if not item.is_request or self._refusals is None:
@@ -146,9 +173,7 @@ class IncomingLines(_Stream):
         lines = self._noted.due(now=now)
         if lines:
             log.info("a line is no message", extra={"problem": str(problem), "lines": lines})
-        self._unreadable = max(0.0, self._unreadable - (now - self._unreadable_at) * _UNREADABLE_PER_S) + 1
-        self._unreadable_at = now
-        if self._unreadable >= MOST_UNREADABLE:
+        if not self._unreadable.takes(1, now=now):
             log.warning("connection ended: too many lines are no messages", extra={"lines": MOST_UNREADABLE})
             self._whole, self._at = b"", 0
             self._give_up(f"it said {MOST_UNREADABLE:,} lines that are no messages")
@@ -200,7 +225,7 @@ class IncomingLines(_Stream):
 
     def _message(self, line: bytes) -> SessionMessage | Unreadable:
         if len(line) > self._most_bytes:
-            return LongLine(line).problem(self._most_bytes)
+            return _LongLine(line).problem(self._most_bytes)
         try:
             return SessionMessage(read_message(line))
         except Unreadable as error:
@@ -291,14 +316,14 @@ class IncomingLines(_Stream):
     def _leave_out_if_too_long(self) -> None:
         """Leave out a line that is longer than any that is read, or end the connection for it."""
         if len(self._begun) > self._most_bytes:
-            self._long = LongLine(self._begun)
+            self._long = _LongLine(self._begun)
             self._begun.clear()
         if self._long is not None and self._long.size > MOST_LINE_BYTES:
             log.warning("connection ended: a line is too long", extra={"bytes": self._long.size})
             self._long = None
             self._give_up(f"it said a line of more than {MOST_LINE_BYTES:,} bytes")
 
-    def _left_out(self, long: LongLine, data: bytes) -> bytes | None:
+    def _left_out(self, long: _LongLine, data: bytes) -> bytes | None:
         """Return what comes behind a line that is left out; None if nothing has."""
         end = data.find(b"\n")
         if end < 0:
