@@ -48,11 +48,6 @@ class Failing(MemoryStore):
         raise SystemError(f"AST constructor recursion depth mismatch in {SECRET}")
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 async def toolset(tmp_path: Path) -> AsyncIterator[Toolset]:
     (tmp_path / "homes").mkdir(mode=0o700)

@@ -29,11 +29,6 @@ VERSIONS = ("2025-03-26", "2025-06-18", "2025-11-25")
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Webs]:
     async with opened_in(tmp_path_factory.mktemp("sessions")) as opened:
         yield opened

@@ -41,11 +41,6 @@ ANN = {"x-forwarded-user": "ann"}
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "certificates")
 

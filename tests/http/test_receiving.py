@@ -319,11 +319,6 @@ async def test_a_user_has_so_many_uploads_at_a_time_and_no_more(served: Served) 
     assert refused.value.status == 429
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def test_a_json_body_of_more_values_than_are_asked_for_is_refused(served: Served, ann: TestClient) -> None:
     few = {"filename": "a", "content_base64": "YQ==", "more": [1] * 9_000}
     many = {"filename": "b", "content_base64": "YQ==", "more": [1] * 11_000}

@@ -20,11 +20,6 @@ SERVER = ("192.0.2.53", 53)
 ONE, OTHER = 100, 200
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Book:
     """Stands for the look-up of this machine."""
 

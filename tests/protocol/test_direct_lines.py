@@ -41,11 +41,6 @@ HOME = Path(f"/tmp/t-{uuid.uuid4().hex[:12]}")
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
     folder = tmp_path_factory.mktemp("direct-lines")
     folder.chmod(0o700)

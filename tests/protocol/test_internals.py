@@ -54,11 +54,6 @@ async def passed_on(ctx: Any, call_next: Any) -> Any:
     return await call_next(ctx)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Store:
     """FastMCP's key-value protocol, as far as session state needs it."""
 

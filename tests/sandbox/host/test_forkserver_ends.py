@@ -75,11 +75,6 @@ def lurks(username: str) -> str:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def tool(tmp_path: Path) -> Path:
     file = tmp_path / "lasting.py"
     file.write_text(TOOL)

@@ -26,11 +26,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def forkserver() -> AsyncIterator[Forkserver]:
     async with forkserver_of("keeping") as server:
         yield server

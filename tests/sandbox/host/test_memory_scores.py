@@ -16,11 +16,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 TIERS = [tier.value for tier in (Tier.PROCESS, Tier.NAMESPACE) if not missing(tier)]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def score_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 

@@ -31,11 +31,6 @@ from sandbox.policy import MIB, Limits, Policy
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 async def forkserver() -> AsyncIterator[Forkserver]:
     async with forkserver_of("small") as server:

@@ -48,11 +48,6 @@ PROGRAM = Told()
 """
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Deaf:
     """A listener who never takes what it is told.

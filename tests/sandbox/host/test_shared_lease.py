@@ -23,11 +23,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 DEADLINES = Deadlines(idle_s=20.0, total_s=60.0)
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 async def forkserver() -> AsyncIterator[Forkserver]:
     async with forkserver_of("together") as server:

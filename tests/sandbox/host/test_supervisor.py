@@ -31,11 +31,6 @@ from sandbox.policy import Policy
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @asynccontextmanager
 async def supervised(
     program: str = "programs.small", environment: dict[str, str] | None = None
