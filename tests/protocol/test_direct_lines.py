@@ -125,8 +125,7 @@ async def said(
 
 
 def busy(toolset: Toolset) -> bool:
-    user_pools = [task.result() for task in toolset._user_pools.values() if task.done()]
-    return any(user_pool.calls for user_pool in user_pools)
+    return toolset.admission.counts[0] > 0
 
 
 def finals(messages: list[Any]) -> list[Any]:
