@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack_support import children, descendants, interpreter_for_anybody, opened, snapshot
+from attack_support import interpreter_for_anybody, opened, snapshot
+from process_tree import children, descendants
 from support import ROOT, TOOLS, Ran, alive, held, until
 from tools.acts import WAYS_TO_STAY
 

@@ -23,11 +23,6 @@ LARGE = "x" * 300_000
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def pipe() -> Iterator[list[int]]:
     ends = list(os.pipe())
     for end in ends:

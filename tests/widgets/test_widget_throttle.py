@@ -9,11 +9,6 @@ from runner.errors import CallError, Code
 from runner.toolset.rates import Rates
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def admitted(rates: Rates, *moments: float, most: int | None = 2) -> list[bool]:
     """Return which calls at these moments were admitted."""
     found = []
