@@ -20,7 +20,7 @@ for line in sys.stdin:
     match said.get("method"):
         case "initialize":
             KNOWN["client"] = said["params"]["clientInfo"]["name"]
-            able = {"tools": {}, "logging": {}}
+            able: dict[str, Any] = {"tools": {}, "logging": {}}
             about = {"name": "counted", "version": "1"}
             version = said["params"]["protocolVersion"]
             send(

@@ -75,7 +75,7 @@ def known(answer: dict[str, Any]) -> dict[str, Any]:
 
 def test_server_of_a_client_with_sessions_starts_once(folder: Path, user: str) -> None:
     with asking(folder, user) as (ask, starts, beside):
-        able = {"roots": {}}
+        able: dict[str, Any] = {"roots": {}}
         ask("initialize", protocolVersion="2025-06-18", capabilities=able, clientInfo=CLIENT)
         before = starts.read_text()
         ask("notifications/initialized", until="roots are known")
