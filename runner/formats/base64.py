@@ -8,7 +8,16 @@ import os
 
 import pybase64
 
-__all__ = ["CHUNK_BYTES", "canonical", "decode", "encode_file", "strict", "url_body", "without_header"]
+__all__ = [
+    "CHUNK_BYTES",
+    "canonical",
+    "decode",
+    "encode",
+    "encode_file",
+    "strict",
+    "url_body",
+    "without_header",
+]
 
 # A multiple of three, so that no chunk but the last one is padded.
 CHUNK_BYTES = 768 * 1024
@@ -68,6 +77,11 @@ def url_body(text: str) -> str | None:
 def decode(text: str) -> bytes:
     """Return the bytes of what `canonical` returned."""
     return pybase64.b64decode(text, validate=True)
+
+
+def encode(content: bytes) -> str:
+    """Return bytes as base64."""
+    return pybase64.b64encode_as_string(content)
 
 
 def encode_file(fd: int, size: int) -> str:

@@ -25,6 +25,7 @@ from runner.toolset.admission import Admission
 from runner.toolset.drain import Drain
 from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
+from runner.toolset.small_pictures import check_pictures
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
 from runner.users.identity import User
@@ -99,6 +100,7 @@ class CallServices(ABC):
 
     def __post_init__(self) -> None:
         settings, counts = self.settings, self.counts
+        check_pictures(settings)
         self.library = replace(self.library, changed=partial(tell, self.events))
         self.upkeep = Upkeep(library=self.library, idle_s=settings.session_idle_s, ends=self.ends_sessions)
         tokens = Tokens(settings.state_dir / "tokens.json")

