@@ -152,8 +152,10 @@ async def test_it_reaches_what_is_allowed_and_nothing_else(folder: Path, user: s
         async with proxied(folder, user, over_stdio(), allow_net=allowed) as client:
             reached = [await result(client, "reach", host="127.0.0.1", port=port) for port in ports]
         # The port of the metrics is closed, though its address is allowed.
-        more = {"allow_net": ("localhost",), "metrics_address": f"127.0.0.1:{ports[1]}"}
-        async with proxied(folder, user, over_stdio(), **more) as client:
+        metrics = f"127.0.0.1:{ports[1]}"
+        async with proxied(
+            folder, user, over_stdio(), allow_net=("localhost",), metrics_address=metrics
+        ) as client:
             beside = [await result(client, "reach", host="127.0.0.1", port=port) for port in ports]
 
     for each in (reached, beside):

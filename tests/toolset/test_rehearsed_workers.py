@@ -23,7 +23,7 @@ async def _spare_mib(folder: Path, reuse: Literal["user", "call"]) -> float:
         assert not completed.processed.is_error, completed.processed.value
         # The one that has served the call and one more, of each zygote.
         assert await becomes(lambda: all(len(children(zygote)) > 1 for zygote in zygotes()))
-        found = []
+        found: list[float] = []
         for pid in [child for zygote in zygotes() for child in children(zygote)]:
             # The one that has served its only call may end meanwhile.
             with contextlib.suppress(psutil.NoSuchProcess):
