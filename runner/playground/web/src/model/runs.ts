@@ -292,7 +292,10 @@ function hear(run: Run, method: string, params: Params, at: number): void {
   const notice = logger === "runner";
   // What the runner says of silence does not end it.
   if (!notice) run.heard = at;
-  run.logs.push({ at, level: String(params["level"] ?? "info"), logger, text: asText(told), notice });
+  const level = String(params["level"] ?? "info");
+  // What a tool printed comes as lines.
+  const lines = logger === "output" ? asText(told).split("\n") : [asText(told)];
+  for (const text of lines) run.logs.push({ at, level, logger, text, notice });
 }
 
 function asText(value: Json | undefined): string {
