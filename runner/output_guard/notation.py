@@ -176,7 +176,13 @@ def _row_start(text: str, lo: int, at: int, line_end: str) -> int:
     """Return where the line that holds `at` begins; the first of a string in JSON, at its quote."""
     lo = max(lo, at - _ROW_MAX_CHARS)
     start = text.rfind(line_end, lo, at)
-    return start + len(line_end) if start >= 0 else text.rfind('"', lo, at) + 1 or lo
+    if start >= 0:
+        return start + len(line_end)
+    # A quote may be one of the letters beside the cells, too.
+    quote = text.rfind('"', lo, at)
+    while quote >= 0 and _first_cells(text, quote + 1) is None:
+        quote = text.rfind('"', lo, quote)
+    return quote + 1 or lo
 
 
 def _first_cells(text: str, start: int) -> re.Match[str] | None:

@@ -126,11 +126,12 @@ def _whole(value: Any, where: str) -> LayerRun[Any]:
 
 def _lightened(value: dict[str, Any], by_weight: list[str], excess: int, where: str) -> LayerRun[Any]:
     """Store the heaviest items of an object, one by one, until it has `excess` characters less."""
-    heavy = []
+    heavy: list[str] = []
     while excess > 0:
-        key = by_weight.pop()
-        size = size_of(value[key], _EXACT_BELOW)
-        if size <= 2 * _REFERENCE_CHARS:
+        # What is long may be the names, too.
+        key = by_weight.pop() if by_weight else None
+        size = 0 if key is None else size_of(value[key], _EXACT_BELOW)
+        if key is None or size <= 2 * _REFERENCE_CHARS:
             return (yield from _whole(value, where))
         excess -= size - _REFERENCE_CHARS
         heavy.append(key)

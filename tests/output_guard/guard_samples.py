@@ -134,7 +134,7 @@ FORMATS: dict[str, tuple[str, Callable[[], bytes]]] = {
         lambda: _archive("[Content_Types].xml", "ppt/presentation.xml"),
     ),
     "odt": ("application/vnd.oasis.opendocument.text", _open_document),
-    "gzip": ("application/gzip", lambda: gzip.compress(noise(1500))),
+    "gzip": ("application/gzip", lambda: gzip.compress(noise(1500), mtime=0x5C226B07)),
     "zstd": ("application/zstd", lambda: pa.compress(noise(1500), codec="zstd", asbytes=True)),
     "bz2": ("application/x-bzip2", lambda: bz2.compress(noise(1500))),
     "xz": ("application/x-xz", lambda: lzma.compress(noise(1500))),
