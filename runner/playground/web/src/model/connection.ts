@@ -252,6 +252,8 @@ export class Connection {
       throw error;
     }
     if (response.status === 401) throw new SessionEnded(await said(response));
+    // Whatever it says of it, and in whichever form.
+    if (response.status === 404 && this.#session !== null) throw new NoAnswer(await said(response), 404);
     if (greets) this.#session = response.headers.get("mcp-session-id");
     if (response.status === 202 || response.status === 204) {
       await response.body?.cancel();
