@@ -155,10 +155,11 @@ async def _allowed(
     else:
         # The tool may have been looked for in a worker: by now it is later than it was.
         now = time.monotonic()
-        toolset.throttle.admit(request.user.segment, name, most=effective.calls_per_minute, now=now)
+        toolset.rates.admit_tool(request.user.segment, name, most=effective.calls_per_minute, now=now)
         toolset.rates.admit(request.counted, now=now)
+    # To read the request, to look at each argument, and what comes then, each take a turn of the event loop.
+    await asyncio.sleep(0)
     check_json(request.params)
-    # It looks at each argument, and so does what comes now.
     await asyncio.sleep(0)
     if remote is None:
         return await _run_here(toolset, request, spec, listener, pool_key)

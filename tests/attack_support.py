@@ -1,7 +1,6 @@
 """Shared by tests that attack: toolsets for hostile files, and what the kernel says of their processes."""
 
 import dataclasses
-import os
 import re
 import shutil
 import stat
@@ -27,14 +26,11 @@ __all__ = [
     "Unguarded",
     "act",
     "attack_toolset",
-    "children",
-    "descendants",
     "found_in_memory",
     "interpreter_for_anybody",
     "like",
     "opened",
     "snapshot",
-    "zygotes",
 ]
 
 ATTACK = TOOLS / "attack.py"
@@ -74,27 +70,6 @@ async def act(toolset: Toolset, user: str, name: str, *arguments: Any) -> Any:
     """Try something in a worker of `user`; return what `acts.perform` says of it."""
     completed = await call(toolset, user, "act", name=name, arguments=list(arguments))
     return completed.processed.value["results"]
-
-
-def children(pid: int) -> list[int]:
-    """Return the children of every thread of a process, in order of age."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-        lists = [Path(f"/proc/{pid}/task/{thread}/children").read_text().split() for thread in threads]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return [int(child) for found in lists for child in found]
-
-
-def descendants(pid: int) -> list[int]:
-    """Return everything below a process."""
-    below = children(pid)
-    return below + [found for child in below for found in descendants(child)]
-
-
-def zygotes(toolset: Toolset) -> list[int]:
-    """Return the zygotes of a toolset."""
-    return children(toolset.forkserver._current.process.pid)
 
 
 def found_in_memory(pid: int, wanted: bytes) -> bool:

@@ -12,14 +12,15 @@ usage: python -P tests/forkserver_template.py SOCKET_FD MODULE
 import ctypes
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from sandbox.host.launch import Launched, launch
 from sandbox.inside.forkserver_main import imported, serve_orders, settle, watch
@@ -62,6 +63,40 @@ class _Template:
         return int(self.orders.recv(_ORDER_BYTES))
 
 
+class Forked:
+    """A child that `fork_sibling` made, with what the product asks of a `subprocess.Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return how it has ended, if it has."""
+        return self._reaped(os.WNOHANG)
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Wait until it has ended."""
+        if timeout is not None and self.returncode is None:
+            pidfd = os.pidfd_open(self.pid)
+            try:
+                if not select.select([pidfd], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired("forkserver", timeout)
+            finally:
+                os.close(pidfd)
+        return self._reaped(0)
+
+    def kill(self) -> None:
+        """Kill it, unless it has been reaped."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _reaped(self, options: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+
 class Templates:
     """What launches forkservers for this process, from templates where it can."""
 
@@ -74,9 +109,13 @@ class Templates:
             return launch(program, environment=environment, lasting=lasting)
         ours, theirs = socket.socketpair()
         with theirs:
-            process = adopted(known.fork(theirs))
+            process = Forked(known.fork(theirs))
         return Launched(
-            program=program, environment=dict(environment), lasting=lasting, process=process, control=ours
+            program=program,
+            environment=dict(environment),
+            lasting=lasting,
+            process=cast(Any, process),
+            control=ours,
         )
 
     def close(self) -> None:
@@ -91,17 +130,6 @@ class Templates:
             self._started[program] = _Template.start(program, environment)
         known = self._started[program]
         return known if known.environment == environment else None
-
-
-def adopted(pid: int) -> "subprocess.Popen[bytes]":
-    """Return a child that was not started by `subprocess` as if it had been."""
-    process = subprocess.Popen.__new__(subprocess.Popen)
-    process.args = ["sandbox.inside.forkserver_main"]
-    process.pid, process.returncode = pid, None
-    process.stdin = process.stdout = process.stderr = None
-    process._child_created, process._waitpid_lock = True, threading.Lock()  # type: ignore[attr-defined]
-    process._communication_started, process._input = False, None  # type: ignore[attr-defined]
-    return process
 
 
 def umask() -> int:
@@ -135,6 +163,8 @@ def _main() -> None:
             orders.close()
             said = json.loads(order)
             os.setsid()
+            # `process_tree` tells it from its template by this.
+            Path("/proc/self/comm").write_text("forkserver")
             os.chdir(said["folder"])
             os.umask(said["mask"])
             os.dup2(output, 1)

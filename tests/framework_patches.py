@@ -103,12 +103,12 @@ class _Scope:
 
     def __init__(self, names: _Names, theirs: frozenset[str], body: list[ast.stmt]) -> None:
         self._names = names
-        self._theirs = set(theirs)
+        self.theirs = set(theirs)
         self._body = body
         self._own = list(_statements(body))
 
     def patches(self) -> Iterator[str]:
-        self._learn()
+        self.learn()
         for node in self._own:
             if isinstance(node, ast.ClassDef):
                 yield from _Scope(self._names, self._known() | self._fields(node), node.body).patches()
@@ -120,7 +120,7 @@ class _Scope:
                 yield from self._written(node)
 
     def _known(self) -> frozenset[str]:
-        return frozenset(self._theirs)
+        return frozenset(self.theirs)
 
     def _fields(self, node: ast.ClassDef) -> frozenset[str]:
         """Return `self.x` of all fields of a class that hold something of theirs."""
@@ -135,29 +135,29 @@ class _Scope:
             scope = _Scope(
                 self._names, self._known() | _parameters(method, self._names.theirs, theirs=True), method.body
             )
-            scope._learn()
-            fields |= {name for name in scope._theirs if name.startswith("self.")}
+            scope.learn()
+            fields |= {name for name in scope.theirs if name.startswith("self.")}
         return frozenset(fields)
 
-    def _learn(self) -> None:
+    def learn(self) -> None:
         for _ in range(3):  # what was read of what was read
             for node in self._own:
                 for target, value in _bound(node):
                     if value is not None and self._is_theirs(value):
-                        self._theirs |= set(_names_in(target))
+                        self.theirs |= set(_names_in(target))
                 if isinstance(node, ast.AnnAssign):
                     # What is said of a value counts, not where it comes from.
                     names = set(_names_in(node.target))
-                    self._theirs -= names
-                    self._theirs |= names if _names_one(node.annotation, self._names.theirs) else set()
+                    self.theirs -= names
+                    self.theirs |= names if _names_one(node.annotation, self._names.theirs) else set()
 
     def _is_theirs(self, node: ast.expr) -> bool:
         """Say whether an expression is, or is read from, a value of theirs; what they only count is not."""
         match node:
             case ast.Name(id=name):
-                return name in self._theirs
+                return name in self.theirs
             case ast.Attribute(value=value):
-                return ast.unparse(node) in self._theirs or self._is_theirs(value)
+                return ast.unparse(node) in self.theirs or self._is_theirs(value)
             case ast.Subscript(value=value) | ast.Await(value=value) | ast.NamedExpr(value=value):
                 return self._is_theirs(value)
             case ast.Call(func=function, args=arguments):
@@ -174,7 +174,7 @@ class _Scope:
             case ast.Name(id="vars" | "getattr" | "cast"):
                 return any(map(self._is_theirs, arguments))
             case ast.Name(id=name):
-                return name in self._theirs or name in self._names.makers
+                return name in self.theirs or name in self._names.makers
             case ast.Attribute(value=value, attr=name):
                 return name in self._names.makers or self._is_theirs(value)
             case _:

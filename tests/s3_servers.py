@@ -11,24 +11,55 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import boto3
+import pytest
+from botocore.config import Config
 from ports import free_port
 from pydantic import SecretStr
 
-from runner.store.s3.bucket import Bucket, BucketAddress
+from runner.store.s3.bucket import BucketAddress
 
-__all__ = ["CuttingProxy", "juicefs", "raw_client", "with_bucket"]
+__all__ = ["CuttingProxy", "juicefs", "raw_client", "watching", "with_bucket"]
 
 _READY_S = 30.0
 
 
 def raw_client(address: BucketAddress) -> Any:
     """The library's client of a bucket's server, to see what the store made there."""
-    return Bucket(address)._client
+    assert address.access_key is not None
+    assert address.secret_key is not None
+    return boto3.client(
+        "s3",
+        endpoint_url=address.endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=address.access_key.get_secret_value(),
+        aws_secret_access_key=address.secret_key.get_secret_value(),
+        config=Config(
+            s3={"addressing_style": "path"},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )
+
+
+@contextlib.contextmanager
+def watching(event: str, hear: Callable[..., object]) -> Iterator[None]:
+    """Have each client of S3 that is made in the block call `hear` with an event of botocore."""
+    client = boto3.session.Session.client
+
+    def watched(session: boto3.session.Session, *args: Any, **more: Any) -> Any:
+        made = client(session, *args, **more)
+        made.meta.events.register(event, hear)
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(boto3.session.Session, "client", watched)
+        yield
 
 
 def with_bucket(endpoint: str, access_key: str, secret_key: str) -> BucketAddress:

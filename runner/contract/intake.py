@@ -7,6 +7,7 @@ Source: rules N8 to N14 of the conformance cases; documents 000 (5), 001 (6, 7),
 S0-18, S0-20, S0-21, S1-59, S1-60, S1-62, S1-63, S1-72, S2-10, S2-19, S2-28 and S2-33.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,6 +70,7 @@ class Intake:
     blocks: dict[int, str] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
     _used: dict[str, int] = field(default_factory=dict)
+    _media: Counter[str] = field(default_factory=Counter)
     _untyped: list[str] = field(default_factory=list)
     _is_full: bool = False
 
@@ -156,8 +158,7 @@ class Intake:
         if isinstance(embedded, Mapping):
             entry = _from_blob(embedded)
         else:
-            number = sum(1 for name in self.blocks.values() if name.startswith(f"{kind}_")) + 1
-            entry = _from_media(kind, block, number)
+            entry = _from_media(kind, block, self._media[kind] + 1)
         if entry["b64"] is None:
             return
         if not isinstance(embedded, Mapping) and entry["mime"] != block.get("mimeType"):
@@ -173,6 +174,7 @@ class Intake:
         if name is not None:
             self.origins[-1] = None
             self.blocks[index] = name
+            self._media[kind] += 1
 
     def _has_room(self) -> bool:
         """Say whether one more file is looked at; refuse all the others together, once."""

@@ -65,6 +65,8 @@ SCHEME = "artifact://"
 _URI = re.compile(r"\s*artifact:/{0,2}([^/?#\s]*)", re.IGNORECASE)
 _ID = re.compile(r"\w+_[0-9a-f]{12,64}", re.IGNORECASE | re.ASCII)
 _WORD = re.compile(r"[^\W_]")
+# A name of 255 bytes, with each of them percent-encoded, and room for what a safe name leaves out.
+_MOST_REFERENCE_CHARS = 4096
 # Names that a wrong one is compared with.
 _MOST_COMPARED = 10_000
 # The session of a user whose protocol has none. No client can name it: theirs are never empty.
@@ -329,6 +331,8 @@ class MyFiles:
         id_ = artifact_id(reference)
         if id_ is not None:
             return await self.by_id(id_)
+        if len(reference) > _MOST_REFERENCE_CHARS:
+            return None
         for name in dict.fromkeys((reference, unquote(reference))):
             found = await self.find(name)
             if found is None and _ID.fullmatch(name):

@@ -25,6 +25,7 @@ __all__ = [
     "identify_base64",
     "magic_numbers",
     "mime_types",
+    "runs_on",
 ]
 
 # Enough for every check of `identify` but those that look at the end or for the parts of an archive.
@@ -98,8 +99,8 @@ def _is_pe(content: bytes) -> bool:
 
 
 def _is_parquet(content: bytes) -> bool:
-    # A probe cannot see the end of a file.
-    return len(content) <= PROBE_BYTES or content[-4:] == b"PAR1"
+    # A page, or what describes the whole, begins with a number. Half a file, or two in a row, end otherwise.
+    return content[4:5] == b"\x15" or len(content) <= PROBE_BYTES or not runs_on(content)
 
 
 def _is_ogg(content: bytes) -> bool:
@@ -292,6 +293,11 @@ def identify_base64(text: object) -> BinaryFormat | None:
     # A letter too many would make all of it no base64.
     body = canonical(text[: PROBE_BYTES // 3 * 4]) if isinstance(text, str) else None
     return None if body is None else identify(decode(body))
+
+
+def runs_on(content: bytes) -> bool:
+    """Return whether a file does not end where its format has it end: it was cut off, or another follows."""
+    return content[:4] == b"PAR1" and content[-4:] != b"PAR1"
 
 
 @cache

@@ -15,15 +15,16 @@ Source: stat(2), inode(7) on st_ctime; fcntl(2) on open file description locks; 
 """
 
 import fcntl
+import fnmatch
 import os
 import stat
 import struct
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from runner.formats.database_logs import is_log_of_its_own
-from runner.homes.outputs import is_output
 from runner.system.openat import CONFINED, openat2
 from runner.system.threads import run_in_thread
 
@@ -42,6 +43,13 @@ _FEW_LOOKS = 2
 _MOST_LOOKS = 16
 # struct flock with 64-bit offsets: type, whence, start, length, process.
 _FLOCK = struct.Struct("hhqqi4x")
+
+_NEVER_OUTPUT = (
+    "input_files", ".*", "__pycache__", "*.pyc", "cache", "caches", "tmp", "temp", "*.tmp", "*.temp",
+    "*.part", "*.lock", "*.lck", "*.pid", "*-journal", "*-wal", "*-shm", "*~", "*.swp", "fontlist-*.json",
+    "fontconfig", "core", "core.[0-9]*", "node_modules",
+)  # fmt: skip
+"""Patterns of names that are no outputs, whoever wrote them: of a file, or of any folder that it lies in."""
 
 
 class ChangedFile(NamedTuple):
@@ -65,7 +73,7 @@ class Changes:
     """What changed in a home since a call began, or since the earliest call that overlaps it did.
 
     Attributes:
-        further: Patterns of what is no output, beside `outputs.NEVER_OUTPUT`.
+        further: Patterns of what is no output, beside `_NEVER_OUTPUT`.
         beyond: How many changed files were met beyond the first 1000, which are all that is noticed.
     """
 
@@ -119,7 +127,7 @@ class Changes:
             return
         seen = ChangedFile(path.removeprefix("./"), found.st_ino, found.st_size, found.st_ctime_ns)
         change = self._of_log(seen) if seen.file.endswith((_LOG, _LOG_OF_OTHERS)) else seen
-        if change is None or not is_output(change.file, self.further):
+        if change is None or not _is_output(change.file, self.further):
             return
         known = self._found.get(change.file, change)
         if known is not change or len(self._found) < _MOST:
@@ -213,3 +221,18 @@ def _flock(fd: int, command: int, kind: int, start: int, length: int) -> tuple[i
     answer = fcntl.fcntl(fd, command, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
     kind, whence, start, length, pid = _FLOCK.unpack(answer)
     return kind, whence, start, length, pid
+
+
+def _is_output(file: str, further: Iterable[str] = ()) -> bool:
+    """Say whether a file may be somebody's output: neither cache, nor lock, nor hidden, nor temporary.
+
+    Args:
+        file: Its path below the home.
+        further: Patterns of what is none, beside `_NEVER_OUTPUT`; one with a `/` is held against the path.
+    """
+    patterns = (*_NEVER_OUTPUT, *further)
+    return not any(
+        fnmatch.fnmatchcase(part, pattern)
+        for pattern in patterns
+        for part in ((file,) if "/" in pattern else file.split("/"))
+    )

@@ -9,8 +9,6 @@ Source: prometheus.io, "Metric and label naming"; `docs/observation.md`, "Metric
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -65,60 +63,36 @@ class Gauges:
     component: str = ""
 
 
-class _Child(Protocol):
-    def __call__(self, amount: float) -> None: ...
+_Counted = Callable[[float], None]
 
 
 class Metrics:
     """The metrics of one server."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        registry = self._registry = CollectorRegistry()
         self._now = Gauges()
-        ProcessCollector(registry=self._registry)
-        self._calls = Counter(
-            "toolcell_calls",
-            "Calls that have ended, by tool and outcome: ok, error, or a code.",
-            ("tool", "outcome"),
-            registry=self._registry,
-        )
-        self._call_seconds = Histogram(
-            "toolcell_call_seconds",
-            "Time from a call to its answer.",
-            ("tool",),
-            buckets=_CALL_BUCKETS,
-            registry=self._registry,
-        )
-        self._step_seconds = Histogram(
-            "toolcell_step_seconds",
-            "Time of each step of calls.",
-            ("step",),
-            buckets=_STEP_BUCKETS,
-            registry=self._registry,
-        )
-        self._denials = Counter(
-            "toolcell_denials",
-            "What tools tried and were denied.",
-            ("operation", "layer"),
-            registry=self._registry,
-        )
-        self._files = Counter(
-            "toolcell_files",
-            "Files that calls took, returned and left to be kept.",
-            ("way",),
-            registry=self._registry,
-        )
-        self._bytes = Counter(
-            "toolcell_file_bytes", "Length of these files.", ("way",), registry=self._registry
-        )
-        self._refused = Counter(
-            "toolcell_refused_logins", "Tokens and keys that were refused.", registry=self._registry
-        )
+        ProcessCollector(registry=registry)
+        about = "Calls that have ended, by tool and outcome: ok, error, or a code."
+        self._calls = Counter("toolcell_calls", about, ("tool", "outcome"), registry=registry)
+        about = "Time from a call to its answer."
+        name = "toolcell_call_seconds"
+        self._call_seconds = Histogram(name, about, ("tool",), buckets=_CALL_BUCKETS, registry=registry)
+        about = "Time of each step of calls."
+        name = "toolcell_step_seconds"
+        self._step_seconds = Histogram(name, about, ("step",), buckets=_STEP_BUCKETS, registry=registry)
+        about = "What tools tried and were denied."
+        self._denials = Counter("toolcell_denials", about, ("operation", "layer"), registry=registry)
+        about = "Files that calls took, returned and left to be kept."
+        self._files = Counter("toolcell_files", about, ("way",), registry=registry)
+        self._bytes = Counter("toolcell_file_bytes", "Length of these files.", ("way",), registry=registry)
+        about = "Tokens and keys that were refused."
+        self._refused = Counter("toolcell_refused_logins", about, registry=registry)
         # Looking a child up takes longer than counting.
-        self._known: dict[tuple[str, str], tuple[_Child, _Child]] = {}
+        self._known: dict[tuple[str, str], tuple[_Counted, _Counted]] = {}
         self._tools: set[str] = set()
-        self._steps: dict[str, _Child] = {}
-        self._registry.register(_Collected(lambda: self._now))
+        self._steps: dict[str, _Counted] = {}
+        registry.register(self)
 
     def call_ended(self, record: CallRecord) -> None:
         """Count a call."""
@@ -137,11 +111,8 @@ class Metrics:
             before = done
         for operation, layer in record.denials:
             self._denials.labels(operation, layer).inc()
-        for way, files in (
-            ("in", record.inputs),
-            ("out", record.outputs),
-            ("generated", record.generated),
-        ):
+        of_ways = {"in": record.inputs, "out": record.outputs, "generated": record.generated}
+        for way, files in of_ways.items():
             if files:
                 self._files.labels(way).inc(len(files))
                 self._bytes.labels(way).inc(sum(file.size for file in files))
@@ -165,76 +136,53 @@ class Metrics:
         self._now = now
         return generate_latest(self._registry)
 
-
-class _Collected:
-    """Hands on what there is at one moment."""
-
-    def __init__(self, now: Callable[[], Gauges]) -> None:
-        self._of_now = now
-
     def describe(self) -> Iterable[Metric]:
         """Return nothing: what there is depends on when one asks."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the gauges."""
-        now = self._of_now()
+        """Yield what there is at the moment of `exposition`."""
+        now, store, gauge, counter = self._now, self._now.store, GaugeMetricFamily, CounterMetricFamily
         # Of a node with a label: who adds up a fleet leaves them out, since its hosts count the same calls.
-        where = {"component": now.component} if now.component else {}
-        yield _gauge("toolcell_calls_running", "Calls that run.", now.running, where)
-        yield _gauge("toolcell_calls_waiting", "Calls that wait for a place.", now.waiting, where)
-        yield _gauge("toolcell_workers_kept", "Workers kept for their users' next calls.", now.workers)
-        yield _gauge(
-            "toolcell_user_pools", "Pools of workers, a few for each user heard of lately.", now.user_pools
+        of, node = "component" if now.component else "", now.component
+        yield _family(gauge, "calls_running", "Calls that run.", {node: now.running}, of)
+        yield _family(gauge, "calls_waiting", "Calls that wait for a place.", {node: now.waiting}, of)
+        yield _family(gauge, "workers_kept", "Workers kept for their users' next calls.", now.workers)
+        about = "Pools of workers, a few for each user heard of lately."
+        yield _family(gauge, "user_pools", about, now.user_pools)
+        yield _family(
+            gauge, "audit_pending", "Records that wait for the audit log's disk.", now.audit_pending
         )
-        yield _gauge(
-            "toolcell_audit_pending", "Records that wait for the audit log's disk.", now.audit_pending
-        )
-        lost = CounterMetricFamily(
-            "toolcell_events_lost", "Events that could not be told to other hosts of a fleet."
-        )
-        lost.add_metric((), now.events_lost)
-        yield lost
-        retired = CounterMetricFamily(
-            "toolcell_workers_retired", "Workers that serve no other call, by reason.", labels=("reason",)
-        )
-        for reason, count in now.retired.items():
-            retired.add_metric((reason,), count)
-        yield retired
-        memory = GaugeMetricFamily(
-            "toolcell_user_memory_bytes", "Memory of the processes of each user.", labels=("user",)
-        )
-        for user, size in now.user_memory.items():
-            memory.add_metric((_written(user),), size)
-        yield memory
-        yield from _of_store(now.store)
-        faults = GaugeMetricFamily(
-            "toolcell_fault", "1 for each part that keeps calls from working.", labels=("part",)
-        )
-        for part in now.faults:
-            faults.add_metric((part,), 1)
-        yield faults
-        yield _gauge("toolcell_ready", "1 while calls would work.", int(not tuple(now.faults)))
+        about = "Events that could not be told to other hosts of a fleet."
+        yield _family(counter, "events_lost", about, now.events_lost)
+        about = "Workers that serve no other call, by reason."
+        yield _family(counter, "workers_retired", about, now.retired, "reason")
+        about = "Memory of the processes of each user."
+        yield _family(gauge, "user_memory_bytes", about, now.user_memory, "user")
+        if store.kept_bytes is not None:
+            yield _family(gauge, "store_bytes", "Length of all that the store keeps.", store.kept_bytes)
+        yield _family(gauge, "store_pending_files", "Files that wait for the store.", store.pending_files)
+        yield _family(gauge, "store_pending_bytes", "Length of these files.", store.pending_bytes)
+        yield _family(counter, "store_failed_puts", "Puts that the store did not take.", store.failed_puts)
+        faults = dict.fromkeys(now.faults, 1)
+        yield _family(gauge, "fault", "1 for each part that keeps calls from working.", faults, "part")
+        yield _family(gauge, "ready", "1 while calls would work.", int(not faults))
 
 
-def _of_store(store: StoreFacts) -> Iterable[Metric]:
-    if store.kept_bytes is not None:
-        yield _gauge("toolcell_store_bytes", "Length of all that the store keeps.", store.kept_bytes)
-    yield _gauge("toolcell_store_pending_files", "Files that wait for the store.", store.pending_files)
-    yield _gauge("toolcell_store_pending_bytes", "Length of these files.", store.pending_bytes)
-    failed = CounterMetricFamily("toolcell_store_failed_puts", "Puts that the store did not take.")
-    failed.add_metric((), store.failed_puts)
-    yield failed
+def _family(
+    kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
+    name: str,
+    about: str,
+    values: float | Mapping[str, float],
+    label: str = "",
+) -> Metric:
+    """Return one metric: a value, or a value for each value of a label."""
+    family = kind(f"toolcell_{name}", about, labels=(label,) if label else ())
+    for key, value in (values if isinstance(values, Mapping) else {"": values}).items():
+        family.add_metric((_written(key),) if label else (), value)
+    return family
 
 
 def _written(name: str) -> str:
     """Return a name as UTF-8 can have it: one that it cannot would leave no metrics at all."""
     return name.encode(errors="backslashreplace").decode()
-
-
-def _gauge(
-    name: str, about: str, value: float, labels: Mapping[str, str] = MappingProxyType({})
-) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, about, labels=tuple(labels))
-    family.add_metric(tuple(labels.values()), value)
-    return family

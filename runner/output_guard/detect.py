@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from runner.formats.magic import PROBE_BYTES, BinaryFormat, identify, mime_types
+from runner.formats.magic import PROBE_BYTES, BinaryFormat, identify, mime_types, runs_on
 from runner.formats.mime import DEFAULT_MIME
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.encoded import (
@@ -237,7 +237,7 @@ def _string(text: str, detector: Detector, where: str, level: int, payload: dict
     if seems_encoded(beginning) or beginning[:5].lower() == "data:":
         body = text.strip()
         found = detector.recognise(data_url(body) or body)
-        if found is not None:
+        if found is not None and not runs_on(found[0]):
             return (yield from _taken(*found, detector, where, payload))
     if not text.isascii() and (raw := _raw(text)) is not None:
         return (yield from _taken(*raw, detector, where, payload))
@@ -364,12 +364,18 @@ def _runs(text: str, lo: int, at: int, detector: Detector, *, in_line: bool) -> 
 
 
 def _run(text: str, lo: int, at: int, detector: Detector, *, in_line: bool) -> Written | None:
+    longest: Written | None = None
     for start in beginnings(text, lo, at, in_line=in_line):
         for end, body in extents(text, start):
             if end - start < detector.min_chars:
                 break
-            # What stands behind it may be too much padding, or none of its own.
-            found = detector.recognise(body) or detector.recognise(body.rstrip("="))
-            if found is not None:
+            # Behind it may stand too much padding, or none of its own; cut off, it ends within a group.
+            bare = body.rstrip("=")
+            whole = bare[:-1] if len(bare) % 4 == 1 else bare
+            found = detector.recognise(body) or detector.recognise(whole)
+            if found is not None and not runs_on(found[0]):
                 return Written(start, end, found[0])
-    return None
+            longest = longest or (Written(start, end, found[0]) if found else None)
+        if longest is not None:
+            break
+    return longest

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import pybase64
 
-from runner.formats.base64 import url_body
+from runner.formats.base64 import strict, url_body
 from runner.formats.magic import BASE64_PREFIXES, MAGIC_BYTES, PROBE_BYTES, begins, identify, magic_numbers
 
 __all__ = [
@@ -136,20 +136,17 @@ def decode(text: str) -> bytes | None:
         return None
     if missing:
         body += "=" * missing
-    try:
-        return pybase64.b64decode(body, validate=True)
-    except (binascii.Error, ValueError):
-        return None
+    return strict(body)
 
 
 def head(text: str, start: int = 0) -> bytes:
     """Return the first bytes of base64 that begins at `start`, as far as it is base64."""
     piece = _one_line(text[start : start + _HEAD_SLICE])
     piece = piece[: min(_HEAD_CHARS, len(piece)) // 4 * 4]
-    try:
-        return pybase64.b64decode(piece, validate=True)
-    except (binascii.Error, ValueError):
-        return _shorter_head(piece)
+    found = strict(piece)
+    # Text may end, or turn into something else, soon.
+    shorter = (strict(piece[:chars]) for chars in (400, 64) if found is None)
+    return next((each for each in (found, *shorter) if each is not None), b"")
 
 
 def unhex(text: str, *, probe: bool = False) -> bytes | None:
@@ -160,7 +157,8 @@ def unhex(text: str, *, probe: bool = False) -> bytes | None:
     body = text[len(start[0]) - 32 :]
     body = body[: 2 * PROBE_BYTES] if probe else _one_line(body)
     try:
-        return binascii.unhexlify(body[: len(body) // 2 * 2] if probe else body)
+        # Digits that were cut off end within a byte.
+        return binascii.unhexlify(body[: len(body) // 2 * 2])
     except (binascii.Error, ValueError):
         return bytes.fromhex(start[0][-32:]) if probe else None
 
@@ -424,13 +422,3 @@ def _one_line(text: str) -> str:
     if "-" in text or "_" in text:
         text = text.replace("-", "+").replace("_", "/")
     return text
-
-
-def _shorter_head(piece: str) -> bytes:
-    """Return what a short beginning decodes to, for text that ends or turns into something else soon."""
-    for chars in (400, 64):
-        try:
-            return pybase64.b64decode(piece[:chars], validate=True)
-        except (binascii.Error, ValueError):
-            continue
-    return b""

@@ -27,10 +27,10 @@ import anyio
 from mcp_types import JSONRPCError
 
 from runner.protocol.internals.types import SessionMessage
-from runner.protocol.long_line import LongLine
-from runner.protocol.messages import Unreadable, read_message
+from runner.protocol.messages import HEAD_BYTES, TAIL_BYTES, Unreadable, read_message, too_long
 from runner.system.now_and_then import NowAndThen
 from sandbox.host.loop_share import LoopShare
+from sandbox.token_bucket import TokenBucket
 
 __all__ = ["MOST_LINE_BYTES", "MOST_UNREADABLE", "IncomingLines", "OutgoingLines"]
 
@@ -58,6 +58,33 @@ _LAST_WORDS_S = 2.0
 _BLANK = re.compile(rb"[ \t\r\n]*+")
 
 
+class _LongLine:
+    """A line that is longer than any that is read, of which the request id is kept.
+
+    Its client receives an error by that id and the connection goes on: to end it would end what a server
+    holds in memory.
+
+    Args:
+        begun: What has come of it.
+
+    Attributes:
+        size: How long it is so far, in bytes.
+    """
+
+    def __init__(self, begun: bytes | bytearray) -> None:
+        self.size = len(begun)
+        self._head, self._tail = bytes(begun[:HEAD_BYTES]), bytes(begun[-TAIL_BYTES:])
+
+    def add(self, data: bytes) -> None:
+        """Take in what comes next of it."""
+        self.size += len(data)
+        self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+
+    def problem(self, most_bytes: int) -> Unreadable:
+        """Return what to tell of it, where lines of so many bytes are read."""
+        return too_long(self._head, self._tail, most_bytes)
+
+
 class _Stream:
     """What both streams have in common: they are entered, and closed when they are left."""
 
@@ -83,6 +110,7 @@ class IncomingLines(_Stream):
         descriptor: Where they come in.
         refusals: Where to answer requests that cannot be read; None where nobody answers them.
         most_bytes: How long a line may be to be read; a longer one is no message. `MOST_LINE_BYTES` at most.
+        read_ahead: What was read from the descriptor before.
 
     Attributes:
         problem: Why the connection was ended from here, if it was.
@@ -91,7 +119,12 @@ class IncomingLines(_Stream):
     """
 
     def __init__(
-        self, descriptor: int, refusals: "OutgoingLines | None" = None, *, most_bytes: int | None = None
+        self,
+        descriptor: int,
+        refusals: "OutgoingLines | None" = None,
+        *,
+        most_bytes: int | None = None,
+        read_ahead: bytes = b"",
     ) -> None:
         self.problem: str | None = None
         self.sheds: Callable[[], bool] = lambda: False
@@ -100,17 +133,18 @@ class IncomingLines(_Stream):
         self._refusals = refusals
         self._loop = asyncio.get_running_loop()
         # Whole lines, and where the next of them begins; then the beginning of one.
-        self._whole, self._at = b"", 0
-        self._begun = bytearray()
+        end = read_ahead.rfind(b"\n") + 1
+        self._whole, self._at = read_ahead[:end], 0
+        self._begun = bytearray(read_ahead[end:])
         self._most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
         # A line that is left out, as it comes in, and then what is told of it.
-        self._long: LongLine | None = None
+        self._long: _LongLine | None = None
         self._too_long: Unreadable | None = None
         self._came = asyncio.Event()
         self._ended = False
         self._listening = False
         self._always_ready = False
-        self._unreadable, self._unreadable_at = 0.0, time.monotonic()
+        self._unreadable = TokenBucket(at_once=MOST_UNREADABLE - 1, per_s=_UNREADABLE_PER_S)
         self._noted = NowAndThen()
         self._share = LoopShare()
         self._turn_began = time.monotonic()
@@ -122,7 +156,7 @@ class IncomingLines(_Stream):
         while True:
             item = await self._next()
             if isinstance(item, SessionMessage):
-                self._unreadable = 0.0
+                self._unreadable.fill()
                 return item
             self._note(item)
             if not item.is_request or self._refusals is None:
@@ -139,9 +173,7 @@ class IncomingLines(_Stream):
         lines = self._noted.due(now=now)
         if lines:
             log.info("a line is no message", extra={"problem": str(problem), "lines": lines})
-        self._unreadable = max(0.0, self._unreadable - (now - self._unreadable_at) * _UNREADABLE_PER_S) + 1
-        self._unreadable_at = now
-        if self._unreadable >= MOST_UNREADABLE:
+        if not self._unreadable.takes(1, now=now):
             log.warning("connection ended: too many lines are no messages", extra={"lines": MOST_UNREADABLE})
             self._whole, self._at = b"", 0
             self._give_up(f"it said {MOST_UNREADABLE:,} lines that are no messages")
@@ -193,7 +225,7 @@ class IncomingLines(_Stream):
 
     def _message(self, line: bytes) -> SessionMessage | Unreadable:
         if len(line) > self._most_bytes:
-            return LongLine(line).problem(self._most_bytes)
+            return _LongLine(line).problem(self._most_bytes)
         try:
             return SessionMessage(read_message(line))
         except Unreadable as error:
@@ -284,14 +316,14 @@ class IncomingLines(_Stream):
     def _leave_out_if_too_long(self) -> None:
         """Leave out a line that is longer than any that is read, or end the connection for it."""
         if len(self._begun) > self._most_bytes:
-            self._long = LongLine(self._begun)
+            self._long = _LongLine(self._begun)
             self._begun.clear()
         if self._long is not None and self._long.size > MOST_LINE_BYTES:
             log.warning("connection ended: a line is too long", extra={"bytes": self._long.size})
             self._long = None
             self._give_up(f"it said a line of more than {MOST_LINE_BYTES:,} bytes")
 
-    def _left_out(self, long: LongLine, data: bytes) -> bytes | None:
+    def _left_out(self, long: _LongLine, data: bytes) -> bytes | None:
         """Return what comes behind a line that is left out; None if nothing has."""
         end = data.find(b"\n")
         if end < 0:

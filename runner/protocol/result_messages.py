@@ -14,6 +14,7 @@ from typing import Any
 
 from runner.artifacts.accept import ArtifactFile, Processed
 from runner.files.my_files import MyFiles
+from runner.formats.base64 import canonical, decode, encode, without_header
 from runner.formats.json_size import least_chars
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.settings.own_paths import OwnPaths
@@ -22,6 +23,7 @@ from runner.steps.client_message import Delivery, inline_limit, is_open_schema, 
 from runner.steps.execution import SHORT_BYTES, Completed, Request
 from runner.steps.short_meta_data import little
 from runner.system.logging_setup import CallScope
+from runner.toolset.small_pictures import smaller_picture
 from runner.users.identity import User
 from runner.worker.wire import RequestFacts
 
@@ -34,6 +36,10 @@ _OURS = ("artifact_errors", "denials")
 """What of a good result's `meta_data` we say, not the tool."""
 
 _FEW_FILES = 8
+# Each takes a process.
+_MOST_PICTURES = 8
+# A picture that was made smaller has a link to the original beside it, and two entries in `_meta`.
+_BESIDE_PICTURE = 2048
 _MOST_FACTS_CHARS = 262_144
 """Characters of `meta_data`, as JSON, that a client gets whole."""
 
@@ -41,6 +47,7 @@ DownloadUrl = Callable[[User, ArtifactFile], str]
 """Makes the address at which a user can fetch a file."""
 
 
+_PROTOCOL_META = ("progressToken", "io.modelcontextprotocol/related-task")
 _WITHOUT_LINKS = ("2024-11-05", "2025-03-26")
 
 
@@ -104,10 +111,40 @@ class ResultMessages:
         sizes = (least_chars(value, SHORT_BYTES) for value in (short.value, completed.wire))
         is_long = len(short.files) + len(short.deferred) > _FEW_FILES or max(sizes) > SHORT_BYTES
         message = await asyncio.to_thread(rendered) if is_long else rendered()
+        if self.settings.shrink_pictures:
+            smaller = await self._smaller(message, short, completed.wire, request)
+            if smaller:
+                message = await asyncio.to_thread(rendered, smaller=smaller)
         request.steps.done("render")
         message = await self.guard.message(message, guarded, media_stay=True)
         request.steps.done("guard")
         return known_to(request.facts.protocol, message)
+
+    async def _smaller(
+        self, message: Mapping[str, Any], processed: Processed, wire: Mapping[str, Any], request: Request
+    ) -> dict[int, str]:
+        """Return smaller versions of pictures that do not fit into a message, by the index of their block."""
+        blocks = {
+            file.block: file
+            for file in processed.files
+            if file.block is not None and wire["content"][file.block].get("type") == "image"
+        }
+        beside = [block for block in message["content"] if block.get("type") != "image"]
+        if not 0 < len(blocks) <= _MOST_PICTURES or len(message["content"]) - len(beside) >= len(blocks):
+            return {}
+        left = self.settings.max_message_bytes - len(json.dumps({**message, "content": beside}).encode())
+        most = (left // len(blocks) - _BESIDE_PICTURE) // 4 * 3
+        smaller: dict[int, str] = {}
+        for index, file in blocks.items():
+            if file.size > most > 0:
+                given = without_header(wire["content"][index].get("data"))
+                picture = await asyncio.to_thread(decode, canonical(given) or "")
+                made = await smaller_picture(
+                    picture, most, tool=request.tool, user=request.user, settings=self.settings
+                )
+                if made is not None:
+                    smaller[index] = encode(made)
+        return smaller
 
     def _told(self, request: Request, processed: Processed) -> Processed:
         """Return a result as its client is told it: what we say in it names no path of ours."""
@@ -136,14 +173,25 @@ class ResultMessages:
 
 
 def known_to(protocol: str, message: dict[str, Any]) -> dict[str, Any]:
-    """Return a result in which a client of this version of the protocol knows each content block.
+    """Return a result that every client of this version of the protocol reads.
 
-    Links to resources came with 2025-06-18; clients before it refuse a whole result for one.
+    Links to resources came with 2025-06-18; clients before it refuse a whole result for one. Others refuse it
+    for a word of the protocol's in `_meta` with a value that the protocol does not give it.
     """
+    meta = message.get("_meta")
+    if isinstance(meta, Mapping) and not meta.keys().isdisjoint(_PROTOCOL_META):
+        kept = {key: item for key, item in meta.items() if _is_of_protocol(key, item)}
+        message = {**message, "_meta": kept}
     content = message.get("content")
     if protocol not in _WITHOUT_LINKS or not isinstance(content, list):
         return message
     return {**message, "content": [_linkless(block) for block in content]}
+
+
+def _is_of_protocol(key: str, item: Any) -> bool:
+    if key == _PROTOCOL_META[0]:
+        return isinstance(item, str) or (isinstance(item, int) and not isinstance(item, bool))
+    return key != _PROTOCOL_META[1] or (isinstance(item, Mapping) and isinstance(item.get("taskId"), str))
 
 
 def _linkless(block: Any) -> Any:

@@ -262,6 +262,7 @@ class Calls:
             call.began(task)
             return task_said(wire)
         await call.upstream.schema(call.tool)
+        await asyncio.sleep(0)
         if upstreams.ways[call.server].contract == "auto" and lists_files(payload_of(wire)):
             # The contract by its result, whatever the parameters of the tool are called.
             message = await answer_of_task(call, wire, self.messages)

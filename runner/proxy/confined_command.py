@@ -38,7 +38,6 @@ from runner.proxy.fetched_packages import (
 )
 from runner.proxy.hints import folder_hint, network_hint, option_hint, variable_hint
 from runner.proxy.remote import HomedTransport, StartFailed
-from runner.proxy.server_log import LogBudget
 from runner.proxy.stderr import LastWords
 from runner.proxy.stdio_process import spoken_with
 from runner.proxy.targets import SCRIPTS, Target
@@ -58,6 +57,7 @@ from sandbox.layers.mounts import EMPTY
 from sandbox.policy import MIB, Policy
 from sandbox.probe.machine import Tier
 from sandbox.readable import Readable, sibling_modules
+from sandbox.token_bucket import TokenBucket
 
 __all__ = ["ConfinedTransport", "check_command", "hint_for", "lent_to", "tier_of"]
 
@@ -155,7 +155,7 @@ class ConfinedTransport(HomedTransport):
         tier: Tier,
         *,
         reach: Callable[[], Awaitable[Sequence[tuple[str, int]]]] | None = None,
-        log_budget: LogBudget | None = None,
+        log_budget: TokenBucket | None = None,
         unlent: UnlentPaths | None = None,
     ) -> None:
         self._log_budget = log_budget

@@ -3,6 +3,7 @@
 Source: requirements S0-19, S0-23, S0-70, S2-4; `docs/decisions/0033-one-spine-for-both-executors.md`.
 """
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -78,7 +79,7 @@ async def answer_of_task(
     spec, listener = _spec(call), call.listener(call.request.client)
     if spec.takes_files or spec.takes_links:
         # Which links it was given is forgotten by now.
-        wire = without_secrets(dict(wire))
+        wire = await asyncio.to_thread(without_secrets, dict(wire))
     executed = Executed(wire=await call.linked(wire, call.guarded()))
     async with call.upstream.held_home() as home:
         place = await _place(call, home)
@@ -109,7 +110,7 @@ async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Input
         raise MCPError(code=told.code, message=message, data=data) from error
     call.request.steps.done("run")
     if tokens:
-        wire = without_secrets(wire, tokens)
+        wire = await asyncio.to_thread(without_secrets, wire, tokens)
     task = begun_task(wire)
     if task is not None:
         call.began(task)

@@ -90,7 +90,7 @@ class LineDispatcher:
     _pace: NotificationPace = field(default_factory=NotificationPace)
 
     def __post_init__(self) -> None:
-        self.incoming.sheds = lambda: self._pace.is_used_up(time.monotonic())
+        self.incoming.sheds = lambda: not self._pace.has(1, now=time.monotonic())
         self.incoming.shed = self._shed
 
     def _shed(self, count: int) -> None:
@@ -212,7 +212,7 @@ class LineDispatcher:
                 self._requests += 1
                 tasks.start_soon(self._serve, request, on_request)
             case JSONRPCNotification(method=method, params=params):
-                if method != _CANCELLED and not self._pace.takes(time.monotonic()):
+                if method != _CANCELLED and not self._pace.passes(time.monotonic()):
                     return
                 if method == DROPPED:
                     # That is said here, and by no server.

@@ -18,6 +18,7 @@ __all__ = ["MOST_CHARS", "clipped", "told_beside", "told_error", "without_our_wo
 MOST_CHARS = 8192
 """Longest text that is passed on where the output guard does not look, in characters."""
 
+_MOST_VALUES = 4096
 # What nests deeper nobody reads, and it could hold a token.
 _MAX_DEPTH = 50
 _OURS = "toolcell/"
@@ -84,14 +85,27 @@ def told_beside(said: Mapping[str, Any], *results: str) -> dict[str, Any]:
         results: Keys that stay as they are: somebody else looks at them.
     """
     ours = without_our_words(said)
+    if len(ours) > _MOST_VALUES:
+        ours = {key: item for key, item in ours.items() if key in results or key in _KEPT}
     return {
-        clipped(key): item if key in results or key in _KEPT else clipped(without_secrets(item))
-        for key, item in ours.items()
+        clipped(key): item if key in results or key in _KEPT else _legible(item) for key, item in ours.items()
     }
 
 
 def told_error(error: MCPError) -> MCPError:
     """Return an error of JSON-RPC as a client is told it."""
     said = error.error
-    message, data = clipped(without_secrets(said.message)), clipped(without_secrets(said.data))
-    return MCPError(code=said.code, message=message, data=data)
+    return MCPError(code=said.code, message=_legible(said.message), data=_legible(said.data))
+
+
+def _legible(value: Any) -> Any:
+    """Return a value without tokens, of a length that a client can show; of many parts only a sentence."""
+    count, left = 0, [value]
+    while left:
+        item = left.pop()
+        members = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        count += len(members)
+        if count > _MOST_VALUES:
+            return f"left out: it has more than {_MOST_VALUES} values"
+        left.extend(members)
+    return clipped(without_secrets(value))

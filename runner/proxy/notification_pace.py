@@ -6,7 +6,7 @@ time. What is too much is dropped and counted, and the client is told how many. 
 
 from dataclasses import dataclass, field
 
-from runner.system.refilled_budget import RefilledBudget
+from sandbox.token_bucket import TokenBucket
 
 __all__ = ["DROPPED", "NotificationPace"]
 
@@ -16,36 +16,26 @@ DROPPED = "toolcell/dropped"
 _REPORT_EVERY_S = 1.0
 
 
-@dataclass(slots=True, kw_only=True)
-class NotificationPace:
-    """The pace of one connection.
+@dataclass(slots=True, kw_only=True, eq=False)
+class NotificationPace(TokenBucket):
+    """Rate limit of one connection.
 
     Attributes:
-        at_once: How many may come one after the other.
-        per_s: How many a second afterwards.
-        dropped: How many were dropped since that was last told.
+        at_once: Notifications that may come one after the other.
+        per_s: Notifications a second afterwards.
+        dropped: Number dropped since the last report.
     """
 
-    at_once: int = 1000
-    per_s: float = 100.0
+    at_once: float = 1000
+    per_s: float = 100
     dropped: int = 0
-    _budget: RefilledBudget = field(init=False)
     _told_at: float = field(init=False, default=float("-inf"))
 
-    def __post_init__(self) -> None:
-        self._budget = RefilledBudget(at_once=self.at_once, per_s=self.per_s)
-
-    def is_used_up(self, now: float) -> bool:
-        """Say whether the next one would be dropped."""
-        return not self._budget.has(1, now=now)
-
-    def takes(self, now: float) -> bool:
-        """Say whether one more is passed on, and count it either way."""
-        if self.is_used_up(now):
-            self.dropped += 1
-            return False
-        self._budget.takes(1, now=now)
-        return True
+    def passes(self, now: float) -> bool:
+        """Return whether one more is passed on, and count it either way."""
+        passes = self.takes(1, now=now)
+        self.dropped += not passes
+        return passes
 
     def tell(self, now: float, *, at_last: bool = False) -> int:
         """Return how many dropped ones to tell of now; `at_last` also where that was told a moment ago."""

@@ -4,6 +4,7 @@ What comes back is the server's own result, key by key, and what goes there is t
 what it can do, its answers. The only module that knows how a client can fail.
 """
 
+import asyncio
 import math
 import re
 import time
@@ -315,6 +316,8 @@ class RemoteSession:
         session, http = self.client.session, HttpAnswer()
         try:
             said = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress, http=http)
+            # To read an answer, to check it and to use it each take a turn of the event loop.
+            await asyncio.sleep(0)
             result, faults = await repaired(method, sent, said, has_sessions=self.has_sessions)
             if method == "tools/list" and is_modern(self.client):
                 learn_tools(session, result)
@@ -341,6 +344,7 @@ class RemoteSession:
             raise ConnectionLost(str(error) or type(error).__name__) from error
         for fault in faults:
             self.found(fault)
+        await asyncio.sleep(0)
         return result
 
     async def _is_over(self) -> bool:

@@ -86,7 +86,7 @@ class RemoteCall:
         user, tool = self.request.user, self.request.tool
         most = self.upstreams.settings.calls_per_minute(tool)
         now = time.monotonic()
-        self.upstreams.throttle.admit(user.segment, tool, most=most, now=now)
+        self.upstreams.rates.admit_tool(user.segment, tool, most=most, now=now)
         self.upstreams.rates.admit(self.request.counted, now=now)
 
     def listener(self, client: Client) -> CallListener:

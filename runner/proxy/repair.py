@@ -8,7 +8,7 @@ Source: MCP specification 2025-11-25 and 2026-07-28, "Tools", "Prompts" and "Res
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ _RESULT_TYPES = ("complete", "input_required", "task")
 _FALSE = ("", "0", "false", "no")
 # Each item that is faulty costs an error of pydantic.
 _MOST_MEMBERS = 1000
+# Each step behind this one goes through the content blocks of a result, within one turn of the event loop.
+_MOST_BLOCKS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Fault:
 
 async def repaired(
     method: str, params: Mapping[str, Any], result: dict[str, Any], *, has_sessions: bool
-) -> tuple[dict[str, Any], list[Fault]]:
+) -> tuple[dict[str, Any], Collection[Fault]]:
     """Return the result of a request without its faults, and these.
 
     Args:
@@ -69,14 +71,14 @@ async def repaired(
     Raises:
         ValueError: It cannot be repaired.
     """
-    faults: list[Fault] = []
+    faults = dict[Fault, None]()
     made = dict(result)
     if "_meta" in made and not isinstance(made["_meta"], Mapping):
         del made["_meta"]
-        faults.append(Fault(method, "_meta is not an object"))
+        faults.setdefault(Fault(method, "_meta is not an object"))
     if "resultType" in made and made["resultType"] not in _RESULT_TYPES:
         del made["resultType"]
-        faults.append(Fault(method, "resultType is unknown"))
+        faults.setdefault(Fault(method, "resultType is unknown"))
     if method == "tools/call" and ("task" in made or made.get("resultType") == "task"):
         begun = made.get("task", made)
         if isinstance(begun, Mapping) and isinstance(begun.get("taskId"), str):
@@ -84,7 +86,7 @@ async def repaired(
         if "content" not in made:
             raise ValueError("it made a task of the call, and did not name it")
         made = {key: item for key, item in made.items() if key not in ("task", "resultType")}
-        faults.append(Fault(method, "its task has no name"))
+        faults.setdefault(Fault(method, "its task has no name"))
     if made.get("resultType") in ("input_required", "task"):
         return made, faults
     if method in _LISTS:
@@ -110,11 +112,13 @@ async def repaired(
 
 
 async def _call(
-    name: str, made: dict[str, Any], faults: list[Fault], *, has_sessions: bool
+    name: str, made: dict[str, Any], faults: dict[Fault, None], *, has_sessions: bool
 ) -> dict[str, Any]:
     """Return the result of a call with content that clients can read."""
-    blocks = list[Any]()
-    async for block in in_turns(_list(made.get("content"))):
+    blocks, content = list[Any](), _list(made.get("content"))
+    if len(content) > _MOST_BLOCKS:
+        content = [*content[:_MOST_BLOCKS], _rest(content[_MOST_BLOCKS:], name, faults)]
+    async for block in in_turns(content):
         blocks.append(_block(block, name, faults))
     structured = made.get("structuredContent")
     if structured is None:
@@ -124,31 +128,43 @@ async def _call(
         blocks.append(_text(structured))
     if structured is not None and has_sessions and not isinstance(structured, Mapping):
         del made["structuredContent"]
-        faults.append(Fault(name, "structuredContent is not an object"))
+        faults.setdefault(Fault(name, "structuredContent is not an object"))
     if "isError" in made and not isinstance(made["isError"], bool):
         said = made.pop("isError")
-        faults.append(Fault(name, "isError is not a boolean"))
+        faults.setdefault(Fault(name, "isError is not a boolean"))
         if said is not None:
             made["isError"] = str(said).strip().lower() not in _FALSE
     return {**made, "content": blocks}
 
 
-async def _messages(messages: Any, faults: list[Fault]) -> list[Any]:
+async def _messages(messages: Any, faults: dict[Fault, None]) -> list[Any]:
     """Return the messages of a prompt, each with a role and one content block."""
-    made = list[Any]()
+    parts = list[tuple[Any, Any]]()
     async for message in in_turns(_list(messages)):
-        said = message if isinstance(message, Mapping) else {"content": message}
+        content = message.get("content") if isinstance(message, Mapping) else message
+        parts += [(message, block) for block in (content if isinstance(content, list) else [content])]
+    if len(parts) > _MOST_BLOCKS:
+        parts[_MOST_BLOCKS:] = [
+            ({}, _rest([block for _, block in parts[_MOST_BLOCKS:]], "prompts/get", faults))
+        ]
+    made = list[Any]()
+    async for message, block in in_turns(parts):
+        said = message if isinstance(message, Mapping) else {}
         role = said["role"] if said.get("role") in ("user", "assistant") else "user"
-        content = said.get("content")
-        for block in content if isinstance(content, list) else [content]:
-            made.append({**said, "role": role, "content": _block(block, "prompts/get", faults)})
+        made.append({**said, "role": role, "content": _block(block, "prompts/get", faults)})
     return made
 
 
-def _block(block: Any, name: str, faults: list[Fault]) -> Mapping[str, Any]:
+def _rest(blocks: list[Any], name: str, faults: dict[Fault, None]) -> dict[str, Any]:
+    """Return as one block what stands behind the most blocks that a result may have."""
+    faults.setdefault(Fault(name, f"it has more than {_MOST_BLOCKS} content blocks"))
+    return _text(blocks)
+
+
+def _block(block: Any, name: str, faults: dict[Fault, None]) -> Mapping[str, Any]:
     """Return a content block, or what it says as text."""
     if not isinstance(block, Mapping):
-        faults.append(Fault(name, "a content block is not an object"))
+        faults.setdefault(Fault(name, "a content block is not an object"))
         return _text(block)
     kind = block.get("type", "text" if isinstance(block.get("text"), str) else None)
     model = _BLOCKS.get(kind) if isinstance(kind, str) else None
@@ -161,15 +177,15 @@ def _block(block: Any, name: str, faults: list[Fault]) -> Mapping[str, Any]:
     elif kind == "resource" and isinstance(block.get("resource"), Mapping):
         filled["resource"] = {key: item for key, item in block["resource"].items() if item is not None}
     if model is None:
-        faults.append(Fault(name, "a content block is of an unknown type"))
+        faults.setdefault(Fault(name, "a content block is of an unknown type"))
         return _text(block)
     fitting, problem = _fitting(filled, model)
     if fitting is not None:
         if fitting == block:
             return block
-        faults.append(Fault(name, problem or f"a content block of type {kind} lacks members"))
+        faults.setdefault(Fault(name, problem or f"a content block of type {kind} lacks members"))
         return fitting
-    faults.append(Fault(name, f"a content block of type {kind} is faulty: {problem}"))
+    faults.setdefault(Fault(name, f"a content block of type {kind} is faulty: {problem}"))
     resource = block.get("resource")
     said = resource.get("text") if isinstance(resource, Mapping) else None
     if isinstance(said, str):
@@ -177,30 +193,30 @@ def _block(block: Any, name: str, faults: list[Fault]) -> Mapping[str, Any]:
     return _text(block["text"] if kind == "text" and "text" in block else block)
 
 
-def _content(part: Any, uri: str, faults: list[Fault]) -> Mapping[str, Any]:
+def _content(part: Any, uri: str, faults: dict[Fault, None]) -> Mapping[str, Any]:
     """Return one of the contents of a resource, or what it says as text."""
     filled = {"uri": uri, **part} if isinstance(part, Mapping) else {"uri": uri, "text": part}
     model = mcp_types.BlobResourceContents if "blob" in filled else mcp_types.TextResourceContents
     fitting, problem = _fitting(filled, model)
     if fitting is not None and fitting == part:
         return fitting
-    faults.append(Fault(uri, problem or "its contents lack members"))
+    faults.setdefault(Fault(uri, problem or "its contents lack members"))
     return fitting or {"uri": uri, "text": _text(part)["text"]}
 
 
 def _item(
-    item: Any, model: type[BaseModel], faults: list[Fault], *, has_sessions: bool
+    item: Any, model: type[BaseModel], faults: dict[Fault, None], *, has_sessions: bool
 ) -> Mapping[str, Any] | None:
     """Return an item of a list; None if it cannot be repaired."""
     if not isinstance(item, Mapping):
-        faults.append(Fault(_named(item), "it is not an object", is_left_out=True))
+        faults.setdefault(Fault(_named(item), "it is not an object", is_left_out=True))
         return None
     name, filled, problems = _named(item.get("name", item.get("uri"))), dict(item), list[str]()
     if model is mcp_types.Tool:
         schema = filled.get("inputSchema")
         kind = schema.get("type", "object") if isinstance(schema, Mapping) else "object"
         if kind != "object" and not (isinstance(kind, list) and "object" in kind):
-            faults.append(Fault(name, f"its inputSchema is of type {_named(kind)}", is_left_out=True))
+            faults.setdefault(Fault(name, f"its inputSchema is of type {_named(kind)}", is_left_out=True))
             return None
         if not isinstance(schema, Mapping) or schema.get("type") != "object":
             problems.append("its inputSchema is not of type object")
@@ -218,7 +234,7 @@ def _item(
     if fitting is None or problem:
         problems.append(problem)
     if problems:
-        faults.append(Fault(name, "; ".join(problems), is_left_out=fitting is None))
+        faults.setdefault(Fault(name, "; ".join(problems), is_left_out=fitting is None))
     return item if fitting == item else fitting
 
 

@@ -8,6 +8,7 @@ Source: `docs/output-guard.md`; requirements S4-5, S4-11, S4-65, S4-67, S4-80 to
 S4-98; architecture, "One call, in order", of which it has steps 1, 2 and 10.
 """
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -365,7 +366,8 @@ class _Proxy:
             return result
         files = self._upstreams.files(user)
         call = GuardedCall(tool="prompts/get", server=found[0], files=files)
-        return await self._upstreams.guard.prompt(without_secrets(without_our_words(result)), call)
+        shown = await asyncio.to_thread(without_secrets, without_our_words(result))
+        return await self._upstreams.guard.prompt(shown, call)
 
     async def _complete(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         ref = params.get("ref")

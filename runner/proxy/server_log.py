@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass, field
 
 from runner.formats.terminal_text import one_line
-from runner.system.refilled_budget import RefilledBudget
+from sandbox.token_bucket import TokenBucket
 
-__all__ = ["LogBudget", "ServerLog", "plain_line"]
+__all__ = ["ServerLog", "log_budget", "plain_line"]
 
 _LINE_BYTES = 4096
 # Of a line, in bytes of the budget: so 2,600 lines may come at once.
@@ -20,20 +20,13 @@ _ENDS = re.compile(rb"[\r\n]+")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class LogBudget(RefilledBudget):
-    """How much of what a server says is passed on, of all of its processes together.
+def log_budget() -> TokenBucket:
+    """Return the budget in bytes for what one server says, of all of its processes together.
 
     Tracebacks of a bad start fit in what may come at once. Afterwards it is what journald, by default, takes
     of a service: 10,000 messages in 30 seconds, of two hundred bytes each.
-
-    Attributes:
-        at_once: How many bytes may come at once.
-        per_s: How many a second afterwards.
     """
-
-    at_once: float = 256 * 1024
-    per_s: float = 64 * 1024
+    return TokenBucket(at_once=256 * 1024, per_s=64 * 1024)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -47,7 +40,7 @@ class ServerLog:
     """
 
     server: str
-    budget: LogBudget = field(default_factory=LogBudget)
+    budget: TokenBucket = field(default_factory=log_budget)
     dropped: int = 0
     _lead: str = field(init=False)
     _begun: bytes = b""

@@ -11,9 +11,10 @@ import sys
 import time
 from typing import TextIO
 
-from runner.proxy.server_log import LogBudget, ServerLog, plain_line
+from runner.proxy.server_log import ServerLog, log_budget, plain_line
 from runner.system.now_and_then import NowAndThen
 from sandbox.host.paced_pipe import PacedPipe
+from sandbox.token_bucket import TokenBucket
 
 __all__ = ["DIVIDER", "LastWords"]
 
@@ -40,9 +41,9 @@ class LastWords:
         file: Where the process writes to; closed here once the process has it.
     """
 
-    def __init__(self, server: str, budget: LogBudget | None = None) -> None:
+    def __init__(self, server: str, budget: TokenBucket | None = None) -> None:
         self._kept = b""
-        self._said = ServerLog(server=server, budget=budget or LogBudget())
+        self._said = ServerLog(server=server, budget=budget or log_budget())
         self._dropping = NowAndThen()
         self._reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(writer, True)

@@ -12,25 +12,19 @@ from dataclasses import dataclass
 
 import httpx2
 
+from sandbox.token_bucket import TokenBucket
+
 __all__ = ["StreamPace"]
 
-# One for what a server says on its own, and one for each call that goes on in another stream.
-_AT_ONCE = 50
-_EACH_S = 0.1
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class StreamPace(TokenBucket):
+    """Rate limit of one client: a stream for what a server says on its own, and one for each resumed call."""
 
-@dataclass(slots=True, eq=False)
-class StreamPace:
-    """The pace of one client."""
-
-    _next_at: float = float("-inf")
-
-    def wait_s(self, *, now: float) -> float:
-        """Count a stream, and return for how many seconds it has to wait; `now` of the monotonic clock."""
-        self._next_at = max(self._next_at, now - _AT_ONCE * _EACH_S) + _EACH_S
-        return max(0.0, self._next_at - now)
+    at_once: float = 50
+    per_s: float = 10
 
     async def keep(self, request: httpx2.Request) -> None:
         """Hold a request back that opens a stream, if there have been many."""
-        if request.method == "GET" and (wait_s := self.wait_s(now=time.monotonic())):
+        if request.method == "GET" and (wait_s := self.spend(1, now=time.monotonic())):
             await sleep(wait_s)

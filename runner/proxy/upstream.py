@@ -55,6 +55,7 @@ from runner.steps.listener import CLIENT_REQUESTS, MESSAGE, PROGRESS, ClientRefu
 from runner.system.backoff import BackOff
 from runner.system.turns import in_turns
 from runner.toolset.catalog import ToolSpec
+from sandbox.token_bucket import TokenBucket
 
 __all__ = ["Front", "ServerUnreachable", "Upstream"]
 
@@ -77,7 +78,7 @@ _MOST_FAULTS = 100
 # A person answers one after the other, and each that waits is kept here and at the client.
 _MOST_QUESTIONS = 32
 # So many refusals a server may need: at once, and a second.
-_REFUSALS = partial(NotificationPace, at_once=256, per_s=10.0)
+_REFUSALS = partial(TokenBucket, at_once=256, per_s=10.0)
 # Requests that change nothing at the server, or the same thing when they are done twice.
 _READING = frozenset(
     {
@@ -175,7 +176,7 @@ class Upstream:
     _sizes: dict[str, int] = field(default_factory=dict)
     _asking: list[WatchedListener] = field(default_factory=list)
     _questions: int = 0
-    _refusals: NotificationPace = field(default_factory=_REFUSALS)
+    _refusals: TokenBucket = field(default_factory=_REFUSALS)
     _ending: "asyncio.Task[None] | None" = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _client: "Client[Any] | None" = None
@@ -288,7 +289,7 @@ class Upstream:
             return None
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            if self._pace.takes(time.monotonic()):
+            if self._pace.passes(time.monotonic()):
                 said = {"progress": progress, "total": total, "message": message}
                 await watched.notify({"method": PROGRESS, "params": said})
 
@@ -302,8 +303,6 @@ class Upstream:
         size = 0
         while True:
             page = await self.request(method, params)
-            # It has just been read and checked.
-            await asyncio.sleep(0)
             found = page.get(key)
             found = found if isinstance(found, list) else []
             items += found
@@ -392,6 +391,11 @@ class Upstream:
         del self.subscribed[uri]
         if self._client is not None and not is_modern(self._client):
             await self.request("resources/unsubscribe", {"uri": uri})
+
+    def take_over_for(self, other: "Upstream") -> None:
+        """Let the client of another upstream, which is not connected, have the connection of this one."""
+        self.transport, self.resources = other.transport, other.resources
+        self.changed, self.learned = other.changed, other.learned
 
     async def drop(self) -> None:
         """End the connection; the next request makes a new one."""
@@ -579,7 +583,7 @@ class Upstream:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=too_deep(method))
         if self._questions >= _MOST_QUESTIONS:
             message = f"{_MOST_QUESTIONS} requests wait for the client's answer; ask again after one of them"
-            if not self._refusals.takes(time.monotonic()) and self._ending is None:
+            if not self._refusals.takes(1, now=time.monotonic()) and self._ending is None:
                 # To go on refusing would take everybody's time.
                 log.warning("connection ended: too many requests", extra={"server": self.name})
                 self._ending = asyncio.create_task(self.drop())
@@ -623,7 +627,7 @@ class Upstream:
         if method == DROPPED:
             await self._tell_of_dropped(count if type(count := said.get("count")) is int else 0)
             return
-        if method == PROGRESS or not self._pace.takes(now):
+        if method == PROGRESS or not self._pace.passes(now):
             # Progress has come to the request that it is of.
             return
         await self._tell_of_dropped(self._pace.tell(now))

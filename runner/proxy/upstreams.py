@@ -11,7 +11,16 @@ import textwrap
 import time
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,10 +46,11 @@ from runner.protocol.internals.connection import connection_of
 from runner.protocol.internals.types import Connection
 from runner.protocol.resource_tools import RemoteError, RemoteResources
 from runner.proxy.contract import Wish, contract_of
+from runner.proxy.first_client import FirstClient
 from runner.proxy.held_calls import ANSWER_S, Pausing
 from runner.proxy.namespacing import Names
 from runner.proxy.remote import Announced
-from runner.proxy.upstream import ServerUnreachable, Upstream
+from runner.proxy.upstream import Front, ServerUnreachable, Upstream
 from runner.settings.isolation import in_force
 from runner.settings.own_paths import OwnPaths
 from runner.settings.settings import Settings
@@ -126,22 +136,42 @@ class ServerInfo:
     capabilities: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Front:
-    """The connection of a client with sessions. A `runner.proxy.upstream.Front`."""
+    """The connection of a client with sessions, once it is there. A `runner.proxy.upstream.Front`.
 
-    connection: Connection
+    Attributes:
+        levels: Says which log messages a client wants.
+        connection: The connection. A server that is started for a client may ask before it has one.
+        early: What the server said before that.
+    """
+
     levels: Callable[[Connection], Collection[str]]
+    connection: "asyncio.Future[Connection]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    early: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Ask the client something, beside any request of its own."""
-        return await self.connection.send_raw_request(method, params, {"timeout": ANSWER_S})
+        connection = await asyncio.shield(self.connection)
+        return await connection.send_raw_request(method, params, {"timeout": ANSWER_S})
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Tell the client something; log messages only of the levels that it asked for."""
-        told = log_message(params, self.levels(self.connection)) if method == MESSAGE else params
+        if not self.connection.done():
+            self.early.append((method, params))
+            return
+        connection = self.connection.result()
+        told = log_message(params, self.levels(connection)) if method == MESSAGE else params
         if told is not None:
-            await self.connection.notify(method, told)
+            await connection.notify(method, told)
+
+    async def tell_early(self) -> None:
+        """Tell the client what the server said before it was there."""
+        early, self.early = self.early, []
+        for method, params in early:
+            await self.tell(method, params)
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -193,6 +223,7 @@ class Upstreams(CallServices):
         settings: Settings,
         ways: Sequence[UpstreamSpec],
         first: User | None,
+        client: FirstClient | None = None,
     ) -> "AsyncIterator[Upstreams]":
         """Connect to the servers once, to learn who they are, and be ready until the block ends.
 
@@ -200,6 +231,7 @@ class Upstreams(CallServices):
             settings: The effective settings.
             ways: The servers.
             first: The user whose requests are expected first, if one can be named.
+            client: The client whose requests are expected first, if it is known; it gets these connections.
 
         Raises:
             UsageError: None of the servers can be reached.
@@ -217,7 +249,7 @@ class Upstreams(CallServices):
             counts=CallCounts.of(settings, Observers.of(settings)),
         )
         async with upstreams.running():
-            await upstreams._meet(first or User("nobody"))
+            await upstreams._meet(first or User("nobody"), client)
             yield upstreams
 
     def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
@@ -279,9 +311,13 @@ class Upstreams(CallServices):
 
     async def in_home(self, upstream: Upstream, user: User) -> None:
         """Let a command be started anew in the home of its user, if it runs elsewhere and should not."""
-        wants_home = self.ways[upstream.name].is_command and self._is_in(self._homed, user, upstream.name)
-        if wants_home and upstream.home is None and not upstream.busy:
+        if self._is_misplaced(upstream, user) and not upstream.busy:
             await upstream.drop()
+
+    def _is_misplaced(self, upstream: Upstream, user: User) -> bool:
+        """Say whether a command should run in the home of its user, and runs elsewhere."""
+        wants_home = self.ways[upstream.name].is_command and self._is_in(self._homed, user, upstream.name)
+        return wants_home and upstream.home is None
 
     def upstream(self, ctx: _Context, user: User, server: str) -> Upstream:
         """Return the connection to a server on behalf of the client of a request."""
@@ -293,17 +329,14 @@ class Upstreams(CallServices):
         connection = connection_of(ctx)
         own: dict[str, Upstream] = connection.state.setdefault(_STATE, {})
         if server not in own:
-            self._forget_met(user, server)
-            own[server] = self._new(user, server, announced, _Front(connection, self.levels))
+            own[server] = self._own(user, server, announced, connection)
             connection.exit_stack.callback(self._end, own[server])
         return own[server]
 
     def connect(self, ctx: _Context, user: User) -> None:
         """Begin to connect to all servers on behalf of a client with sessions, ahead of its first request."""
         for server in self.names.servers:
-            task = asyncio.create_task(_ahead(self.upstream(ctx, user, server)))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._keep(_ahead(self.upstream(ctx, user, server)))
 
     def of_client(self, ctx: _Context) -> Collection[Upstream]:
         """Return the connections of a client with sessions, as far as there are any."""
@@ -339,11 +372,10 @@ class Upstreams(CallServices):
     def _of_user(self, user: User, server: str, announced: Announced) -> Upstream:
         key = (user.name, server, announced.key)
         if key not in self._of_users:
-            self._forget_met(user, server)
             self._bound_kinds(user, server)
             if len(self._of_users) >= _MOST_BACKENDS or not descriptors.are_plenty():
                 self.make_room()
-            self._of_users[key] = self._new(user, server, announced, None)
+            self._of_users[key] = self._own(user, server, announced, None)
         return self._of_users[key]
 
     def _bound_kinds(self, user: User, server: str) -> None:
@@ -368,7 +400,7 @@ class Upstreams(CallServices):
         user: User,
         server: str,
         announced: Announced,
-        front: _Front | None,
+        front: Front | None,
         *,
         learns_for: str | None = None,
     ) -> Upstream:
@@ -448,18 +480,41 @@ class Upstreams(CallServices):
         event = {"type": LIST_CHANGED, "list": method.split("/")[1]}
         self.events.publish(event, user=user.segment, session=user.session)
 
-    def _forget_met(self, user: User, server: str) -> None:
-        """End the connection over which a server said who it is: nobody uses it, and it may be a process."""
-        met = self._met.pop((user.name, server), None)
-        if met is not None:
-            self._end(met)
+    def _own(self, user: User, server: str, announced: Announced, connection: Connection | None) -> Upstream:
+        """Return a new connection of a client: the one over which the server said who it is, if that fits.
 
-    async def _meet(self, user: User) -> None:
+        That one may be a process. Where the server was told of another client, it ends.
+        """
+        met = self._met.pop((user.name, server), None)
+        fits = (
+            met is not None
+            and met.announced.key == announced.key
+            and (met.front is None) == (connection is None)
+            and not self._is_misplaced(met, user)
+        )
+        front = met.front if fits and met is not None else None if connection is None else self._front()
+        own = self._new(user, server, announced, front)
+        if fits and met is not None:
+            met.take_over_for(own)
+            own = met
+        elif met is not None:
+            self._end(met)
+        if connection is not None and isinstance(front, _Front):
+            front.connection.set_result(connection)
+            self._keep(front.tell_early())
+        return own
+
+    def _front(self) -> _Front:
+        return _Front(lambda connection: self.levels(connection))
+
+    async def _meet(self, user: User, client: FirstClient | None) -> None:
         known: dict[str, ServerInfo] = {}
         problems: list[str] = []
         for server in self.names.servers:
             # As it is when it starts, before anybody has used it, it is for everybody.
-            upstream = self._new(user, server, Announced(), None, learns_for=_EVERYBODY)
+            announced = client.announced if client else Announced()
+            front = self._front() if client and client.has_sessions else None
+            upstream = self._new(user, server, announced, front, learns_for=_EVERYBODY)
             try:
                 session = (await upstream.connected()).session
                 if self.ways[server].contract != "guard":
@@ -506,7 +561,10 @@ class Upstreams(CallServices):
         return False
 
     def _end(self, upstream: Upstream) -> None:
-        task = asyncio.create_task(upstream.drop())
+        self._keep(upstream.drop())
+
+    def _keep(self, act: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(act)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

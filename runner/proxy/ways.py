@@ -16,7 +16,7 @@ from runner.proxy.confined_command import ConfinedTransport, check_command, hint
 from runner.proxy.fetched_packages import fetches
 from runner.proxy.http_transport import HttpTransport
 from runner.proxy.remote import StartFailed
-from runner.proxy.server_log import LogBudget
+from runner.proxy.server_log import log_budget
 from runner.proxy.targets import Target, expanded
 from runner.proxy.unlent_paths import UnlentPaths
 from runner.proxy.upstreams import Reach, UpstreamSpec
@@ -69,7 +69,7 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
     tier = tier_of(target, program, lent)
     # Each client has a process of its own, and all of them write to one log.
     unlent = UnlentPaths(target.name, lent.rights(), homes=lent.homes, never=lent.private_paths)
-    make = partial(ConfinedTransport, target, program, log_budget=LogBudget(), unlent=unlent)
+    make = partial(ConfinedTransport, target, program, log_budget=log_budget(), unlent=unlent)
 
     def start(user: User, now: Settings) -> ClientTransport:
         return make(with_live(lent, now), user, tier)

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from runner.artifacts.named_file import collect
 from runner.errors import CallError
-from sandbox.selftest.attempt import Act, ActEvidence, Attempt, AttemptKind, AttemptNeed, Oracle, Surroundings
-from sandbox.selftest.calls import call, libc, raised
+from sandbox.selftest.attempt import Act, ActEvidence, AttemptKind, AttemptNeed, Rows, Surroundings, rows
+from sandbox.selftest.calls import AT_CWD, call, libc, raised
 from sandbox.selftest.life import pulse, wait_until_ready
 from sandbox.selftest.world import LIMITS, World
 
 __all__ = ["ARTIFACTS"]
 
-_AT_CWD, _MS_BIND = -100, 4096
+_MS_BIND = 4096
 _STUCK_S, _SWAP_S = 0.5, 1.0
 _MOST_BYTES = LIMITS.file_bytes
 
@@ -67,16 +67,16 @@ def _stuck(world: World, seen: ActEvidence) -> bool:
     host.join(_STUCK_S)
     stuck = host.is_alive()
     if stuck:
-        os.close(os.open(world.home / "result.txt", os.O_WRONLY | os.O_NONBLOCK))
+        os.close(os.open(world.path / "result.txt", os.O_WRONLY | os.O_NONBLOCK))
         host.join()
     return stuck
 
 
 def _leaked_later(world: World, seen: ActEvidence) -> bool:
     """Give whoever is left of the call the moment that it waits for, then take the artifact."""
-    (world.home / "go").touch()
+    (world.path / "go").touch()
     deadline = time.monotonic() + _SWAP_S
-    while world.outlived() and not (world.home / "done").exists() and time.monotonic() < deadline:
+    while world.outlived() and not (world.path / "done").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     return _leaked(world, seen)
 
@@ -87,12 +87,7 @@ def _result(place: Surroundings) -> str:
 
 def _linked(target: Callable[[Surroundings], str]) -> Act:
     """Return an act that names a link to `target`."""
-
-    def act(place: Surroundings) -> str:
-        os.symlink(target(place), _result(place))
-        return _result(place)
-
-    return act
+    return _made(lambda place, path: os.symlink(target(place), path))
 
 
 def _linked_folder(place: Surroundings) -> str:
@@ -107,30 +102,19 @@ def _up_from_link(place: Surroundings) -> str:
     return f"{place.home}/folder/../file.txt"
 
 
-def _hard_link(place: Surroundings) -> str:
-    call("linkat", _AT_CWD, f"{place.other}/file.txt".encode(), _AT_CWD, _result(place).encode(), 0)
-    return _result(place)
+def _made(make: Callable[[Surroundings, str], object]) -> Act:
+    """Return an act that puts something in the place of the result, and names it."""
+
+    def act(place: Surroundings) -> str:
+        make(place, _result(place))
+        return _result(place)
+
+    return act
 
 
-def _stolen(place: Surroundings) -> str:
-    raised("rename", libc.rename(f"{place.other}/file.txt".encode(), _result(place).encode()))
-    return _result(place)
-
-
-def _node(place: Surroundings) -> str:
-    call("mknodat", _AT_CWD, _result(place).encode(), stat.S_IFCHR | 0o600, os.makedev(1, 5))
-    return _result(place)
-
-
-def _pipe(place: Surroundings) -> str:
-    call("mknodat", _AT_CWD, _result(place).encode(), stat.S_IFIFO | 0o600, 0)
-    return _result(place)
-
-
-def _sparse(place: Surroundings) -> str:
-    descriptor = os.open(_result(place), os.O_WRONLY | os.O_CREAT, 0o600)
+def _sparse(_place: Surroundings, path: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     raised("ftruncate", libc.ftruncate(descriptor, 64 * _MOST_BYTES))
-    return _result(place)
 
 
 def _mounted(place: Surroundings) -> str:
@@ -147,69 +131,62 @@ def _other_home(place: Surroundings) -> str:
     return f"{place.home}/file.txt"
 
 
-def _swapped(place: Surroundings) -> str:
+def _swapped(place: Surroundings, path: str) -> None:
     """Leave somebody who puts a link in the place of the artifact once the call has ended."""
-    Path(_result(place)).write_text("harmless")
+    Path(path).write_text("harmless")
     if os.fork() == 0:
         try:
             pulse(place)
             while not os.path.exists(f"{place.home}/go"):
                 time.sleep(0.005)
-            os.symlink(f"{place.other}/file.txt", f"{place.home}/link")
-            os.rename(f"{place.home}/link", _result(place))
+            os.symlink(place.file, f"{place.home}/link")
+            os.rename(f"{place.home}/link", path)
             Path(f"{place.home}/done").touch()
         finally:
             os._exit(0)
     wait_until_ready(place)
-    return _result(place)
 
 
-def _name(name: str, technique: str, act: Act, *needs: AttemptNeed, escaped: Oracle = _leaked) -> Attempt:
-    return Attempt(
-        id=f"artifact-{name}",
-        kind=AttemptKind.ARTIFACT,
-        technique=technique,
-        act=act,
-        escaped=escaped,
-        needs=needs,
-    )
+_ALONE: Rows = {
+    "absolute: an absolute path outside the home": lambda p: p.file,
+    "dots: a path with ..": lambda p: f"{p.home}/../{Path(p.other).name}/file.txt",
+    "link: a symbolic link to a file": _linked(lambda p: p.file),
+    "folder-link: a symbolic link to a folder": _linked_folder,
+    "up-from-link: .. behind a symbolic link": _up_from_link,
+    "hard-link: a hard link": _made(lambda p, path: call("linkat", AT_CWD, p.file, AT_CWD, path, 0)),
+    "stolen: a file moved here from elsewhere": _made(
+        lambda p, path: raised("rename", libc.rename(p.file.encode(), path.encode()))
+    ),
+    "root-link: a link through /proc/self/root": _linked(lambda p: f"/proc/self/root{p.file}"),
+    "mount: a mount in the home": _mounted,
+    "home: another folder in the place of the home": _other_home,
+    "device: a link to a device without end": (_too_long, _linked(lambda _: "/dev/zero")),
+    "node: a device of one's own": (
+        _too_long,
+        _made(lambda _, path: call("mknodat", AT_CWD, path, stat.S_IFCHR | 0o600, os.makedev(1, 5))),
+    ),
+    "sparse: a sparse file, longer than an artifact may be": (_too_long, _made(_sparse)),
+    "pipe: a FIFO, at which a reader waits for ever": (
+        _stuck,
+        _made(lambda _, path: call("mknodat", AT_CWD, path, stat.S_IFIFO | 0o600, 0)),
+    ),
+    "swapped: a file exchanged after the call": (_leaked_later, _made(_swapped)),
+}
 
+_VICTIM: Rows = {
+    "environ: a link to /proc/PID/environ": _linked(lambda p: f"/proc/{p.victim}/environ"),
+    "cwd: a link through /proc/PID/cwd": _linked(lambda p: f"/proc/{p.victim}/cwd/file.txt"),
+    "nameless: a link to a file without a name, /proc/PID/fd": _linked(
+        lambda p: f"/proc/{p.victim}/fd/{p.descriptor}"
+    ),
+}
 
-ARTIFACTS: tuple[Attempt, ...] = (
-    _name("absolute", "an absolute path outside the home", lambda p: f"{p.other}/file.txt"),
-    _name("dots", "a path with ..", lambda p: f"{p.home}/../{Path(p.other).name}/file.txt"),
-    _name("link", "a symbolic link to a file", _linked(lambda p: f"{p.other}/file.txt")),
-    _name("folder-link", "a symbolic link to a folder", _linked_folder),
-    _name("up-from-link", ".. behind a symbolic link", _up_from_link),
-    _name("hard-link", "a hard link", _hard_link),
-    _name("stolen", "a file moved here from elsewhere", _stolen),
-    _name(
-        "root-link", "a link through /proc/self/root", _linked(lambda p: f"/proc/self/root{p.other}/file.txt")
-    ),
-    _name(
-        "environ",
-        "a link to /proc/PID/environ",
-        _linked(lambda p: f"/proc/{p.victim}/environ"),
-        AttemptNeed.VICTIM,
-    ),
-    _name(
-        "cwd",
-        "a link through /proc/PID/cwd",
-        _linked(lambda p: f"/proc/{p.victim}/cwd/file.txt"),
-        AttemptNeed.VICTIM,
-    ),
-    _name(
-        "nameless",
-        "a link to a file without a name, /proc/PID/fd",
-        _linked(lambda p: f"/proc/{p.victim}/fd/{p.descriptor}"),
-        AttemptNeed.VICTIM,
-    ),
-    _name("shared", "a link to POSIX shared memory", _linked(lambda p: p.shared), AttemptNeed.IPC),
-    _name("device", "a link to a device without end", _linked(lambda _: "/dev/zero"), escaped=_too_long),
-    _name("node", "a device of one's own", _node, escaped=_too_long),
-    _name("pipe", "a FIFO, at which a reader waits for ever", _pipe, escaped=_stuck),
-    _name("sparse", "a sparse file, longer than an artifact may be", _sparse, escaped=_too_long),
-    _name("mount", "a mount in the home", _mounted),
-    _name("home", "another folder in the place of the home", _other_home),
-    _name("swapped", "a file exchanged after the call", _swapped, escaped=_leaked_later),
+_IPC: Rows = {
+    "shared: a link to POSIX shared memory": _linked(lambda p: p.shared),
+}
+
+ARTIFACTS = (
+    *rows(AttemptKind.ARTIFACT, _leaked, _ALONE),
+    *rows(AttemptKind.ARTIFACT, _leaked, _VICTIM, needs=AttemptNeed.VICTIM),
+    *rows(AttemptKind.ARTIFACT, _leaked, _IPC, needs=AttemptNeed.IPC),
 )

@@ -146,6 +146,10 @@ class Settings(BaseSettings):
     max_message_bytes: int = Field(
         900_000, ge=65_536, description="Longest result message; pictures that do not fit become links."
     )
+    shrink_pictures: bool = Field(
+        default=False,
+        description="Whether pictures that do not fit into a message are made smaller; needs Pillow.",
+    )
     base64_size_limit_mb: Count = Field(300, description="Largest artifact handed on inline, in MiB.")
     max_artifact_bytes: Count = Field(50 * GIB, description="Largest artifact accepted at all.")
     max_call_bytes: Count = Field(50 * GIB, description="Most that the files of one call have together.")

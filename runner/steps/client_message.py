@@ -49,6 +49,11 @@ FACTS_META = META_PREFIX + "meta_data"
 DOWNLOAD_META = META_PREFIX + "download"
 
 _NO_FILES = FileReferences({})
+_NOT_SHOWN = (
+    "Not shown: {} bytes are too large for this message of at most {} bytes in all. "
+    "Ask the tool for a smaller one, or for one at a time."
+)
+_ORIGINAL = "The original of the picture that follows, which was made smaller to fit into this message."
 _TOO_LARGE = "the message would be too large for the transport"
 _ANNOTATIONS = frozenset(
     {
@@ -104,6 +109,7 @@ class _Draft:
     download_url: Callable[[ArtifactFile], str] | None
     paths: FileReferences
     allowed_origins: Collection[str]
+    smaller: Mapping[int, str]
 
     @property
     def has_own_texts(self) -> bool:
@@ -128,6 +134,7 @@ def render(
     max_bytes: int = MESSAGE_MAX_BYTES,
     download_url: Callable[[ArtifactFile], str] | None = None,
     allowed_origins: Collection[str] = (),
+    smaller: Mapping[int, str] | None = None,
 ) -> dict[str, Any]:
     """Return the `tools/call` result for a client.
 
@@ -144,6 +151,7 @@ def render(
         max_bytes: Longest message.
         download_url: Makes download addresses, over HTTP.
         allowed_origins: Web origins whose pages a result may open.
+        smaller: Smaller versions of pictures, in base64, by the index of their block.
     """
     closed = not is_open_schema(output_schema)
     named = (*processed.files, *processed.deferred)
@@ -164,6 +172,7 @@ def render(
             download_url=download_url,
             paths=paths,
             allowed_origins=allowed_origins,
+            smaller=smaller or {},
         )
         message = _message(draft)
         return message, len(compact_json(message).encode())
@@ -291,12 +300,19 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
         is_seen = file is not None and _stays(block, file, draft.form)
         # In base64, and with what stands around it.
         chars = 4 * (file.size + 2) // 3 + _BLOCK_CHARS if file is not None else 0
+        small = draft.smaller.get(index)
+        if small is not None and isinstance(block, dict):
+            block, chars = {**block, "data": small}, len(small) + _BLOCK_CHARS
         if file is not None and (not is_seen or (draft.form.media_chars is not None and chars > left)):
-            content.append(_link(file, draft.download_url, max_bytes=draft.max_bytes if is_seen else None))
+            about = _NOT_SHOWN.format(file.size, draft.max_bytes) if is_seen else None
+            content.append(_link(file, draft.download_url, about=about))
             linked.add(file.id)
         else:
             left -= chars
-            if file is not None and draft.processed.is_own:
+            if file is not None and small is not None:
+                content.append(_link(file, draft.download_url, about=_ORIGINAL))
+                linked.add(file.id)
+            elif file is not None and draft.processed.is_own:
                 # It is there itself; what else is known of it stands in `_meta`.
                 linked.add(file.id)
             own_blocks = _own_block(block, draft, own=own_texts, accepted=file)
@@ -375,7 +391,7 @@ def _standing_for(file: ArtifactFile) -> str:
 
 
 def _link(
-    file: ArtifactFile, download_url: Callable[[ArtifactFile], str] | None, *, max_bytes: int | None = None
+    file: ArtifactFile, download_url: Callable[[ArtifactFile], str] | None, *, about: str | None = None
 ) -> dict[str, Any]:
     link: dict[str, Any] = {
         "type": "resource_link",
@@ -384,11 +400,8 @@ def _link(
         "mimeType": file.mime,
         "size": file.size,
     }
-    if max_bytes is not None:
-        link["description"] = (
-            f"Not shown: {file.size} bytes are too large for this message of at most {max_bytes} "
-            "bytes in all. Ask the tool for a smaller one, or for one at a time."
-        )
+    if about is not None:
+        link["description"] = about
     if download_url is not None:
         link["_meta"] = {DOWNLOAD_META: download_url(file)}
     return link

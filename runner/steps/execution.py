@@ -76,16 +76,8 @@ SHORT_BYTES = 64 * 1024
 """An answer that is longer is worth a thread, so that it holds up no other call."""
 
 
-async def _nothing_runs() -> None:
-    """Return at once: nothing of the call runs on this machine that could change its outputs."""
-
-
-def _nothing_held() -> None:
-    """Return at once: nothing is held for the tool."""
-
-
-async def _may_begin() -> None:
-    """Return at once: nobody has to be asked."""
+async def _at_once() -> None:
+    """Wait for nothing."""
 
 
 _QUESTION = ("resultType", "inputRequests", "requestState")
@@ -120,7 +112,7 @@ class Request:
     levels: frozenset[str] = frozenset()
     is_awaited: bool = True
     id: str = field(default_factory=lambda: os.urandom(6).hex())
-    begins: Callable[[], Awaitable[None]] = _may_begin
+    begins: Callable[[], Awaitable[None]] = _at_once
     steps: Steps = field(default_factory=Steps)
     counted: Sequence[Counted] = ()
     tool: str = field(init=False)
@@ -225,11 +217,11 @@ class Executed:
 
     wire: Mapping[str, Any]
     is_long: bool = False
-    at_rest: Callable[[], Awaitable[None]] = _nothing_runs
+    at_rest: Callable[[], Awaitable[None]] = _at_once
     facts: Mapping[str, Any] = field(default_factory=dict)
     interim: Mapping[str, Any] | None = None
     left: UnreturnedFiles | None = None
-    release: Callable[[], None] = _nothing_held
+    release: Callable[[], None] = lambda: None
 
 
 Execute = Callable[[Inputs], Awaitable[Executed]]

@@ -99,9 +99,14 @@ class Rewriting:
         Raises:
             CallError: They name too many files.
         """
-        dropped = {*_HELPERS, spec.identity}
-        own = {key: value for key, value in given.items() if key not in dropped or spec.declares(key)}
-        own = {key: _from_text(value, key, spec.parameters) for key, value in own.items()}
+        # A client may send any number of arguments: none is looked at but those that somebody knows.
+        own = dict(given)
+        for key in own.keys() & {*_HELPERS, spec.identity}:
+            if not spec.declares(key):
+                del own[key]
+        properties = spec.parameters.get("properties")
+        for key in properties.keys() & own.keys() if isinstance(properties, Mapping) else ():
+            own[key] = _from_text(own[key], key, spec.parameters)
         if spec.takes_username:
             own[spec.identity] = username
         path_keys = FILE_ARGUMENTS if file_delivery == "path" else ()
@@ -142,10 +147,9 @@ def _from_text(value: Any, argument: str, schema: Mapping[str, Any]) -> Any:
 
     A text stays as it is where the argument may be a string, or where the value does not fit either.
     """
-    properties = schema.get("properties")
-    if not isinstance(value, str) or len(value) > _MOST_TEXT_CHARS or not isinstance(properties, Mapping):
+    if not isinstance(value, str) or len(value) > _MOST_TEXT_CHARS:
         return value
-    types = types_of_schema(properties.get(argument), schema)
+    types = types_of_schema(schema["properties"][argument], schema)
     if "string" in types:
         return value
     try:

@@ -25,7 +25,7 @@ from runner.toolset.admission import Admission
 from runner.toolset.drain import Drain
 from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
-from runner.toolset.throttle import Throttle
+from runner.toolset.small_pictures import check_pictures
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
 from runner.users.identity import User
@@ -41,14 +41,12 @@ class CallCounts:
 
     Attributes:
         admission: Who may start a call.
-        throttle: How often users have called tools that have a limit.
-        rates: What has been used of limits by name.
+        rates: What has been used of limits by name and of tools.
         drain: Ends calls when the server is to end.
         observers: Who hears of each call that has ended.
     """
 
     admission: Admission
-    throttle: Throttle
     rates: Rates
     drain: Drain
     observers: Observers
@@ -58,7 +56,6 @@ class CallCounts:
         """Return what nothing has been counted against yet."""
         return cls(
             admission=Admission.of(settings),
-            throttle=Throttle(),
             rates=Rates(limits=settings.call_limits),
             drain=Drain(),
             observers=observers,
@@ -81,8 +78,7 @@ class CallServices(ABC):
         upkeep: Looks after the users' files.
         call_locks: Say which users have calls under way, in every process with the same state folder.
         admission: Who may start a call.
-        throttle: How often users have called tools that have a limit.
-        rates: What has been used of limits by name.
+        rates: What has been used of limits by name and of tools.
         drain: Ends calls when the server is to end.
         observers: Who hears of each call that has ended.
     """
@@ -98,19 +94,19 @@ class CallServices(ABC):
     upkeep: Upkeep = field(init=False)
     call_locks: CallLocks = field(init=False)
     admission: Admission = field(init=False)
-    throttle: Throttle = field(init=False)
     rates: Rates = field(init=False)
     drain: Drain = field(init=False)
     observers: Observers = field(init=False)
 
     def __post_init__(self) -> None:
         settings, counts = self.settings, self.counts
+        check_pictures(settings)
         self.library = replace(self.library, changed=partial(tell, self.events))
         self.upkeep = Upkeep(library=self.library, idle_s=settings.session_idle_s, ends=self.ends_sessions)
         tokens = Tokens(settings.state_dir / "tokens.json")
         self.links = DownloadLinks(tokens=tokens, base=settings.public_url or "")
         self.call_locks = CallLocks(settings.state_dir)
-        self.admission, self.throttle, self.rates = counts.admission, counts.throttle, counts.rates
+        self.admission, self.rates = counts.admission, counts.rates
         self.drain, self.observers = counts.drain, counts.observers
 
     def rebound(self, settings: Settings) -> None:

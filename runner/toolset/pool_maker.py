@@ -61,7 +61,6 @@ class PoolMaker:
         links: Makes download links.
         user_pools: All user pools that there are.
         keep_s: How long homes are kept afterwards, in seconds.
-        wait_s: How long a call waits for descriptors, in seconds.
     """
 
     settings: Settings
@@ -70,7 +69,6 @@ class PoolMaker:
     links: Callable[[], DownloadLinks]
     user_pools: Callable[[], Iterable[UserPool]]
     keep_s: float = 0
-    wait_s: float = _WAIT_S
     # What is promised to pools that are being made.
     _promised: int = field(init=False, default=0)
     _given_up: NowAndThen = field(init=False, default_factory=NowAndThen)
@@ -181,7 +179,7 @@ class PoolMaker:
         cost = _OF_POOL + _OF_WORKER * max(1, self.settings.idle_workers)
         limit = descriptors.limit()
         kept = min(limit // _KEPT_FREE, _MOST_KEPT)
-        deadline = time.monotonic() + self.wait_s
+        deadline = time.monotonic() + _WAIT_S
         if not await asyncio.to_thread(has_memory_to_spare):
             # As many users stay as there is memory for; whoever comes back has processes made anew.
             self.give_up_one(for_what="memory")

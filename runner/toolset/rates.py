@@ -1,4 +1,4 @@
-"""What limits by name allow in a minute, an hour or a day. Time is an argument.
+"""What limits by name allow in a minute, an hour or a day, and limits of a tool. Time is an argument.
 
 A call is counted for all its limits or, where one refuses it, for none. Its processor time and its files are
 known when it has ended, so the calls under way at the limit still end in order.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from runner.contract.error_messages import over_rate
+from runner.contract.error_messages import over_rate, too_often
 from runner.settings.named_limits import Counted, LimitSettings, counted
 from sandbox.policy import MIB
 
@@ -41,6 +41,7 @@ _FORGET_ABOVE = 1000
 
 # Setting, name of the limit, whose.
 _Key = tuple[str, str, str]
+_OF_TOOLS = "tools"
 
 
 @dataclass(slots=True)
@@ -127,6 +128,20 @@ class Rates:
             raise over_rate(f"call_limits.{one.name}.{setting}", most, wait_s, of_user=bool(one.whose))
         self._add(mine, "calls_per_minute", 1, now=now)
 
+    def admit_tool(self, user: str, tool: str, *, most: int | None, now: float) -> None:
+        """Count one call of a tool that a user may call `most` times in any minute, if it has such a limit.
+
+        Raises:
+            CallError: `E_BUSY`; there were that many already. This one does not count.
+        """
+        if most is None:
+            return
+        window = self._window((_OF_TOOLS, tool, user), RATES["calls_per_minute"].window_s, now)
+        wait_s = window.wait_s(most, now=now)
+        if wait_s > 0:
+            raise too_often(tool, most, wait_s)
+        window.add(1, now=now)
+
     def spend(self, mine: Sequence[Counted], setting: str, amount: float, *, now: float) -> None:
         """Add what a call has used.
 
@@ -154,20 +169,23 @@ class Rates:
     def _add(self, mine: Sequence[Counted], setting: str, amount: float, *, now: float) -> None:
         for one in mine:
             if getattr(one.limit, setting) is not None:
-                self._window(setting, one, now).add(amount, now=now, step_s=RATES[setting].step_s)
+                self._of(setting, one, now).add(amount, now=now, step_s=RATES[setting].step_s)
 
     def _refusals(self, mine: Sequence[Counted], now: float) -> Iterator[tuple[float, Counted, str, int]]:
         for one in mine:
             for setting in RATES:
                 most: int | None = getattr(one.limit, setting)
                 if most is not None:
-                    wait_s = self._window(setting, one, now).wait_s(most, now=now)
+                    wait_s = self._of(setting, one, now).wait_s(most, now=now)
                     if wait_s > 0:
                         yield wait_s, one, setting, most
 
-    def _window(self, setting: str, one: Counted, now: float) -> _Window:
+    def _of(self, setting: str, one: Counted, now: float) -> _Window:
+        return self._window((setting, one.name, one.whose), RATES[setting].window_s, now)
+
+    def _window(self, key: _Key, length_s: float, now: float) -> _Window:
         if len(self._used) > _FORGET_ABOVE:
-            idle = [key for key, known in self._used.items() if known.forget(now)]
-            for key in idle:
-                del self._used[key]
-        return self._used.setdefault((setting, one.name, one.whose), _Window(RATES[setting].window_s))
+            idle = [each for each, known in self._used.items() if known.forget(now)]
+            for each in idle:
+                del self._used[each]
+        return self._used.setdefault(key, _Window(length_s))

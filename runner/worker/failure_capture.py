@@ -79,6 +79,10 @@ class FailureCapture(Middleware):
             raise self._left(error, tool) from None
         except Exception as error:
             self._note(error, tool)
+            faulty = error.__cause__
+            if isinstance(faulty, PydanticValidationError) and faulty.error_count() > _MOST_LINKS:
+                # Its message describes each fault, and a client can send a million.
+                raise ToolError(f"{faulty.error_count()} faults in the arguments") from None
             raise
         except BaseException as error:  # noqa: BLE001 - told to whoever waits, instead of ending the worker
             raise self._left(error, tool) from None
@@ -135,7 +139,7 @@ def _describe(error: BaseException, folder: Path) -> dict[str, object]:
     is_of_arguments = isinstance(error, ValidationError) or type(error) is SdkToolError
     if is_of_arguments and isinstance(error.__cause__, PydanticValidationError):
         faults = error.__cause__.errors(include_url=False, include_context=False)
-        return {"kind": "arguments", "faults": strict([_fault(fault) for fault in faults])}
+        return {"kind": "arguments", "faults": strict([_fault(fault) for fault in faults[:_MOST_LINKS]])}
     if isinstance(error, NotFoundError | DisabledError) or _is_unknown(error):
         return {"kind": "not found", "message": str(error)[:SENT_MAX_CHARS]}
     cause: BaseException = error

@@ -15,40 +15,24 @@ from dataclasses import dataclass
 from types import coroutine
 from typing import TypeVar
 
+from sandbox.token_bucket import TokenBucket
+
 __all__ = ["LoopShare", "LoopTurn"]
 
 T = TypeVar("T")
 
-# An honest tool says much at once, and then works for a while.
-_BURST_S = 0.1
-# For each second that it takes, others have two.
-_REST = 2.0
 # As long as nobody minds to wait for a turn.
 _LONG_S = 0.005
 
 
-@dataclass(slots=True, eq=False)
-class LoopShare:
-    """What one user's workers have taken of the loop, as a bucket that empties with time."""
+@dataclass(slots=True, kw_only=True, eq=False)
+class LoopShare(TokenBucket):
+    """Seconds of the loop that one user's workers may have, and others do not."""
 
-    _rests_until: float = float("-inf")
-
-    def spend(self, spent_s: float, *, now: float) -> None:
-        """Take note of seconds that the loop has spent on these workers and nobody else.
-
-        Args:
-            spent_s: How many.
-            now: The time, of the monotonic clock in seconds.
-        """
-        self._rests_until = max(self._rests_until, now - _REST * _BURST_S) + _REST * spent_s
-
-    def rest_s(self, *, now: float) -> float:
-        """Return for how many seconds nothing more is to be done for these workers.
-
-        Args:
-            now: The time, of the monotonic clock in seconds.
-        """
-        return max(0.0, self._rests_until - now)
+    # An honest tool says much at once, and then works for a while.
+    at_once: float = 0.1
+    # For each second that it takes, others have two.
+    per_s: float = 0.5
 
     def turn(self) -> "LoopTurn":
         """Begin to count what the loop does until somebody waits, as with something that is handed over."""

@@ -49,7 +49,6 @@ class Parking:
         has_strays: Says whether a worker has other processes beside it.
         retire: Ends a worker, for a reason.
         device: Number of the file system that the user's home is on, if the workers have one.
-        has_room: Says whether the machine has memory and descriptors for what nobody uses at the moment.
     """
 
     reuse: Reuse
@@ -57,7 +56,6 @@ class Parking:
     has_strays: Callable[[int], bool]
     retire: Callable[[Worker, str], None]
     device: int | None = None
-    has_room: Callable[[], bool] = has_room
     _idle: deque[Worker] = field(init=False, default_factory=deque)
     _jobs: dict[Worker, Job] = field(init=False, default_factory=dict)
     _stopping: asyncio.TimerHandle | None = field(init=False, default=None)
@@ -241,7 +239,7 @@ class Parking:
     def _why_unwelcome(self, worker: Worker) -> str | None:
         if self.has_strays(worker.pid):
             return "left a process"
-        return None if self.has_room() else "no room"
+        return None if has_room() else "no room"
 
     def _inspect(self, worker: Worker) -> str | None:
         """Look at a worker between two calls and give it the limits of the next; return why it must go."""
@@ -297,7 +295,7 @@ class Parking:
         for worker in tuple(self._idle):
             if worker.calls:
                 reason = self._why_over(worker)
-                self._retire_if(worker, reason or (None if self.has_room() else "no room"))
+                self._retire_if(worker, reason or (None if has_room() else "no room"))
         if any(worker.calls for worker in self._idle):
             self._tidying = asyncio.get_running_loop().call_later(_TIDY_S, self._tidy)
 

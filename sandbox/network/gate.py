@@ -40,6 +40,7 @@ from typing import Protocol
 from sandbox.fsuid import as_owner_of
 from sandbox.network import own_sockets
 from sandbox.network.destinations import written
+from sandbox.token_bucket import TokenBucket
 
 __all__ = ["Address", "EgressPolicy", "Gate", "address_of"]
 
@@ -172,7 +173,9 @@ class Gate:
     _answers: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _closed: bool = field(init=False, default=False)
     # When the next connection of processes with each other is due.
-    _join_due: float = field(init=False, default=0.0)
+    _joins: TokenBucket = field(
+        init=False, default_factory=lambda: TokenBucket(at_once=_JOINS_AT_ONCE, per_s=_JOINS_PER_S)
+    )
 
     def __post_init__(self) -> None:
         os.set_inheritable(self.listener, False)  # noqa: FBT003 - the standard library's signature
@@ -257,10 +260,9 @@ class Gate:
         return number, ours
 
     async def _paced(self, joined: socket.socket, asked: _Asked) -> socket.socket:
-        now = time.monotonic()
-        self._join_due = max(self._join_due, now - _JOINS_AT_ONCE / _JOINS_PER_S) + 1 / _JOINS_PER_S
+        wait_s = self._joins.spend(1, now=time.monotonic())
         try:
-            await asyncio.sleep(max(0.0, self._join_due - now))
+            await asyncio.sleep(wait_s)
             joined.setblocking(not asked.flags & os.O_NONBLOCK)
         except BaseException:
             joined.close()

@@ -1,4 +1,4 @@
-"""One escape attempt: what is done inside, and what the host looks at to see whether it got out.
+"""One escape attempt: an act inside, and the oracle by which the host sees whether it got out.
 
 An act runs in a worker and knows only its `Surroundings`. An oracle runs in the host when the call is over.
 It looks at the world and believes nothing that the worker says, with one exception: an answer that holds a
@@ -7,32 +7,42 @@ word which was planted where the worker may not read is proof by itself.
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox.selftest.world import World
 
 __all__ = [
+    "SECRET_FILE",
+    "SECRET_WORD",
+    "WORD_DIGITS",
     "Act",
     "ActEvidence",
     "Attempt",
     "AttemptKind",
     "AttemptNeed",
     "Blind",
+    "Judge",
+    "Look",
     "Oracle",
     "Residue",
+    "Rows",
     "Surroundings",
-    "above",
-    "exactly",
-    "taking",
-    "tampering",
+    "rows",
     "told",
 ]
 
+SECRET_FILE = "TOOLCELL_SELFTEST_FILE"  # noqa: S105 - the name of a variable, no secret
+"""Variable that names a file which the parent of all workers opens and forgets to close."""
+SECRET_WORD = "TOOLCELL_SELFTEST_WORD"  # noqa: S105 - as above
+"""Variable that holds the secret itself."""
+WORD_DIGITS = 20
+"""Length of a planted word."""
+
 
 class AttemptKind(enum.Enum):
-    """What an attempt is after."""
+    """Aim of an attempt."""
 
     WRITE = "write"
     OTHER_USER = "other user"
@@ -43,7 +53,7 @@ class AttemptKind(enum.Enum):
 
 
 class AttemptNeed(enum.Enum):
-    """What must be planted for an attempt, beside the files."""
+    """Things to plant for an attempt, beside the files."""
 
     VICTIM = "a process of the same user"
     SOCKETS = "sockets that listen"
@@ -53,125 +63,78 @@ class AttemptNeed(enum.Enum):
 
 
 class Residue(enum.Enum):
-    """What one tier or another leaves open and an attempt can show, by its heading in SECURITY.md."""
+    """Headings of SECURITY.md for what a tier leaves open and an attempt can show."""
 
     HOMES = "Metadata of homes"
     ELSEWHERE = "Metadata elsewhere"
     LOCKS = "Locks"
 
 
-def _nobody_waits() -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What an act is told of its surroundings. What it shall find out is not among it.
+    """Paths, numbers and addresses that an act is given; not the words that it shall find out."""
 
-    Attributes:
-        home: The folder it may write.
-        other: The home of another user.
-        homes: The folder of all homes.
-        state: The folder of the runner's keys.
-        readable: A file outside the home that may be read and not changed.
-        victim: Process id of a stranger of the same operating-system user, or 0.
-        address: Where in the stranger's memory the planted word begins.
-        descriptor: Number of a descriptor of the stranger, of a file without a name.
-        length: Length of the planted word.
-        port: TCP port that listens on loopback.
-        datagram_port: UDP port on loopback.
-        free_port: TCP port on which nobody listens.
-        stream: Named UNIX stream socket that listens.
-        datagram: Named UNIX datagram socket.
-        abstract: Abstract UNIX socket that listens.
-        terminal: A terminal of the host.
-        segment: System V shared memory with the planted word.
-        messages: System V message queue with the planted word.
-        semaphores: System V semaphore.
-        queue: POSIX message queue with the planted word.
-        shared: POSIX shared memory with the planted word.
-        key: Key of the kernel's with the planted word.
-        fresh: A name and number that is free.
-        memory_bytes: The limit of memory.
-        file_bytes: The limit of a file's length.
-        open_files: The limit of descriptors.
-        frame_bytes: The limit of a frame.
-        output_bytes: What of its output the host keeps.
-        hold: Asks the host to look at this process, and waits until it has.
-        report: Tells the host of progress.
-    """
+    home: str  # The folder it may write.
+    other: str  # The home of another user.
+    homes: str  # The folder of all homes.
+    state: str  # The folder of the runner's keys.
+    readable: str  # A file outside the home that may be read and not changed.
+    victim: int = 0  # Process id of a stranger of the same operating-system user, or 0.
+    address: int = 0  # Start of the planted word in the stranger's memory.
+    descriptor: int = -1  # Number of a descriptor of the stranger, of a file without a name.
+    port: int = 0  # TCP port that listens on loopback.
+    datagram_port: int = 0  # UDP port on loopback.
+    free_port: int = 0  # TCP port on which nobody listens.
+    stream: str = ""  # Named UNIX stream socket that listens.
+    datagram: str = ""  # Named UNIX datagram socket.
+    abstract: str = ""  # Abstract UNIX socket that listens.
+    terminal: str = ""  # A terminal of the host.
+    segment: int = -1  # System V shared memory with the planted word.
+    messages: int = -1  # System V message queue with the planted word.
+    semaphores: int = -1  # System V semaphore.
+    queue: str = ""  # POSIX message queue with the planted word.
+    shared: str = ""  # POSIX shared memory with the planted word.
+    key: int = -1  # Key of the kernel's with the planted word.
+    fresh: int = 0  # A name and number that is free.
+    report: Callable[[], None] = field(default=lambda: None)  # Sends the host a progress notification.
 
-    home: str
-    other: str
-    homes: str
-    state: str
-    readable: str
-    victim: int = 0
-    address: int = 0
-    descriptor: int = -1
-    length: int = 0
-    port: int = 0
-    datagram_port: int = 0
-    free_port: int = 0
-    stream: str = ""
-    datagram: str = ""
-    abstract: str = ""
-    terminal: str = ""
-    segment: int = -1
-    messages: int = -1
-    semaphores: int = -1
-    queue: str = ""
-    shared: str = ""
-    key: int = -1
-    fresh: int = 0
-    memory_bytes: int = 0
-    file_bytes: int = 0
-    open_files: int = 0
-    frame_bytes: int = 0
-    output_bytes: int = 0
-    hold: Callable[[], None] = field(default=_nobody_waits)
-    report: Callable[[], None] = field(default=_nobody_waits)
+    @property
+    def file(self) -> str:
+        """A file of the other user that holds the planted word."""
+        return f"{self.other}/file.txt"
+
+    @property
+    def fresh_name(self) -> str:
+        """The free name for objects of the kernel."""
+        return f"toolcell-{self.fresh}"
 
     def to_json(self) -> dict[str, object]:
-        """Return all but the callables as a JSON object."""
+        """Return all but the callable as a JSON object."""
         return {name: value for name, value in asdict(self).items() if not callable(value)}
 
     @classmethod
-    def from_json(
-        cls, data: Mapping[str, object], *, hold: Callable[[], None], report: Callable[[], None]
-    ) -> "Surroundings":
-        """Make a place from what `to_json` returned."""
-        types = {each.name: str if each.type is str else int for each in fields(cls)}
-        values = {name: types[name](str(value)) for name, value in data.items()}
-        return cls(**values, hold=hold, report=report)  # type: ignore[arg-type]
+    def from_json(cls, data: Mapping[str, object], *, report: Callable[[], None]) -> "Surroundings":
+        """Make surroundings from what `to_json` returned."""
+        return cls(**data, report=report)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """Why the host found nothing when it looked at a process: it was not allowed to."""
+    """Reason for which the host was not allowed to look at a process."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActEvidence:
-    """What the host has of one act when it is over.
+    """Evidence that the host has of one act when it is over."""
 
-    Attributes:
-        claim: What the act returned, or None.
-        error: How it was denied, in a word: an error number's name, a signal, an ending.
-        guarded: Whether the guard denied it, before the kernel was asked.
-        during: What the host found when the act asked it to look.
-        output_bytes: How much output the host was left with.
-        naive: Whether the host did what a host without a sandbox does.
-    """
-
-    claim: object = None
-    error: str | None = None
-    guarded: bool = False
-    during: object = None
-    output_bytes: int = 0
-    naive: bool = False
+    claim: object = None  # Returned by the act.
+    error: str | None = None  # An error number's name, a signal, an ending.
+    guarded: bool = False  # Whether the guard denied it, before the kernel was asked.
+    during: object = None  # Found by the host while the act held still.
+    output_bytes: int = 0  # Output that the host was left with.
+    naive: bool = False  # Whether the host does what a host without a sandbox does.
 
     @property
     def text(self) -> str:
@@ -183,18 +146,16 @@ class ActEvidence:
         """Whether the host was not allowed to look, so that nothing is known."""
         return isinstance(self.during, Blind)
 
-    @property
-    def measured(self) -> float:
-        """What `during` found, where it is a number; 0 where the act did not come so far."""
-        return float(self.during) if isinstance(self.during, int | float) else 0.0
-
 
 Act = Callable[[Surroundings], object]
+Look = Callable[["World", int], object]
 Oracle = Callable[["World", ActEvidence], bool]
+Judge = Oracle | tuple[Oracle, Look]
+Rows = Mapping[str, Act | tuple[Judge, Act]]
 
 
 def told(world: "World", seen: ActEvidence) -> bool:
-    """Say whether the answer holds the word that was planted."""
+    """Return whether the answer holds the word that was planted."""
     return world.canary in seen.text
 
 
@@ -204,13 +165,14 @@ class Attempt:
 
     Attributes:
         id: Its name on the command line.
-        kind: What it is after.
+        kind: Its aim.
         technique: The system call or mechanism, which no other attempt has.
         act: Runs in the worker.
-        escaped: Says, in the host and after the call, whether it got out.
-        during: What the host does and finds when the act asks it to look.
-        needs: What must be planted.
-        residue: Under which heading of SECURITY.md this is left open, in the tiers that leave it open.
+        escaped: Runs in the host after the call; returns whether the act got out.
+        during: The host's look at the process once the act has returned, while what it returned is kept. A
+            function that the act returned is called afterwards, and makes the answer.
+        needs: Thing to plant.
+        residue: Heading of SECURITY.md under which this is left open, in the tiers that leave it open.
         limit_s: Seconds that the call may take.
     """
 
@@ -219,41 +181,38 @@ class Attempt:
     technique: str
     act: Act
     escaped: Oracle
-    during: Callable[["World", int], object] | None = None
-    needs: tuple[AttemptNeed, ...] = ()
+    during: Look | None = None
+    needs: AttemptNeed | None = None
     residue: Residue | None = None
     limit_s: float = 20.0
 
 
-def above(bound: float) -> Oracle:
-    """Return an oracle: what the host measured during the act is above a bound."""
-    return lambda _world, seen: seen.measured > bound
-
-
-def exactly(wanted: int) -> Oracle:
-    """Return an oracle: the host found just this during the act."""
-    return lambda _world, seen: seen.during == wanted
-
-
-def taking(name: str, technique: str, act: Act, escaped: Oracle, **more: object) -> Attempt:
-    """Return an attempt of kind `resources`, with `more` of what attempts have."""
-    return Attempt(
-        id=f"resources-{name}",
-        kind=AttemptKind.RESOURCES,
-        technique=technique,
-        act=act,
-        escaped=escaped,
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def tampering(name: str, technique: str, act: Act, escaped: Oracle, *needs: AttemptNeed) -> Attempt:
-    """Return an attempt of kind `tamper`."""
-    return Attempt(
-        id=f"tamper-{name}",
-        kind=AttemptKind.TAMPER,
-        technique=technique,
-        act=act,
-        escaped=escaped,
-        needs=needs,
-    )
+def rows(
+    kind: AttemptKind,
+    judge: Judge,
+    acts: Rows,
+    *,
+    needs: AttemptNeed | None = None,
+    residue: Residue | None = None,
+    limit_s: float = 20.0,
+) -> tuple[Attempt, ...]:
+    """Return an attempt for each row `"name: technique": act`, or `(judge, act)` where it has its own."""
+    made = []
+    for title, row in acts.items():
+        name, _, technique = title.partition(": ")
+        judged, act = row if isinstance(row, tuple) else (judge, row)
+        escaped, during = judged if isinstance(judged, tuple) else (judged, None)
+        made.append(
+            Attempt(
+                id=f"{kind.value.partition(' ')[0]}-{name}",
+                kind=kind,
+                technique=technique,
+                act=act,
+                escaped=escaped,
+                during=during,
+                needs=needs,
+                residue=residue,
+                limit_s=limit_s,
+            )
+        )
+    return tuple(made)

@@ -6,13 +6,38 @@ Source: syscall(2); linux arch/x86/entry/syscalls/syscall_64.tbl; include/uapi/a
 import ctypes
 import errno
 import os
+import struct
 from collections.abc import Mapping
+from types import EllipsisType
 
 from sandbox.layers.syscall_table import present_architecture
 
-__all__ = ["MORE", "Argument", "call", "libc", "raised"]
+__all__ = [
+    "AT_CWD",
+    "AT_EMPTY_PATH",
+    "MORE",
+    "attached",
+    "call",
+    "entered",
+    "filled",
+    "libc",
+    "magic_link",
+    "opened",
+    "opened_by_handle",
+    "opened_by_how",
+    "put",
+    "raised",
+    "raw",
+    "seize",
+    "taken",
+    "transferred",
+]
 
-Argument = int | bytes | bytearray | None | ctypes.Array[ctypes.c_char]
+Argument = int | str | bytes | bytearray | None | ctypes.Array[ctypes.c_char]
+
+AT_CWD, AT_EMPTY_PATH = -100, 0x1000
+_PTRACE_SEIZE, _PTRACE_INTERRUPT, _WALL = 0x4206, 0x4207, 0x4000_0000
+_MOST_BYTES = 8192
 
 MORE: Mapping[str, tuple[int, int | None]] = {
     "brk": (12, 214),
@@ -59,6 +84,81 @@ def raised(name: str, answer: int) -> int:
     return answer
 
 
+def filled(name: str, *arguments: Argument | EllipsisType, skip: int = 0) -> bytes:
+    """Make a system call with a buffer for the argument `...`; return the filling behind `skip` bytes."""
+    buffer = ctypes.create_string_buffer(_MOST_BYTES)
+    length = call(name, *(buffer if isinstance(each, EllipsisType) else each for each in arguments))
+    return buffer.raw[skip : skip + length]
+
+
+def opened(path: str, flags: int, mode: int = 0) -> int:
+    """Open a file by openat(2)."""
+    return call("openat", AT_CWD, path, flags, mode)
+
+
+def opened_by_how(path: str, flags: int) -> int:
+    """Open a file by openat2(2)."""
+    return call("openat2", AT_CWD, path, struct.pack("=QQQ", flags, 0, 0), 24)
+
+
+def opened_by_handle(path: str, mounted: str, flags: int) -> int:
+    """Open a file by its handle, in the mount that has the folder `mounted`."""
+    handle, mount = bytearray(struct.pack("=Ii", 128, 0) + bytes(128)), bytearray(4)
+    call("name_to_handle_at", AT_CWD, path, handle, mount, 0)
+    return call("open_by_handle_at", os.open(mounted, os.O_RDONLY), handle, flags)
+
+
+def magic_link(path: str) -> str:
+    """Open a file as a mere place in the tree; return the link of /proc to it."""
+    return f"/proc/self/fd/{opened(path, os.O_PATH)}"
+
+
+def entered(folder: str, name: str) -> str:
+    """Change into a folder; return the name of a file in it."""
+    os.chdir(folder)
+    return name
+
+
+def put(descriptor: int, data: bytes = b"written") -> None:
+    """Write data, and close."""
+    os.write(descriptor, data)
+    os.close(descriptor)
+
+
+def taken(descriptor: int) -> str:
+    """Read once, and close."""
+    try:
+        return os.read(descriptor, _MOST_BYTES).decode(errors="replace")
+    finally:
+        os.close(descriptor)
+
+
+def raw(path: str) -> str:
+    """Read the beginning of a file by openat(2)."""
+    return taken(opened(path, os.O_RDONLY))
+
+
+def attached(segment: int, flags: int) -> int:
+    """Return the address at which a segment of System V shared memory was attached."""
+    at = libc.shmat(segment, None, flags)
+    return raised("shmat", -1) if at is None or at == ctypes.c_void_p(-1).value else int(at)
+
+
+def seize(pid: int) -> None:
+    """Attach to a process by ptrace(2), and stop it."""
+    call("ptrace", _PTRACE_SEIZE, pid, None, None)
+    call("ptrace", _PTRACE_INTERRUPT, pid, None, None)
+    os.waitpid(pid, _WALL)
+
+
+def transferred(name: str, pid: int, address: int, data: bytes) -> bytes:
+    """Call process_vm_readv(2) or process_vm_writev(2) with a copy of `data`; return what it then holds."""
+    buffer = ctypes.create_string_buffer(data, len(data))
+    ours, theirs = (struct.pack("=QQ", at, len(data)) for at in (ctypes.addressof(buffer), address))
+    call(name, pid, ours, 1, theirs, 1, 0)
+    return buffer.raw
+
+
 def _number(name: str) -> int:
     architecture = present_architecture()
     if architecture is None:
@@ -76,4 +176,5 @@ def _passed(argument: Argument) -> object:
         return ctypes.c_long(argument)
     if isinstance(argument, bytearray):
         return (ctypes.c_char * len(argument)).from_buffer(argument)
-    return ctypes.c_char_p(argument) if isinstance(argument, bytes) else argument
+    data = argument.encode() if isinstance(argument, str) else argument
+    return ctypes.c_char_p(data) if isinstance(data, bytes) else data

@@ -63,7 +63,7 @@ class Controls:
         self, attempt: Attempt, made: World, output: int
     ) -> "Iterator[tuple[_Child, socket.socket]]":
         ours, theirs = socket.socketpair()
-        call = {"id": attempt.id, "place": made.place.to_json(), "folder": str(made.home)}
+        call = {"id": attempt.id, "place": made.place.to_json(), "folder": str(made.path)}
         with ours:
             with self._lock, theirs:
                 child = self._forked(call, theirs.fileno(), output)

@@ -23,21 +23,21 @@ from pathlib import Path
 
 from sandbox.errors import SandboxError
 from sandbox.host.process_stat import ProcessStat
-from sandbox.selftest.calls import call, libc, raised
+from sandbox.selftest.calls import call, filled, libc, raised
 
 __all__ = [
+    "KEY_READ",
     "USER_KEYRING",
     "Ears",
     "Victim",
+    "ipc",
     "key",
     "key_named",
     "leftovers",
-    "message_queue",
     "message_queue_of",
     "number_of",
     "semaphore_value",
     "sockets",
-    "system_v",
     "terminal",
     "victim",
 ]
@@ -45,7 +45,7 @@ __all__ = [
 IPC_PRIVATE, IPC_CREAT, IPC_RMID, GETVAL, SETVAL = 0, 0o1000, 0, 12, 16
 USER_KEYRING = -4
 _KEY_FOR_ALL_OF_THE_USER = 0x3F3F_0000
-_UNLINK, _SEARCH, _SET_PERMISSIONS, _READ = 9, 10, 5, 11
+_UNLINK, _SEARCH, _SET_PERMISSIONS, KEY_READ = 9, 10, 5, 11
 _MOST_BYTES = 8192
 _TCP_FASTOPEN = 23
 _START_S = 10.0
@@ -82,18 +82,6 @@ class Victim:
     def word(self) -> str:
         """The word as it stands in its memory now."""
         return self._read("environ").partition("WORD=")[2].partition("\0")[0]
-
-    def limit(self, name: str) -> str:
-        """Return the line of one of its resource limits."""
-        return next(line for line in self._read("limits").splitlines() if line.startswith(name))
-
-    def oom_score(self) -> int:
-        """Return how readily the kernel would end it for memory."""
-        return int(self._read("oom_score_adj"))
-
-    def ioprio(self) -> int:
-        """Return the priority of its disk accesses."""
-        return call("ioprio_get", 1, self.pid)
 
     def _read(self, name: str) -> str:
         return Path(f"/proc/{self.pid}/{name}").read_text()
@@ -150,19 +138,25 @@ def _wait_for_memory(pid: int) -> None:
 
 @dataclass(slots=True)
 class Ears:
-    """Sockets that listen, and a pipe with a name; each tells whether it was reached."""
+    """Sockets that listen, and a pipe with a name."""
 
     listening: list[socket.socket] = field(default_factory=list)
-    told: list[socket.socket] = field(default_factory=list)
+    datagrams: list[socket.socket] = field(default_factory=list)
     pipe: int = -1
 
     def reached(self) -> bool:
-        """Say whether anything came in."""
-        return (
-            any(_accepts(each) for each in self.listening)
-            or any(_heard(each) for each in self.told)
-            or (self.pipe >= 0 and _pipe_heard(self.pipe))
-        )
+        """Return whether anything came in."""
+        for each in self.listening:
+            with contextlib.suppress(OSError):
+                each.accept()[0].close()
+                return True
+        for each in self.datagrams:
+            with contextlib.suppress(OSError):
+                each.recv(100)
+                return True
+        with contextlib.suppress(BlockingIOError):
+            return bool(os.read(self.pipe, 100))
+        return False
 
 
 @contextmanager
@@ -188,8 +182,8 @@ def sockets(folder: Path, word: str) -> Iterator[tuple[Ears, dict[str, object]]]
         for each in (tcp, stream, abstract):
             each.listen()
             ears.listening.append(each)
-        ears.told += [udp, datagram]
-        for each in (*ears.listening, *ears.told):
+        ears.datagrams += [udp, datagram]
+        for each in (*ears.listening, *ears.datagrams):
             each.settimeout(0)
         os.mkfifo(folder / "pipe", 0o600)
         ears.pipe = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
@@ -208,23 +202,36 @@ def sockets(folder: Path, word: str) -> Iterator[tuple[Ears, dict[str, object]]]
 
 
 @contextmanager
-def system_v(word: str) -> Iterator[dict[str, object]]:
-    """Make shared memory and a message queue that hold the word, and a semaphore; yield their numbers."""
-    segment = raised("shmget", libc.shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0o600))
-    messages = raised("msgget", libc.msgget(IPC_PRIVATE, IPC_CREAT | 0o600))
-    semaphores = raised("semget", libc.semget(IPC_PRIVATE, 1, IPC_CREAT | 0o600))
-    try:
+def ipc(word: str) -> Iterator[dict[str, object]]:
+    """Make shared memory and message queues that hold the word, and a semaphore; yield where they are."""
+    name = f"toolcell-{word[-12:]}"
+    shared = Path("/dev/shm", name)  # noqa: S108 - the place of POSIX shared memory
+    with contextlib.ExitStack() as stack:
+        segment = raised("shmget", libc.shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0o600))
+        stack.callback(libc.shmctl, segment, IPC_RMID, None)
         at = libc.shmat(segment, None, 0)
         ctypes.memmove(at, word.encode(), len(word))
         libc.shmdt(ctypes.c_void_p(at))
+        messages = raised("msgget", libc.msgget(IPC_PRIVATE, IPC_CREAT | 0o600))
+        stack.callback(libc.msgctl, messages, IPC_RMID, None)
         raised("msgsnd", libc.msgsnd(messages, struct.pack("@l", 1) + word.encode(), len(word), 0))
+        semaphores = raised("semget", libc.semget(IPC_PRIVATE, 1, IPC_CREAT | 0o600))
+        stack.callback(libc.semctl, semaphores, 0, IPC_RMID)
         # Its value is a secret of its own: the first digits of the word.
         raised("semctl", libc.semctl(semaphores, 0, SETVAL, number_of(word)))
-        yield {"segment": segment, "messages": messages, "semaphores": semaphores}
-    finally:
-        libc.shmctl(segment, IPC_RMID, None)
-        libc.msgctl(messages, IPC_RMID, None)
-        libc.semctl(semaphores, 0, IPC_RMID)
+        queue = call("mq_open", name, os.O_CREAT | os.O_RDWR | os.O_NONBLOCK, 0o600, None)
+        stack.callback(call, "mq_unlink", name)
+        stack.callback(os.close, queue)
+        call("mq_timedsend", queue, word.encode(), len(word), 0, None)
+        shared.write_text(word)
+        stack.callback(shared.unlink, missing_ok=True)
+        yield {
+            "segment": segment,
+            "messages": messages,
+            "semaphores": semaphores,
+            "queue": name,
+            "shared": str(shared),
+        }
 
 
 def number_of(word: str) -> int:
@@ -237,31 +244,16 @@ def semaphore_value(semaphores: int) -> int:
     return int(libc.semctl(semaphores, 0, GETVAL))
 
 
-@contextmanager
-def message_queue(word: str) -> Iterator[str]:
-    """Make a POSIX message queue that holds the word; yield its name."""
-    name = f"toolcell-{word[-12:]}"
-    queue = call("mq_open", name.encode(), os.O_CREAT | os.O_RDWR | os.O_NONBLOCK, 0o600, None)
-    try:
-        call("mq_timedsend", queue, word.encode(), len(word), 0, None)
-        yield name
-    finally:
-        os.close(queue)
-        call("mq_unlink", name.encode())
-
-
 def message_queue_of(name: str) -> list[bytes]:
     """Return the messages of a queue; none where there is no such queue. They are gone afterwards."""
     found: list[bytes] = []
     try:
-        queue = call("mq_open", name.encode(), os.O_RDONLY | os.O_NONBLOCK, 0, None)
+        queue = call("mq_open", name, os.O_RDONLY | os.O_NONBLOCK, 0, None)
     except OSError:
         return found
-    buffer = ctypes.create_string_buffer(_MOST_BYTES)
     with contextlib.suppress(BlockingIOError):
         while True:
-            length = call("mq_timedreceive", queue, buffer, _MOST_BYTES, None, None)
-            found.append(buffer.raw[:length])
+            found.append(filled("mq_timedreceive", queue, ..., _MOST_BYTES, None, None))
     os.close(queue)
     return found
 
@@ -272,7 +264,7 @@ def key(word: str) -> Iterator[int]:
 
     Where a container's engine refuses keys to everybody there is none, -1: nothing can be shown of them.
     """
-    name = f"toolcell-{word[-12:]}".encode()
+    name = f"toolcell-{word[-12:]}"
     try:
         number = call("add_key", b"user", name, word.encode(), len(word), USER_KEYRING)
     except OSError as error:
@@ -290,12 +282,10 @@ def key(word: str) -> Iterator[int]:
 def key_named(name: str) -> bytes | None:
     """Return what the user's keyring has by a name, or None."""
     try:
-        number = call("keyctl", _SEARCH, USER_KEYRING, b"user", name.encode(), 0)
+        number = call("keyctl", _SEARCH, USER_KEYRING, b"user", name, 0)
     except OSError:
         return None
-    buffer = ctypes.create_string_buffer(_MOST_BYTES)
-    length = call("keyctl", _READ, number, buffer, _MOST_BYTES)
-    return buffer.raw[:length]
+    return filled("keyctl", KEY_READ, number, ..., _MOST_BYTES)
 
 
 @contextmanager
@@ -317,7 +307,7 @@ def leftovers(fresh: int) -> Iterator[None]:
     try:
         yield
     finally:
-        name = f"toolcell-{fresh}".encode()
+        name = f"toolcell-{fresh}"
         for get, control, arguments in (
             (libc.shmget, libc.shmctl, (0, 0)),
             (libc.msgget, libc.msgctl, (0,)),
@@ -329,7 +319,7 @@ def leftovers(fresh: int) -> Iterator[None]:
         with contextlib.suppress(OSError):
             call("mq_unlink", name)
         with contextlib.suppress(OSError):
-            Path("/dev/shm", name.decode()).unlink()  # noqa: S108 - the place of POSIX shared memory
+            Path("/dev/shm", name).unlink()  # noqa: S108 - the place of POSIX shared memory
         with contextlib.suppress(OSError):
             found = call("keyctl", _SEARCH, USER_KEYRING, b"user", name, 0)
             call("keyctl", _UNLINK, found, USER_KEYRING)
@@ -340,26 +330,3 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
-
-
-def _accepts(listening: socket.socket) -> bool:
-    try:
-        listening.accept()[0].close()
-    except OSError:
-        return False
-    return True
-
-
-def _heard(told: socket.socket) -> bool:
-    try:
-        told.recv(100)
-    except OSError:
-        return False
-    return True
-
-
-def _pipe_heard(pipe: int) -> bool:
-    try:
-        return bool(os.read(pipe, 100))
-    except BlockingIOError:
-        return False

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping
 from sandbox.denials.judge import GuardDenied
 from sandbox.frames import FrameKind
 from sandbox.inside.program import Channel
-from sandbox.selftest.attempt import Act, Attempt, Surroundings
+from sandbox.selftest.attempt import SECRET_FILE, Attempt, Surroundings
 from sandbox.selftest.attempts import ATTEMPTS
-from sandbox.selftest.secret import SECRET_FILE
 
 __all__ = ["PROGRAM", "Attacker"]
 
@@ -29,14 +28,14 @@ class Attacker:
     """Serves a call by running the act that it names."""
 
     def __init__(self, attempts: Iterable[Attempt]) -> None:
-        self._acts = {attempt.id: attempt.act for attempt in attempts}
+        self._attempts = {attempt.id: attempt for attempt in attempts}
 
     def begin(self) -> None:
         """Nothing is the same for all that will be loaded."""
 
     def load(self, config: Mapping[str, object]) -> object:
         """Load nothing: the acts came with the module."""
-        return {"acts": len(self._acts), **config}
+        return {"acts": len(self._attempts), **config}
 
     def warm_up(self) -> None:
         """Nothing is to be warmed up."""
@@ -58,28 +57,25 @@ class Attacker:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         place = Surroundings.from_json(
             call["place"],
-            hold=lambda: _ask(channel),
             report=lambda: channel.send(FrameKind.NOTIFY, {"method": "progress"}),
         )
-        return _tried(self._acts[str(call["id"])], place)
+        attempt = self._attempts[str(call["id"])]
+        try:
+            value = attempt.act(place)
+            if attempt.during is not None:
+                # What the act returned is open, or in memory, until the host has looked.
+                channel.send(FrameKind.REQUEST, {"id": 1})
+                channel.receive()
+                value = value() if callable(value) else None
+        except OSError as error:
+            name = errno.errorcode.get(error.errno or 0, type(error).__name__)
+            return {"error": name, "guarded": isinstance(error, GuardDenied)}
+        except Exception as error:  # noqa: BLE001 - an attacker takes whatever comes; it is reported
+            return {"error": type(error).__name__}
+        return {"value": value}
 
     def wait(self, connection: socket.socket) -> None:
         """Nothing is to be done: threads go on by themselves."""
-
-
-def _tried(act: Act, place: Surroundings) -> dict[str, object]:
-    try:
-        return {"value": act(place)}
-    except OSError as error:
-        name = errno.errorcode.get(error.errno or 0, type(error).__name__)
-        return {"error": name, "guarded": isinstance(error, GuardDenied)}
-    except Exception as error:  # noqa: BLE001 - an attacker takes whatever comes; it is reported
-        return {"error": type(error).__name__}
-
-
-def _ask(channel: Channel) -> None:
-    channel.send(FrameKind.REQUEST, {"id": 1})
-    channel.receive()
 
 
 PROGRAM = Attacker(ATTEMPTS)

@@ -1,12 +1,14 @@
-"""Attempts of kind `resources` on files, descriptors, time and the host's attention.
+"""Attempts of kind `resources`: exceed the limits of memory, files, descriptors, time or attention.
 
 The host measures while the act holds still, by what the kernel says of the process.
 
-Source: getrlimit(2), fallocate(2), copy_file_range(2), splice(2), sendfile(2), sched(7), ioprio_set(2),
-timer_create(2), proc_pid_timers(5), io_setup(2).
+Source: getrlimit(2), proc_pid_status(5), mmap(2), mremap(2), brk(2), mprotect(2), memfd_create(2), shmget(2),
+mlock(2), fallocate(2), copy_file_range(2), splice(2), sendfile(2), sched(7), ioprio_set(2), timer_create(2),
+proc_pid_timers(5), io_setup(2).
 """
 
 import contextlib
+import ctypes
 import fcntl
 import hashlib
 import math
@@ -22,14 +24,31 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sandbox.host.process_stat import ProcessStat
-from sandbox.selftest.attempt import Act, ActEvidence, Attempt, Surroundings, above, exactly, taking
-from sandbox.selftest.calls import call
-from sandbox.selftest.gaining import lasting
+from sandbox.selftest.attempt import Act, ActEvidence, AttemptKind, Rows, Surroundings, rows
+from sandbox.selftest.calls import attached, call, libc, opened, raised
 from sandbox.selftest.life import pulse, stay
+from sandbox.selftest.measuring import above, exactly, family, found_by, has, lasting, links
 from sandbox.selftest.world import LIMITS, World
 
 __all__ = ["RESOURCES"]
 
+_KIB, _PAGE = 1024, 4096
+_PROT_READ, _PROT_READ_WRITE = 1, 3
+_MAP_SHARED, _MAP_PRIVATE = 1, 2
+_MAP_SHARED_ANONYMOUS, _MAP_PRIVATE_ANONYMOUS, _MAP_GROWSDOWN, _MAP_LOCKED = 0x21, 0x22, 0x0100, 0x2000
+_MREMAP_MAYMOVE = 1
+_AT_RANDOM = 25
+_MCL_CURRENT = 1
+_MANY = 50
+# Children stay until they are ended; on a machine that is busy it takes long to look at so many.
+_STAY_S, _LIMIT_S = 90, 60.0
+_HELD_BYTES = 3 * LIMITS.memory_bytes
+# A worker uses some memory before it takes more; it stays below this.
+_TOO_MUCH_BYTES = int(2.5 * LIMITS.memory_bytes)
+_LOCKED_BYTES = 4 * 1024 * _KIB
+_CHILDREN, _IN_CHILD_BYTES = 8, int(0.8 * LIMITS.memory_bytes)
+_TOGETHER_BYTES = 6 * LIMITS.memory_bytes
+_TOO_MUCH_TOGETHER = 1.1 * LIMITS.call_memory_bytes
 _SCHED_FIFO, _SCHED_DEADLINE = 1, 6
 _IOPRIO_REALTIME = 1 << 13
 # One second lies between the signal and the end. Where a worker stays, the second that the call before has
@@ -42,20 +61,32 @@ _LONG = LIMITS.file_bytes * 2
 _PARTS = 2 * LIMITS.home_bytes // LIMITS.file_bytes
 
 
-def _highest_descriptor(_world: World, pid: int) -> int:
-    return max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+def _status(name: str) -> Callable[[World, int], int]:
+    """Return a measurement of memory, by its line in the status of a process, in bytes."""
+
+    def during(_world: World, pid: int) -> int:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return next((int(line.split()[1]) * _KIB for line in lines if line.startswith(f"{name}:")), 0)
+
+    return during
 
 
-def _descriptors(_world: World, pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))
+def _shares(_world: World, pid: int) -> int:
+    """Return the memory of a process and its children, in bytes; what they share is shared out."""
+    return sum(_share(each) for each in family(pid))
 
 
-def _burnt(_world: World, pid: int) -> float:
-    return ProcessStat.of(pid).cpu_s
+def _share(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except ProcessLookupError:
+        # Dead, and not yet reaped: it holds nothing any more, and the others may hold too much.
+        return 0
+    return next((int(line.split()[1]) * _KIB for line in lines if line.startswith("Pss:")), 0)
 
 
 def _limit(name: str) -> Callable[[World, int], float]:
-    """Return what says how far a resource limit of a process goes."""
+    """Return a measurement of a resource limit of a process."""
 
     def during(_world: World, pid: int) -> float:
         # Not by prlimit(2), which wants a privilege for the process of another user id.
@@ -66,26 +97,10 @@ def _limit(name: str) -> Callable[[World, int], float]:
     return during
 
 
-def _favour(_world: World, pid: int) -> int:
-    return -os.getpriority(os.PRIO_PROCESS, pid)
-
-
-def _scheduling(_world: World, pid: int) -> int:
-    return os.sched_getscheduler(pid)
-
-
-def _disk_class(_world: World, pid: int) -> int:
-    return call("ioprio_get", 1, pid)
-
-
-def _too_long(world: World, _seen: ActEvidence) -> bool:
-    return any(path.stat().st_size > LIMITS.file_bytes for path in world.home.iterdir() if path.is_file())
-
-
 def _disk(world: World, pid: int) -> float:
     """Return what the home of a process that lives holds on disk, in bytes."""
     os.stat(f"/proc/{pid}")
-    return sum(path.stat().st_blocks * 512 for path in world.home.iterdir())
+    return sum(path.stat().st_blocks * 512 for path in world.path.iterdir())
 
 
 def _held_open(_world: World, pid: int) -> float:
@@ -95,58 +110,139 @@ def _held_open(_world: World, pid: int) -> float:
     return sum(each.st_blocks * 512 for each in facts if stat.S_ISREG(each.st_mode) and each.st_nlink == 0)
 
 
-def _timers(_world: World, pid: int) -> int:
-    return Path(f"/proc/{pid}/timers").read_bytes().count(b"ClockID:")
+def _counted(file: str, mark: bytes) -> Callable[[World, int], int]:
+    """Return a count of a mark in a file of /proc about a process."""
+    return lambda _world, pid: Path(f"/proc/{pid}/{file}").read_bytes().count(mark)
 
 
-def _has_ring(_world: World, pid: int) -> int:
-    """Count the rings of io_setup(2) that a process has."""
-    return Path(f"/proc/{pid}/maps").read_bytes().count(b"[aio]")
+def _scheduler(_world: World, pid: int) -> int:
+    return os.sched_getscheduler(pid)
+
+
+def _too_long(world: World, _seen: ActEvidence) -> bool:
+    return any(path.stat().st_size > LIMITS.file_bytes for path in world.path.iterdir() if path.is_file())
 
 
 def _outlived(world: World, _seen: ActEvidence) -> bool:
     return world.outlived()
 
 
-def _told_too_much(_world: World, seen: ActEvidence) -> bool:
-    return len(seen.text) > LIMITS.frame_bytes
+def _map(length: int, protection: int, flags: int, descriptor: int = -1) -> int:
+    return call("mmap", None, length, protection, flags, descriptor, 0)
 
 
-def _printed_too_much(_world: World, seen: ActEvidence) -> bool:
-    return seen.output_bytes > LIMITS.output_bytes
+def _touch(at: int, length: int = _HELD_BYTES) -> None:
+    ctypes.memset(at, 1, length)
+
+
+def _mapped(flags: int, length: int = _HELD_BYTES, *, name: str | None = None) -> Act:
+    def act(_place: Surroundings) -> None:
+        descriptor = -1 if name is None else os.open(name, os.O_RDWR)
+        _touch(_map(length, _PROT_READ_WRITE, flags, descriptor), length)
+
+    return act
+
+
+def _break(_place: Surroundings) -> None:
+    start = call("brk", 0)
+    if call("brk", start + _HELD_BYTES) < start + _HELD_BYTES:
+        raise MemoryError
+    _touch(start)
+
+
+def _protected_later(_place: Surroundings) -> None:
+    at = _map(_HELD_BYTES, _PROT_READ, _MAP_PRIVATE_ANONYMOUS)
+    raised("mprotect", libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(_HELD_BYTES), _PROT_READ_WRITE))
+    _touch(at)
+
+
+def _moved(_place: Surroundings) -> None:
+    at = _map(_PAGE, _PROT_READ_WRITE, _MAP_PRIVATE_ANONYMOUS)
+    _touch(call("mremap", at, _PAGE, _HELD_BYTES, _MREMAP_MAYMOVE, 0))
+
+
+def _stack(_place: Surroundings) -> None:
+    """Let the stack grow as far as a limit goes that nobody has lowered."""
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
+    libc.getauxval.restype = ctypes.c_ulong
+    bottom = libc.getauxval(ctypes.c_ulong(_AT_RANDOM)) - _HELD_BYTES
+    if hard != resource.RLIM_INFINITY and hard < _HELD_BYTES + 16 * _PAGE:
+        # Beyond the limit the kernel does not say no, it kills.
+        raise MemoryError
+    _touch(bottom, _HELD_BYTES - 64 * _PAGE)
+
+
+def _in_pieces(piece: Callable[[Surroundings], int]) -> Act:
+    """Return an act that holds memory in files, each no longer than a file may be."""
+
+    def act(place: Surroundings) -> None:
+        for _ in range(_HELD_BYTES // LIMITS.file_bytes):
+            _mapped_file(piece(place), LIMITS.file_bytes)
+
+    return act
+
+
+def _mapped_file(descriptor: int, length: int) -> None:
+    os.ftruncate(descriptor, length)
+    _touch(_map(length, _PROT_READ_WRITE, _MAP_SHARED, descriptor), length)
+
+
+def _shared_file(place: Surroundings) -> int:
+    path = f"/dev/shm/{place.fresh_name}"  # noqa: S108 - what shm_open(3) does
+    descriptor = opened(path, os.O_CREAT | os.O_RDWR, 0o600)
+    call("unlinkat", -100, path, 0)
+    return descriptor
+
+
+def _several(_place: Surroundings) -> None:
+    """Take in several processes what one may not have."""
+    read, write = os.pipe()
+    for _ in range(_CHILDREN):
+        if os.fork() == 0:
+            held = bytearray(_IN_CHILD_BYTES)
+            os.write(write, b"+")
+            os.close(write)
+            time.sleep(_STAY_S)
+            os._exit(len(held) and 0)
+    # Nobody but the children, so that the end of one that got none is heard as well.
+    os.close(write)
+    while os.read(read, 1):
+        pass
+
+
+def _many(_place: Surroundings) -> None:
+    for _ in range(_MANY):
+        if os.fork() == 0:
+            signal.alarm(_STAY_S)
+            signal.pause()
+
+
+def _lock_page(_place: Surroundings) -> None:
+    at = _map(_LOCKED_BYTES, _PROT_READ_WRITE, _MAP_SHARED_ANONYMOUS)
+    raised("mlock", libc.mlock(ctypes.c_void_p(at), ctypes.c_size_t(_LOCKED_BYTES)))
 
 
 def _new(place: Surroundings, name: str = "long") -> int:
     return os.open(f"{place.home}/{name}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
-def _source(place: Surroundings) -> int:
-    """Return a file as long as a file may be."""
-    descriptor = _new(place, "source")
-    os.ftruncate(descriptor, LIMITS.file_bytes)
-    return descriptor
+def _twice(copy: Callable[[int, int], object]) -> Act:
+    """Return an act that copies a file as long as a file may be to one place, two times."""
+
+    def act(place: Surroundings) -> None:
+        source, target = _new(place, "source"), _new(place)
+        os.ftruncate(source, LIMITS.file_bytes)
+        for _ in range(2):
+            copy(source, target)
+
+    return act
 
 
 def _written(place: Surroundings) -> None:
     descriptor = _new(place)
     for _ in range(4):
         os.write(descriptor, bytes(LIMITS.file_bytes // 2))
-
-
-def _written_far(place: Surroundings) -> None:
-    os.pwrite(_new(place), b"x", _LONG)
-
-
-def _copied(place: Surroundings) -> None:
-    source, target = _source(place), _new(place)
-    for _ in range(2):
-        os.copy_file_range(source, target, LIMITS.file_bytes, 0)
-
-
-def _sent(place: Surroundings) -> None:
-    source, target = _source(place), _new(place)
-    for _ in range(2):
-        os.sendfile(target, source, 0, LIMITS.file_bytes)
 
 
 def _spliced(place: Surroundings) -> None:
@@ -157,68 +253,40 @@ def _spliced(place: Surroundings) -> None:
         os.splice(read, target, 32768)
 
 
-def _through_map(place: Surroundings) -> None:
-    """Prepare the room by fallocate(2), which keeps a length that nobody is told of."""
-    descriptor = _new(place)
-    call("fallocate", descriptor, 0, 0, _LONG)
-
-
-def _many_files(place: Surroundings) -> None:
-    for number in range(_PARTS):
-        os.write(_new(place, f"part-{number}"), bytes(place.file_bytes))
-    place.hold()
-
-
-def _nameless_files(place: Surroundings) -> None:
+def _filled_files(place: Surroundings, *, nameless: bool = False) -> None:
     for number in range(_PARTS):
         descriptor = _new(place, f"part-{number}")
-        os.unlink(f"{place.home}/part-{number}")
-        os.write(descriptor, bytes(place.file_bytes))
-    place.hold()
+        if nameless:
+            os.unlink(f"{place.home}/part-{number}")
+        os.write(descriptor, bytes(LIMITS.file_bytes))
 
 
-def _opened(place: Surroundings) -> None:
+def _opened(_place: Surroundings) -> None:
     held: list[int] = []
     try:
-        while len(held) < 4 * place.open_files:
+        while len(held) < 4 * LIMITS.open_files:
             held.append(os.open("/dev/null", os.O_RDONLY))
     except OSError:
         os.close(held.pop())
-    place.hold()
 
 
-def _duplicated(place: Surroundings) -> None:
-    fcntl.fcntl(1, fcntl.F_DUPFD, 3 * place.open_files)
-    place.hold()
-
-
-def _placed(place: Surroundings) -> None:
-    os.dup2(1, 3 * place.open_files)
-    place.hold()
-
-
-def _received(place: Surroundings) -> None:
+def _received(_place: Surroundings) -> object:
     """Have the kernel make descriptors, as messages that carry them arrive."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pair = ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for _ in range(4):
-        socket.send_fds(ours, [b"x"], [1] * (place.open_files // 2))
-        socket.recv_fds(theirs, 1, place.open_files)
-    place.hold()
+        socket.send_fds(ours, [b"x"], [1] * (LIMITS.open_files // 2))
+        socket.recv_fds(theirs, 1, LIMITS.open_files)
+    return pair
 
 
-def _raised_limit(which: int, wanted: int) -> Act:
-    def act(place: Surroundings) -> None:
-        with contextlib.suppress(ValueError):
-            resource.setrlimit(which, (wanted, wanted))
-        place.hold()
-
-    return act
+def _raised_limit(_place: Surroundings) -> None:
+    with contextlib.suppress(ValueError):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (LIMITS.file_bytes * 8, LIMITS.file_bytes * 8))
 
 
-def _raised_limit_the_old_way(place: Surroundings) -> None:
+def _raised_limit_the_old_way(_place: Surroundings) -> None:
     with contextlib.suppress(OSError):
         call("setrlimit", resource.RLIMIT_NOFILE, struct.pack("=QQ", 4096, 4096))
-    place.hold()
 
 
 def _hash_until_burnt() -> None:
@@ -227,7 +295,7 @@ def _hash_until_burnt() -> None:
         hashlib.pbkdf2_hmac("sha256", b"burn", b"burn", 20_000)
 
 
-def _burn(place: Surroundings) -> None:
+def _burn(_place: Surroundings) -> None:
     signal.signal(signal.SIGXCPU, signal.SIG_IGN)
     # Two at once: the limit is one of processor time, and this is over sooner.
     threads = [threading.Thread(target=_hash_until_burnt) for _ in range(2)]
@@ -235,46 +303,23 @@ def _burn(place: Surroundings) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    place.hold()
 
 
-def _favoured(place: Surroundings) -> None:
-    os.setpriority(os.PRIO_PROCESS, 0, -5)
-    place.hold()
-
-
-def _realtime(place: Surroundings) -> None:
+def _realtime(_place: Surroundings) -> object:
     os.sched_setscheduler(0, _SCHED_FIFO, os.sched_param(1))
-    place.hold()
-    os.sched_setscheduler(0, 0, os.sched_param(0))
+    return lambda: os.sched_setscheduler(0, 0, os.sched_param(0))
 
 
-def _deadline(place: Surroundings) -> None:
+def _deadline(_place: Surroundings) -> None:
     attributes = struct.pack("=IIQiIQQQ", 48, _SCHED_DEADLINE, 0, 0, 0, 1_000_000, 100_000_000, 100_000_000)
     call("sched_setattr", 0, attributes, 0)
-    place.hold()
 
 
-def _first_at_disk(place: Surroundings) -> None:
-    call("ioprio_set", 1, 0, _IOPRIO_REALTIME)
-    place.hold()
-
-
-def _many_timers(place: Surroundings) -> None:
+def _many_timers(_place: Surroundings) -> None:
     identifier = bytearray(4)
     with contextlib.suppress(OSError):
         for _ in range(_TIMERS):
             call("timer_create", _MONOTONIC, None, identifier)
-    place.hold()
-
-
-def _reserved_requests(place: Surroundings) -> None:
-    call("io_setup", 16, bytearray(8))
-    place.hold()
-
-
-def _silent(place: Surroundings) -> None:
-    stay(place)
 
 
 def _chatty(place: Surroundings) -> None:
@@ -285,76 +330,111 @@ def _chatty(place: Surroundings) -> None:
         time.sleep(0.1)
 
 
-def _long_answer(place: Surroundings) -> str:
-    return "x" * (place.frame_bytes + 1)
-
-
-def _long_output(place: Surroundings) -> None:
-    for _ in range(2 * place.output_bytes // 1024):
+def _long_output(_place: Surroundings) -> None:
+    for _ in range(2 * LIMITS.output_bytes // 1024):
         os.write(1, b"x" * 1024)
 
 
-def _length(name: str, technique: str, act: Act) -> Attempt:
-    return taking(name, technique, act, _too_long)
+_LOCKS = above(1024 * _KIB, _status("VmLck"))
+_MANY_DESCRIPTORS = above(LIMITS.open_files, lambda _world, pid: len(links(pid)))
+_HIGH_DESCRIPTOR = above(LIMITS.open_files, lambda _world, pid: max(links(pid)))
+_TOGETHER = above(_TOO_MUCH_TOGETHER, lasting(_shares, _TOO_MUCH_TOGETHER))
+_FAVOUR = above(0, lambda _world, pid: -os.getpriority(os.PRIO_PROCESS, pid))
+_DISK_CLASS = exactly(_IOPRIO_REALTIME, lambda _world, pid: call("ioprio_get", 1, pid))
 
-
-RESOURCES: tuple[Attempt, ...] = (
-    _length("write", "write(2) beyond the length of a file", _written),
-    _length("pwrite", "pwrite(2) at a far offset", _written_far),
-    _length("ftruncate", "ftruncate(2) to a sparse length", lambda p: os.ftruncate(_new(p), _LONG)),
-    _length("fallocate", "fallocate(2)", _through_map),
-    _length("copy-file-range", "copy_file_range(2)", _copied),
-    _length("sendfile", "sendfile(2)", _sent),
-    _length("splice", "splice(2)", _spliced),
-    taking(
-        "files",
-        "many files, each within the limit",
-        _many_files,
-        above(LIMITS.home_bytes),
-        during=lasting(_disk, LIMITS.home_bytes),
-        limit_s=60.0,
+_ALONE: Rows = {
+    "heap: malloc(3), as Python objects": lambda _: bytearray(_HELD_BYTES),
+    "mmap: mmap(2), private and anonymous": _mapped(_MAP_PRIVATE_ANONYMOUS),
+    "mmap-zero: mmap(2), private, of /dev/zero": _mapped(_MAP_PRIVATE, name="/dev/zero"),
+    "brk: brk(2)": _break,
+    "mprotect: mprotect(2) of what was mapped to read": _protected_later,
+    "mremap: mremap(2)": _moved,
+    "memfd: memfd_create(2)": _in_pieces(lambda _: call("memfd_create", b"held", 0)),
+    "shmget: shmget(2), shmat(2), written": lambda p: _touch(
+        attached(call("shmget", p.fresh, _HELD_BYTES, 0o1600), 0)
     ),
-    taking(
-        "nameless",
-        "files without a name, held open",
-        _nameless_files,
-        above(LIMITS.home_bytes),
-        during=lasting(_held_open, LIMITS.home_bytes),
-        limit_s=60.0,
+    "shm-open: shm_open(3), mapped": _in_pieces(_shared_file),
+    "stack: the stack, after setrlimit(2) RLIMIT_STACK": _stack,
+    "growsdown: mmap(2) with MAP_GROWSDOWN": _mapped(_MAP_PRIVATE_ANONYMOUS | _MAP_GROWSDOWN),
+    "memfd-secret: memfd_secret(2)": (
+        found_by(has("secretmem")),
+        lambda _: _mapped_file(call("memfd_secret", 0), _PAGE),
     ),
-    taking("open", "openat(2) without end", _opened, above(LIMITS.open_files), during=_descriptors),
-    taking("dupfd", "fcntl(2) F_DUPFD", _duplicated, above(LIMITS.open_files), during=_highest_descriptor),
-    taking("dup2", "dup2(2)", _placed, above(LIMITS.open_files), during=_highest_descriptor),
-    taking(
-        "scm-rights", "recvmsg(2) with SCM_RIGHTS", _received, above(LIMITS.open_files), during=_descriptors
+    "mlock: mlock(2)": (_LOCKS, _lock_page),
+    "mlockall: mlockall(2)": (_LOCKS, lambda _: raised("mlockall", libc.mlockall(_MCL_CURRENT))),
+    "mmap-locked: mmap(2) with MAP_LOCKED": (
+        _LOCKS,
+        lambda _: _map(_LOCKED_BYTES, _PROT_READ_WRITE, _MAP_SHARED_ANONYMOUS | _MAP_LOCKED),
     ),
-    taking(
-        "prlimit",
-        "prlimit64(2) of one's own limits",
-        _raised_limit(resource.RLIMIT_FSIZE, LIMITS.file_bytes * 8),
-        above(LIMITS.file_bytes),
-        during=_limit("Max file size"),
+    "write: write(2) beyond the length of a file": (_too_long, _written),
+    "pwrite: pwrite(2) at a far offset": (_too_long, lambda p: os.pwrite(_new(p), b"x", _LONG)),
+    "ftruncate: ftruncate(2) to a sparse length": (_too_long, lambda p: os.ftruncate(_new(p), _LONG)),
+    "fallocate: fallocate(2)": (_too_long, lambda p: call("fallocate", _new(p), 0, 0, _LONG)),
+    "copy-file-range: copy_file_range(2)": (
+        _too_long,
+        _twice(lambda source, target: os.copy_file_range(source, target, LIMITS.file_bytes, 0)),
     ),
-    taking(
-        "setrlimit",
-        "setrlimit(2), the old system call",
+    "sendfile: sendfile(2)": (
+        _too_long,
+        _twice(lambda source, target: os.sendfile(target, source, 0, LIMITS.file_bytes)),
+    ),
+    "splice: splice(2)": (_too_long, _spliced),
+    "open: openat(2) without end": (_MANY_DESCRIPTORS, _opened),
+    "scm-rights: recvmsg(2) with SCM_RIGHTS": (_MANY_DESCRIPTORS, _received),
+    "dupfd: fcntl(2) F_DUPFD": (
+        _HIGH_DESCRIPTOR,
+        lambda _: fcntl.fcntl(1, fcntl.F_DUPFD, 3 * LIMITS.open_files),
+    ),
+    "dup2: dup2(2)": (_HIGH_DESCRIPTOR, lambda _: os.dup2(1, 3 * LIMITS.open_files)),
+    "prlimit: prlimit64(2) of one's own limits": (
+        above(LIMITS.file_bytes, _limit("Max file size")),
+        _raised_limit,
+    ),
+    "setrlimit: setrlimit(2), the old system call": (
+        above(LIMITS.open_files, _limit("Max open files")),
         _raised_limit_the_old_way,
-        above(LIMITS.open_files),
-        during=_limit("Max open files"),
     ),
-    taking("cpu", "SIGXCPU ignored", _burn, above(_BURNT_S), during=_burnt, limit_s=60.0),
-    taking("nice", "setpriority(2) of oneself, upwards", _favoured, above(0), during=_favour),
-    taking("fifo", "sched_setscheduler(2) SCHED_FIFO", _realtime, exactly(_SCHED_FIFO), during=_scheduling),
-    taking(
-        "deadline", "sched_setattr(2) SCHED_DEADLINE", _deadline, exactly(_SCHED_DEADLINE), during=_scheduling
+    "nice: setpriority(2) of oneself, upwards": (_FAVOUR, lambda _: os.setpriority(os.PRIO_PROCESS, 0, -5)),
+    "fifo: sched_setscheduler(2) SCHED_FIFO": (exactly(_SCHED_FIFO, _scheduler), _realtime),
+    "deadline: sched_setattr(2) SCHED_DEADLINE": (exactly(_SCHED_DEADLINE, _scheduler), _deadline),
+    "ioprio: ioprio_set(2) of oneself": (_DISK_CLASS, lambda _: call("ioprio_set", 1, 0, _IOPRIO_REALTIME)),
+    "timers: timer_create(2), which can send SIGCONT": (
+        above(0, _counted("timers", b"ClockID:")),
+        _many_timers,
     ),
-    taking(
-        "ioprio", "ioprio_set(2) of oneself", _first_at_disk, exactly(_IOPRIO_REALTIME), during=_disk_class
+    "aio: io_setup(2)": (above(0, _counted("maps", b"[aio]")), lambda _: call("io_setup", 16, bytearray(8))),
+    "answer: an answer longer than a frame may be": (
+        lambda _world, seen: len(seen.text) > LIMITS.frame_bytes,
+        lambda _: "x" * (LIMITS.frame_bytes + 1),
     ),
-    taking("timers", "timer_create(2), which can send SIGCONT", _many_timers, above(0), during=_timers),
-    taking("aio", "io_setup(2)", _reserved_requests, above(0), during=_has_ring),
-    taking("silence", "no answer for ever", _silent, _outlived, limit_s=1.0),
-    taking("progress", "progress for ever, and no answer", _chatty, _outlived, limit_s=1.0),
-    taking("answer", "an answer longer than a frame may be", _long_answer, _told_too_much),
-    taking("output", "output without end", _long_output, _printed_too_much),
+    "output: output without end": (
+        lambda _world, seen: seen.output_bytes > LIMITS.output_bytes,
+        _long_output,
+    ),
+}
+
+_AT_LENGTH: Rows = {
+    "shared: mmap(2), shared and anonymous": _mapped(_MAP_SHARED_ANONYMOUS, _TOGETHER_BYTES),
+    "several: memory of several processes together": _several,
+    "fork: fork(2), fifty times": (above(_MANY, lasting(lambda _world, pid: len(family(pid)), _MANY)), _many),
+    "files: many files, each within the limit": (
+        above(LIMITS.home_bytes, lasting(_disk, LIMITS.home_bytes)),
+        _filled_files,
+    ),
+    "nameless: files without a name, held open": (
+        above(LIMITS.home_bytes, lasting(_held_open, LIMITS.home_bytes)),
+        lambda p: _filled_files(p, nameless=True),
+    ),
+    "cpu: SIGXCPU ignored": (above(_BURNT_S, lambda _world, pid: ProcessStat.of(pid).cpu_s), _burn),
+}
+
+_UNTIL_ENDED: Rows = {
+    "silence: no answer for ever": stay,
+    "progress: progress for ever, and no answer": _chatty,
+}
+
+RESOURCES = (
+    *rows(AttemptKind.RESOURCES, above(_TOO_MUCH_BYTES, _status("VmRSS")), _ALONE),
+    *rows(AttemptKind.RESOURCES, _TOGETHER, _AT_LENGTH, limit_s=_LIMIT_S),
+    *rows(AttemptKind.RESOURCES, _outlived, _UNTIL_ENDED, limit_s=1.0),
 )

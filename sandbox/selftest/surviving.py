@@ -12,8 +12,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from sandbox.selftest.attempt import Act, ActEvidence, Attempt, AttemptKind, Oracle, Surroundings
-from sandbox.selftest.calls import call, libc, raised
+from sandbox.selftest.attempt import Act, ActEvidence, AttemptKind, Judge, Rows, Surroundings, rows
+from sandbox.selftest.calls import call, libc, opened, raised
 from sandbox.selftest.life import live, pulse, ready, stay, wait_until_ready
 from sandbox.selftest.looking import Leftover
 from sandbox.selftest.planted import USER_KEYRING
@@ -25,49 +25,37 @@ _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 36, 1
 _CLONE_PARENT = 0x8000
 _IPC_CREAT = 0o1000
 _CHAIN_S = 8.0
+_NEW = os.O_CREAT | os.O_RDWR
 
 
 def _outlived(world: World, _seen: ActEvidence) -> bool:
     return world.outlived()
 
 
-def _left_in_kernel(kind: Leftover) -> Oracle:
-    return lambda world, _seen: kind in world.leftovers()
+def _left_in_kernel(kind: Leftover, act: Act) -> tuple[Judge, Act]:
+    return lambda world, _seen: kind in world.leftovers(), act
 
 
 def _has_shared(world: World, _seen: ActEvidence) -> bool:
-    return (world.root / f"dev/shm/toolcell-{world.place.fresh}").exists()
+    return (world.root / "dev/shm" / world.place.fresh_name).exists()
 
 
-def _child(
-    place: Surroundings, life: Callable[[Surroundings], None], fork: Callable[[], int] = os.fork
-) -> int:
-    """Fork a child that lives as told; return its process id once it does."""
-    pid = fork()
-    if pid == 0:
-        try:
-            life(place)
-        finally:
-            # Nobody need wait for one that could not become what it wanted to be.
-            ready(place)
-            os._exit(0)
-    return pid
+def _left(life: Act, fork: Callable[[], int] = os.fork) -> Callable[[Surroundings], int]:
+    """Return an act that leaves a child behind, and answers with its process id."""
 
-
-def _left(life: Callable[[Surroundings], None], fork: Callable[[], int] = os.fork) -> Act:
-    """Return an act that leaves a child behind."""
-
-    def act(place: Surroundings) -> None:
-        _child(place, life, fork)
+    def act(place: Surroundings) -> int:
+        pid = fork()
+        if pid == 0:
+            try:
+                life(place)
+            finally:
+                # Nobody need wait for one that could not become what it wanted to be.
+                ready(place)
+                os._exit(0)
         wait_until_ready(place)
+        return pid
 
     return act
-
-
-def _orphan(place: Surroundings) -> None:
-    _child(place, stay)
-    # Only then: its parent's own end says that it is ready, whether it is or not.
-    wait_until_ready(place)
 
 
 def _new_session(place: Surroundings) -> None:
@@ -82,21 +70,18 @@ def _new_group(place: Surroundings) -> None:
 
 def _raw_session(place: Surroundings) -> None:
     call("setsid")
-    _child(place, stay)
-    wait_until_ready(place)
+    _left(stay)(place)
 
 
 def _parents_group(place: Surroundings) -> None:
     """Hide in the group of whoever started this process."""
     group = os.getpgid(os.getppid())
-    pid = _child(place, stay)
-    wait_until_ready(place)
-    os.setpgid(pid, group)
+    os.setpgid(_left(stay)(place), group)
 
 
 def _subreaper(place: Surroundings) -> None:
     raised("prctl", libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
-    _child(place, _orphan)
+    _left(_left(stay))(place)
     live()
 
 
@@ -153,58 +138,46 @@ def _started(place: Surroundings) -> None:
     wait_until_ready(place)
 
 
-def _shared(place: Surroundings) -> None:
-    path = f"/dev/shm/toolcell-{place.fresh}".encode()  # noqa: S108 - what shm_open(3) does
-    call("openat", -100, path, os.O_CREAT | os.O_RDWR, 0o600)
-
-
-def _segment(place: Surroundings) -> None:
-    call("shmget", place.fresh, 4096, _IPC_CREAT | 0o600)
-
-
-def _messages(place: Surroundings) -> None:
-    call("msgget", place.fresh, _IPC_CREAT | 0o600)
-
-
-def _semaphore(place: Surroundings) -> None:
-    call("semget", place.fresh, 1, _IPC_CREAT | 0o600)
-
-
 def _queued(place: Surroundings) -> None:
-    name = f"toolcell-{place.fresh}".encode()
-    queue = call("mq_open", name, os.O_CREAT | os.O_RDWR | os.O_NONBLOCK, 0o600, None)
+    queue = call("mq_open", place.fresh_name, os.O_CREAT | os.O_RDWR | os.O_NONBLOCK, 0o600, None)
     call("mq_timedsend", queue, b"left", 4, 0, None)
 
 
-def _key(place: Surroundings) -> None:
-    call("add_key", b"user", f"toolcell-{place.fresh}".encode(), b"left", 4, USER_KEYRING)
+_ALIVE: Rows = {
+    "fork: fork(2), and stay": _left(stay),
+    "orphan: fork(2) twice, and become an orphan": _left(_left(stay)),
+    "setsid: setsid(2), a session of one's own": _left(_new_session),
+    "daemon: setsid(2), then fork(2): a daemon": _left(_raw_session),
+    "setpgid: setpgid(2), a group of one's own": _left(_new_group),
+    "group: setpgid(2), into the group of the parent's parent": _parents_group,
+    "subreaper: prctl(2) PR_SET_CHILD_SUBREAPER, to keep orphans": _left(_subreaper),
+    "deaf: prctl(2) PR_SET_PDEATHSIG, and every signal blocked": _left(_deaf),
+    "stopped: SIGSTOP, so that it takes part in nothing": _left(_stopped),
+    "chain: a chain of forks, racing the kill": _left(_chain),
+    "sibling: clone(2) with CLONE_PARENT": _left(stay, _siblings_clone),
+    "clone3: clone3(2)": _left(stay, _clone3),
+    "spawn: posix_spawn(3) with POSIX_SPAWN_SETSID": _spawned,
+    "program: vfork(2) and execve(2) of another program": _started,
+}
 
-
-def _survive(name: str, technique: str, act: Act, escaped: Oracle = _outlived) -> Attempt:
-    return Attempt(
-        id=f"survive-{name}", kind=AttemptKind.SURVIVE, technique=technique, act=act, escaped=escaped
-    )
-
+_IN_KERNEL: Rows = {
+    "segment: shmget(2)": _left_in_kernel(
+        Leftover.SEGMENT, lambda p: call("shmget", p.fresh, 4096, _IPC_CREAT | 0o600)
+    ),
+    "messages: msgget(2)": _left_in_kernel(
+        Leftover.MESSAGES, lambda p: call("msgget", p.fresh, _IPC_CREAT | 0o600)
+    ),
+    "semaphore: semget(2)": _left_in_kernel(
+        Leftover.SEMAPHORE, lambda p: call("semget", p.fresh, 1, _IPC_CREAT | 0o600)
+    ),
+    "queue: mq_open(2)": _left_in_kernel(Leftover.QUEUE, _queued),
+    "key: add_key(2)": _left_in_kernel(
+        Leftover.KEY, lambda p: call("add_key", b"user", p.fresh_name, b"left", 4, USER_KEYRING)
+    ),
+    "shared: shm_open(3)": lambda p: opened(f"/dev/shm/{p.fresh_name}", _NEW, 0o600),  # noqa: S108
+}
 
 SURVIVING = (
-    _survive("fork", "fork(2), and stay", _left(stay)),
-    _survive("orphan", "fork(2) twice, and become an orphan", _left(_orphan)),
-    _survive("setsid", "setsid(2), a session of one's own", _left(_new_session)),
-    _survive("daemon", "setsid(2), then fork(2): a daemon", _left(_raw_session)),
-    _survive("setpgid", "setpgid(2), a group of one's own", _left(_new_group)),
-    _survive("group", "setpgid(2), into the group of the parent's parent", _parents_group),
-    _survive("subreaper", "prctl(2) PR_SET_CHILD_SUBREAPER, to keep orphans", _left(_subreaper)),
-    _survive("deaf", "prctl(2) PR_SET_PDEATHSIG, and every signal blocked", _left(_deaf)),
-    _survive("stopped", "SIGSTOP, so that it takes part in nothing", _left(_stopped)),
-    _survive("chain", "a chain of forks, racing the kill", _left(_chain)),
-    _survive("sibling", "clone(2) with CLONE_PARENT", _left(stay, _siblings_clone)),
-    _survive("clone3", "clone3(2)", _left(stay, _clone3)),
-    _survive("spawn", "posix_spawn(3) with POSIX_SPAWN_SETSID", _spawned),
-    _survive("program", "vfork(2) and execve(2) of another program", _started),
-    _survive("segment", "shmget(2)", _segment, _left_in_kernel(Leftover.SEGMENT)),
-    _survive("messages", "msgget(2)", _messages, _left_in_kernel(Leftover.MESSAGES)),
-    _survive("semaphore", "semget(2)", _semaphore, _left_in_kernel(Leftover.SEMAPHORE)),
-    _survive("queue", "mq_open(2)", _queued, _left_in_kernel(Leftover.QUEUE)),
-    _survive("shared", "shm_open(3)", _shared, _has_shared),
-    _survive("key", "add_key(2)", _key, _left_in_kernel(Leftover.KEY)),
+    *rows(AttemptKind.SURVIVE, _outlived, _ALIVE),
+    *rows(AttemptKind.SURVIVE, _has_shared, _IN_KERNEL),
 )

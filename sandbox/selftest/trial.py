@@ -5,10 +5,10 @@ import contextlib
 import enum
 import importlib.util
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import partial
 
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.host.forkserver import Forkserver
@@ -20,10 +20,9 @@ from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Policy
 from sandbox.probe.machine import TRIAL_UID, Tier
 from sandbox.readable import Readable, default_read
-from sandbox.selftest.attempt import ActEvidence, Attempt, AttemptKind, Residue
+from sandbox.selftest.attempt import SECRET_FILE, SECRET_WORD, ActEvidence, Attempt, AttemptKind, Residue
 from sandbox.selftest.control import Controls, claimed, controls, looked
 from sandbox.selftest.program import HARMLESS
-from sandbox.selftest.secret import SECRET_FILE, SECRET_WORD
 from sandbox.selftest.world import LIMITS, Ground, World, ground, world
 
 __all__ = ["Bench", "Mode", "Setup", "Trial", "TrialVerdict", "bench"]
@@ -31,8 +30,6 @@ __all__ = ["Bench", "Mode", "Setup", "Trial", "TrialVerdict", "bench"]
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LOAD_S = 30.0
 _CALLS = 1000
-# Where packages are found, in a checkout.
-_INHERITED = ("PYTHONPATH",)
 
 
 class Mode(enum.Enum):
@@ -136,7 +133,6 @@ class Bench:
     forkserver: Forkserver
     setup: Setup
     readable: Readable
-    left_open: frozenset[Residue]
 
     async def trials(self, attempt: Attempt) -> list[Trial]:
         """Try one attempt, first without confinement and then in a worker, once in each mode.
@@ -145,28 +141,19 @@ class Bench:
             SandboxError: No worker could be had; nothing is known then.
         """
         provable, control = await asyncio.to_thread(self.controls.run, attempt)
-        trials = []
-        for mode in self.setup.modes:
-            escaped, seen = await self._confined(attempt, mode)
-            trials.append(
-                Trial(
-                    attempt=attempt,
-                    provable=provable,
-                    escaped=escaped,
-                    seen=seen,
-                    control=control,
-                    left_open=attempt.residue in self.left_open,
-                    mode=mode,
-                )
-            )
-        return trials
+        common = {"attempt": attempt, "provable": provable, "control": control}
+        left_open = attempt.residue in self.setup.leaves_open()
+        return [
+            Trial(**common, **await self._confined(attempt, mode), left_open=left_open, mode=mode)  # type: ignore[arg-type]
+            for mode in self.setup.modes
+        ]
 
-    async def _confined(self, attempt: Attempt, mode: Mode) -> tuple[bool, ActEvidence]:
+    async def _confined(self, attempt: Attempt, mode: Mode) -> dict[str, object]:
         async with _in_thread(world(self.ground, attempt.needs)) as bare, self._pool(bare, mode) as pool:
             elsewhere = self.setup.tier is Tier.NAMESPACE
             made = replace(bare, zygote=pool.zygote.pid if elsewhere else 0)
             lease = await _leased(pool, mode)
-            listener = _Listener(attempt=attempt, world=made, pid=lease.worker.pid)
+            listener = _Listener(look=partial(looked, attempt, made, lease.worker.pid))
             deadlines = Deadlines(idle_s=attempt.limit_s, total_s=1.5 * attempt.limit_s)
             call = {"id": attempt.id, "place": made.place.to_json()}
             outcome = await lease.run(call, deadlines=deadlines, listener=listener)
@@ -174,17 +161,17 @@ class Bench:
             seen = replace(_seen(outcome), during=listener.found, naive=self.setup.naive)
             escaped = await asyncio.to_thread(attempt.escaped, made, seen)
             lease.release()
-            return escaped, seen
+            return {"escaped": escaped, "seen": seen}
 
     @asynccontextmanager
     async def _pool(self, made: World, mode: Mode) -> AsyncIterator[Pool]:
         policy = Policy(
-            home=made.home,
+            home=made.path,
             read=self.readable.read,
             list_only=self.readable.list_only,
             names=self.readable.names,
             homes=(self.ground.homes,),
-            environment={"PATH": _PATH, "HOME": str(made.home), "TMPDIR": str(made.home)},
+            environment={"PATH": _PATH, "HOME": str(made.path), "TMPDIR": str(made.path)},
             limits=LIMITS,
             uid=made.uid if self.setup.has_ids else None,
             namespaces=self.setup.tier is Tier.NAMESPACE,
@@ -196,7 +183,7 @@ class Bench:
             self.forkserver,
             policy,
             {},
-            home_fd=made.home_fd,
+            home_fd=made.fd,
             load_timeout_s=_LOAD_S,
             idle_workers=IdleWorkers(least=0, most=0),
             reuse=Reuse(calls=_CALLS if mode is Mode.USER else 1),
@@ -212,53 +199,33 @@ async def _leased(pool: Pool, mode: Mode) -> Lease:
     """Lease a worker: one that has served its user before, been stopped and is continued, if it stays."""
     if mode is Mode.USER:
         lease = await pool.lease(LIMITS, keeps=True)
-        await lease.run(HARMLESS, deadlines=Deadlines(), listener=_Deaf())
+        await lease.run(HARMLESS, deadlines=Deadlines(), listener=_Listener())
         await lease.at_rest()
         lease.release()
     return await pool.lease(LIMITS, keeps=mode is Mode.USER)
 
 
-class _Deaf:
-    """Hears nothing of a call that does nothing."""
-
-    async def notify(self, value: Mapping[str, object]) -> None:
-        """Hear of nothing."""
-
-    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
-        """Answer nothing."""
-        return {}
-
-    def waits_for_client(self, value: Mapping[str, object]) -> bool:
-        """Say that nobody is waited for."""
-        return False
-
-    async def rung(self, rung: Rung) -> None:
-        """Hear of nothing."""
-
-
 @dataclass(slots=True, kw_only=True)
 class _Listener:
-    """Looks at a worker when its act asks for it."""
+    """Looks at a worker when its act has returned and holds still."""
 
-    attempt: Attempt
-    world: World
-    pid: int
-    found: object = field(default=None)
+    look: Callable[[], object] = lambda: None
+    found: object = None
 
     async def notify(self, value: Mapping[str, object]) -> None:
-        """Hear of progress."""
+        """Ignore progress."""
 
     async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
         """Look, and let the act go on."""
-        self.found = await asyncio.to_thread(looked, self.attempt, self.world, self.pid)
+        self.found = await asyncio.to_thread(self.look)
         return {"looked": True}
 
     def waits_for_client(self, value: Mapping[str, object]) -> bool:
-        """Say that nobody else is waited for."""
+        """Return that nobody else is waited for."""
         return False
 
     async def rung(self, rung: Rung) -> None:
-        """Hear that time passes."""
+        """Ignore that time passes."""
 
 
 @asynccontextmanager
@@ -270,9 +237,11 @@ async def bench(setup: Setup) -> AsyncIterator[Bench]:
             "LANG": "C.UTF-8",
             SECRET_FILE: str(made.word_file),
             SECRET_WORD: made.word,
-            **{name: os.environ[name] for name in _INHERITED if name in os.environ},
+            # Where packages are found, in a checkout.
+            **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
         }
-        file = _file_of(setup.program)
+        spec = importlib.util.find_spec(setup.program)
+        file = made.homes.parent.joinpath(spec.origin if spec is not None and spec.origin else __file__)
         readable = default_read(
             deny=(made.homes,),
             never=(made.state,),
@@ -288,15 +257,9 @@ async def bench(setup: Setup) -> AsyncIterator[Bench]:
                     forkserver=forkserver,
                     setup=setup,
                     readable=readable,
-                    left_open=setup.leaves_open(),
                 )
         finally:
             await forkserver.close()
-
-
-def _file_of(module: str) -> Path:
-    spec = importlib.util.find_spec(module)
-    return Path(spec.origin if spec is not None and spec.origin is not None else __file__).resolve()
 
 
 def _seen(outcome: Outcome) -> ActEvidence:

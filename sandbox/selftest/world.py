@@ -21,7 +21,7 @@ from pathlib import Path
 
 from sandbox.policy import MIB, Limits
 from sandbox.selftest import planted
-from sandbox.selftest.attempt import AttemptNeed, Surroundings
+from sandbox.selftest.attempt import WORD_DIGITS, AttemptNeed, Surroundings
 from sandbox.selftest.calls import call
 from sandbox.selftest.looking import Leftover, left_at, left_here
 
@@ -42,7 +42,6 @@ LIMITS = Limits(
 )
 """Low, so that going beyond them costs this machine little."""
 
-_WORD_DIGITS = 20
 _MNT_DETACH = 2
 _END_S = 5.0
 
@@ -87,8 +86,8 @@ class World:
         place: What the act is told.
         canary: The word that was planted.
         ground: Where all worlds lie.
-        home: The folder that the act may write.
-        home_fd: Descriptor of it, taken before the act.
+        path: The home, which the act may write.
+        fd: Descriptor of it, taken before the act.
         other: The home of another user.
         before: What lay outside the home before the act.
         victim: A stranger's process, where one was planted.
@@ -101,8 +100,8 @@ class World:
     place: Surroundings
     canary: str
     ground: Ground
-    home: Path
-    home_fd: int
+    path: Path
+    fd: int
     other: Path
     before: dict[str, Facts]
     victim: planted.Victim | None = None
@@ -123,16 +122,6 @@ class World:
         return left_at(self.zygote, self.uid, self.place.fresh)
 
     @property
-    def path(self) -> Path:
-        """The home by its path."""
-        return self.home
-
-    @property
-    def fd(self) -> int:
-        """The home by its descriptor."""
-        return self.home_fd
-
-    @property
     def stranger(self) -> planted.Victim:
         """The stranger's process. Raises `ValueError` where this attempt has not asked for one."""
         if self.victim is None:
@@ -150,7 +139,7 @@ class World:
     def outlived(self) -> bool:
         """Say whether a process that took the lock of the home is alive."""
         try:
-            descriptor = os.open("pulse", os.O_RDWR, dir_fd=self.home_fd)
+            descriptor = os.open("pulse", os.O_RDWR, dir_fd=self.fd)
         except OSError:
             return False
         try:
@@ -165,7 +154,7 @@ class World:
         """Kill whoever is left of the act."""
         deadline = time.monotonic() + _END_S
         while self.outlived() and time.monotonic() < deadline:
-            for pid in _holders(self.home / "pulse"):
+            for pid in _holders(self.path / "pulse"):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -192,7 +181,7 @@ def ground(ids: range | None = None) -> Iterator[Ground]:
 
 
 @contextmanager
-def world(ground: Ground, needs: tuple[AttemptNeed, ...]) -> Iterator[World]:
+def world(ground: Ground, *needs: AttemptNeed | None) -> Iterator[World]:
     """Make the world of one attempt, and take all of it away again."""
     canary, number = _word(), secrets.token_hex(6)
     home, other = ground.homes / f"mine-{number}", ground.homes / f"other-{number}"
@@ -203,8 +192,8 @@ def world(ground: Ground, needs: tuple[AttemptNeed, ...]) -> Iterator[World]:
             folder.mkdir(mode=0o700)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             stack.callback(_unmount, folder)
-        home_fd = os.open(home, os.O_PATH | os.O_DIRECTORY)
-        stack.callback(os.close, home_fd)
+        fd = os.open(home, os.O_PATH | os.O_DIRECTORY)
+        stack.callback(os.close, fd)
         (home / "own.txt").write_text("own")
         (shared / "readable.txt").write_text("readable")
         _label(shared / "readable.txt", "readable")
@@ -222,51 +211,42 @@ def world(ground: Ground, needs: tuple[AttemptNeed, ...]) -> Iterator[World]:
             homes=str(ground.homes),
             state=str(state),
             readable=str(shared / "readable.txt"),
-            length=len(canary),
             fresh=fresh,
-            memory_bytes=LIMITS.memory_bytes,
-            file_bytes=LIMITS.file_bytes,
-            open_files=LIMITS.open_files,
-            frame_bytes=LIMITS.frame_bytes,
-            output_bytes=LIMITS.output_bytes,
         )
         bare = World(
             place=place,
             canary=canary,
             ground=ground,
-            home=home,
-            home_fd=home_fd,
+            path=home,
+            fd=fd,
             other=other,
             before={},
             uid=os.geteuid() if uid is None else uid,
         )
-        made = _plant(stack, bare, needs)
+        made = _plant(stack, bare, *needs)
         stack.callback(made.end_survivors)
         yield replace(made, before=_outside(other, state, shared / "readable.txt"))
 
 
-def _plant(stack: contextlib.ExitStack, bare: World, needs: tuple[AttemptNeed, ...]) -> World:
+def _plant(stack: contextlib.ExitStack, bare: World, *needs: AttemptNeed | None) -> World:
     """Plant what an attempt needs beside files."""
     made, facts = bare, dict[str, object]()
-    if AttemptNeed.VICTIM in needs:
-        victim = stack.enter_context(planted.victim(bare.canary, bare.other))
-        made = replace(made, victim=victim)
-        facts |= {"victim": victim.pid, "address": victim.address, "descriptor": victim.descriptor}
-    if AttemptNeed.SOCKETS in needs:
-        ears, addresses = stack.enter_context(planted.sockets(bare.other, bare.canary))
-        made, facts = replace(made, ears=ears), facts | addresses
-    if AttemptNeed.TERMINAL in needs:
-        far, name = stack.enter_context(planted.terminal())
-        made, facts = replace(made, terminal=far), facts | {"terminal": name}
-    if AttemptNeed.KEY in needs:
-        facts["key"] = stack.enter_context(planted.key(bare.canary))
-    if AttemptNeed.IPC in needs:
-        facts |= stack.enter_context(planted.system_v(bare.canary))
-        facts["queue"] = stack.enter_context(planted.message_queue(bare.canary))
-        shared = Path("/dev/shm", f"toolcell-{bare.canary[-12:]}")  # noqa: S108 - where POSIX keeps it
-        shared.write_text(bare.canary)
-        stack.callback(shared.unlink, missing_ok=True)
-        facts["shared"] = str(shared)
+    for need in needs:
+        match need:
+            case AttemptNeed.VICTIM:
+                victim = stack.enter_context(planted.victim(bare.canary, bare.other))
+                made = replace(made, victim=victim)
+                facts |= {"victim": victim.pid, "address": victim.address, "descriptor": victim.descriptor}
+            case AttemptNeed.SOCKETS:
+                ears, addresses = stack.enter_context(planted.sockets(bare.other, bare.canary))
+                made, facts = replace(made, ears=ears), facts | addresses
+            case AttemptNeed.TERMINAL:
+                far, name = stack.enter_context(planted.terminal())
+                made, facts = replace(made, terminal=far), facts | {"terminal": name}
+            case AttemptNeed.KEY:
+                facts["key"] = stack.enter_context(planted.key(bare.canary))
+            case AttemptNeed.IPC:
+                facts |= stack.enter_context(planted.ipc(bare.canary))
     return replace(made, place=replace(bare.place, **facts))  # type: ignore[arg-type]
 
 
@@ -305,16 +285,8 @@ def _facts(path: Path) -> Facts:
         attributes = tuple((name, os.getxattr(path, name)) for name in sorted(names))
     # The time of change tells of all that the rest does not show, an owner set anew or a flag.
     times = (facts.st_mtime_ns, facts.st_ctime_ns)
-    return (
-        facts.st_dev,
-        facts.st_mode,
-        facts.st_uid,
-        facts.st_gid,
-        facts.st_nlink,
-        *times,
-        content,
-        attributes,
-    )
+    identity = (facts.st_dev, facts.st_mode, facts.st_uid, facts.st_gid, facts.st_nlink)
+    return *identity, *times, content, attributes
 
 
 def _holders(path: Path) -> Iterator[int]:
@@ -333,8 +305,8 @@ def _unmount(top: Path) -> None:
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for mount in reversed(mounts):
         if mount.startswith(f"{top}/"):
-            call("umount2", mount.encode(), _MNT_DETACH)
+            call("umount2", mount, _MNT_DETACH)
 
 
 def _word() -> str:
-    return "".join(secrets.choice(string.digits) for _ in range(_WORD_DIGITS))
+    return "".join(secrets.choice(string.digits) for _ in range(WORD_DIGITS))

@@ -14,13 +14,26 @@ import struct
 import subprocess
 import threading
 
-from sandbox.selftest.attempt import Act, ActEvidence, Attempt, AttemptKind, Oracle, Surroundings
-from sandbox.selftest.calls import call, libc, raised
+from sandbox.selftest.attempt import ActEvidence, AttemptKind, Oracle, Rows, Surroundings, rows
+from sandbox.selftest.calls import (
+    AT_CWD,
+    AT_EMPTY_PATH,
+    call,
+    entered,
+    libc,
+    magic_link,
+    opened,
+    opened_by_handle,
+    opened_by_how,
+    put,
+    raised,
+)
 from sandbox.selftest.world import World
 
 __all__ = ["WRITING"]
 
-_AT_CWD, _AT_EMPTY_PATH, _AT_SYMLINK_FOLLOW = -100, 0x1000, 0x400
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+_AT_SYMLINK_FOLLOW = 0x400
 _EXCHANGE = 2
 _MS_BIND = 4096
 _OPEN_TREE_CLONE, _MOVE_EMPTY_PATH, _CREATE_MOUNT = 1, 4, 6
@@ -29,6 +42,7 @@ _GET_XFLAGS, _SET_XFLAGS, _SET_VERSION = 0x801C_581F, 0x401C_5820, 0x4008_7602
 _MKDIRAT = 37
 _MAP_PRIVATE_ANONYMOUS_32BIT = 0x62
 _I386_CHMOD = 15
+_ONE_SECOND = struct.pack("=4q", 1, 0, 1, 0)
 
 
 def _changed(world: World, _seen: ActEvidence) -> bool:
@@ -36,80 +50,29 @@ def _changed(world: World, _seen: ActEvidence) -> bool:
 
 
 def _made_in_home(kind: int) -> Oracle:
-    def oracle(world: World, _seen: ActEvidence) -> bool:
-        return any(stat.S_IFMT(path.lstat().st_mode) == kind for path in world.home.iterdir())
-
-    return oracle
+    return lambda world, _: any(stat.S_IFMT(path.lstat().st_mode) == kind for path in world.path.iterdir())
 
 
-def _file(place: Surroundings) -> bytes:
-    return f"{place.other}/file.txt".encode()
-
-
-def _read_only(path: str) -> int:
-    return os.open(path, os.O_RDONLY)
-
-
-def _written(descriptor: int) -> None:
-    os.write(descriptor, b"written")
-    os.close(descriptor)
+def _read_only(place: Surroundings) -> int:
+    return os.open(place.readable, os.O_RDONLY)
 
 
 def _open(place: Surroundings) -> None:
-    with open(f"{place.other}/file.txt", "a") as file:
+    with open(place.file, "a") as file:
         file.write("written")
 
 
-def _create(place: Surroundings) -> None:
-    new = f"{place.other}/new.txt".encode()
-    _written(call("openat", _AT_CWD, new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-
-
-def _openat2(place: Surroundings) -> None:
-    _written(call("openat2", _AT_CWD, _file(place), struct.pack("=QQQ", os.O_WRONLY, 0, 0), 24))
-
-
-def _truncating_read(place: Surroundings) -> None:
-    os.close(call("openat", _AT_CWD, _file(place), os.O_RDONLY | os.O_TRUNC, 0))
-
-
 def _nameless(place: Surroundings) -> None:
-    descriptor = call("openat", _AT_CWD, place.other.encode(), os.O_TMPFILE | os.O_WRONLY, 0o600)
-    source, target = f"/proc/self/fd/{descriptor}".encode(), f"{place.other}/new.txt".encode()
-    call("linkat", _AT_CWD, source, _AT_CWD, target, _AT_SYMLINK_FOLLOW)
-
-
-def _linkat(place: Surroundings) -> None:
-    os.link(f"{place.home}/own.txt", f"{place.other}/new.txt")
+    descriptor = opened(place.other, os.O_TMPFILE | os.O_WRONLY, 0o600)
+    target = f"{place.other}/new.txt"
+    call("linkat", AT_CWD, f"/proc/self/fd/{descriptor}", AT_CWD, target, _AT_SYMLINK_FOLLOW)
 
 
 def _mapped(place: Surroundings) -> None:
-    descriptor = call("openat", _AT_CWD, _file(place), os.O_RDWR, 0)
+    descriptor = opened(place.file, os.O_RDWR)
     with mmap.mmap(descriptor, 0) as memory:
         memory[:3] = b"new"
     os.close(descriptor)
-
-
-def _unlinkat(place: Surroundings) -> None:
-    folder = call("openat", _AT_CWD, place.other.encode(), os.O_PATH | os.O_DIRECTORY, 0)
-    call("unlinkat", folder, b"file.txt", 0)
-
-
-def _exchange(place: Surroundings) -> None:
-    own = f"{place.home}/own.txt".encode()
-    call("renameat2", _AT_CWD, own, _AT_CWD, _file(place), _EXCHANGE)
-
-
-def _regular_node(place: Surroundings) -> None:
-    call("mknodat", _AT_CWD, f"{place.other}/new.txt".encode(), stat.S_IFREG | 0o600, 0)
-
-
-def _pipe(place: Surroundings) -> None:
-    call("mknodat", _AT_CWD, f"{place.home}/pipe".encode(), stat.S_IFIFO | 0o666, 0)
-
-
-def _device(place: Surroundings) -> None:
-    call("mknodat", _AT_CWD, f"{place.home}/null".encode(), stat.S_IFCHR | 0o666, os.makedev(1, 3))
 
 
 def _named_socket(place: Surroundings) -> None:
@@ -117,96 +80,36 @@ def _named_socket(place: Surroundings) -> None:
         server.bind(f"{place.home}/socket")
 
 
-def _fchmod(place: Surroundings) -> None:
-    os.fchmod(_read_only(place.readable), 0o666)
-
-
-def _fchmodat2(place: Surroundings) -> None:
-    handle = call("openat", _AT_CWD, _file(place), os.O_PATH, 0)
-    call("fchmodat2", handle, b"", 0o666, _AT_EMPTY_PATH)
-
-
-def _fchownat(place: Surroundings) -> None:
-    handle = call("openat", _AT_CWD, _file(place), os.O_PATH, 0)
-    call("fchownat", handle, b"", os.getuid(), os.getgid(), _AT_EMPTY_PATH)
-
-
-def _times_by_descriptor(place: Surroundings) -> None:
-    call("utimensat", _read_only(place.readable), None, struct.pack("=4q", 1, 0, 1, 0), 0)
-
-
-def _set_attribute(name: str) -> Act:
-    return lambda place: call(name, _file(place), b"user.word", b"new", 3, 0)
-
-
-def _fsetxattr(place: Surroundings) -> None:
-    call("fsetxattr", _read_only(place.readable), b"user.word", b"new", 3, 0)
-
-
 def _setxattrat(place: Surroundings) -> None:
     value = ctypes.create_string_buffer(b"new")
     attributes = struct.pack("=QII", ctypes.addressof(value), 3, 0)
-    call("setxattrat", _AT_CWD, _file(place), 0, b"user.word", attributes, len(attributes))
-
-
-def _remove_attribute(name: str) -> Act:
-    return lambda place: call(name, _file(place), b"user.word")
-
-
-def _removexattrat(place: Surroundings) -> None:
-    call("removexattrat", _AT_CWD, _file(place), 0, b"user.word")
-
-
-def _fremovexattr(place: Surroundings) -> None:
-    call("fremovexattr", _read_only(place.readable), b"user.word")
+    call("setxattrat", AT_CWD, place.file, 0, b"user.word", attributes, len(attributes))
 
 
 def _set_flags(place: Surroundings) -> None:
-    descriptor, flags = _read_only(place.readable), bytearray(8)
+    descriptor, flags = _read_only(place), bytearray(8)
     fcntl.ioctl(descriptor, _GET_FLAGS, flags)
     fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("=Q", struct.unpack("=Q", flags)[0] | _NODUMP))
 
 
 def _set_xflags(place: Surroundings) -> None:
-    descriptor, attributes = _read_only(place.readable), bytearray(28)
+    descriptor, attributes = _read_only(place), bytearray(28)
     fcntl.ioctl(descriptor, _GET_XFLAGS, attributes)
     # FS_XFLAG_NODUMP in the first of its words.
     fcntl.ioctl(descriptor, _SET_XFLAGS, bytes([attributes[0] ^ 0x80]) + bytes(attributes[1:]))
 
 
-def _set_version(place: Surroundings) -> None:
-    fcntl.ioctl(_read_only(place.readable), _SET_VERSION, struct.pack("=q", 7))
-
-
-def _file_setattr(place: Surroundings) -> None:
-    call("file_setattr", _AT_CWD, _file(place), struct.pack("=QIIII", 0x80, 0, 0, 0, 0), 24, 0)
-
-
 def _through_link(place: Surroundings) -> None:
-    os.symlink(f"{place.other}/file.txt", f"{place.home}/way")
-    _written(os.open(f"{place.home}/way", os.O_WRONLY))
-
-
-def _through_root(place: Surroundings) -> None:
-    _written(call("openat", _AT_CWD, b"/proc/self/root" + _file(place), os.O_WRONLY, 0))
-
-
-def _through_folder(place: Surroundings) -> None:
-    os.chdir(place.other)
-    _written(call("openat", _AT_CWD, b"file.txt", os.O_WRONLY, 0))
-
-
-def _through_descriptor(place: Surroundings) -> None:
-    handle = call("openat", _AT_CWD, _file(place), os.O_PATH, 0)
-    _written(call("openat", _AT_CWD, f"/proc/self/fd/{handle}".encode(), os.O_WRONLY, 0))
+    os.symlink(place.file, f"{place.home}/way")
+    put(os.open(f"{place.home}/way", os.O_WRONLY))
 
 
 def _by_program(place: Surroundings) -> None:
-    subprocess.run(["sh", "-c", f"echo written >> '{place.other}/file.txt'"], check=True, timeout=5)
+    subprocess.run(["sh", "-c", f"echo written >> '{place.file}'"], check=True, timeout=5)
 
 
 def _by_thread(place: Surroundings) -> None:
-    thread = threading.Thread(target=lambda: _written(call("openat", _AT_CWD, _file(place), os.O_WRONLY, 0)))
+    thread = threading.Thread(target=lambda: put(opened(place.file, os.O_WRONLY)))
     thread.start()
     thread.join()
 
@@ -214,16 +117,10 @@ def _by_thread(place: Surroundings) -> None:
 def _by_child(place: Surroundings) -> None:
     if os.fork() == 0:
         try:
-            call("unlinkat", _AT_CWD, _file(place), 0)
+            call("unlinkat", AT_CWD, place.file, 0)
         finally:
             os._exit(0)
     os.wait()
-
-
-def _by_handle(place: Surroundings) -> None:
-    handle, mount = bytearray(struct.pack("=Ii", 128, 0) + bytes(128)), bytearray(4)
-    call("name_to_handle_at", _AT_CWD, _file(place), handle, mount, 0)
-    _written(call("open_by_handle_at", os.open(place.home, os.O_RDONLY), handle, os.O_WRONLY))
 
 
 def _by_ring(place: Surroundings) -> None:
@@ -232,30 +129,12 @@ def _by_ring(place: Surroundings) -> None:
     ring = call("io_uring_setup", 1, parameters)
     tail, array = struct.unpack_from("=I", parameters, 44)[0], struct.unpack_from("=I", parameters, 64)[0]
     path = ctypes.create_string_buffer(f"{place.other}/new".encode())
+    entry = struct.pack("=BBHiQQI", _MKDIRAT, 0, 0, AT_CWD, 0, ctypes.addressof(path), 0o700)
     with mmap.mmap(ring, 8192, offset=0) as queue, mmap.mmap(ring, 64, offset=0x1000_0000) as entries:
-        entries[:] = struct.pack("=BBHiQQI", _MKDIRAT, 0, 0, _AT_CWD, 0, ctypes.addressof(path), 0o700).ljust(
-            64, b"\0"
-        )
+        entries[:] = entry.ljust(64, b"\0")
         struct.pack_into("=I", queue, array, 0)
         struct.pack_into("=I", queue, tail, 1)
         call("io_uring_enter", ring, 1, 1, 1, None, 0)
-
-
-def _bind_mount(place: Surroundings) -> None:
-    target = f"{place.other}/empty".encode()
-    raised("mount", libc.mount(place.home.encode(), target, None, ctypes.c_ulong(_MS_BIND), None))
-
-
-def _new_mount(place: Surroundings) -> None:
-    context = call("fsopen", b"tmpfs", 0)
-    call("fsconfig", context, _CREATE_MOUNT, None, None, 0)
-    mount = call("fsmount", context, 0, 0)
-    call("move_mount", mount, b"", _AT_CWD, f"{place.other}/empty".encode(), _MOVE_EMPTY_PATH)
-
-
-def _cloned_mount(place: Surroundings) -> None:
-    tree = call("open_tree", _AT_CWD, place.home.encode(), _OPEN_TREE_CLONE)
-    call("move_mount", tree, b"", _AT_CWD, f"{place.other}/empty".encode(), _MOVE_EMPTY_PATH)
 
 
 def _by_old_calls(place: Surroundings) -> None:
@@ -268,79 +147,120 @@ def _by_old_calls(place: Surroundings) -> None:
     code = b"\x53\xb8" + struct.pack("<I", _I386_CHMOD) + b"\xbb" + struct.pack("<I", path & 0xFFFF_FFFF)
     code += b"\xb9" + struct.pack("<I", 0o666) + b"\xcd\x80\x5b\xc3"
     ctypes.memmove(page, code, len(code))
-    name = _file(place) + b"\0"
+    name = place.file.encode() + b"\0"
     ctypes.memmove(path, name, len(name))
     ctypes.CFUNCTYPE(ctypes.c_int)(page)()
 
 
-def _write(name: str, technique: str, act: Act, escaped: Oracle = _changed) -> Attempt:
-    return Attempt(id=f"write-{name}", kind=AttemptKind.WRITE, technique=technique, act=act, escaped=escaped)
+def _bind_mount(place: Surroundings) -> None:
+    target = f"{place.other}/empty".encode()
+    raised("mount", libc.mount(place.home.encode(), target, None, ctypes.c_ulong(_MS_BIND), None))
 
 
-WRITING = (
-    _write("open", "open() of Python, to append", _open),
-    _write("create", "openat(2) with O_CREAT", _create),
-    _write("openat2", "openat2(2)", _openat2),
-    _write("truncating-read", "openat(2) with O_RDONLY and O_TRUNC", _truncating_read),
-    _write("truncate", "truncate(2)", lambda p: os.truncate(f"{p.other}/file.txt", 0)),
-    _write("nameless", "O_TMPFILE, given a name by linkat(2)", _nameless),
-    _write("mmap", "mmap(2), shared and writable", _mapped),
-    _write("unlink", "unlink(2)", lambda p: os.unlink(f"{p.other}/file.txt")),
-    _write("unlinkat", "unlinkat(2) from an O_PATH folder", _unlinkat),
-    _write("rmdir", "rmdir(2)", lambda p: os.rmdir(f"{p.other}/empty")),
-    _write("mkdir", "mkdir(2)", lambda p: os.mkdir(f"{p.other}/new")),
-    _write("rename", "rename(2) of another's file", lambda p: os.rename(_file(p), f"{p.other}/b".encode())),
-    _write("steal", "rename(2) into the own home", lambda p: os.rename(_file(p), f"{p.home}/b".encode())),
-    _write("overwrite", "rename(2) over another's file", lambda p: os.replace(f"{p.home}/own.txt", _file(p))),
-    _write("exchange", "renameat2(2) with RENAME_EXCHANGE", _exchange),
-    _write("link", "link(2) into another's home", _linkat),
-    _write("symlink", "symlink(2)", lambda p: os.symlink("/etc", f"{p.other}/new")),
-    _write("node", "mknodat(2) of a regular file", _regular_node),
-    _write("pipe", "mknodat(2) of a FIFO, in the own home", _pipe, _made_in_home(stat.S_IFIFO)),
-    _write("device", "mknodat(2) of a device, in the own home", _device, _made_in_home(stat.S_IFCHR)),
-    _write(
-        "socket", "bind(2) of a named socket, in the own home", _named_socket, _made_in_home(stat.S_IFSOCK)
+def _move_mount(place: Surroundings, mount: int) -> None:
+    call("move_mount", mount, b"", AT_CWD, f"{place.other}/empty", _MOVE_EMPTY_PATH)
+
+
+def _new_mount(place: Surroundings) -> None:
+    context = call("fsopen", b"tmpfs", 0)
+    call("fsconfig", context, _CREATE_MOUNT, None, None, 0)
+    _move_mount(place, call("fsmount", context, 0, 0))
+
+
+_ALONE: Rows = {
+    "open: open() of Python, to append": _open,
+    "create: openat(2) with O_CREAT": lambda p: put(opened(f"{p.other}/new.txt", _NEW, 0o600)),
+    "openat2: openat2(2)": lambda p: put(opened_by_how(p.file, os.O_WRONLY)),
+    "truncating-read: openat(2) with O_RDONLY and O_TRUNC": lambda p: opened(
+        p.file, os.O_RDONLY | os.O_TRUNC
     ),
-    _write("chmod", "chmod(2)", lambda p: call("chmod", _file(p), 0o666)),
-    _write("fchmod", "fchmod(2) of a file that may be read", _fchmod),
-    _write("fchmodat", "fchmodat(2)", lambda p: call("fchmodat", _AT_CWD, _file(p), 0o666)),
-    _write("fchmodat2", "fchmodat2(2) of an O_PATH descriptor", _fchmodat2),
-    _write("chown", "chown(2)", lambda p: call("chown", _file(p), os.getuid(), os.getgid())),
-    _write("lchown", "lchown(2)", lambda p: call("lchown", f"{p.other}/link".encode(), os.getuid(), -1)),
-    _write("fchown", "fchown(2)", lambda p: os.fchown(_read_only(p.readable), os.getuid(), -1)),
-    _write("fchownat", "fchownat(2) of an O_PATH descriptor", _fchownat),
-    _write("utime", "utime(2)", lambda p: call("utime", _file(p), struct.pack("=2q", 1, 1))),
-    _write("utimes", "utimes(2)", lambda p: call("utimes", _file(p), struct.pack("=4q", 1, 0, 1, 0))),
-    _write(
-        "futimesat",
-        "futimesat(2)",
-        lambda p: call("futimesat", _AT_CWD, _file(p), struct.pack("=4q", 1, 0, 1, 0)),
+    "truncate: truncate(2)": lambda p: os.truncate(p.file, 0),
+    "nameless: O_TMPFILE, given a name by linkat(2)": _nameless,
+    "mmap: mmap(2), shared and writable": _mapped,
+    "unlink: unlink(2)": lambda p: os.unlink(p.file),
+    "unlinkat: unlinkat(2) from an O_PATH folder": lambda p: call(
+        "unlinkat", opened(p.other, os.O_PATH | os.O_DIRECTORY), b"file.txt", 0
     ),
-    _write("utimensat", "utimensat(2)", lambda p: os.utime(_file(p), (1, 1))),
-    _write("futimens", "utimensat(2) without a name", _times_by_descriptor),
-    _write("setxattr", "setxattr(2)", _set_attribute("setxattr")),
-    _write("lsetxattr", "lsetxattr(2)", _set_attribute("lsetxattr")),
-    _write("fsetxattr", "fsetxattr(2) of a file that may be read", _fsetxattr),
-    _write("setxattrat", "setxattrat(2)", _setxattrat),
-    _write("removexattr", "removexattr(2)", _remove_attribute("removexattr")),
-    _write("lremovexattr", "lremovexattr(2)", _remove_attribute("lremovexattr")),
-    _write("fremovexattr", "fremovexattr(2) of a file that may be read", _fremovexattr),
-    _write("removexattrat", "removexattrat(2)", _removexattrat),
-    _write("setflags", "ioctl(2) FS_IOC_SETFLAGS", _set_flags),
-    _write("setxflags", "ioctl(2) FS_IOC_FSSETXATTR", _set_xflags),
-    _write("setversion", "ioctl(2) FS_IOC_SETVERSION", _set_version),
-    _write("file-setattr", "file_setattr(2)", _file_setattr),
-    _write("through-link", "a symbolic link in the own home", _through_link),
-    _write("through-root", "the magic link /proc/self/root", _through_root),
-    _write("through-folder", "chdir(2), then a relative path", _through_folder),
-    _write("through-descriptor", "an O_PATH descriptor opened again by /proc/self/fd", _through_descriptor),
-    _write("by-program", "execve(2) of a shell that writes", _by_program),
-    _write("by-thread", "a thread that writes", _by_thread),
-    _write("by-child", "fork(2), and the child removes", _by_child),
-    _write("by-handle", "open_by_handle_at(2)", _by_handle),
-    _write("by-ring", "io_uring(7), mkdirat in a queue", _by_ring),
-    _write("by-old-calls", "int 0x80, the system calls of 32-bit programs", _by_old_calls),
-    _write("mount", "mount(2)", _bind_mount),
-    _write("new-mount", "fsopen(2), fsmount(2), move_mount(2)", _new_mount),
-    _write("cloned-mount", "open_tree(2), move_mount(2)", _cloned_mount),
-)
+    "rmdir: rmdir(2)": lambda p: os.rmdir(f"{p.other}/empty"),
+    "mkdir: mkdir(2)": lambda p: os.mkdir(f"{p.other}/new"),
+    "rename: rename(2) of another's file": lambda p: os.rename(p.file, f"{p.other}/b"),
+    "steal: rename(2) into the own home": lambda p: os.rename(p.file, f"{p.home}/b"),
+    "overwrite: rename(2) over another's file": lambda p: os.replace(f"{p.home}/own.txt", p.file),
+    "exchange: renameat2(2) with RENAME_EXCHANGE": lambda p: call(
+        "renameat2", AT_CWD, f"{p.home}/own.txt", AT_CWD, p.file, _EXCHANGE
+    ),
+    "link: link(2) into another's home": lambda p: os.link(f"{p.home}/own.txt", f"{p.other}/new.txt"),
+    "symlink: symlink(2)": lambda p: os.symlink("/etc", f"{p.other}/new"),
+    "node: mknodat(2) of a regular file": lambda p: call(
+        "mknodat", AT_CWD, f"{p.other}/new.txt", stat.S_IFREG | 0o600, 0
+    ),
+    "chmod: chmod(2)": lambda p: call("chmod", p.file, 0o666),
+    "fchmod: fchmod(2) of a file that may be read": lambda p: os.fchmod(_read_only(p), 0o666),
+    "fchmodat: fchmodat(2)": lambda p: call("fchmodat", AT_CWD, p.file, 0o666),
+    "fchmodat2: fchmodat2(2) of an O_PATH descriptor": lambda p: call(
+        "fchmodat2", opened(p.file, os.O_PATH), b"", 0o666, AT_EMPTY_PATH
+    ),
+    "chown: chown(2)": lambda p: call("chown", p.file, os.getuid(), os.getgid()),
+    "lchown: lchown(2)": lambda p: call("lchown", f"{p.other}/link", os.getuid(), -1),
+    "fchown: fchown(2)": lambda p: os.fchown(_read_only(p), os.getuid(), -1),
+    "fchownat: fchownat(2) of an O_PATH descriptor": lambda p: call(
+        "fchownat", opened(p.file, os.O_PATH), b"", os.getuid(), os.getgid(), AT_EMPTY_PATH
+    ),
+    "utime: utime(2)": lambda p: call("utime", p.file, struct.pack("=2q", 1, 1)),
+    "utimes: utimes(2)": lambda p: call("utimes", p.file, _ONE_SECOND),
+    "futimesat: futimesat(2)": lambda p: call("futimesat", AT_CWD, p.file, _ONE_SECOND),
+    "utimensat: utimensat(2)": lambda p: os.utime(p.file, (1, 1)),
+    "futimens: utimensat(2) without a name": lambda p: call("utimensat", _read_only(p), None, _ONE_SECOND, 0),
+    "setxattr: setxattr(2)": lambda p: call("setxattr", p.file, b"user.word", b"new", 3, 0),
+    "lsetxattr: lsetxattr(2)": lambda p: call("lsetxattr", p.file, b"user.word", b"new", 3, 0),
+    "fsetxattr: fsetxattr(2) of a file that may be read": lambda p: call(
+        "fsetxattr", _read_only(p), b"user.word", b"new", 3, 0
+    ),
+    "setxattrat: setxattrat(2)": _setxattrat,
+    "removexattr: removexattr(2)": lambda p: call("removexattr", p.file, b"user.word"),
+    "lremovexattr: lremovexattr(2)": lambda p: call("lremovexattr", p.file, b"user.word"),
+    "fremovexattr: fremovexattr(2) of a file that may be read": lambda p: call(
+        "fremovexattr", _read_only(p), b"user.word"
+    ),
+    "removexattrat: removexattrat(2)": lambda p: call("removexattrat", AT_CWD, p.file, 0, b"user.word"),
+    "setflags: ioctl(2) FS_IOC_SETFLAGS": _set_flags,
+    "setxflags: ioctl(2) FS_IOC_FSSETXATTR": _set_xflags,
+    "setversion: ioctl(2) FS_IOC_SETVERSION": lambda p: fcntl.ioctl(
+        _read_only(p), _SET_VERSION, struct.pack("=q", 7)
+    ),
+    "file-setattr: file_setattr(2)": lambda p: call(
+        "file_setattr", AT_CWD, p.file, struct.pack("=QIIII", 0x80, 0, 0, 0, 0), 24, 0
+    ),
+    "through-link: a symbolic link in the own home": _through_link,
+    "through-root: the magic link /proc/self/root": lambda p: put(
+        opened(f"/proc/self/root{p.file}", os.O_WRONLY)
+    ),
+    "through-folder: chdir(2), then a relative path": lambda p: put(
+        opened(entered(p.other, "file.txt"), os.O_WRONLY)
+    ),
+    "through-descriptor: an O_PATH descriptor opened again by /proc/self/fd": lambda p: put(
+        opened(magic_link(p.file), os.O_WRONLY)
+    ),
+    "by-program: execve(2) of a shell that writes": _by_program,
+    "by-thread: a thread that writes": _by_thread,
+    "by-child: fork(2), and the child removes": _by_child,
+    "by-handle: open_by_handle_at(2)": lambda p: put(opened_by_handle(p.file, p.home, os.O_WRONLY)),
+    "by-ring: io_uring(7), mkdirat in a queue": _by_ring,
+    "by-old-calls: int 0x80, the system calls of 32-bit programs": _by_old_calls,
+    "mount: mount(2)": _bind_mount,
+    "new-mount: fsopen(2), fsmount(2), move_mount(2)": _new_mount,
+    "cloned-mount: open_tree(2), move_mount(2)": lambda p: _move_mount(
+        p, call("open_tree", AT_CWD, p.home, _OPEN_TREE_CLONE)
+    ),
+    "pipe: mknodat(2) of a FIFO, in the own home": (
+        _made_in_home(stat.S_IFIFO),
+        lambda p: call("mknodat", AT_CWD, f"{p.home}/pipe", stat.S_IFIFO | 0o666, 0),
+    ),
+    "device: mknodat(2) of a device, in the own home": (
+        _made_in_home(stat.S_IFCHR),
+        lambda p: call("mknodat", AT_CWD, f"{p.home}/null", stat.S_IFCHR | 0o666, os.makedev(1, 3)),
+    ),
+    "socket: bind(2) of a named socket, in the own home": (_made_in_home(stat.S_IFSOCK), _named_socket),
+}
+
+WRITING = (*rows(AttemptKind.WRITE, _changed, _ALONE),)

@@ -12,11 +12,6 @@ import pytest
 from support import Ran
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A private folder for state and store."""

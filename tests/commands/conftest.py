@@ -1,14 +1,18 @@
 """The runner as users meet it: fixtures for commands and servers in processes of their own."""
 
 import contextlib
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from attack_support import interpreter_for_anybody, opened
 from somebody import somebody
-from support import Ran, environment_in, serving_over_http
+from support import TOOLS, Ran, environment_in, serving_over_http
 
 
 @pytest.fixture
@@ -16,6 +20,16 @@ def newcomer() -> Iterator[str]:
     """The same, for a test that looks into a home where `user` is shared by the tests of a file."""
     with somebody() as name:
         yield name
+
+
+@pytest.fixture(scope="module")
+def anybody(request: pytest.FixtureRequest) -> Iterator[tuple[Path, Path]]:
+    """An interpreter and the tool file that a module names `TOOL`, for every user id."""
+    assert os.geteuid() == 0, "these tiers are for a server that root starts; run these tests as root"
+    top = Path(tempfile.mkdtemp(prefix="toolcell-anybody-", dir="/var/tmp"))
+    top.chmod(0o755)
+    yield interpreter_for_anybody(top), opened(TOOLS, top / "tools") / request.module.TOOL
+    shutil.rmtree(top)
 
 
 @pytest.fixture

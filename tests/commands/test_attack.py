@@ -28,22 +28,19 @@ from attack_support import (
     Unguarded,
     act,
     attack_toolset,
-    children,
-    descendants,
     found_in_memory,
     interpreter_for_anybody,
     opened,
     snapshot,
-    zygotes,
 )
 from mcp_types import ErrorData
+from process_tree import children, descendants, forkservers, zygotes
 from support import ROOT, Listening, alive, becomes, call, details, error_code, held, request
 from tools.acts import perform
 
 from runner.call import execute
 from runner.store.protocol import Origin
 from runner.toolset.toolset import Toolset
-from runner.toolset.user_pool import UserPool
 from runner.users.identity import User
 from runner.worker.wire import WireError
 from sandbox.probe.machine import Tier
@@ -247,12 +244,13 @@ async def test_no_other_process_is_reached(
     await act(toolset, user, "pid")
     own = (await act(toolset, attacker, "parent"))["value"]
     numbered = (await act(toolset, attacker, "pid"))["value"]
-    below = descendants(toolset.forkserver._current.process.pid)
+    servers = forkservers()
+    below = [pid for server in servers for pid in descendants(server)]
     other = [pid for pid in below if pid not in (own, *children(own))]
     if toolset.tier is Tier.NAMESPACE:
         # What has such a number in there is the attacker's own.
         other = [pid for pid in below if pid > numbered + 1000]
-    targets = [os.getpid(), toolset.forkserver._current.process.pid, *other]
+    targets = [os.getpid(), *servers, *other]
     tries = [(name, pid) for name in PROCESS_ACTS for pid in targets]
     # Its own zygote is out of reach by the second half of the confinement, which its import can spoil.
     tries += [(name, own) for name in PROCESS_ACTS if not (spoilt and "signal" in name)]
@@ -504,13 +502,14 @@ def act(parked):
 }
 
 
-def pools_alive(toolset: Toolset) -> list[UserPool]:
-    return [user_pool for user_pool in toolset._made_pools() if user_pool.pool.alive]
-
-
 @pytest.mark.parametrize("name", ANNOUNCEMENTS)
 async def test_forged_announcements_cost_the_host_neither_descriptors_nor_time(
-    tmp_path: Path, written: Callable[[str], Path], tier: str, user: str, name: str
+    tmp_path: Path,
+    written: Callable[[str], Path],
+    tier: str,
+    user: str,
+    name: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     file = written(f"{IMPORT}\n{ANNOUNCEMENTS[name]}\nin_the_background(act)\n")
     async with attack_toolset(tmp_path, file=file, isolation=tier) as toolset:
@@ -519,11 +518,11 @@ async def test_forged_announcements_cost_the_host_neither_descriptors_nor_time(
 
         _, longest = await steady(toolset, user, "mine")
 
-        # What stays is where this user writes nothing, and what showed that the calls of others go on.
-        assert await becomes(lambda: all(user_pool.user is None for user_pool in pools_alive(toolset)))
-        assert await becomes(
-            lambda: set(zygotes(toolset)) == {user_pool.pool.zygote.pid for user_pool in pools_alive(toolset)}
-        )
+        forgers = {
+            vars(record)["pid"] for record in caplog.records if record.getMessage().endswith("nobody ordered")
+        }
+        assert forgers
+        assert await becomes(lambda: not any(map(alive, forgers)))
         assert len(os.listdir("/proc/self/fd")) < before + 30
         assert longest < 0.7
         assert (await call(toolset, f"{user}-b", "fine")).processed.value == {"results": "fine"}
@@ -791,7 +790,8 @@ async def test_the_name_of_one_user_is_not_in_the_memory_of_anothers_zygote(
 
     seen = {
         pid: (found_in_memory(pid, f"{user}-spy".encode()), found_in_memory(pid, f"{user}-victim".encode()))
-        for pid in zygotes(plain)
+        for server in forkservers()
+        for pid in children(server)
     }
 
     for path in Path("/tmp").glob(f"{user}-*"):
@@ -866,10 +866,10 @@ async def test_what_an_import_leaves_behind_ends_with_its_zygote(
     tmp_path: Path, tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ATTACK", "remain")
-    async with attack_toolset(tmp_path, isolation=tier) as toolset:
-        [zygote] = zygotes(toolset)
+    async with attack_toolset(tmp_path, isolation=tier):
+        [zygote] = zygotes()
         remains = [pid for pid in children(zygote) if os.getpgid(pid) == pid]
-        below = descendants(toolset.forkserver._current.process.pid)
+        below = descendants(forkservers()[0])
         os.kill(zygote, signal.SIGKILL)
 
         assert remains

@@ -15,11 +15,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 FILE = TOOLS / "changing.py"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def called(toolset: Toolset, user: str, tool: str, **arguments: Any) -> Any:
     completed = await execute(toolset, request(user, tool, arguments))
     return completed.processed.value["results"]

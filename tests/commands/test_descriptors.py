@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_tree import zygotes
 from support import ROOT, TOOLS, becomes, call, details, environment_in, error_code, open_toolset
 
 from runner.toolset import pool_maker
 from runner.toolset.toolset import Toolset
+from runner.toolset.user_pool import HomeAccess
+from runner.users.identity import User
 from sandbox.host import descriptors
 
 pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
@@ -49,24 +52,25 @@ async def test_a_home_and_a_session_outlive_workers_that_are_given_up(tmp_path: 
     async with open_toolset(CROWD, tmp_path) as toolset:
         await call(toolset, user, "keep", text="kept")
         await call(toolset, user, "remember", value=7)
-        given_up = [toolset._pool_maker.give_up_one() for _ in range(3)]
-        zygotes_gone = await becomes(lambda: not toolset.forkserver._current._zygotes)
+        given_up = [toolset.make_room() for _ in range(3)]
+        zygotes_gone = await becomes(lambda: not zygotes())
         found = value(await call(toolset, user, "kept"))
         recalled = value(await call(toolset, user, "recall"))
-        in_use = [user_pool.pool.alive for user_pool in toolset._made_pools()]
+        in_use = (await toolset.gauges()).user_pools
 
     assert given_up == [True, True, False]
     assert zygotes_gone
     assert (found, recalled) == (["kept"], 7)
-    assert in_use == [True, True]
+    assert in_use == 2
     assert not Path("/tmp", user).exists()
 
 
 async def test_a_home_outlives_a_zygote_that_ends_by_itself(tmp_path: Path, user: str) -> None:
     async with open_toolset(CROWD, tmp_path) as toolset:
         await call(toolset, user, "keep", text="kept-1")
-        (user_pool,) = (user_pool for user_pool in toolset._made_pools() if user_pool.home is not None)
-        os.kill(user_pool.pool.zygote.pid, 9)
+        caller = User(user)
+        async with toolset.user_pool(caller, toolset.key(caller, access=HomeAccess.WRITE)) as user_pool:
+            os.kill(user_pool.pool.zygote.pid, 9)
         assert await becomes(lambda: not user_pool.pool.alive)
         found = value(await call(toolset, user, "keep", text="kept-2"))
 
@@ -84,7 +88,7 @@ async def test_more_users_than_there_are_descriptors_for_all_get_their_answers(t
         # Each has a home, whose lease stays: three descriptors.
         with spare(3 * len(users) + 45):
             answers = await several(toolset, users, each=3)
-            most = sum(user_pool.pool.alive for user_pool in toolset._made_pools())
+            most = (await toolset.gauges()).user_pools
         then = [value(await call(toolset, user, "kept")) for user in users]
 
     assert [error_code(answer) for answer in answers] == [None] * 24
@@ -100,7 +104,7 @@ async def test_where_memory_runs_short_who_is_idle_gives_workers_up_and_keeps_al
     users = crowd(4)
     async with open_toolset(CROWD, tmp_path, idle_workers=1) as toolset:
         first = [error_code(await call(toolset, user, "keep", text="kept-0")) for user in users]
-        alive = sum(user_pool.pool.alive for user_pool in toolset._made_pools())
+        alive = (await toolset.gauges()).user_pools
         then = [value(await call(toolset, user, "kept")) for user in users]
 
     assert first == [None] * 4
@@ -113,11 +117,11 @@ async def test_where_nobody_can_give_any_up_a_call_is_told_what_there_is_too_lit
     tmp_path: Path, user: str
 ) -> None:
     """The control of the test before it."""
+    other = User(f"{user}-b")
     async with open_toolset(CROWD, tmp_path) as toolset:
-        toolset._pool_maker.user_pools = tuple
-        toolset._pool_maker.wait_s = 0.1
-        with spare(5):
-            refused = await call(toolset, user, "kept")
+        async with toolset.user_pool(other, toolset.key(other)):
+            with spare(5):
+                refused = await call(toolset, user, "kept")
         answered = await call(toolset, user, "kept")
 
     assert error_code(refused) == "E_BUSY"

@@ -43,11 +43,6 @@ def put(username: str) -> dict:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def tool_file(tmp_path: Path) -> Path:
     tmp_path.chmod(0o755)
     file = tmp_path / "plain.py"

@@ -19,13 +19,11 @@ from attack_support import (
     Unguarded,
     act,
     attack_toolset,
-    children,
-    descendants,
     found_in_memory,
     like,
     snapshot,
-    zygotes,
 )
+from process_tree import children, descendants, forkservers, zygotes
 from support import ROOT, alive, becomes, call, details, error_code, held
 from tools.acts import observed, perform
 
@@ -117,7 +115,7 @@ async def test_policies_only_narrow(shared: Toolset, user: str) -> None:
         in_a_call = await act(shared, user, "write", str(note))
         zygote = (await act(shared, user, "parent"))["value"]
         of_the_zygote = await act(shared, user, "signal", zygote)
-        pairs = [(parent, worker) for parent in zygotes(shared) for worker in children(parent)]
+        pairs = [(parent, worker) for parent in zygotes() for worker in children(parent)]
         wider = [
             (parent, worker, name)
             for parent, worker in pairs
@@ -161,10 +159,8 @@ async def test_a_layer_that_cannot_be_put_in_place_ends_the_call(
     async with attack_toolset(tmp_path / "zygote", kind=Missing, isolation=tier) as toolset:
         homeless = await call(toolset, user, "fine")
         of_zygote = await call(toolset, user, "mine")
-        user_pools = [user_pool for user_pool in toolset._user_pools.values() if not user_pool.exception()]
-        written = [
-            note for user_pool in user_pools for note in user_pool.result().workers.scratch.rglob("note.txt")
-        ]
+        async with toolset.user_pool(User(user), toolset.key(User(user))) as user_pool:
+            written = list(user_pool.workers.scratch.rglob("note.txt"))
     # The note of the zygote that could be confined is the only one: the other ran no author code.
     assert homeless.processed.value == {"results": "fine"}
     assert len(written) == 1
@@ -284,10 +280,8 @@ async def test_no_secret_of_the_host_is_in_a_worker(
         ) as user_pool:
             # The worker that has answered is still being reaped.
             await user_pool.pool.zygote.settled()
-        below = [
-            toolset.forkserver._current.process.pid,
-            *descendants(toolset.forkserver._current.process.pid),
-        ]
+        forkserver = forkservers()[0]
+        below = [forkserver, *descendants(forkserver)]
 
         with_secret = [pid for pid in below if found_in_memory(pid, hidden.encode())]
         with_named = [pid for pid in below if found_in_memory(pid, handed_on.encode())]
@@ -307,15 +301,13 @@ async def test_a_zygote_has_one_thread_when_it_forks(
 ) -> None:
     async with attack_toolset(tmp_path / "plain", isolation=tier) as toolset:
         await call(toolset, user, "mine")
-        threads = [len(os.listdir(f"/proc/{zygote}/task")) for zygote in zygotes(toolset)]
-        workers = [len(children(zygote)) for zygote in zygotes(toolset)]
+        threads = [len(os.listdir(f"/proc/{zygote}/task")) for zygote in zygotes()]
+        workers = [len(children(zygote)) for zygote in zygotes()]
 
     monkeypatch.setenv("ATTACK", "thread")
     async with attack_toolset(tmp_path / "threaded", isolation=tier) as toolset:
         answer = await call(toolset, user, "fine")
-        forked = [
-            children(zygote) for zygote in zygotes(toolset) if len(os.listdir(f"/proc/{zygote}/task")) > 1
-        ]
+        forked = [children(zygote) for zygote in zygotes() if len(os.listdir(f"/proc/{zygote}/task")) > 1]
 
     assert threads == [1, 1]
     assert min(workers) >= 1

@@ -16,6 +16,7 @@ from support import TOOLS, Ran, alive, becomes, call, open_toolset, request
 from runner.call import execute
 from runner.settings.isolation import isolation_meta
 from runner.toolset.toolset import Toolset
+from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 
 pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
@@ -62,14 +63,16 @@ async def comes_to_rest(file: Path) -> bool:
     return False
 
 
-def workers(toolset: Toolset, user: str) -> list[int]:
-    """Return the processes in which something of a user goes on between calls."""
-    user_pools = [
-        user_pool
-        for user_pool in toolset._made_pools()
-        if user_pool.user is not None and user_pool.user.name == user
-    ]
-    return [job.worker.pid for user_pool in user_pools for job in user_pool.pool.zygote.jobs()]
+def goes_on(toolset: Toolset, user: str) -> bool:
+    return toolset.has_jobs(User(user).segment)
+
+
+async def worker_of(toolset: Toolset, user: str) -> int:
+    """Return the one process in which something of a user goes on between calls."""
+    caller = User(user)
+    async with toolset.user_pool(caller, toolset.key(caller, access=HomeAccess.WRITE)) as user_pool:
+        (job,) = user_pool.pool.zygote.jobs()
+        return job.worker.pid
 
 
 async def test_tasks_and_threads_go_on_between_calls(tmp_path: Path) -> None:
@@ -115,7 +118,7 @@ async def test_without_the_operators_word_they_stand_still(
                 assert await told(toolset, user, "start") == "started"
 
                 assert await comes_to_rest(toolset.homes.root / user / "written")
-                assert not workers(toolset, user)
+                assert not goes_on(toolset, user)
 
     said = [record for record in caplog.records if "background_jobs" in record.getMessage()]
     assert "start" in vars(said[0])["tools"]
@@ -128,7 +131,7 @@ async def test_an_operator_can_allow_it_for_one_tool(tmp_path: Path) -> None:
             await told(toolset, one, "start_quietly")
             await told(toolset, other, "start")
 
-            assert (len(workers(toolset, one)), len(workers(toolset, other))) == (1, 0)
+            assert (goes_on(toolset, one), goes_on(toolset, other)) == (True, False)
 
 
 async def test_nobody_else_meets_it(tmp_path: Path) -> None:
@@ -139,7 +142,7 @@ async def test_nobody_else_meets_it(tmp_path: Path) -> None:
             assert await told(toolset, other, "counted") == 0
             assert await told(toolset, other, "start_quietly") == 1
             assert await told(toolset, one, "counted") == 1
-            assert not set(workers(toolset, one)) & set(workers(toolset, other))
+            assert await worker_of(toolset, one) != await worker_of(toolset, other)
 
 
 async def test_a_file_is_collected_while_the_job_that_writes_it_stands_still(tmp_path: Path) -> None:
@@ -161,14 +164,14 @@ async def test_a_tool_that_asks_for_a_fresh_worker_leaves_none_to_go_on(tmp_path
     async with allowing(tmp_path) as toolset:
         with somebody() as user:
             assert [await told(toolset, user, "alone") for _ in range(2)] == [1, 1]
-            assert not workers(toolset, user)
+            assert not goes_on(toolset, user)
 
 
 async def test_it_ends_when_its_client_ends_the_session(tmp_path: Path) -> None:
     async with allowing(tmp_path) as toolset:
         with somebody() as user:
             await told(toolset, user, "start", session="mine")
-            (worker,) = workers(toolset, user)
+            worker = await worker_of(toolset, user)
 
             await toolset.end_session("another")
             assert alive(worker)
@@ -180,7 +183,7 @@ async def test_it_ends_when_its_user_has_been_silent_for_long(tmp_path: Path) ->
     async with allowing(tmp_path, session_idle_s=0.5) as toolset:
         with somebody() as user:
             await told(toolset, user, "start")
-            (worker,) = workers(toolset, user)
+            worker = await worker_of(toolset, user)
 
             assert await becomes(lambda: not alive(worker))
 
@@ -189,7 +192,7 @@ async def test_it_ends_with_the_server(tmp_path: Path) -> None:
     with somebody() as user:
         async with allowing(tmp_path) as toolset:
             await told(toolset, user, "start")
-            (worker,) = workers(toolset, user)
+            worker = await worker_of(toolset, user)
             assert alive(worker)
 
         assert await becomes(lambda: not alive(worker))

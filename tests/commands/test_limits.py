@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack_support import interpreter_for_anybody, opened
-from support import ROOT, TOOLS
+from support import ROOT
 
 from runner.contract.limit_errors import over_limit
 from runner.settings.resource_limits import LIMITS
@@ -22,6 +21,8 @@ from sandbox.layers.cgroup import places
 from sandbox.outcome import Reached
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.release, pytest.mark.kernel]
+
+TOOL = "limits.py"
 
 MIB = 1024 * 1024
 NOBODY = 65534
@@ -87,16 +88,6 @@ class Driver:
 
     def ask(self, tool: str, /, *, home: str = "", **arguments: Any) -> Any:
         return self.result(self.begin(tool, home=home, **arguments))
-
-
-@pytest.fixture(scope="module")
-def anybody() -> Iterator[tuple[Path, Path]]:
-    """An interpreter and a tool file that every user id can read."""
-    assert os.geteuid() == 0, "two of the tiers are for a server that root starts; run these tests as root"
-    top = Path(tempfile.mkdtemp(prefix="toolcell-limits-", dir="/var/tmp"))
-    top.chmod(0o755)
-    yield interpreter_for_anybody(top), opened(TOOLS, top / "tools") / "limits.py"
-    shutil.rmtree(top)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from fastmcp import Client
@@ -85,8 +86,9 @@ async def test_no_other_address_answers(toolset: Toolset) -> None:
 
 
 async def test_a_tool_without_links_does_not_reach_even_the_address_of_links(toolset: Toolset) -> None:
-    await call(toolset, ANN, "fetch", file_names=["a.txt"])
-    host, port = (await toolset._loopback.get()).address
+    (link,) = results(await call(toolset, ANN, "links", file_names=["a.txt"]))["links"]
+    address = urlsplit(link)
+    host, port = address.hostname, address.port
 
     with_links = await call(toolset, ANN, "reach", file_names=["a.txt"], host=host, port=port)
     without = await call(toolset, ANN, "reach_without_links", host=host, port=port)

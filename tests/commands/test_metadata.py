@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack_support import interpreter_for_anybody, opened
-from support import ROOT, TOOLS
+from support import ROOT
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.release, pytest.mark.kernel]
+
+TOOL = "oracles.py"
 
 # Each of these looks a name up, and answers otherwise where there is nothing of it.
 LOOK_UP = frozenset(
@@ -32,16 +33,6 @@ TOLD = {
     "user": (LOOK_UP, NOTHING),
     "namespace": (NOTHING, NOTHING),
 }
-
-
-@pytest.fixture(scope="module")
-def anybody() -> Iterator[tuple[Path, Path]]:
-    """An interpreter and a tool file that every user id can read."""
-    assert os.geteuid() == 0, "two of the tiers are for a server that root starts; run these tests as root"
-    top = Path(tempfile.mkdtemp(prefix="toolcell-oracles-", dir="/var/tmp"))
-    top.chmod(0o755)
-    yield interpreter_for_anybody(top), opened(TOOLS, top / "tools") / "oracles.py"
-    shutil.rmtree(top)
 
 
 class Asking:

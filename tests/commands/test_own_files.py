@@ -10,26 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack_support import interpreter_for_anybody, opened
-from support import TOOLS
 from tools.own_files import OWN
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.release, pytest.mark.kernel]
+
+TOOL = "own_files.py"
 
 NOBODY = 65534
 WHERE = [("process", 0), ("process", NOBODY), ("user", 0), ("namespace", 0), ("namespace", NOBODY)]
 
 Run = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def anybody() -> Iterator[tuple[Path, Path]]:
-    """An interpreter and the tool file, for every user id."""
-    assert os.geteuid() == 0, "the tier user is for a server that root starts; run these tests as root"
-    top = Path(tempfile.mkdtemp(prefix="toolcell-own-", dir="/var/tmp"))
-    top.chmod(0o755)
-    yield interpreter_for_anybody(top), opened(TOOLS, top / "tools") / "own_files.py"
-    shutil.rmtree(top)
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack_support import children, descendants, interpreter_for_anybody, opened, snapshot
-from support import ROOT, TOOLS, Ran, alive, held, until
+from attack_support import snapshot
+from process_tree import children, descendants
+from support import ROOT, Ran, alive, held, until
 from tools.acts import WAYS_TO_STAY
 
 from runner.homes.scratch import sweep
@@ -26,19 +27,11 @@ from sandbox.layers.cgroup import places
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.kernel]
 
+TOOL = "tiers.py"
+
 NOBODY = 65534
 TIERS = ("user", "namespace")
 FILE_ACTS = (("write", "/file.txt"), ("read", "/file.txt"), ("list", ""), ("stat", "/file.txt"))
-
-
-@pytest.fixture(scope="module")
-def anybody() -> Iterator[tuple[Path, Path]]:
-    """An interpreter and a tool file that every user id can read."""
-    assert os.geteuid() == 0, "the tier user is for a server that root starts; run these tests as root"
-    top = Path(tempfile.mkdtemp(prefix="toolcell-tiers-", dir="/var/tmp"))
-    top.chmod(0o755)
-    yield interpreter_for_anybody(top), opened(TOOLS, top / "tools") / "tiers.py"
-    shutil.rmtree(top)
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,12 @@ async def asking(
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
     cut_off: bool = False,
+    hold: bool = False,
 ) -> AsyncIterator[Answer]:
-    """Send a request; the client is there until the block ends, or with `cut_off` leaves behind the body."""
+    """Send a request; the client is there until the block ends, or with `cut_off` leaves behind the body.
+
+    With `hold` it does not send all of the body; the block begins once the application waits for the rest.
+    """
     path, _, query = address.partition("?")
     sent = {"host": f"{HOST}:{PORT}", "content-length": str(len(body)), **(headers or {})}
     scope: dict[str, Any] = {
@@ -76,14 +80,15 @@ async def asking(
         "client": (HOST, 50_000),
         "server": (HOST, PORT),
     }
-    messages: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": cut_off}]
-    left = asyncio.Event()
+    messages: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": cut_off or hold}]
+    left, waiting = asyncio.Event(), asyncio.Event()
     if cut_off:
         left.set()
 
     async def receive() -> MutableMapping[str, Any]:
         if messages:
             return messages.pop(0)
+        waiting.set()
         await left.wait()
         return {"type": "http.disconnect"}
 
@@ -93,7 +98,7 @@ async def asking(
         await app(scope, receive, answer.take)
 
     serving = asyncio.create_task(serve())
-    begun = asyncio.create_task(answer.begun.wait())
+    begun = asyncio.create_task(waiting.wait() if hold else answer.begun.wait())
     try:
         await asyncio.wait({serving, begun}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():

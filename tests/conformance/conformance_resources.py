@@ -14,6 +14,7 @@ from runner.protocol.resource_tools import Reader, RemoteError, RemoteResources,
 from runner.proxy.remote import RemoteSession
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Scope
+from runner.worker.internals.low_level import low_level
 
 __all__ = ["OPERATIONS"]
 
@@ -40,7 +41,7 @@ class _Fake:
                 if method == "resources/read"
                 else mcp_types.PaginatedRequestParams
             )
-            self.server._mcp_server.add_request_handler(method, params, handler)
+            low_level(self.server).add_request_handler(method, params, handler)
 
     async def _list(self, _ctx: Any, params: Any) -> Any:
         self._asked("resources/list")

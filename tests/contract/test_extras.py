@@ -54,11 +54,6 @@ def contract() -> str:
 """
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 def serving(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager["Client[Any]"]]:
     """Serve a tool file, given as text, to a client in this process."""

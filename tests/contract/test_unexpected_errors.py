@@ -29,6 +29,7 @@ from runner.store.memory import MemoryStore
 from runner.toolset.toolset import Toolset
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
+from runner.worker.internals.low_level import low_level
 
 pytestmark = pytest.mark.anyio
 
@@ -46,11 +47,6 @@ class Failing(MemoryStore):
 
     async def list(self, *, scope: Any) -> Any:
         raise SystemError(f"AST constructor recursion depth mismatch in {SECRET}")
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture
@@ -118,7 +114,7 @@ async def test_any_other_request_in_which_we_fail_gets_an_error_with_words(
             await client.read_resource("runner://files")
     answer = told.value.error
     # The control: without what stands around all handlers, the earlier era says what we keep to ourselves.
-    host._mcp_server.middleware.pop(0)
+    low_level(host).middleware.pop(0)
     async with client_of(host, "legacy") as client:
         with pytest.raises(MCPError) as untold:
             await client.read_resource("runner://files")

@@ -21,11 +21,6 @@ from runner.store.protocol import Origin, Put, Record, Retention, Scope
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def library(folder: Path, *, persist: bool = True) -> Library:
     return Library(
         store=LocalStore(folder / "store"), sessions=Sessions(folder / "sessions"), persist=persist

@@ -17,11 +17,6 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="session")
 def fleet_bucket() -> BucketAddress:
     """A bucket on Ceph RGW, which runs until no test run needs it."""
     command = [str(_ROOT / "scripts/rgw"), "start", "--with", str(os.getpid())]

@@ -83,7 +83,7 @@ async def test_a_call_that_is_cancelled_while_it_gets_a_place_gives_it_back(
         # A Redis that has much to do answers when nobody wants that any more.
         server.send_signal(signal.SIGSTOP)
         calling = asyncio.create_task(host.call("once", arguments))
-        await until(lambda: bool(host.engine.placing._waiting))
+        await until(lambda: host.engine.waiting() > 0)
         # Until the question is in the socket.
         await asyncio.sleep(0.5)
         calling.cancel()

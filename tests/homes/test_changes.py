@@ -13,11 +13,6 @@ from sandbox.host.home_usage import measure
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def changed(home: Path, statement: str, connection: sqlite3.Connection) -> list[tuple[str, int]]:
     """Return the files, with their inodes, that a statement changes in a home."""
     fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY)

@@ -23,11 +23,6 @@ PATIENCE_S = 60
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def home(tmp_path: Path) -> Iterator[FakeHome]:
     path = tmp_path / "alice"
     path.mkdir(mode=0o700)

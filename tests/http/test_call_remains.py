@@ -43,11 +43,6 @@ ENDS = {
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Starlette]]:
     folder = tmp_path_factory.mktemp("remains")
     folder.chmod(0o700)

@@ -47,11 +47,6 @@ _CHANGING = re.compile(
 """What is another in each answer: moments, tokens, ids; and what is said to whoever waits for long."""
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module", params=KINDS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with server_of(request.param, tmp_path_factory.mktemp("crossing")) as one:

@@ -19,11 +19,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Webs]:
     async with opened_in(tmp_path_factory.mktemp("direct")) as opened:
         yield opened

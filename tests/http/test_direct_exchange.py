@@ -35,11 +35,6 @@ RESULT = {"content": [], "resultType": "complete"}
 Act = Callable[[DirectCall], Awaitable[None]]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Acting:
     """Answers each call after `act`."""

@@ -29,11 +29,6 @@ VERSIONS = ("2025-03-26", "2025-06-18", "2025-11-25")
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Webs]:
     async with opened_in(tmp_path_factory.mktemp("sessions")) as opened:
         yield opened
@@ -115,8 +110,7 @@ def web_of(webs: Webs, *, directly: bool) -> Starlette:
 
 def calls(webs: Webs) -> int:
     """Return how many calls run."""
-    user_pools = [task.result() for task in webs.toolset._user_pools.values() if task.done()]
-    return sum(user_pool.calls for user_pool in user_pools)
+    return webs.toolset.admission.counts[0]
 
 
 def told(mark: str) -> dict[str, Any]:
@@ -408,24 +402,27 @@ async def test_a_session_begun_without_a_token_is_not_for_one_with_a_token(
     assert not guarded.taken
 
 
-async def test_a_call_keeps_its_session_from_being_idle(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_keeps_its_session_from_being_idle(
+    webs: Webs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "mcp.server.streamable_http_manager")
+
+    def is_over(client: Client) -> bool:
+        return f"Session {client.session} idle timeout" in caplog.messages
+
     monkeypatch.setattr(manager_of(webs.direct), "session_idle_timeout", 4)
     client, idle = await Client.of(webs.direct), await Client.of(webs.direct)
     async with running(webs, client) as asking:
-        assert await becomes(lambda: _is_known(webs, idle) is False)
-        assert _is_known(webs, client)
+        assert await becomes(lambda: is_over(idle))
+        assert not is_over(client)
         assert not asking.done()
         assert b"beside" in (await client.post(plain("echo", {"value": "beside"}, id=8)))[1]["body"]
         await client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
         await asyncio.wait_for(asking, 20)
 
-    assert await becomes(lambda: not _is_known(webs, client))
+    assert await becomes(lambda: is_over(client))
     assert (await client.post(plain("echo")))[0]["status"] == 404
 
 
 def manager_of(web: Starlette) -> StreamableHTTPSessionManager:
     return endpoint_of(web)[0]
-
-
-def _is_known(webs: Webs, client: Client) -> bool:
-    return client.session in manager_of(webs.direct)._server_instances

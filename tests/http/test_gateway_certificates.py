@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,11 +39,6 @@ Serve = Callable[..., str]
 GATEWAY = x509.DNSName("gateway.example.com")
 WORKLOAD = x509.UniformResourceIdentifier("spiffe://example.com/gateway")
 ANN = {"x-forwarded-user": "ann"}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture
@@ -83,12 +79,6 @@ class Served:
     port: int = 0
     server: QuietServer | None = None
     open: list[asyncio.StreamWriter] = field(default_factory=list)
-
-    @property
-    def acceptor(self) -> Acceptor:
-        assert self.server is not None
-        (acceptor,) = self.server._acceptors
-        return acceptor
 
     async def connected(
         self, context: ssl.SSLContext | None, source: str = "127.0.0.1"
@@ -151,6 +141,11 @@ async def served(authority: Authority, **more: Any) -> AsyncIterator[Served]:
             writer.transport.abort()
         server.should_exit = True
         await serving
+
+
+def limit_handshakes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Have the next servers wait so long for each handshake."""
+    monkeypatch.setattr("runner.system.listening.Acceptor", partial(Acceptor, handshake_s=seconds))
 
 
 LET_IN = "200 Bearer ann"
@@ -400,26 +395,31 @@ def _files(pair: Pair) -> tuple[Path, Path]:
 
 
 @pytest.mark.anyio
-async def test_slow_handshake_blocks_nobody_and_times_out(authority: Authority) -> None:
+async def test_slow_handshake_blocks_nobody_and_times_out(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
     context = client(authority, authority.signed("gateway", GATEWAY))
+    limit_handshakes(monkeypatch, 600)
     async with served(authority) as one:
-        one.acceptor.handshake_s = 600
         slow = [await one.connected(None, f"127.0.0.{last}") for last in range(1, 50)]
         beside = await one.asked(context)
-        one.acceptor.handshake_s = 0.2
-        late = await one.connected(None, "127.0.0.7")
-        late[1].write(b"\x16")
-        ended = await late[0].read()
         waiting = [not reader.at_eof() for reader, _writer in slow]
+    limit_handshakes(monkeypatch, 0.2)
+    async with served(authority) as one:
+        reader, writer = await one.connected(None)
+        writer.write(b"\x16")
+        ended = await reader.read()
 
     assert (beside, ended) == (LET_IN, b"")
     assert all(waiting)
 
 
 @pytest.mark.anyio
-async def test_handshakes_in_progress_end_with_the_server(authority: Authority) -> None:
+async def test_handshakes_in_progress_end_with_the_server(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_handshakes(monkeypatch, 600)
     async with served(authority) as one:
-        one.acceptor.handshake_s = 600
         reader, writer = await one.connected(None)
         writer.write(b"\x16")
         assert await one.asked(client(authority, authority.signed("gateway", GATEWAY))) == LET_IN

@@ -21,11 +21,6 @@ MAX = 1000
 MIB = 1024 * 1024
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @asynccontextmanager
 async def sending(
     bodies: HeldBodies, user: str | None, count: int, client: str = "::1"

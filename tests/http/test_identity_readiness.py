@@ -28,11 +28,6 @@ _SERVERS = {
 }
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass
 class Away:
     """A login provider that is there as a server starts, and whose keys and answers are not.

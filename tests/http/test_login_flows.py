@@ -16,11 +16,6 @@ Serve = Callable[..., str]
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def address() -> str:
     return f"http://127.0.0.1:{free_port()}"
 

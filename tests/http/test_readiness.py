@@ -24,11 +24,6 @@ from runner.users.token_checks import tokens_fault
 pytestmark = [pytest.mark.needs_root, pytest.mark.anyio, pytest.mark.kernel]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @contextmanager
 def small_disk(at: Path, options: str) -> Iterator[Path]:
     """Mount a small file system in memory; needs the right to mount."""

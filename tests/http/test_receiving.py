@@ -1,6 +1,5 @@
 import base64
-import errno
-import os
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from starlette.testclient import TestClient
 
 DATA = bytes(range(256)) * 10_000
 LIMIT = 3_000_000
+ADDRESS = "/api/files?filename=half.txt"
+FROM_ANN = {"authorization": f"Bearer {TOKENS['ann']}"}
 
 
 @pytest.fixture
@@ -205,11 +206,8 @@ def test_a_disk_that_is_full_is_507_with_a_sentence(
 ) -> None:
     from runner.http import upload
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     assert ann.post("/api/files?filename=a", content=b"a").status_code == 201
-    monkeypatch.setattr(upload._Sink, "_write", full)
+    monkeypatch.setattr(upload, "free_bytes", lambda _folder: 0)
     answer = ann.post("/api/files?filename=b", content=b"b")
 
     assert answer.status_code == 507
@@ -284,10 +282,7 @@ def test_what_was_refused_leaves_nothing_in_the_store(
 
 @pytest.mark.anyio
 async def test_a_client_that_leaves_before_the_end_keeps_nothing(served: Served, tmp_path: Path) -> None:
-    headers = {"authorization": f"Bearer {TOKENS['ann']}"}
-    address = "/api/files?filename=half.txt"
-
-    async with asking(served.web, "POST", address, headers=headers, body=b"half", cut_off=True) as answer:
+    async with asking(served.web, "POST", ADDRESS, headers=FROM_ANN, body=b"half", cut_off=True) as answer:
         await answer.whole()
 
     assert answer.status == 400
@@ -297,31 +292,20 @@ async def test_a_client_that_leaves_before_the_end_keeps_nothing(served: Served,
 
 @pytest.mark.anyio
 async def test_a_user_has_so_many_uploads_at_a_time_and_no_more(served: Served) -> None:
-    from runner.http.files import _UPLOADS_PER_USER, _FilesApi
-    from runner.http.responses import Refusal
-    from runner.users.identity import User
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(16):
+            under_way = asking(served.web, "POST", ADDRESS, headers=FROM_ANN, body=b"half", hold=True)
+            await stack.enter_async_context(under_way)
+        async with asking(served.web, "POST", ADDRESS, headers=FROM_ANN, body=b"all") as refused:
+            sentence = await refused.whole()
+        from_bob = {"authorization": f"Bearer {TOKENS['bob']}"}
+        async with asking(served.web, "POST", ADDRESS, headers=from_bob, body=b"all") as beside:
+            await beside.whole()
+    async with asking(served.web, "POST", ADDRESS, headers=FROM_ANN, body=b"all") as after:
+        await after.whole()
 
-    api, stack = _FilesApi(served.site), []
-    for _ in range(_UPLOADS_PER_USER):
-        one = api._one_more(User("ann"))
-        one.__enter__()
-        stack.append(one)
-
-    with api._one_more(User("bob")):
-        pass
-    with pytest.raises(Refusal) as refused, api._one_more(User("ann")):
-        pass
-    for one in stack:
-        one.__exit__(None, None, None)
-    with api._one_more(User("ann")):
-        pass
-
-    assert refused.value.status == 429
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+    assert (refused.status, beside.status, after.status) == (429, 201, 201)
+    assert b"16 uploads of yours are under way" in sentence
 
 
 def test_a_json_body_of_more_values_than_are_asked_for_is_refused(served: Served, ann: TestClient) -> None:

@@ -27,11 +27,6 @@ pytestmark = pytest.mark.anyio
 ANN, BOB = "a" * 16, "b" * 16
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Held:
     """A route on which requests stay until they are let go."""
 

@@ -17,11 +17,6 @@ pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 Serve = Callable[..., str]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def files(url: str, token: str, **more: str) -> httpx2.Response:
     headers = {"authorization": f"Bearer {token}", **more}
     return httpx2.get(url.replace("/mcp", "/api/files"), headers=headers, timeout=60, trust_env=False)

@@ -25,11 +25,6 @@ PLAIN = {"content_type": "application/octet-stream"}
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def served(tmp_path: Path) -> Served:
     return Served.at(tmp_path, max_user_bytes=QUOTA)
 

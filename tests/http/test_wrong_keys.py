@@ -36,11 +36,15 @@ def test_each_further_one_waits_longer_up_to_a_bound_and_is_forgotten() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    wrong = WrongOnes()
-    for number in range(10_000):
-        wrong.one_more(str(number), now=0)
+    def wait_after(others: int) -> float:
+        wrong = WrongOnes()
+        for _ in range(5):
+            wrong.one_more("known", now=0)
+        for number in range(others):
+            wrong.one_more(str(number), now=0)
+        return wrong.one_more("known", now=0)
 
-    assert len(wrong._of) == 4096
+    assert (wait_after(4095), wait_after(4096)) == (0.1, 0.0)
 
 
 def test_one_network_of_version_6_is_one_address() -> None:

@@ -1,6 +1,7 @@
 """The host's half of a policy's network: what one call learns, and how much it may ask for."""
 
 import asyncio
+import contextlib
 import errno
 import gc
 import socket
@@ -18,11 +19,6 @@ pytestmark = pytest.mark.anyio
 PUBLIC, PRIVATE = "93.184.215.14", "10.1.2.3"
 SERVER = ("192.0.2.53", 53)
 ONE, OTHER = 100, 200
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 class Book:
@@ -191,9 +187,13 @@ async def test_more_connections_than_a_client_needs_are_refused() -> None:
         assert connection is not None
         connection.close()
     async with asyncio.timeout(60):
-        while exits._talks:
+        answer = None
+        while answer is None:
+            # A connection counts until its end was noticed.
+            with contextlib.suppress(ConnectionRefusedError):
+                answer = await ask(exits, ONE, "good.test")
             await asyncio.sleep(0)
-    assert await ask(exits, ONE, "good.test") == (0, 1)
+    assert answer == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -252,8 +252,7 @@ async def test_groups_without_number_are_not_remembered_without_end() -> None:
     for group in range(300):
         await ask(exits, group, "good.test")
 
-    assert len(exits._learned) == 256
-    assert exits.allows((PUBLIC, 80), 299)
+    assert [exits.allows((PUBLIC, 80), group) for group in (43, 44, 299)] == [False, True, True]
 
 
 def test_this_machine_finds_its_own_name() -> None:

@@ -15,11 +15,7 @@ from support import TOOLS, call, error_code, open_toolset
 from runner.errors import UsageError
 from runner.observation.metrics import Gauges, Metrics
 from runner.observation.metrics_server import metrics_served
-from runner.proxy.confined_command import ConfinedTransport
-from runner.proxy.targets import Target
 from runner.settings.sources import load
-from runner.users.identity import User
-from sandbox.probe.machine import Tier
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.anyio, pytest.mark.kernel]
 
@@ -71,14 +67,6 @@ async def test_where_their_port_is_not_closed_a_tool_would_read_who_else_is_ther
 
     assert 'toolcell_user_memory_bytes{user="bob"} 7' in read.processed.value["results"]
     assert error_code(denied) == "E_NETWORK_DENIED"
-
-
-def test_a_command_behind_the_proxy_has_the_same_port_closed(tmp_path: Path) -> None:
-    settings = load({"metrics_address": "127.0.0.1:9464", "allow_net": "localhost"})
-    target = Target(name="any", command=("/bin/true",), folder=tmp_path)
-    transport = ConfinedTransport(target, Path("/bin/true"), settings, User("ann"), Tier.PROCESS)
-
-    assert transport._policy(tmp_path, None).closed_ports == (9464,)
 
 
 @pytest.mark.parametrize("opened", ["127.0.0.1:9464", ":9464", "localhost:9464"])

@@ -20,11 +20,6 @@ GIT, UNAME = ["git", "--version"], ["uname"]
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENED", "for one")

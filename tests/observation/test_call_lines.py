@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import io
 import logging
 import subprocess
 import sys
@@ -273,7 +274,13 @@ def test_observers_hear_of_calls_in_each_loop(tmp_path: Path) -> None:
     log.close()
 
 
-def test_what_is_told_of_many_calls_has_the_id_of_none(tmp_path: Path) -> None:
+def test_what_is_told_of_many_calls_has_the_id_of_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", root.handlers)
+    logging_setup.set_up("info", "json", stream=io.StringIO())
+    (handler,) = root.handlers
     log = opened(tmp_path)
     said: list[str | None] = []
 
@@ -282,7 +289,7 @@ def test_what_is_told_of_many_calls_has_the_id_of_none(tmp_path: Path) -> None:
 
         def call_ended(self, _: CallRecord) -> None:
             written = logging.makeLogRecord({})
-            logging_setup._add_call_id(written)
+            handler.filter(written)
             said.append(written.__dict__["call_id"])
 
     observers = Observers(audit=log, metrics=Heard())  # type: ignore[arg-type]

@@ -40,11 +40,6 @@ PARENT = "b7ad6b7169203331"
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def collector() -> Iterator[Collector]:
     with collecting() as found:
         yield found

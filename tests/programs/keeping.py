@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import fcntl
+import inspect
 import mmap
 import os
 import resource
@@ -44,6 +45,13 @@ class Keeping:
     def prepare(self, *, warm: bool) -> None:
         self.calls = 0
         self.kept: list[object] = []
+        for mark in Path().glob("unready-*"):
+            try:
+                mark.unlink()
+            except FileNotFoundError:
+                # Another worker has taken it.
+                continue
+            raise RuntimeError("it is not ready")
 
     def finish(self) -> None:
         """Leave all as it is."""
@@ -337,7 +345,8 @@ def _exit_of_a_thread() -> int:
 
 
 def _number_of_the_call() -> object:
-    frame = sys._getframe()
+    frame = inspect.currentframe()
+    assert frame is not None
     while "number" not in frame.f_locals:
         assert frame.f_back is not None
         frame = frame.f_back
@@ -441,7 +450,7 @@ def _afterwards(channel: Channel, act: Callable[[], object]) -> object:
     """Do something once the answer is out, and make a file `done` in the home when it is done."""
 
     def run() -> None:
-        while not channel._is_over:
+        while not channel.is_over:
             time.sleep(0.0005)
         act()
         Path("done").touch()

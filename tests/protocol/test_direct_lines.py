@@ -41,11 +41,6 @@ HOME = Path(f"/tmp/t-{uuid.uuid4().hex[:12]}")
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
     folder = tmp_path_factory.mktemp("direct-lines")
     folder.chmod(0o700)
@@ -130,8 +125,7 @@ async def said(
 
 
 def busy(toolset: Toolset) -> bool:
-    user_pools = [task.result() for task in toolset._user_pools.values() if task.done()]
-    return any(user_pool.calls for user_pool in user_pools)
+    return toolset.admission.counts[0] > 0
 
 
 def finals(messages: list[Any]) -> list[Any]:

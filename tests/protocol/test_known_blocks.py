@@ -1,5 +1,7 @@
 """Content blocks that a version of the protocol does not know."""
 
+from typing import Any
+
 import pytest
 
 from runner.protocol.result_messages import known_to
@@ -26,3 +28,20 @@ def test_a_link_is_a_text_for_a_client_that_knows_none(protocol: str) -> None:
             {"type": "text", "text": "n: read it as resource u"},
         ]
     }
+
+
+@pytest.mark.parametrize(
+    ("meta", "kept"),
+    [
+        ({"progressToken": {}, "a": 1}, {"a": 1}),
+        ({"progressToken": 1.5}, {}),
+        ({"progressToken": "t", "io.modelcontextprotocol/related-task": {"taskId": "1"}}, None),
+        ({"io.modelcontextprotocol/related-task": "1", "progressToken": 3}, {"progressToken": 3}),
+    ],
+)
+def test_word_of_the_protocol_with_another_value_is_left_out(
+    meta: dict[str, Any], kept: dict[str, Any] | None
+) -> None:
+    message = {"content": [], "_meta": meta}
+
+    assert known_to("2025-11-25", message)["_meta"] == (meta if kept is None else kept)

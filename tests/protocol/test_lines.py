@@ -15,16 +15,11 @@ from mcp_types import JSONRPCNotification
 from runner.protocol import lines
 from runner.protocol.lines import MOST_UNREADABLE, IncomingLines, OutgoingLines
 from runner.protocol.messages import Unreadable, read_message
-from sandbox.host import loop_share
+from sandbox.host.loop_share import LoopShare
 
 pytestmark = pytest.mark.anyio
 
 LARGE = "x" * 300_000
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture
@@ -165,18 +160,16 @@ async def test_others_get_the_loop_between_lines(
 
 async def test_who_has_taken_much_of_the_loop_rests(pipe: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     incoming = IncomingLines(pipe[0])
-    os.write(pipe[1], line("one") + line("two") + line("three"))
+    os.write(pipe[1], line("one") + line("two"))
     # The control: nobody has yet.
     assert method_of(await incoming.receive()) == "one"
 
-    monkeypatch.setattr(loop_share, "_BURST_S", 0.0)
-    monkeypatch.setattr(loop_share, "_REST", 1e9)
-    assert method_of(await incoming.receive()) == "two"
-    third = asyncio.create_task(incoming.receive())
-    await asyncio.wait({third}, timeout=0.05)
+    monkeypatch.setattr(LoopShare, "rest_s", lambda _self, *, now: 1e9)
+    second = asyncio.create_task(incoming.receive())
+    await asyncio.wait({second}, timeout=0.05)
 
-    assert not third.done()
-    third.cancel()
+    assert not second.done()
+    second.cancel()
 
 
 async def test_lines_that_are_no_messages_end_the_connection_if_nothing_else_comes(

@@ -30,11 +30,6 @@ FILES = "runner://files"
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def toolset(tmp_path: Path) -> AsyncIterator[Toolset]:
     async with open_toolset(SAMPLES / "hello.py", tmp_path) as opened:
         yield opened

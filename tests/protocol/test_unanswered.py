@@ -16,11 +16,6 @@ def asked(number: int | str, method: str = "tools/call") -> JSONRPCRequest:
     return JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params={})
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def is_waiting(task: "asyncio.Task[None]") -> bool:
     done, _ = await asyncio.wait({task}, timeout=0.05)
     return not done

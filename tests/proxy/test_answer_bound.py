@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from proxying import over_http, proxied
 
 from runner.proxy.answer_bound import AnswerBound, EventSize
-from sandbox.host import loop_share
+from sandbox.host.loop_share import LoopShare
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
 
@@ -228,7 +228,7 @@ async def test_a_stream_that_takes_long_to_read_leaves_others_their_turns(
     monkeypatch: pytest.MonkeyPatch, rests: bool
 ) -> None:
     if not rests:
-        monkeypatch.setattr(loop_share, "_REST", 0.0)
+        monkeypatch.setattr(LoopShare, "rest_s", lambda _self, *, now: 0.0)
     headers = {"content-type": "text/event-stream"}
     response = httpx2.Response(200, headers=headers, stream=Body(b"\n" * (1 << 20)), request=asked())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)

@@ -10,6 +10,8 @@ from proxying import PAGED, over_http, over_stdio, proxied, upstreams_for
 
 from runner.proxy import upstream
 from runner.proxy.server import make_proxy
+from runner.proxy.upstream import Upstream
+from runner.proxy.upstreams import Upstreams
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
 
@@ -52,6 +54,14 @@ async def test_a_server_that_lists_other_tools_each_time_is_remembered_up_to_a_b
     for name, bound in bounds.items():
         monkeypatch.setattr(upstream, name, bound)
 
+    met: list[Upstream] = []
+    upstream_of = Upstreams.upstream
+
+    def noted(*args: Any) -> Upstream:
+        met.append(upstream_of(*args))
+        return met[-1]
+
+    monkeypatch.setattr(Upstreams, "upstream", noted)
     tools: list[dict[str, Any]] = []
     with far_server(tools, lambda _method, _params: {}) as url:
         async with (
@@ -61,8 +71,9 @@ async def test_a_server_that_lists_other_tools_each_time_is_remembered_up_to_a_b
             for number in range(5):
                 tools[:] = [tool(f"tool_{number}_{each}", "x" * 100) for each in range(60)]
                 await client.list_tools()
-            # What was listed last is known, whatever was forgotten.
-            [met] = [known for known in upstreams._known if "tool_4_59" in known.specs]
+            known = met[-1]
 
-    assert least <= len(met.specs) <= most
-    assert set(met.specs) == set(met.schemas) == set(met.widgets)
+    # What was listed last is known, whatever was forgotten.
+    assert "tool_4_59" in known.specs
+    assert least <= len(known.specs) <= most
+    assert set(known.specs) == set(known.schemas) == set(known.widgets)

@@ -151,9 +151,14 @@ async def test_it_reaches_what_is_allowed_and_nothing_else(folder: Path, user: s
         allowed = (f"127.0.0.1:{ports[0]}",)
         async with proxied(folder, user, over_stdio(), allow_net=allowed) as client:
             reached = [await result(client, "reach", host="127.0.0.1", port=port) for port in ports]
+        # The port of the metrics is closed, though its address is allowed.
+        more = {"allow_net": ("localhost",), "metrics_address": f"127.0.0.1:{ports[1]}"}
+        async with proxied(folder, user, over_stdio(), **more) as client:
+            beside = [await result(client, "reach", host="127.0.0.1", port=port) for port in ports]
 
-    assert reached[0] == "done"
-    assert reached[1] != "done"
+    for each in (reached, beside):
+        assert each[0] == "done"
+        assert each[1] != "done"
 
 
 @pytest.mark.release

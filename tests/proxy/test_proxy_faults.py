@@ -12,6 +12,7 @@ from proxying import over_stdio, proxied, upstreams_for
 
 from runner.proxy.server import make_proxy
 from runner.proxy.upstreams import Upstreams
+from runner.worker.internals.low_level import low_level
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +77,7 @@ async def test_any_other_request_in_which_the_proxy_fails_gets_an_error_with_wor
             with pytest.raises(MCPError) as told:
                 await client.list_prompts_mcp()
         # The control: without what stands around all handlers, the earlier era says what we keep.
-        proxy._mcp_server.middleware.pop(0)
+        low_level(proxy).middleware.pop(0)
         async with Client(proxy, mode="legacy") as client:
             with pytest.raises(MCPError) as untold:
                 await client.list_prompts_mcp()

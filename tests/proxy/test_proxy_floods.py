@@ -274,7 +274,7 @@ async def test_without_a_pace_all_of_it_is_passed_on(
     folder: Path, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: it is the pace that drops."""
-    monkeypatch.setattr(NotificationPace, "is_used_up", lambda _self, _now: False)
+    monkeypatch.setattr(NotificationPace, "has", lambda _self, _amount, *, now: True)
 
     heard, _answers = await flooded(folder, user, "log", 3000)
 
@@ -287,7 +287,7 @@ def test_a_pace_passes_no_more_than_it_says_and_counts_the_rest(delays: list[flo
     now, passed, told = 0.0, 0, 0
     for delay in delays:
         now += delay
-        passed += pace.takes(now)
+        passed += pace.passes(now)
         told += pace.tell(now)
     told += pace.tell(now, at_last=True)
 

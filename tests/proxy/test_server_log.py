@@ -18,8 +18,9 @@ from support import ROOT, environment_in
 
 from runner.formats.terminal_text import has_hidden
 from runner.proxy.server import make_proxy
-from runner.proxy.server_log import LogBudget, ServerLog
+from runner.proxy.server_log import ServerLog
 from runner.proxy.stderr import LastWords
+from sandbox.token_bucket import TokenBucket
 
 pytestmark = [
     pytest.mark.release,
@@ -111,7 +112,7 @@ async def test_what_is_too_much_for_a_log_is_dropped_and_counted(
 async def test_all_processes_of_a_server_have_one_budget(
     folder: Path, user: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.proxy.ways.LogBudget", lambda: LogBudget(at_once=10_000, per_s=0))
+    monkeypatch.setattr("runner.proxy.ways.log_budget", lambda: TokenBucket(at_once=10_000, per_s=0))
     line, lines = b"x" * 99 + b"\n", 50
     async with upstreams_for(folder, user, over_stdio("shouting", SHOUTING)) as upstreams:
         for _client in range(3):
@@ -185,7 +186,7 @@ async def test_who_writes_without_end_has_no_turn_of_the_loop_for_each_word(
 async def test_the_last_of_what_was_said_is_kept_whatever_was_dropped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with LastWords("x", LogBudget(at_once=0, per_s=0)) as said:
+    with LastWords("x", TokenBucket(at_once=0, per_s=0)) as said:
         os.write(said.file.fileno(), b"z" * 30_000 + b"\n\x1b[31mno such file\n")
         words = await said.wait()
 
@@ -219,7 +220,7 @@ async def test_where_we_have_no_standard_error_nothing_is_passed_on_and_nothing_
 def test_in_whatever_pieces_it_comes_each_byte_is_passed_on_or_counted(
     pieces: list[bytes], at_once: int
 ) -> None:
-    log = ServerLog(server="x", budget=LogBudget(at_once=at_once, per_s=0))
+    log = ServerLog(server="x", budget=TokenBucket(at_once=at_once, per_s=0))
     written = "".join(log.passed(piece, now=0) for piece in pieces) + log.rest(now=0)
 
     assert len(written.encode()) <= at_once
@@ -236,7 +237,7 @@ def test_in_whatever_pieces_it_comes_each_byte_is_passed_on_or_counted(
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.integers(1, 50)), max_size=200))
 def test_a_budget_lets_no_more_through_than_it_says(said: list[tuple[float, int]]) -> None:
-    budget, now, passed = LogBudget(at_once=100, per_s=10), 0.0, 0
+    budget, now, passed = TokenBucket(at_once=100, per_s=10), 0.0, 0
     for delay, size in said:
         now += delay
         passed += size if budget.takes(size, now=now) else 0

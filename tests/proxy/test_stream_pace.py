@@ -97,8 +97,8 @@ async def test_a_server_that_ends_its_streams_does_not_keep_the_proxy_opening_th
 def test_some_streams_are_opened_at_once_and_then_a_few_in_a_second() -> None:
     pace = StreamPace()
 
-    waits = [pace.wait_s(now=100.0) for _ in range(53)]
-    later = pace.wait_s(now=1000.0)
+    waits = [pace.spend(1, now=100.0) for _ in range(53)]
+    later = pace.spend(1, now=1000.0)
 
     assert waits[:50] == [0.0] * 50
     assert waits[-1] == pytest.approx(0.3)

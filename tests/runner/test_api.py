@@ -45,11 +45,6 @@ def reach(path: str, username: str) -> str:
 '''
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Keeper:
     def __init__(self) -> None:
         self.held: dict[str, bytes] = {}

@@ -135,8 +135,8 @@ def test_who_stopped_an_attempt_is_told_as_far_as_it_is_known() -> None:
 
 
 def test_a_place_survives_the_way_to_a_worker() -> None:
-    with ground() as made, world(made, (AttemptNeed.VICTIM, AttemptNeed.SOCKETS)) as there:
-        copy = Surroundings.from_json(there.place.to_json(), hold=there.place.hold, report=there.place.report)
+    with ground() as made, world(made, AttemptNeed.VICTIM, AttemptNeed.SOCKETS) as there:
+        copy = Surroundings.from_json(there.place.to_json(), report=there.place.report)
 
         assert copy == there.place
         assert copy.victim > 0
@@ -144,7 +144,7 @@ def test_a_place_survives_the_way_to_a_worker() -> None:
 
 
 def test_a_world_in_which_nothing_was_done_shows_no_escape() -> None:
-    with ground() as made, world(made, tuple(AttemptNeed)) as there:
+    with ground() as made, world(made, *AttemptNeed) as there:
         seen = [attempt.id for attempt in EVERY if attempt.escaped(there, ActEvidence())]
 
     assert seen == []
@@ -152,7 +152,7 @@ def test_a_world_in_which_nothing_was_done_shows_no_escape() -> None:
 
 def test_a_world_takes_away_what_it_planted(tmp_path: Path) -> None:
     with ground() as made:
-        with world(made, tuple(AttemptNeed)) as there:
+        with world(made, *AttemptNeed) as there:
             planted = [Path(there.place.home), there.other, Path(there.place.shared)]
             process = there.stranger.process
             assert all(path.exists() for path in planted)
@@ -165,8 +165,8 @@ def test_a_world_takes_away_what_it_planted(tmp_path: Path) -> None:
 
 def test_the_collector_hands_out_a_plain_file_so_a_refusal_means_something() -> None:
     absolute = next(attempt for attempt in ARTIFACTS if attempt.id == "artifact-absolute")
-    with ground() as made, world(made, ()) as there:
-        good = there.home / "good.txt"
+    with ground() as made, world(made) as there:
+        good = there.path / "good.txt"
         good.write_text(f"own copy of {there.canary}")
 
         assert absolute.escaped(there, ActEvidence(claim=str(good)))

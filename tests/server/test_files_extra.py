@@ -30,11 +30,6 @@ def one() -> int:
 OPENING = "[SYSTEM: Available files in current session:"
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 def serving(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager["tuple[Client[Any], MyFiles]"]]:
     """Serve a tool file to a client of one user; comes with the files of that user."""

@@ -80,7 +80,7 @@ def test_a_named_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 )
 def test_a_zero_byte_in_a_file_is_refused_with_the_settings_name(line: str) -> None:
     trusted_config(line.replace("\\u0000", "_") + "\n")
-    assert load({})._given
+    assert origins(load({}))[line.split()[0]] != "default"
     trusted_config(line + "\n")
 
     with pytest.raises(UsageError, match=rf"^runner\.toml: {line.split()[0]} has a zero byte in it"):

@@ -16,7 +16,7 @@ _MANY = [
 ]
 _OWN = [
     {"name": name, "inputSchema": {"type": "object", "additionalProperties": True}}
-    for name in ("text", "value", "fail", "stderr", "notify", "wrong", "burst")
+    for name in ("text", "value", "fail", "stderr", "notify", "wrong", "beside", "burst")
 ]
 
 
@@ -59,6 +59,8 @@ def called(tool: str, name: str) -> Any:
         send({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
     if tool == "wrong":
         return {"content": VALUES[name]()}
+    if tool == "beside":
+        return {"content": [], "x": VALUES[name]()}
     if tool == "burst":
         sys.stdout.write(TEXTS[name])
         sys.stdout.flush()

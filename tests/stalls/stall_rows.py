@@ -40,7 +40,13 @@ _HEAD = 60_000
 
 
 class McpClient(Protocol):
-    """A client of one server."""
+    """A client of one server.
+
+    Attributes:
+        sent: Bytes that it has sent.
+    """
+
+    sent: int
 
     def ask(self, method: str, params: Any) -> str:
         """Send a request; return its answer as text."""
@@ -55,6 +61,7 @@ class HttpClient:
     pid: int = 0
     config: Path = Path()
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=1000))
+    sent: int = 0
     _session: dict[str, str] = field(default_factory=dict)
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -84,6 +91,9 @@ class HttpClient:
         # The library's own bound is lower than some answers have headers.
         http.client._MAXHEADERS = 1 << 20  # type: ignore[attr-defined]
         http.client._MAXLINE = 4 * MIB  # type: ignore[attr-defined]
+        self.sent += (
+            len(body) + len(path) + sum(len(key) + len(item) for key, item in (headers or {}).items())
+        )
         try:
             connection.request(method, path, body, headers or {})
             answer = connection.getresponse()
@@ -102,6 +112,7 @@ class StdioClient:
     """A client of a process on its standard input and output."""
 
     process: "subprocess.Popen[bytes]"
+    sent: int = 0
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _answers: dict[object, str] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -131,6 +142,7 @@ class StdioClient:
         """Write any line."""
         assert self.process.stdin is not None
         with self._writing:
+            self.sent += len(line) + 1
             self.process.stdin.write(line + b"\n")
             self.process.stdin.flush()
         return "written"
@@ -354,6 +366,7 @@ def _proxied() -> Iterator[Row]:
         yield Row("notification of a server", name, _call("notify", name=name))
     for name in ("empty_lists", "keys", "strings"):
         yield Row("malformed result of a server", name, _call("wrong", name=name))
+        yield Row("unknown member of a result of a server", name, _call("beside", name=name))
     for name in _BURSTS:
         yield Row("many messages of a server", name, _call("burst", name=name))
     yield Row("name of a tool behind the proxy", "letters", _call(tool + "a" * MIB))

@@ -1,6 +1,8 @@
 """Real servers, with a client and a probe of each; and a table of the longest stalls.
 
 usage: python tests/stalls/stall_servers.py [FILE]      write the table into FILE, which has its marks
+
+It exits with 1 if an input of at most 1 MiB holds a loop for longer than `BOUND_S`.
 """
 
 import contextlib
@@ -14,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
@@ -22,15 +25,43 @@ from ports import free_port  # noqa: E402
 from somebody import somebody  # noqa: E402
 from stall_probe import StallProbe  # noqa: E402
 from stall_rows import HTTP_ROWS, HTTP_UPSTREAM_ROWS, PROXY_ROWS, STDIO_ROWS, HttpClient, Row, StdioClient  # noqa: E402
+from stall_values import size_of  # noqa: E402
 from support import environment_in, server_url  # noqa: E402
 
-__all__ = ["SERVERS", "Measured", "measured", "over_http", "over_stdio", "proxied", "proxied_over_http"]
+__all__ = [
+    "BOUND_S",
+    "MOST_BYTES",
+    "SERVERS",
+    "Measured",
+    "measured",
+    "over_http",
+    "over_stdio",
+    "proxied",
+    "proxied_over_http",
+]
 
 HERE = Path(__file__).parent
 _BEATS = "beats"
 _BEGIN, _END = "<!-- stalls: begin -->\n", "<!-- stalls: end -->\n"
 
-Measured = tuple[Row, float, str]
+BOUND_S = 0.1
+MOST_BYTES = 1 << 20
+
+
+class Measured(NamedTuple):
+    """One row.
+
+    Attributes:
+        row: The row.
+        stall: The longest stall in seconds.
+        answer: The beginning of the answer.
+        size: Bytes of the input: what the client sent, or the tool, whichever is more.
+    """
+
+    row: Row
+    stall: float
+    answer: str
+    size: int
 
 
 def _environment(folder: Path, user: str) -> dict[str, str]:
@@ -138,19 +169,21 @@ SERVERS = {
 }
 
 
-def measured(client: object, probe: StallProbe, rows: Sequence[Row]) -> Iterator[Measured]:
-    """Send each input; yield the longest stall with it, in seconds, and the beginning of the answer."""
+def measured(client: Any, probe: StallProbe, rows: Sequence[Row]) -> Iterator[Measured]:
+    """Send each input; yield what was measured."""
     for row in rows:
         if os.environ.get("STALL_ROW", "") not in f"{row.entry}: {row.input}":
             continue
+        sent = client.sent
         with probe.watching() as longest:
-            said = row.act(client)
-        yield row, longest(), said
+            answer = row.act(client)
+        yield Measured(row, longest(), answer, max(client.sent - sent, size_of(row.input)))
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Print a table of all rows; write it into a document where one is named."""
-    lines = ["| server | entry point | inputs | longest stall | with |", "| --- | --- | --- | --- | --- |"]
+def main(arguments: Sequence[str]) -> int:
+    """Print all rows; write a table into a document where one is named; return the exit status."""
+    lines = ["| server | entry point | inputs | longest stall | with | bytes |", "|" + " --- |" * 6]
+    late: list[str] = []
     only = os.environ.get("STALL_SERVER", "")
     for server, (start, rows) in SERVERS.items():
         if only not in server:
@@ -160,15 +193,17 @@ def main(arguments: Sequence[str]) -> None:
             somebody() as user,
             start(Path(place), user) as (client, probe),
         ):
-            found: dict[str, list[tuple[float, str]]] = {}
-            for row, stall, said in measured(client, probe, rows):
-                print(
-                    f"{stall * 1000:8.1f} ms  {server}: {row.entry}: {row.input}  {said[:80]!r}", flush=True
-                )
-                found.setdefault(row.entry, []).append((stall, row.input))
+            found: dict[str, list[tuple[float, str, int]]] = {}
+            for row, stall, answer, size in measured(client, probe, rows):
+                line = f"{stall * 1000:8.1f} ms  {size:9,} bytes  {server}: {row.entry}: {row.input}"
+                print(f"{line}  {answer[:80]!r}", flush=True)
+                if stall > BOUND_S and size <= MOST_BYTES:
+                    late.append(line)
+                found.setdefault(row.entry, []).append((stall, row.input, size))
         for entry, stalls in found.items():
-            longest, name = max(stalls)
-            lines.append(f"| {server} | {entry} | {len(stalls)} | {longest * 1000:.0f} ms | `{name}` |")
+            longest, name, size = max(stalls)
+            shown = f"{longest * 1000:.0f} ms | `{name}` | {size:,}"
+            lines.append(f"| {server} | {entry} | {len(stalls)} | {shown} |")
     if arguments:
         document = Path(arguments[0])
         before, _, rest = document.read_text().partition(_BEGIN)
@@ -177,9 +212,13 @@ def main(arguments: Sequence[str]) -> None:
         about = f"On {today}, {machine}, Python {sys.version.split()[0]}:"
         text = "\n".join([about, "", *lines, ""])
         document.write_text(before + _BEGIN + text + _END + rest.partition(_END)[2])
+    if late:
+        print(f"longer than {BOUND_S * 1000:.0f} ms with at most {MOST_BYTES:,} bytes:", *late, sep="\n")
+    return bool(late)
 
 
 if __name__ == "__main__":
     began = time.monotonic()
-    main(sys.argv[1:])
+    status = main(sys.argv[1:])
     print(f"{time.monotonic() - began:.0f} s")
+    sys.exit(status)

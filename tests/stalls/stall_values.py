@@ -4,9 +4,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["MIB", "TEXTS", "VALUES"]
+__all__ = ["MIB", "TEXTS", "VALUES", "size_of"]
 
-MIB = 1 << 20
+# Less the rest of the message.
+MIB = (1 << 20) - 1024
 
 
 def _filled(unit: str, end: str = "", start: str = "", size: int = MIB) -> str:
@@ -67,3 +68,9 @@ VALUES: dict[str, Callable[[], Any]] = {
         "artifacts": [{"name": "a" * 250, "b64": "aGVsbG8="} for _ in range(200)],
     },
 }
+
+
+def size_of(name: str) -> int:
+    """Return the bytes of a text or value as JSON; 0 if there is none of that name."""
+    value = TEXTS[name] if name in TEXTS else VALUES[name]() if name in VALUES else ""
+    return len(json.dumps(value, ensure_ascii=False).encode()) if value else 0

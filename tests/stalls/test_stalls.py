@@ -66,7 +66,8 @@ def test_no_input_holds_the_event_loop(server: str, user: str, tmp_path: Path) -
     start, rows = SERVERS[server]
     with start(tmp_path, user) as (client, probe):
         found = [
-            (stall, row.entry, row.input, said[:60]) for row, stall, said in measured(client, probe, rows)
+            (each.stall, each.row.entry, each.row.input, each.answer[:60])
+            for each in measured(client, probe, rows)
         ]
 
     assert [each for each in found if "Session not found" in each[3] or each[3].startswith("closed")] == []

@@ -36,11 +36,6 @@ class Slow(Listening):
         return [params["data"]["msg"] for _method, params in self.heard]
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 async def toolset(tmp_path: Path) -> AsyncIterator[Toolset]:
     async with open_toolset(TOOLS / "ends.py", tmp_path, isolation="process") as toolset:

@@ -16,11 +16,6 @@ from runner.users.identity import User
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_files_of_one_name_are_staged_beside_each_other(place: Path) -> None:
     files = Library(store=MemoryStore(), sessions=Sessions(place / "sessions")).of("alice")
     kept = await files.put(b"kept", name="a.json", origin=Origin.UPLOADED)

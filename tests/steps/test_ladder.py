@@ -11,11 +11,6 @@ from sandbox.deadlines import Deadlines, Rung
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Heard:
     """A client that writes down what it hears."""
 

@@ -20,11 +20,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.release]
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def home(place: Path) -> Iterator[HomeLease]:
     with Homes(place / "homes", place / "state").lease("alice") as lease:
         yield lease

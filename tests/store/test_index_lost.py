@@ -29,11 +29,6 @@ SCOPES = (ALICE, BOB, SESSION, LONE)
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def clock() -> Clock:
     return Clock()
 

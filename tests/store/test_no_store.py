@@ -25,11 +25,6 @@ from runner.store.retention import Budgets, RetentionRules
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Keeper:
     """An application's keeper of state, which holds artifacts too."""
 

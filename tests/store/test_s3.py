@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from s3_servers import raw_client
+from s3_servers import raw_client, watching
 from suite import ALICE, BOB, Clock, read
 
 from runner.errors import CallError, Code
@@ -147,9 +148,10 @@ async def test_more_than_one_page_is_listed(rgw: BucketAddress) -> None:
         asked.append(params)
         return {**params, "MaxKeys": 2}
 
-    bucket._quick.meta.events.register("provide-client-params.s3.ListObjectsV2", two_a_page)
+    with watching("provide-client-params.s3.ListObjectsV2", two_a_page):
+        paging = Bucket(rgw)
 
-    keys = [item.key for item in bucket.list(f"{rgw.prefix}pages/")]
+    keys = [item.key for item in paging.list(f"{rgw.prefix}pages/")]
 
     assert keys == [f"{rgw.prefix}pages/{number}" for number in range(5)]
     assert len(asked) == 3
@@ -329,18 +331,30 @@ async def test_equal_digits_of_other_content_get_a_longer_id(rgw: BucketAddress)
 
 
 async def test_hosts_whose_clocks_differ_agree_on_the_time_of_the_server(rgw: BucketAddress) -> None:
-    bucket = Bucket(rgw)
-    bucket._note_time(_Answer("Sun, 01 Jan 2040 00:00:00 GMT"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Ahead) as server:
+        threading.Thread(target=server.serve_forever).start()
+        ahead = Bucket(replace(rgw, endpoint=f"http://127.0.0.1:{server.server_port}"))
+        assert ahead.size("nothing") is None
+        server.shutdown()
+    with_rgw = Bucket(rgw)
+    assert with_rgw.size("nothing") is None
 
-    assert bucket.now().year == 2040
-
-    bucket.size("nothing")
-    assert abs((bucket.now() - datetime.now(UTC)).total_seconds()) < 60
+    assert ahead.now().year == 2040
+    assert abs((with_rgw.now() - datetime.now(UTC)).total_seconds()) < 60
 
 
-class _Answer:
-    def __init__(self, date: str) -> None:
-        self.headers = {"date": date}
+class _Ahead(BaseHTTPRequestHandler):
+    """A server that has nothing, and whose clock is years ahead."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(404)
+        self.end_headers()
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return "Sun, 01 Jan 2040 00:00:00 GMT"
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 async def test_scopes_of_tenants_and_of_nobody_are_apart(s3: BucketAddress, clock: Clock) -> None:

@@ -14,8 +14,9 @@ import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.httpchecksum import AwsChunkedWrapper, Crc32Checksum
 from pydantic import SecretStr
-from s3_servers import CuttingProxy, raw_client
+from s3_servers import CuttingProxy, raw_client, watching
 from suite import ALICE, read
+from support import until
 
 from runner.errors import CallError, Code
 from runner.store.protocol import Put
@@ -72,18 +73,18 @@ async def test_a_server_that_is_gone_is_an_error_that_says_so_and_names_nothing(
 
 
 def test_an_upload_that_fails_leaves_no_part_behind(rgw: BucketAddress) -> None:
-    bucket = Bucket(rgw)
-    key = f"{rgw.prefix}big"
-    upload = ObjectUpload(bucket=bucket, key=key, mime="text/plain", metadata={}, stop=threading.Event())
+    key, stop = f"{rgw.prefix}big", threading.Event()
     sent: list[int] = []
 
     def refuse_the_third(params: dict[str, object], **_: object) -> None:
         sent.append(int(str(params["PartNumber"])))
         if params["PartNumber"] == 3:
-            upload.stop.set()
+            stop.set()
             raise OSError("no")
 
-    bucket._client.meta.events.register("provide-client-params.s3.UploadPart", refuse_the_third)
+    with watching("provide-client-params.s3.UploadPart", refuse_the_third):
+        bucket = Bucket(rgw)
+    upload = ObjectUpload(bucket=bucket, key=key, mime="text/plain", metadata={}, stop=stop)
 
     with pytest.raises((CallError, Stopped)):
         upload.send(b"x" * (4 * PART_BYTES), 4 * PART_BYTES)
@@ -115,12 +116,10 @@ async def test_a_caller_who_gives_up_ends_the_upload(rgw: BucketAddress, tmp_pat
     path = tmp_path / "large.bin"
     with path.open("wb") as file:
         file.truncate(400 * MIB)
-    store = S3Store(rgw)
     begun = asyncio.Event()
     loop = asyncio.get_running_loop()
-    store._bucket._client.meta.events.register(
-        "before-call.s3.UploadPart", lambda **_: loop.call_soon_threadsafe(begun.set)
-    )
+    with watching("before-call.s3.UploadPart", lambda **_: loop.call_soon_threadsafe(begun.set)):
+        store = S3Store(rgw)
     putting = asyncio.create_task(store.put_file(path, Put(name="large.bin"), scope=ALICE))
     await begun.wait()
 
@@ -128,9 +127,8 @@ async def test_a_caller_who_gives_up_ends_the_upload(rgw: BucketAddress, tmp_pat
 
     with pytest.raises(asyncio.CancelledError):
         await putting
-    await asyncio.to_thread(store._threads.shutdown)
+    assert await asyncio.to_thread(until, lambda: not list(Bucket(rgw).uploads(rgw.prefix)))
     assert await S3Store(rgw).find("large.bin", scope=ALICE) is None
-    assert not list(Bucket(rgw).uploads(rgw.prefix))
 
 
 @pytest.mark.parametrize("wrong", ["secret_key", "bucket"])
@@ -159,13 +157,13 @@ async def test_a_large_file_sent_as_to_aws_has_a_checksum_of_each_part_and_arriv
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", str(rgw.endpoint))
     source = tmp_path / "large.bin"
     source.write_bytes(os.urandom(2 * PART_BYTES + 1))
-    store = S3Store(replace(rgw, endpoint=None, region="us-east-1"))
     checked: list[str] = []
 
     def note(request: AWSRequest, **_: object) -> None:
         checked.extend(name for name in request.headers if name.lower().startswith("x-amz-checksum-"))
 
-    store._bucket._client.meta.events.register("before-send.s3.UploadPart", note)
+    with watching("before-send.s3.UploadPart", note):
+        store = S3Store(replace(rgw, endpoint=None, region="us-east-1"))
 
     record = await store.put_file(source, Put(name="large.bin"), scope=ALICE)
 

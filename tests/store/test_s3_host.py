@@ -11,7 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from attack_support import descendants, found_in_memory
+from attack_support import found_in_memory
+from process_tree import descendants, forkservers
 from s3_servers import CuttingProxy
 from suite import Clock, read
 from support import TOOLS, call
@@ -118,10 +119,8 @@ async def test_no_key_of_the_store_is_in_any_process_below_the_host(
         ) as user_pool:
             # The worker that has answered is still being reaped.
             await user_pool.pool.zygote.settled()
-        below = [
-            toolset.forkserver._current.process.pid,
-            *descendants(toolset.forkserver._current.process.pid),
-        ]
+        forkserver = forkservers()[0]
+        below = [forkserver, *descendants(forkserver)]
         own = settings.s3_secret_key.get_secret_value() if settings.s3_secret_key else ""
         wanted = [secret.encode(), own.encode()]
         leaked = [pid for pid in below for each in wanted if found_in_memory(pid, each)]

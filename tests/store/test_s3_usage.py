@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from s3_servers import raw_client
+from s3_servers import raw_client, watching
 from suite import ALICE, read
 
 from runner.errors import CallError, Code
@@ -26,16 +26,18 @@ def bytes_in(address: BucketAddress) -> list[int]:
     return [item.size for item in Bucket(address).list(f"{address.prefix}alice/artifacts/")]
 
 
-def count_listings(store: S3Store, prefix: str) -> list[str]:
-    """Note each listing of something that begins with `prefix`, from now on."""
+def counting_listings(
+    address: BucketAddress, prefix: str, rules: RetentionRules
+) -> tuple[S3Store, list[str]]:
+    """Return a store, and where each of its listings of something that begins with `prefix` is noted."""
     asked: list[str] = []
 
     def note(params: dict[str, str], **_: object) -> None:
         if params["Prefix"].startswith(prefix):
             asked.append(params["Prefix"])
 
-    store._bucket._quick.meta.events.register("provide-client-params.s3.ListObjectsV2", note)
-    return asked
+    with watching("provide-client-params.s3.ListObjectsV2", note):
+        return S3Store(address, rules=rules), asked
 
 
 @pytest.mark.parametrize("size", [100, LARGE], ids=["small", "in parts"])
@@ -58,8 +60,8 @@ async def test_equal_content_counts_once_whatever_its_names_and_sessions(
 
 
 async def test_what_a_host_puts_is_counted_without_listing_everything_again(rgw: BucketAddress) -> None:
-    store = S3Store(rgw, rules=RetentionRules(files=Quota(max_user_bytes=10)))
-    listings = count_listings(store, f"{rgw.prefix}alice/artifacts/")
+    rules = RetentionRules(files=Quota(max_user_bytes=10))
+    store, listings = counting_listings(rgw, f"{rgw.prefix}alice/artifacts/", rules)
 
     for number in range(5):
         await store.put_bytes(b"%02d" % number, Put(name=f"{number}.txt"), scope=ALICE)
@@ -163,13 +165,13 @@ async def test_a_large_file_that_changes_while_it_is_sent_is_refused_and_leaves_
 ) -> None:
     path = tmp_path / "large.bin"
     path.write_bytes(bytes(3 * PART_BYTES))
-    store = S3Store(rgw)
 
     def meddle(**_: object) -> None:
         with path.open("r+b") as file:
             file.write(b"changed")
 
-    store._bucket._client.meta.events.register("before-call.s3.UploadPart", meddle)
+    with watching("before-call.s3.UploadPart", meddle):
+        store = S3Store(rgw)
 
     with pytest.raises(CallError, match="changed while") as refused:
         await store.put_file(path, Put(name="a.bin"), scope=ALICE)

@@ -24,11 +24,6 @@ Make = Callable[..., ArtifactStore]
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def clock() -> Clock:
     return Clock()
 

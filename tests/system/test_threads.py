@@ -13,11 +13,6 @@ from runner.system.threads import in_thread, run_in_thread
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_who_is_cancelled_waits_until_the_thread_has_finished() -> None:
     begun, go, events = threading.Event(), threading.Event(), []
 

@@ -52,6 +52,12 @@ def fetch_one(filename: str) -> dict:
 
 
 @mcp.tool
+def links(file_names: list[str]) -> dict:
+    """Return the links themselves."""
+    return {"results": {"links": file_names}}
+
+
+@mcp.tool
 def status(file_names: list[str], path: str) -> dict:
     """Say what the server of a link answers to another path."""
     base = file_names[0].split("/api/")[0]

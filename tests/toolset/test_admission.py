@@ -7,11 +7,6 @@ from runner.toolset.admission import Admission
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def settle() -> None:
     for _ in range(20):
         await anyio.lowlevel.checkpoint()

@@ -15,11 +15,6 @@ from runner.system.once import Once
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @contextmanager
 def no_descriptors() -> Iterator[None]:
     """Have no descriptor free in this process."""

@@ -1,11 +1,13 @@
 """A worker of one call that waits has walked the way of a call; one that stays with its user has not."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Literal
 
 import psutil
 import pytest
+from process_tree import children, zygotes
 from support import becomes, call, open_toolset
 
 pytestmark = pytest.mark.kernel
@@ -17,16 +19,16 @@ MIB = 1 << 20
 async def _spare_mib(folder: Path, reuse: Literal["user", "call"]) -> float:
     """Return the memory that a worker has alone which waits for its first call: of several, the least."""
     async with open_toolset(TOOLS, folder, "ann", worker_reuse=reuse, idle_workers=2) as toolset:
-
-        def spare() -> list[int]:
-            pools = [user_pool.pool for user_pool in toolset._made_pools()]
-            return [one.pid for pool in pools for one in pool.zygote._parking._idle if not one.calls]
-
         completed = await call(toolset, "ann", "lasts", seconds=0.01)
         assert not completed.processed.is_error, completed.processed.value
-        assert await becomes(lambda: len(spare()) > 0)
-        least: float = min(psutil.Process(pid).memory_full_info().uss / MIB for pid in spare())
-        return least
+        # The one that has served the call and one more, of each zygote.
+        assert await becomes(lambda: all(len(children(zygote)) > 1 for zygote in zygotes()))
+        found = []
+        for pid in [child for zygote in zygotes() for child in children(zygote)]:
+            # The one that has served its only call may end meanwhile.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(pid).memory_full_info().uss / MIB)
+        return min(found)
 
 
 async def _both(folder: Path) -> tuple[float, float]:

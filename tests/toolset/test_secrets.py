@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
-from attack_support import descendants, found_in_memory
+from attack_support import found_in_memory
+from process_tree import descendants, forkservers
 from somebody import somebody
 from support import TOOLS, Listening, alive, becomes, call, details, error_code, open_toolset, request
 
@@ -112,7 +113,7 @@ async def test_while_a_call_uses_a_secret_no_other_process_of_any_tool_has_it_or
     client = Listening()
     with somebody() as user, somebody() as stranger:
         async with serving(tmp_path, isolation=tier) as toolset:
-            server = toolset.forkserver._current.process.pid
+            server = forkservers()[0]
             early = results(await call(toolset, user, "looks"))
             using = asyncio.create_task(execute(toolset, request(user, "uses", {}, client)))
             assert await becomes(lambda: bool(client.heard))

@@ -44,11 +44,6 @@ def plain() -> int:
 '''
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     tmp_path.chmod(0o700)

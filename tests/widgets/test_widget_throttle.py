@@ -6,20 +6,15 @@ import pytest
 from support import call, details, error_code, open_toolset
 
 from runner.errors import CallError, Code
-from runner.toolset.throttle import Throttle
+from runner.toolset.rates import Rates
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-def admitted(throttle: Throttle, *moments: float, most: int | None = 2) -> list[bool]:
+def admitted(rates: Rates, *moments: float, most: int | None = 2) -> list[bool]:
     """Return which calls at these moments were admitted."""
     found = []
     for now in moments:
         try:
-            throttle.admit("alice", "show", most=most, now=now)
+            rates.admit_tool("alice", "show", most=most, now=now)
         except CallError:
             found.append(False)
         else:
@@ -30,51 +25,41 @@ def admitted(throttle: Throttle, *moments: float, most: int | None = 2) -> list[
 def test_as_many_calls_as_the_limit_says_go_through_in_any_minute() -> None:
     moments = (0, 30, 59.9, 60.0, 61, 90, 91)
 
-    assert admitted(Throttle(), *moments) == [True, True, False, True, False, True, False]
+    assert admitted(Rates(), *moments) == [True, True, False, True, False, True, False]
 
 
 def test_a_refused_call_does_not_count() -> None:
     moments = (0, 1, *range(2, 60), 60.0, 61.0)
 
-    assert admitted(Throttle(), *moments)[-2:] == [True, True]
+    assert admitted(Rates(), *moments)[-2:] == [True, True]
 
 
 def test_a_tool_without_a_limit_is_never_refused() -> None:
-    assert all(admitted(Throttle(), *[0.0] * 500, most=None))
+    assert all(admitted(Rates(), *[0.0] * 500, most=None))
 
 
 def test_users_and_tools_have_limits_of_their_own() -> None:
-    throttle = Throttle()
-    throttle.admit("alice", "show", most=1, now=0)
+    rates = Rates()
+    rates.admit_tool("alice", "show", most=1, now=0)
 
-    throttle.admit("bob", "show", most=1, now=0)
-    throttle.admit("alice", "other", most=1, now=0)
+    rates.admit_tool("bob", "show", most=1, now=0)
+    rates.admit_tool("alice", "other", most=1, now=0)
 
     with pytest.raises(CallError):
-        throttle.admit("alice", "show", most=1, now=0)
+        rates.admit_tool("alice", "show", most=1, now=0)
 
 
 def test_the_error_says_when_to_come_back() -> None:
-    throttle = Throttle()
-    throttle.admit("alice", "show", most=1, now=100)
+    rates = Rates()
+    rates.admit_tool("alice", "show", most=1, now=100)
 
     with pytest.raises(CallError) as raised:
-        throttle.admit("alice", "show", most=1, now=117.2)
+        rates.admit_tool("alice", "show", most=1, now=117.2)
 
     assert raised.value.code is Code.E_BUSY
     assert raised.value.retryable
     assert raised.value.message == "show may be called 1 times a minute; try again in 43 seconds"
     assert raised.value.details == {"retry_after_seconds": 43, "calls_per_minute": 1}
-
-
-def test_users_who_stayed_away_for_a_minute_are_forgotten() -> None:
-    throttle = Throttle()
-    for number in range(1001):
-        throttle.admit(f"user{number}", "show", most=1, now=0)
-
-    throttle.admit("alice", "show", most=1, now=60.5)
-
-    assert len(throttle._calls) == 1
 
 
 @pytest.mark.kernel

@@ -11,11 +11,6 @@ from runner.author import Artifacts
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_without_the_runner_a_reference_says_that_nothing_was_kept(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

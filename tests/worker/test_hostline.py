@@ -14,11 +14,6 @@ from sandbox.policy import Policy
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def asked_of(host: socket.socket) -> dict[str, object]:
     """Return what a worker asks."""
     frame = receive(host, 1000)

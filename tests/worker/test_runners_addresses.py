@@ -9,11 +9,6 @@ from runner.worker.served import addresses_of_the_runner, served_by
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.parametrize("make", [FastMCP, MCPServer])
 @pytest.mark.parametrize(
     ("address", "found"),

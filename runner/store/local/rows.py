@@ -213,8 +213,10 @@ class Rows:
     def _same(self, new: "_New") -> Row | None:
         """Return the artifact that a new one is again."""
         tail = "area = ? AND session = ? AND retention = ? AND sha256 = ?"
-        rows = self._select(tail, *new.place, new.about.retention.value, new.sha256)
-        return next((row for row in rows if new.is_again(row)), None)
+        # A user may have many files of one content.
+        tail += " AND (retention = 'observations' OR ? IN (wanted, name))"
+        rows = self._select(tail, *new.place, new.about.retention.value, new.sha256, new.wanted)
+        return next((row for row in rows if said_of(row).id_prefix == new.prefix), None)
 
     def _write(self, new: "_New", old: Row | None, now: datetime, rules: RetentionRules) -> Row:
         about = new.about if old is None else _renewed(new.about, old)
@@ -307,12 +309,6 @@ class _New:
     @property
     def prefix(self) -> str:
         return self.about.id_prefix
-
-    def is_again(self, row: Row) -> bool:
-        """Say whether a row of the same content, owner and class is the same artifact."""
-        same_namespace = said_of(row).id_prefix == self.prefix
-        named = self.about.retention is Retention.OBSERVATIONS or self.wanted in (row.wanted, row.name)
-        return same_namespace and named
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sandbox.host import call_watch as watch_module
 from sandbox.host.call_watch import FIRST_LOOK_S, CallWatch, Look, LookPace, behind_death, exceeded, overfull
-from sandbox.host.home_usage import HomeDisk, HomeUsage
+from sandbox.host.home_usage import HomeDisk, HomeUsage, measure
 from sandbox.outcome import Reached
 from sandbox.policy import Limits
 
@@ -110,29 +110,36 @@ def test_a_look_that_waits_for_a_processor_delays_the_next_by_far_less() -> None
 @pytest.mark.anyio
 @pytest.mark.kernel
 async def test_processes_are_looked_at_however_long_homes_and_the_hosts_own_threads_take(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = threading.Event()
     loop = asyncio.get_running_loop()
     own = [loop.run_in_executor(None, busy.wait) for _ in range(64)]
-    homes = [watch_module._HOME_LOOKS.submit(busy.wait) for _ in range(16)]
+
+    def slow(*args: Any, **more: Any) -> HomeUsage:
+        busy.wait()
+        return measure(*args, **more)
+
+    monkeypatch.setattr("sandbox.host.call_watch.measure", slow)
     folder = os.open(tmp_path, os.O_PATH)
     command = [sys.executable, "-c", "import os, sys; [os.fork() for _ in range(2)]; sys.stdin.read()"]
 
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         limits = Limits(call_processes=3)
-        watch = CallWatch(worker=process.pid, zygote=process.pid, disk=HomeDisk(folder), limits=limits)
-        looking = asyncio.create_task(watch.run())
-        found, _ = await asyncio.wait({asyncio.create_task(_last(watch, limits))}, timeout=30)
+        watches = [
+            CallWatch(worker=process.pid, zygote=process.pid, disk=HomeDisk(folder), limits=limits)
+            for _ in range(16)
+        ]
+        looking = [asyncio.create_task(watch.run()) for watch in watches]
+        found, _ = await asyncio.wait({asyncio.create_task(_last(watches[-1], limits))}, timeout=30)
         busy.set()
-        reached = await asyncio.wait_for(looking, 30)
+        reached = await asyncio.wait_for(asyncio.gather(*looking), 30)
         process.communicate()
 
     await asyncio.gather(*own)
-    assert [future.result() for future in homes] == [True] * 16
     os.close(folder)
     assert found
-    assert reached == Reached(limit="call_processes", value=3, used=4)
+    assert reached == [Reached(limit="call_processes", value=3, used=4)] * 16
 
 
 async def _last(watch: CallWatch, limits: Limits) -> None:

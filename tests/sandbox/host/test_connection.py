@@ -61,11 +61,6 @@ async def closed(closer: Closer) -> None:
     assert await becomes(lambda: closer.behind == 0)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def knows_passrights() -> bool:
     ours, theirs = socket.socketpair()
     with ours, theirs:

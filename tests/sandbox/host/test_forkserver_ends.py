@@ -5,14 +5,16 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from process_tree import forkservers, zygotes
 from somebody import somebody
 from support import Listening, becomes, call, details, error_code, open_toolset, request
 
 from runner.call import execute, relay
-from runner.toolset.toolset import Toolset
 from sandbox.host.lease import Lease
+from sandbox.outcome import Ending, Outcome
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -75,29 +77,28 @@ def lurks(username: str) -> str:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def tool(tmp_path: Path) -> Path:
     file = tmp_path / "lasting.py"
     file.write_text(TOOL)
     return file
 
 
-def forkserver(toolset: Toolset) -> int:
-    return toolset.forkserver._current.process.pid
+async def kill_forkserver(caplog: pytest.LogCaptureFixture) -> int:
+    """Kill the forkserver, and wait until its host has taken note; return its process id."""
+    (first,) = forkservers()
+    os.kill(first, signal.SIGKILL)
+    # A call that a dying worker has taken in the last moment has begun.
+    assert await becomes(lambda: "forkserver ended unexpectedly" in caplog.messages)
+    return first
 
 
-async def test_calls_go_on_after_the_forkserver_was_killed(tool: Path, tmp_path: Path) -> None:
+async def test_calls_go_on_after_the_forkserver_was_killed(
+    tool: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with somebody() as ann, somebody() as bob:
         async with open_toolset(tool, tmp_path) as toolset:
             assert error_code(await call(toolset, ann, "echo", n=1)) is None
-            first = toolset.forkserver._current
-            os.kill(forkserver(toolset), signal.SIGKILL)
-            # A call that a dying worker has taken in the last moment has begun.
-            assert await becomes(lambda: not first.alive)
+            await kill_forkserver(caplog)
 
             several = await asyncio.gather(*(call(toolset, who, "echo", n=2) for who in (ann, bob) * 3))
 
@@ -114,7 +115,7 @@ async def test_a_call_under_way_is_told_that_the_forkserver_ended_and_is_not_run
             running = asyncio.create_task(execute(toolset, request(ann, "waits", {}, client)))
             assert await becomes(lambda: len(client.heard) > 0)
 
-            os.kill(forkserver(toolset), signal.SIGKILL)
+            os.kill(forkservers()[0], signal.SIGKILL)
             completed = await asyncio.wait_for(running, 15)
 
             assert error_code(completed) == "E_CRASHED"
@@ -129,13 +130,13 @@ async def test_a_call_that_its_worker_has_looked_at_is_not_run_again(
 ) -> None:
     if is_believed:
         # What the kernel says of a worker that has left its call unread.
-        given_up = Lease._give_up
+        run = Lease.run
 
-        def believes(lease: Lease, error: Exception) -> None:
-            lease._begun = not isinstance(error, ConnectionError)
-            given_up(lease, error)
+        async def believes(lease: Lease, *args: Any, **more: Any) -> Outcome:
+            outcome = await run(lease, *args, **more)
+            return replace(outcome, begun=outcome.ending is not Ending.CRASHED)
 
-        monkeypatch.setattr(Lease, "_give_up", believes)
+        monkeypatch.setattr(Lease, "run", believes)
     with somebody() as ann:
         async with open_toolset(tool, tmp_path, worker_reuse="user") as toolset:
             assert error_code(await call(toolset, ann, "lurks")) is None
@@ -148,14 +149,12 @@ async def test_a_call_that_its_worker_has_looked_at_is_not_run_again(
 
 
 async def test_a_home_keeps_its_files_when_its_zygote_ends_with_the_forkserver(
-    tool: Path, tmp_path: Path
+    tool: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with somebody() as ann:
         async with open_toolset(tool, tmp_path) as toolset:
             assert error_code(await call(toolset, ann, "leave")) is None
-            first = forkserver(toolset)
-            os.kill(first, signal.SIGKILL)
-            assert await becomes(lambda: forkserver(toolset) != first)
+            await kill_forkserver(caplog)
 
             looked = await call(toolset, ann, "look")
 
@@ -163,12 +162,12 @@ async def test_a_home_keeps_its_files_when_its_zygote_ends_with_the_forkserver(
             assert "here" in str(looked.processed.value["results"])
 
 
-async def test_requests_that_are_no_tool_calls_go_on_too(tool: Path, tmp_path: Path) -> None:
+async def test_requests_that_are_no_tool_calls_go_on_too(
+    tool: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with somebody() as ann:
         async with open_toolset(tool, tmp_path) as toolset:
-            first = toolset.forkserver._current
-            os.kill(forkserver(toolset), signal.SIGKILL)
-            assert await becomes(lambda: not first.alive)
+            await kill_forkserver(caplog)
             asked = request(ann, "echo", {})
             asked = replace(asked, method="tools/list", params={"_meta": asked.params["_meta"]})
 
@@ -177,25 +176,17 @@ async def test_requests_that_are_no_tool_calls_go_on_too(tool: Path, tmp_path: P
             assert len(listed["tools"]) == 6
 
 
-async def test_zygotes_of_the_users_before_come_back_by_themselves(tool: Path, tmp_path: Path) -> None:
+async def test_zygotes_of_the_users_before_come_back_by_themselves(
+    tool: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with somebody() as ann:
         async with open_toolset(tool, tmp_path) as toolset:
             await call(toolset, ann, "leave")
-            before = {key: task.result().pool.zygote.pid for key, task in toolset._user_pools.items()}
+            before = zygotes()
 
-            os.kill(forkserver(toolset), signal.SIGKILL)
+            first = await kill_forkserver(caplog)
 
-            def back() -> bool:
-                tasks = [toolset._user_pools.get(key) for key in before]
-                return all(
-                    task is not None
-                    and task.done()
-                    and task.result().pool.alive
-                    and task.result().pool.zygote.pid not in before.values()
-                    for task in tasks
-                )
-
-            assert await becomes(back)
+            assert await becomes(lambda: first not in forkservers() and len(zygotes()) == len(before) == 2)
 
 
 async def test_a_server_whose_tool_file_loads_no_more_says_so_until_it_does(

@@ -2,13 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from pools import forkserver_of, kept_pool_of
+from kept_calls import leased, rests, run, value
+from pools import kept_pool_of
 from support import becomes
-from test_parking import leased, run, served, value
 
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.job import Job
@@ -23,23 +22,6 @@ from sandbox.outcome import Ending
 from sandbox.policy import MIB, Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def forkserver() -> AsyncIterator[Forkserver]:
-    async with forkserver_of("keeping") as server:
-        yield server
-
-
-@pytest.fixture
-async def pool(forkserver: Forkserver, tmp_path: Path) -> AsyncIterator[Pool]:
-    async with kept_pool_of(forkserver, tmp_path) as it:
-        yield it
 
 
 async def begun(pool: Pool, act: str, *args: object, session: str | None = None) -> Lease:
@@ -105,7 +87,7 @@ async def test_a_job_whose_next_call_comes_at_once_keeps_no_descriptor(pool: Poo
 async def test_a_call_that_does_not_ask_for_it_stands_still_afterwards(pool: Pool, tmp_path: Path) -> None:
     file = tmp_path / "home" / "ticks"
     await run(pool, "ticks", str(file))
-    assert await becomes(lambda: all(worker.has_stopped for worker in served(pool)))
+    await rests(pool)
 
     assert await stands(file)
 

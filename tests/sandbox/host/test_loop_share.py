@@ -10,7 +10,6 @@ import pytest
 from pools import Ears, forkserver_of, pool_of
 
 from sandbox.deadlines import Deadlines
-from sandbox.host import loop_share
 from sandbox.host.loop_share import LoopShare
 from sandbox.host.pool import Pool
 from sandbox.outcome import Ending, Outcome
@@ -57,7 +56,7 @@ async def test_requests_that_take_long_leave_others_their_turns(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, rests: bool
 ) -> None:
     if not rests:
-        monkeypatch.setattr(loop_share, "_REST", 0.0)
+        monkeypatch.setattr(LoopShare, "rest_s", lambda _self, *, now: 0.0)
     ears = Laborious()
     other = asyncio.create_task(ears.count_turns())
 

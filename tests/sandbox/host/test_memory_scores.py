@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from process_tree import children, forkservers, zygotes
 from somebody import somebody
 from support import TOOLS, becomes, call, open_toolset
 
@@ -14,11 +15,6 @@ from sandbox.probe.machine import Tier, missing
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 TIERS = [tier.value for tier in (Tier.PROCESS, Tier.NAMESPACE) if not missing(tier)]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def score_of(pid: int) -> int:
@@ -31,15 +27,15 @@ async def test_workers_end_first_then_the_forkserver_and_the_host_last(tmp_path:
         async with open_toolset(TOOLS / "hungry.py", tmp_path, isolation=tier) as toolset:
             host = score_of(os.getpid())
             said = await call(toolset, ann, "more_likely_to_live")
-            zygotes = {task.result().pool.zygote for task in toolset._user_pools.values()}
-            (zygote,) = zygotes
-            assert await becomes(lambda: zygote.at_hand > 0)
+            (forkserver,) = forkservers()
+            (zygote,) = zygotes()
+            assert await becomes(lambda: bool(children(zygote)))
 
-            parked = [worker.pid for worker in zygote._parking._idle]
+            parked = children(zygote)
             # Landlock says the one, and where the mount is read-only it says the other.
             assert said.processed.value["results"] in ("EACCES EACCES", "EROFS EROFS")
-            assert {score_of(pid) for pid in (zygote.pid, *parked)} == {1000}
-            assert host <= score_of(toolset.forkserver._current.process.pid) < 1000
+            assert {score_of(pid) for pid in (zygote, *parked)} == {1000}
+            assert host <= score_of(forkserver) < 1000
 
 
 def test_unconfined_one_could_lower_it() -> None:

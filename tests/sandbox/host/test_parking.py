@@ -9,10 +9,11 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Unpack
 
 import pytest
-from pools import Ears, forkserver_of, kept_pool_of
+from kept_calls import Options, leased, rests, run, value
+from pools import Ears, kept_pool_of
 from support import becomes
 
 from sandbox.deadlines import Deadlines
@@ -25,84 +26,11 @@ from sandbox.host.readers import Readers
 from sandbox.host.retirement import Reuse
 from sandbox.host.stopping import is_stopped
 from sandbox.host.usage import read_process
-from sandbox.host.worker import Worker
+from sandbox.host.worker import Worker, children_of
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import MIB, Limits
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def forkserver() -> AsyncIterator[Forkserver]:
-    async with forkserver_of("keeping") as server:
-        yield server
-
-
-@pytest.fixture
-async def pool(forkserver: Forkserver, tmp_path: Path) -> AsyncIterator[Pool]:
-    async with kept_pool_of(forkserver, tmp_path) as it:
-        yield it
-
-
-class Options(TypedDict, total=False):
-    """How a call is made: see `leased`."""
-
-    keeps: bool
-    goes_on: bool
-    session: str | None
-    limits: Limits | None
-    ears: Ears | None
-    idle_s: float
-    total_s: float
-
-
-async def leased(
-    pool: Pool,
-    act: str,
-    *args: object,
-    keeps: bool = True,
-    goes_on: bool = False,
-    session: str | None = None,
-    limits: Limits | None = None,
-    ears: Ears | None = None,
-    **times: float,
-) -> tuple[Lease, Outcome]:
-    wanted = limits or pool.policy.limits
-    lease = await pool.lease(wanted, keeps=keeps, goes_on=goes_on, session=session)
-    deadlines = Deadlines(**{"idle_s": 20.0, "total_s": 60.0, **times})
-    call = {"act": act, "args": list(args)}
-    return lease, await lease.run(call, deadlines=deadlines, listener=ears or Ears())
-
-
-async def run(pool: Pool, act: str, *args: object, **options: Unpack[Options]) -> Outcome:
-    lease, outcome = await leased(pool, act, *args, **options)
-    lease.release()
-    return outcome
-
-
-def value(outcome: Outcome) -> Any:
-    assert outcome.answer is not None, outcome
-    return outcome.answer["value"]
-
-
-async def rests(pool: Pool) -> None:
-    """Wait until every worker that has served a call is stopped, or gone."""
-    assert await becomes(lambda: all(worker.has_stopped for worker in served(pool)))
-
-
-def cpu_s(worker: Worker) -> float:
-    process = read_process(worker.pid)
-    assert process is not None
-    return process.cpu_s
-
-
-def served(pool: Pool) -> list[Worker]:
-    return [worker for worker in pool.zygote._parking._idle if worker.calls]
 
 
 async def test_the_next_call_meets_the_process_of_the_call_before(pool: Pool) -> None:
@@ -142,11 +70,17 @@ async def test_the_worker_used_last_is_taken_first(pool: Pool) -> None:
     assert value(await run(pool, "count"))["pid"] == value(first)["pid"] != value(second)["pid"]
 
 
+def cpu_s(worker: Worker) -> float:
+    process = read_process(worker.pid)
+    assert process is not None
+    return process.cpu_s
+
+
 async def waiting(pool: Pool, **options: Unpack[Options]) -> "asyncio.Task[Outcome]":
     """Begin a call that finds no worker parked, and has to wait for a fork."""
-    before = len(pool.zygote._waiters)
+    before = pool.zygote.idle
     call = asyncio.create_task(run(pool, "count", **options))
-    assert await becomes(lambda: len(pool.zygote._waiters) > before)
+    assert await becomes(lambda: pool.zygote.idle > before)
     return call
 
 
@@ -204,28 +138,32 @@ async def test_who_waits_and_is_cancelled_is_waited_for_no_more(pool: Pool) -> N
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-        kept = len(pool.zygote._waiters)
         # Theirs are still to come: who waits next gets one of them, and orders no sixth.
-        last = await waiting(pool)
-        ordered = pool.zygote._ordered
-        last.cancel()
+        last = asyncio.create_task(run(pool, "count"))
+        await asyncio.sleep(0)
+        assert pool.zygote.idle == 5
+        os.kill(pool.zygote.pid, signal.SIGCONT)
+        assert value(await last)["calls"] == 1
 
-    assert (kept, ordered) == (0, 5)
 
-
-async def test_an_order_that_fails_and_nobody_waits_for_fails_no_call(pool: Pool) -> None:
+@pytest.mark.parametrize("failures", [1, 2])
+async def test_fork_fails_after_its_caller_got_another_worker(
+    pool: Pool, tmp_path: Path, failures: int
+) -> None:
     async with nobody_free(pool) as leases:
         first, second = [asyncio.create_task(leased(pool, "count")) for _ in range(2)]
-        assert await becomes(lambda: len(pool.zygote._waiters) == 2)
+        assert await becomes(lambda: pool.zygote.idle == 2)
         # The first gets a worker that has become free; what it has ordered is still to come.
         leases.pop(0).release()
         leases.append((await first)[0])
-        pool.zygote._deliver(SandboxError("no process could be started"))
-        await asyncio.sleep(0)
-        assert not second.done()
-        pool.zygote._deliver(SandboxError("no process could be started"))
-        with pytest.raises(SandboxError, match="no process"):
-            await second
+        for number in range(failures):
+            (tmp_path / "home" / f"unready-{number}").touch()
+        os.kill(pool.zygote.pid, signal.SIGCONT)
+        if failures == 1:
+            leases.append((await second)[0])
+        else:
+            with pytest.raises(SandboxError, match="it is not ready"):
+                await second
 
 
 async def test_a_worker_in_which_something_goes_on_is_given_to_nobody_who_waits(pool: Pool) -> None:
@@ -235,7 +173,7 @@ async def test_a_worker_in_which_something_goes_on_is_given_to_nobody_who_waits(
         assert job.release() is not None
         await asyncio.sleep(0)
         assert not call.done()
-        assert [worker.goes_on for worker in pool.zygote._parking._idle] == [True]
+        assert len(pool.zygote.jobs()) == 1
         freed = leases.pop(0)
         freed.release()
 
@@ -269,7 +207,7 @@ async def test_between_two_calls_no_instruction_of_a_worker_runs(
 
     lease.release()
     await rests(pool)
-    (worker,) = served(pool)
+    worker = lease.worker
     before = file.read_text(), cpu_s(worker)
     await asyncio.sleep(0.3)
 
@@ -340,8 +278,10 @@ async def test_what_was_there_before_the_first_call_does_not_count(
     assert counted == [1, 2, 3]
 
 
-async def test_no_worker_stays_where_the_machine_has_no_room(pool: Pool) -> None:
-    pool.zygote._parking.has_room = lambda: False
+async def test_no_worker_stays_where_the_machine_has_no_room(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.host.parking.has_room", lambda: False)
     await run(pool, "count")
     await rests(pool)
 
@@ -480,22 +420,20 @@ async def test_what_comes_through_a_channel_whose_call_is_over_goes_nowhere(
 
 
 async def test_a_worker_that_somebody_continued_serves_no_other_call(pool: Pool) -> None:
-    first = value(await run(pool, "count"))
+    pid = value(await run(pool, "count"))["pid"]
     await rests(pool)
-    (worker,) = served(pool)
-    os.kill(worker.pid, signal.SIGCONT)
-    assert await becomes(lambda: not is_stopped(worker.pid))
+    os.kill(pid, signal.SIGCONT)
+    assert await becomes(lambda: not is_stopped(pid))
 
-    assert value(await run(pool, "count"))["pid"] != first["pid"]
+    assert value(await run(pool, "count"))["pid"] != pid
     assert pool.zygote.retired == {"continued": 1}
 
 
 async def test_a_worker_that_was_killed_between_calls_is_not_met_again(pool: Pool) -> None:
-    await run(pool, "count")
+    pid = value(await run(pool, "count"))["pid"]
     await rests(pool)
-    (worker,) = served(pool)
-    os.kill(worker.pid, signal.SIGKILL)
-    assert await becomes(lambda: not worker.is_running())
+    os.kill(pid, signal.SIGKILL)
+    assert await becomes(lambda: not Path(f"/proc/{pid}").exists())
 
     assert value(await run(pool, "count"))["calls"] == 1
     assert pool.zygote.retired == {"ended": 1}
@@ -536,8 +474,9 @@ async def test_a_call_that_does_not_end_well_takes_its_worker_with_it(
 
 async def test_a_call_that_is_cancelled_takes_its_worker_with_it(pool: Pool) -> None:
     pid = value(await run(pool, "count"))["pid"]
+    parked = pool.zygote.at_hand
     running = asyncio.create_task(run(pool, "sleep"))
-    assert await becomes(lambda: not served(pool))
+    assert await becomes(lambda: pool.zygote.at_hand < parked)
     running.cancel()
     await asyncio.wait({running})
     await pool.zygote.settled()
@@ -677,19 +616,6 @@ async def test_what_the_gate_refuses_after_an_answer_is_no_matter_of_the_next_ca
     assert (value(after)["calls"], retired) == (3, {})
 
 
-async def test_what_the_gate_hears_late_is_booked_to_nobody(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with kept_pool_of(forkserver, tmp_path, net=("127.0.0.1:9",)) as pool:
-        lease, _ = await leased(pool, "begins", "connect")
-        gate = pool.zygote._gate
-        assert gate is not None
-        # The gate has heard of it, and has not yet come to refuse it.
-        assert await becomes(lambda: bool(gate._answers) or (tmp_path / "home" / "done").exists())
-        lease.release()
-        after = await run(pool, "count")
-
-    assert after.denials == ()
-
-
 async def test_a_burst_of_calls_leaves_as_many_workers_as_the_stock_may_hold_and_soon_one_to_spare(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -731,10 +657,8 @@ async def test_no_more_one_shot_processes_stay_either(
         for lease, _ in leases:
             lease.release()
         pool.refill()
-        after_burst = len(pool._kept)
-        assert await becomes(lambda: len(pool._kept) == 1)
-
-        assert after_burst == 2
+        assert await becomes(lambda: len(children_of(forkserver.process.pid)) <= 2)
+        assert await becomes(lambda: len(children_of(forkserver.process.pid)) == 1)
         assert value(await run(pool, "count"))["calls"] == 2
 
 
@@ -820,7 +744,7 @@ async def test_nothing_is_left_of_kept_workers_when_their_pool_closes(
         pids = [value(outcome)["pid"] for _, outcome in leases]
         for lease, _ in leases[:2]:
             lease.release()
-        await rests(pool)
+        await rests(pool, held=leases[2][0])
     leases[2][0].release()
 
     assert await becomes(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))

@@ -28,6 +28,7 @@ from sandbox.host.forkserver import Forkserver
 from sandbox.host.lease import Lease
 from sandbox.host.pool import Pool
 from sandbox.host.readers import Readers
+from sandbox.host.worker import children_of
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Limits
 
@@ -238,14 +239,12 @@ class Machine(RuleBasedStateMachine):
     def disturb(self, user: str, number: signal.Signals) -> None:
         async def disturbed() -> None:
             pool = await self._pool(user)
-            for worker in [worker for worker in pool.zygote._parking._idle if worker.calls]:
-                if worker not in pool.zygote._parking._idle:
-                    # It was retired while the one before was waited for, and its descriptors are closed.
-                    continue
+            held = {lease.worker.pid for _, lease in self.held}
+            for pid in children_of(pool.zygote.pid) - held:
                 # One may have ended by itself a moment ago.
                 with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(worker.pidfd, number)
-                assert number == signal.SIGCONT or await _ends(worker.pid)
+                    os.kill(pid, number)
+                assert number == signal.SIGCONT or await _ends(pid)
 
         self.runner.run(disturbed())
 

@@ -54,6 +54,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     )
     monkeypatch.setattr(parking, "stop_process", lambda pidfd: clock.stopped.setdefault(pidfd, clock.now))
     monkeypatch.setattr(parking, "is_stopped", clock.is_stopped)
+    monkeypatch.setattr(parking, "has_room", lambda: True)
     monkeypatch.setattr(Parking, "_inspect", lambda *_: None)
     return clock
 
@@ -65,7 +66,6 @@ def parked(clock: Clock) -> Parking:
         raises_limits=True,
         has_strays=lambda _: False,
         retire=lambda worker, reason: pytest.fail(f"{worker.pid} was retired: {reason}"),
-        has_room=lambda: True,
     )
 
 
@@ -142,7 +142,6 @@ def test_one_that_does_not_stop_in_time_goes_and_one_that_does_stays(clock: Cloc
         raises_limits=True,
         has_strays=lambda _: False,
         retire=lambda worker, reason: retired.append((worker.pid, reason, clock.now)),
-        has_room=lambda: True,
     )
     began, late, slow = clock.now, answered(1, clock), answered(2, clock)
     clock.stops_after_s |= {1: 3600.0, 2: 8.0}

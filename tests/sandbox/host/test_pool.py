@@ -31,11 +31,6 @@ from sandbox.policy import MIB, Limits, Policy
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 async def forkserver() -> AsyncIterator[Forkserver]:
     async with forkserver_of("small") as server:
@@ -181,24 +176,20 @@ async def parks(pool: Pool, count: int) -> None:
 
 
 async def test_a_pool_that_calls_exhaust_keeps_more_workers_until_nobody_needs_them(
-    forkserver: Forkserver, tmp_path: Path
+    forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sandbox.host.pool.CALM_S", 1.5)
     async with pool_of(forkserver, tmp_path, idle_workers=IdleWorkers(least=1, most=3)) as pool:
         await pool.ready()
         outcomes = await asyncio.gather(*(run(pool, "echo", number) for number in range(6)))
         pool.refill()
-        await parks(pool, 3)
-        workers = children_of(pool.zygote.pid)
-        # Once for the time in which calls found nobody, and then for each worker too many.
-        for _ in range(3):
-            pool._calm()
+        after_calls = pool.zygote.idle
         await parks(pool, 1)
         await pool.zygote.settled()
         left = children_of(pool.zygote.pid)
 
     assert sorted(value(outcome) for outcome in outcomes) == list(range(6))
-    assert len(workers) == 3
-    assert len(left & workers) == len(left) == 1
+    assert (after_calls, len(left)) == (3, 1)
 
 
 async def test_the_call_that_a_pool_is_made_for_is_no_reason_to_keep_more_workers(

@@ -1,7 +1,11 @@
 """What is left of workers that end while parked, of callers who leave, and of who cannot get ready."""
 
 import asyncio
+import contextlib
 import os
+import signal
+import socket
+import struct
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +19,7 @@ from sandbox.errors import SandboxError
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.pool import Pool
+from sandbox.host.worker import children_of
 from sandbox.outcome import Ending, Outcome
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -46,11 +51,6 @@ class Told:
 
 PROGRAM = Told()
 """
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @dataclass
@@ -110,16 +110,16 @@ async def test_nothing_is_kept_of_a_parked_worker_that_ended_by_itself(
 ) -> None:
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=2, most=2)) as pool:
         await parks(pool, 2)
-        dead = list(pool.zygote._parking._idle)
-        for worker in dead:
-            worker.kill()
-        assert await becomes(lambda: not any(worker.is_running() for worker in dead))
+        dead = children_of(pool.zygote.pid)
+        for pid in dead:
+            os.kill(pid, signal.SIGKILL)
+        assert await becomes(lambda: not any(Path(f"/proc/{pid}").exists() for pid in dead))
         outcome = await run(pool, "alive", Deaf())
         await pool.zygote.settled()
 
         assert outcome.ending is Ending.ANSWERED
-        assert not pool.zygote._reaped.keys() & {worker.pid for worker in dead}
-        assert not any(Path(f"/proc/{worker.pid}/exe").exists() for worker in dead)
+        assert len(dead) == 2
+        assert not dead & children_of(pool.zygote.pid)
 
 
 async def test_nothing_is_kept_of_workers_that_are_let_go(forkserver: Forkserver, folder: Path) -> None:
@@ -135,7 +135,7 @@ async def test_nothing_is_kept_of_workers_that_are_let_go(forkserver: Forkserver
         await pool.zygote.settled()
 
         assert descriptors() == before
-        assert len(pool.zygote._reaped) == pool.zygote.at_hand == 1
+        assert pool.zygote.at_hand == 1
 
 
 async def test_a_worker_that_was_taken_is_not_let_go(forkserver: Forkserver, folder: Path) -> None:
@@ -156,12 +156,22 @@ async def test_nobody_gets_a_worker_while_very_much_of_what_others_gave_is_being
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=1)) as pool:
         await parks(pool, 1)
         closer = pool.zygote.closer
-        # Of these the kernel says that they are none; no thread sees to them until the next is closed.
-        closer._left.extend([-1] * 300)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            slow = socket.create_connection(server.getsockname())
+            peer, _ = server.accept()
+        # Its close waits for a peer that reads nothing.
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 120))
+        slow.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while slow.send(bytes(1 << 20)):
+                pass
+        # With it set, closing waits for nothing.
+        slow.setblocking(True)
+        closer.close(slow.detach(), *(os.open(os.devnull, os.O_RDONLY) for _ in range(300)))
         with pytest.raises(SandboxError, match="is still being closed; try again"):
             await pool.lease(pool.policy.limits)
 
-        closer.close(-1)
+        peer.close()
 
         assert await becomes(lambda: closer.behind == 0)
         assert (await run(pool, "alive", Deaf())).answer == {"value": "alive"}

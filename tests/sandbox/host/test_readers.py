@@ -9,11 +9,6 @@ from sandbox.host.readers import Readers
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture
 def pipes() -> Iterator[list[tuple[int, int]]]:
     made = [os.pipe() for _ in range(2)]

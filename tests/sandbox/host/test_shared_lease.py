@@ -4,15 +4,12 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
-from pools import Ears, forkserver_of, kept_pool_of
+from pools import Ears
 from support import becomes
 
 from sandbox.deadlines import Deadlines
-from sandbox.host.forkserver import Forkserver
 from sandbox.host.lease import Lease
 from sandbox.host.pool import Pool
 from sandbox.host.stopping import is_stopped
@@ -23,21 +20,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 DEADLINES = Deadlines(idle_s=20.0, total_s=60.0)
 
 
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
-async def forkserver() -> AsyncIterator[Forkserver]:
-    async with forkserver_of("together") as server:
-        yield server
-
-
-@pytest.fixture
-async def pool(forkserver: Forkserver, tmp_path: Path) -> AsyncIterator[Pool]:
-    async with kept_pool_of(forkserver, tmp_path) as it:
-        yield it
+def program() -> str:
+    return "together"
 
 
 async def leased(pool: Pool) -> Lease:

@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pools import ENVIRONMENT, TESTS, Ears, homeless_pool_of
+from pools import ENVIRONMENT, TESTS, Ears, forkserver_of, homeless_pool_of
+from process_tree import forkservers
 from support import alive, becomes, until
 
 from sandbox.deadlines import Deadlines
@@ -23,17 +25,13 @@ from sandbox.errors import ForkserverDied, NoProcess
 from sandbox.host import forkserver
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.pool import Pool
+from sandbox.host.stopping import look
 from sandbox.host.supervisor import ForkserverSupervisor, pause_s
 from sandbox.layers import cgroup
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Policy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @asynccontextmanager
@@ -57,23 +55,56 @@ async def run(pool: Pool, act: str, *args: object, ears: Ears | None = None) -> 
     return outcome
 
 
-def process(supervisor: ForkserverSupervisor) -> int:
-    return supervisor._current.process.pid
+async def replaced(ended: int) -> int:
+    """Wait until there is another forkserver than the one that has ended; return its process id."""
+    assert await becomes(lambda: forkservers() not in ([], [ended]))
+    return forkservers()[0]
+
+
+async def well(supervisor: ForkserverSupervisor, *, fault: str | None = None) -> None:
+    """Wait until a supervisor reports no fault, or one with these words."""
+    async with asyncio.timeout(60):
+        while (fault or "None") not in str(await supervisor.fault()):
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def impatient() -> AsyncIterator[Forkserver]:
+    """Run a forkserver that is taken to hang after half a second."""
+    server = await Forkserver.start("programs.small", environment=ENVIRONMENT, lasting=False)
+    server.order_s = 0.5
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+def make_first_impatient(monkeypatch: pytest.MonkeyPatch, order_s: float) -> None:
+    """Give the next forkserver that is started so long for an order, and no other."""
+    start = Forkserver.start
+
+    async def started(*args: Any, **more: Any) -> Forkserver:
+        monkeypatch.setattr(Forkserver, "start", start)
+        server = await start(*args, **more)
+        server.order_s = order_s
+        return server
+
+    monkeypatch.setattr(Forkserver, "start", started)
 
 
 async def test_after_a_forkserver_was_killed_zygotes_come_from_another(tmp_path: Path) -> None:
     async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
         before = (await run(pool, "pid")).answer
-        killed = process(supervisor)
+        (killed,) = forkservers()
         os.kill(killed, signal.SIGKILL)
-        assert await becomes(lambda: not pool.alive and supervisor._current.alive)
+        assert await becomes(lambda: not pool.alive)
 
         async with homeless_pool_of(supervisor, tmp_path) as after:
             again = await run(after, "echo", "here")
 
         assert before is not None
         assert (again.ending, again.answer) == (Ending.ANSWERED, {"value": "here"})
-        assert process(supervisor) != killed
+        assert killed not in forkservers()
         assert await supervisor.fault() is None
         assert not alive(killed)
 
@@ -87,7 +118,7 @@ async def test_a_call_under_way_ends_and_says_why_when_the_forkserver_is_killed_
         ears = Ears(waits=True, delay_s=math.inf)
         running = asyncio.create_task(run(pool, "ask_and_sleep", "?", ears=ears))
         await asyncio.wait_for(ears.told.wait(), 30)
-        os.kill(process(supervisor), signal.SIGKILL)
+        os.kill(forkservers()[0], signal.SIGKILL)
 
         outcome = await asyncio.wait_for(running, 100)
 
@@ -108,7 +139,7 @@ async def test_only_a_call_whose_worker_had_ended_before_it_was_sent_has_not_beg
             os.kill(lease.worker.pid, signal.SIGSTOP)
             running = asyncio.create_task(lease.run(call, deadlines=Deadlines(), listener=Ears()))
             await asyncio.sleep(0)
-            os.kill(process(supervisor), signal.SIGKILL)
+            os.kill(forkservers()[0], signal.SIGKILL)
             outcome = await running
         else:
             os.kill(lease.worker.pid, signal.SIGKILL)
@@ -131,9 +162,9 @@ async def test_nothing_that_an_import_has_started_outlives_its_forkserver(
     ):
         child = int(str(pool.loaded.hello["child"]))
         assert alive(child)
-        first = process(supervisor)
+        (first,) = forkservers()
         os.kill(first, signal.SIGKILL)
-        assert await becomes(lambda: process(supervisor) != first)
+        await replaced(first)
         async with homeless_pool_of(supervisor, tmp_path) as after:
             await run(after, "echo", 1)
 
@@ -144,7 +175,7 @@ async def test_nothing_that_an_import_has_started_outlives_its_forkserver(
 
 async def test_a_forkserver_killed_while_it_imports_is_replaced(tmp_path: Path) -> None:
     async with supervised() as supervisor:
-        os.kill(process(supervisor), signal.SIGKILL)
+        os.kill(forkservers()[0], signal.SIGKILL)
         with suppress(ForkserverDied):
             async with homeless_pool_of(supervisor, tmp_path):
                 pass
@@ -155,62 +186,63 @@ async def test_a_forkserver_killed_while_it_imports_is_replaced(tmp_path: Path) 
     assert outcome.answer == {"value": 1}
 
 
-async def test_a_stopped_forkserver_is_found_out_ended_and_replaced(tmp_path: Path) -> None:
-    async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
-        stopped = process(supervisor)
-        supervisor._current.order_s = 0.5
-        os.kill(stopped, signal.SIGSTOP)
+async def test_a_stopped_forkserver_is_found_out_and_ended(tmp_path: Path) -> None:
+    async with impatient() as server, homeless_pool_of(server, tmp_path) as pool:
+        os.kill(server.process.pid, signal.SIGSTOP)
 
         with pytest.raises(ForkserverDied, match=r"took no order for 0\.5 s"):
-            await supervisor._current.zygote(pool.policy, {}, home_fd=None)
+            await server.zygote(pool.policy, {}, home_fd=None)
 
         assert not pool.alive
-        async with homeless_pool_of(supervisor, tmp_path) as after:
-            assert (await run(after, "echo", 1)).answer == {"value": 1}
-        assert not alive(stopped)
+        assert not server.alive
+    assert not alive(server.process.pid)
 
 
 async def test_an_order_that_a_stopped_forkserver_did_not_carry_out_is_given_to_the_next(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    make_first_impatient(monkeypatch, 0.5)
     async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
-        supervisor._current.order_s = 0.5
-        os.kill(process(supervisor), signal.SIGSTOP)
+        (stopped,) = forkservers()
+        os.kill(stopped, signal.SIGSTOP)
 
         zygote = await supervisor.zygote(pool.policy, {}, home_fd=None)
         loaded = await zygote.load(30)
 
         assert loaded.threads == 1
+        assert not pool.alive
+        assert not alive(stopped)
         zygote.close()
 
 
-async def test_a_stopped_forkserver_is_found_out_by_who_only_asks_whether_it_is_well() -> None:
+async def test_a_stopped_forkserver_is_found_out_by_who_only_asks_whether_it_is_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_first_impatient(monkeypatch, 2.0)
     async with supervised() as supervisor:
-        await supervisor._current.up()
-        assert await supervisor.fault() is None
-        supervisor._current.order_s = 2.0
-        stopped = process(supervisor)
+        await well(supervisor)
+        (stopped,) = forkservers()
         os.kill(stopped, signal.SIGSTOP)
 
         said = await supervisor.fault()
 
         assert said == "the forkserver has not answered for 1.5 seconds"
-        assert await becomes(lambda: process(supervisor) != stopped and supervisor._current.alive)
+        await replaced(stopped)
+        await well(supervisor)
 
 
-async def test_more_orders_than_its_socket_holds_reach_a_forkserver_that_was_stopped(tmp_path: Path) -> None:
-    async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path):
-        await supervisor._current.answers()
-        stopped = process(supervisor)
-        os.kill(stopped, signal.SIGSTOP)
-        waiting = [asyncio.create_task(supervisor._current.answers()) for _ in range(2000)]
+async def test_more_orders_than_its_socket_holds_reach_a_forkserver_that_was_stopped() -> None:
+    async with forkserver_of("small") as server:
+        await server.answers()
+        os.kill(server.process.pid, signal.SIGSTOP)
+        waiting = [asyncio.create_task(server.answers()) for _ in range(2000)]
         await asyncio.sleep(0.1)
         assert not any(each.done() for each in waiting)
 
-        os.kill(stopped, signal.SIGCONT)
+        os.kill(server.process.pid, signal.SIGCONT)
 
         await asyncio.gather(*waiting)
-        assert process(supervisor) == stopped
+        assert server.alive
 
 
 def hold_starts(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
@@ -233,21 +265,21 @@ async def test_one_that_can_be_started_no_more_is_told_soon_and_tried_until_it_c
     program.write_text(source)
     environment = {**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}:{TESTS}"}
     async with supervised("brittle", environment) as supervisor:
-        await supervisor._current.up()
+        await well(supervisor)
         program.write_text("raise SystemExit(3)")
-        os.kill(process(supervisor), signal.SIGKILL)
+        os.kill(forkservers()[0], signal.SIGKILL)
 
-        assert await becomes(lambda: supervisor._fault is not None)
+        await well(supervisor, fault="times in a row")
         # Whoever comes now and waits for the next try waits for ever.
         may_start = hold_starts(monkeypatch)
-        assert await becomes(lambda: not supervisor._current.alive)
+        assert await becomes(lambda: not forkservers())
         with pytest.raises(ForkserverDied, match=r"times in a row.*exit status 3"):
             await supervisor.zygote(Policy(), {}, home_fd=None)
 
         assert "times in a row" in str(await supervisor.fault())
         may_start.set()
         program.write_text(source)
-        assert await becomes(lambda: supervisor._fault is None)
+        await well(supervisor)
         async with homeless_pool_of(supervisor, tmp_path) as pool:
             assert (await run(pool, "echo", 1)).answer == {"value": 1}
 
@@ -285,52 +317,51 @@ async def test_a_forkserver_that_waits_for_a_processor_is_not_taken_to_hang(
 ) -> None:
     wanted = itertools.count()
     monkeypatch.setattr(forkserver, "_wanted_processor_s", lambda _pid: float(next(wanted)))
-    async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
-        starved = process(supervisor)
-        supervisor._current.order_s = 0.5
+    async with impatient() as server, homeless_pool_of(server, tmp_path) as pool:
+        starved = server.process.pid
         os.kill(starved, signal.SIGSTOP)
         asyncio.get_running_loop().call_later(1.5, os.kill, starved, signal.SIGCONT)
 
-        zygote = await supervisor._current.zygote(pool.policy, {}, home_fd=None)
+        zygote = await server.zygote(pool.policy, {}, home_fd=None)
         zygote.close()
 
         # The control: with nothing that it wants of a processor it is ended.
         monkeypatch.setattr(forkserver, "_wanted_processor_s", lambda _pid: 0.0)
         os.kill(starved, signal.SIGSTOP)
         with pytest.raises(ForkserverDied, match=r"took no order for 0\.5 s"):
-            await supervisor._current.zygote(pool.policy, {}, home_fd=None)
+            await server.zygote(pool.policy, {}, home_fd=None)
 
 
 async def test_a_forkserver_whose_host_was_held_up_itself_is_not_taken_to_hang(tmp_path: Path) -> None:
-    async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
-        well = process(supervisor)
-        supervisor._current.order_s = 0.5
+    async with impatient() as server, homeless_pool_of(server, tmp_path) as pool:
+        well_pid = server.process.pid
         # What comes meanwhile is read by nobody, and all of this host's time-outs are over at once.
         asyncio.get_running_loop().call_later(0.1, time.sleep, 2.0)
-        os.kill(well, signal.SIGSTOP)
-        going_on = threading.Timer(1.0, os.kill, (well, signal.SIGCONT))
+        os.kill(well_pid, signal.SIGSTOP)
+        going_on = threading.Timer(1.0, os.kill, (well_pid, signal.SIGCONT))
         going_on.start()
-        zygote = await supervisor._current.zygote(pool.policy, {}, home_fd=None)
+        zygote = await server.zygote(pool.policy, {}, home_fd=None)
         zygote.close()
         going_on.join()
 
-        assert process(supervisor) == well
+        assert server.alive
 
 
 async def test_a_forkserver_that_waits_for_the_disk_is_not_taken_to_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
-        waiting = process(supervisor)
-        supervisor._current.order_s = 0.5
-        monkeypatch.setattr(forkserver, "_waits_for_the_disk", lambda pid: pid == waiting)
+    async with impatient() as server, homeless_pool_of(server, tmp_path) as pool:
+        waiting = server.process.pid
+        facts = look(waiting)
+        assert facts is not None
+        monkeypatch.setattr(forkserver, "look", lambda _pid: replace(facts, state=b"D"))
         os.kill(waiting, signal.SIGSTOP)
         asyncio.get_running_loop().call_later(1.5, os.kill, waiting, signal.SIGCONT)
 
-        zygote = await supervisor._current.zygote(pool.policy, {}, home_fd=None)
+        zygote = await server.zygote(pool.policy, {}, home_fd=None)
         zygote.close()
 
-        assert process(supervisor) == waiting
+        assert server.alive
 
 
 def test_a_process_in_the_kernel_whom_no_signal_reaches_waits_for_the_disk(tmp_path: Path) -> None:
@@ -341,9 +372,14 @@ def test_a_process_in_the_kernel_whom_no_signal_reaches_waits_for_the_disk(tmp_p
         "import os, sys; os.posix_spawn('/bin/true', ['true'], {}, "
         "file_actions=[(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)])"
     )
+
+    def state_of(pid: int) -> bytes | None:
+        facts = look(pid)
+        return None if facts is None else facts.state
+
     with subprocess.Popen([sys.executable, "-c", starts, str(pipe)]) as parent:
-        assert until(lambda: forkserver._waits_for_the_disk(parent.pid))
+        assert until(lambda: state_of(parent.pid) == b"D")
         with pipe.open("wb"):
             parent.wait()
-    assert not forkserver._waits_for_the_disk(os.getpid())
-    assert not forkserver._waits_for_the_disk(parent.pid)
+    assert state_of(os.getpid()) == b"R"
+    assert state_of(parent.pid) is None

@@ -8,12 +8,22 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sandbox.inside.semaphore import SemLock
 
 RECURSIVE, COUNTING = 0, 1
+FORKED = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(autouse=True)
+def _without_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the locks of `multiprocessing` made of ours, as they are in a worker."""
+    monkeypatch.setattr(
+        "multiprocessing.synchronize._multiprocessing", SimpleNamespace(SemLock=SemLock, sem_unlink=os.unlink)
+    )
 
 
 def counting(value: int, most: int = SemLock.SEM_VALUE_MAX) -> SemLock:
@@ -33,12 +43,14 @@ def in_a_child(act: Callable[[], bool]) -> int:
 
 
 def test_there_are_as_many_tokens_as_were_put_in() -> None:
-    semaphore = counting(2)
+    semaphore = FORKED.Semaphore(2)
 
     taken = [semaphore.acquire(block=False) for _ in range(3)]
 
     assert taken == [True, True, False]
-    assert (semaphore._get_value(), semaphore._is_zero(), semaphore._count()) == (0, True, 2)
+    assert semaphore.get_value() == 0
+    semaphore.release()
+    assert semaphore.get_value() == 1
 
 
 def test_a_token_that_is_waited_for_comes_from_another_process() -> None:
@@ -88,7 +100,6 @@ def test_a_recursive_lock_is_taken_again_by_its_own_thread_only() -> None:
         thread = threading.Thread(target=lambda: others.append(lock.acquire(block=False)))
         thread.start()
         thread.join()
-        assert (lock._count(), lock._is_mine()) == (2, True)
 
     assert others == [False]
     with pytest.raises(AssertionError, match="not owned by thread"):
@@ -97,14 +108,20 @@ def test_a_recursive_lock_is_taken_again_by_its_own_thread_only() -> None:
 
 
 def test_a_child_holds_nothing_of_what_its_parent_holds() -> None:
-    lock = SemLock(RECURSIVE, 1, 1, "/unused", True)
+    lock = FORKED.RLock()
 
-    def forgets() -> bool:
-        lock._after_fork()
-        return not lock._is_mine() and not lock.acquire(block=False)
+    def takes() -> None:
+        sys.exit(0 if lock.acquire(block=False) else 7)
 
     with lock:
-        assert in_a_child(forgets) == 0
+        while_held = FORKED.Process(target=takes)
+        while_held.start()
+        while_held.join()
+    afterwards = FORKED.Process(target=takes)
+    afterwards.start()
+    afterwards.join()
+
+    assert (while_held.exitcode, afterwards.exitcode) == (7, 0)
 
 
 def test_processes_started_anew_are_told_what_to_do() -> None:

@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confined_world import World
@@ -22,7 +23,7 @@ from sandbox.layers.mounts import view_of
 from sandbox.layers.privileges import adopt_orphans
 from sandbox.policy import Limits, Policy
 from sandbox.probe.machine import TRIAL_UID, unreadable
-from sandbox.syscalls import PR_SET_DUMPABLE, prctl
+from sandbox.syscalls import PR_SET_DUMPABLE, mount, mount_setattr, prctl
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs_root]
 
@@ -349,14 +350,15 @@ def test_a_link_that_comes_before_it_is_mounted_leads_the_mount_nowhere(
     lent: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder of one who writes would lie over that of somebody else, such as the tool file's."""
-    mount_back = mounting._mount_back
+    left = [exchange]
 
-    def late(path: Path, source: int) -> int | None:
-        if path == lent / "data/out":
-            exchange()
-        return mount_back(path, source)
+    def late(source: str | None, target: str, **more: Any) -> None:
+        # What is kept is open by now, and not mounted again.
+        if source == "tmpfs" and left:
+            left.pop()()
+        mount(source, target, **more)
 
-    monkeypatch.setattr(mounting, "_mount_back", late)
+    monkeypatch.setattr(mounting, "mount", late)
     report = in_namespaces(lending(lent), seen(lent), keep=exchange.keep)
 
     assert report.value == "['victim', 'refused', 'refused']"
@@ -366,13 +368,15 @@ def test_a_link_that_comes_before_it_is_mounted_leads_the_mount_nowhere(
 def test_a_link_that_comes_after_it_was_mounted_opens_nothing_else(
     lent: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_lent = mounting._open_lent
+    left = [exchange]
 
-    def late(writable: Iterable[Path], mounted: Mapping[Path, int]) -> None:
-        exchange()
-        open_lent(writable, mounted)
+    def late(*args: Any, **more: Any) -> None:
+        # All is mounted by now; what is the user's to write is opened.
+        if "remove" in more and left:
+            left.pop()()
+        mount_setattr(*args, **more)
 
-    monkeypatch.setattr(mounting, "_open_lent", late)
+    monkeypatch.setattr(mounting, "mount_setattr", late)
     report = in_namespaces(lending(lent), seen(lent), keep=exchange.keep)
 
     assert report.value == "['victim', 'refused', 'refused']"
@@ -658,18 +662,20 @@ def test_nobody_leaves_the_bounds_of_their_own_group_by_a_group_beside_it(
 
 
 def test_what_others_remove_while_a_view_is_made_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder in /var/tmp that a stranger removes just then must not keep a user from their call."""
-    stays, gone = tmp_path / "stays", tmp_path / "gone" / "file"
-    stays.mkdir()
-    # As it looked a moment ago.
-    monkeypatch.setattr(mounting, "_is_there", lambda _path: True)
+    gone = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    policy = replace(lending(lent), read=(*lending(lent).read, gone))
+    assert gone in view_of(policy).kept
 
-    view = view_of(Policy(read=(stays, gone), home=None, uid=1_999_999_999))
-    handles = list(mounting._handles((stays, gone)))
-    for _path, handle in handles:
-        os.close(handle)
+    def early(policy: Policy) -> mounting.MountView:
+        view = view_of(policy)
+        gone.rmdir()
+        return view
 
-    assert tmp_path / "gone" not in view.covered
-    assert [path for path, _handle in handles] == [stays]
+    monkeypatch.setattr(mounting, "view_of", early)
+    report = in_namespaces(policy, seen(lent))
+
+    assert report.value == "['victim', 'refused', 'written']"
+    assert not gone.exists()

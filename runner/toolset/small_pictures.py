@@ -1,0 +1,145 @@
+"""Smaller versions of pictures that do not fit into a message, made in confined processes.
+
+Whoever decodes a picture of a tool can be taken over by it. So no picture is decoded in the host: a process
+with the user's id and the limits of the tool, without a home and a network, reads it from its standard input.
+
+Source: decision 36.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import anyio
+
+from runner.errors import UsageError
+from runner.formats.images import image_size
+from runner.formats.magic import identify
+from runner.settings.isolation import in_force, uids_of
+from runner.settings.settings import Settings
+from runner.system.worker_environment import framework_environment, planned_environment
+from runner.toolset.grants import readable
+from runner.toolset.policies import GUARD_ONLY
+from runner.users.identity import User
+from sandbox.policy import Policy
+from sandbox.probe.machine import Tier
+
+__all__ = ["check_pictures", "smaller_picture"]
+
+_PROGRAM = Path(__file__).parents[1].resolve() / "worker" / "small_picture.py"
+_MIMES = frozenset({"image/jpeg", "image/png", "image/webp"})
+# A small file can hold billions. Three bytes each, and once more while it is written.
+_MOST_PIXELS = 100_000_000
+_MOST_BYTES = 64 * 1024 * 1024
+_DEADLINE_S = 30.0
+
+
+def check_pictures(settings: Settings) -> None:
+    """Check that pictures can be made smaller where the settings have it.
+
+    Raises:
+        UsageError: Pillow is not installed.
+    """
+    if settings.shrink_pictures and importlib.util.find_spec("PIL") is None:
+        raise UsageError(
+            "shrink_pictures needs Pillow, which is not installed; pip install 'toolcell[pictures]'"
+        )
+
+
+async def smaller_picture(
+    picture: bytes, most_bytes: int, *, tool: str, user: User, settings: Settings
+) -> bytes | None:
+    """Return a picture of the same format with at most so many bytes; None where that fails.
+
+    Args:
+        picture: A picture of any format, or no picture.
+        most_bytes: The bytes that fit.
+        tool: The tool that returned it, whose limits hold for the process.
+        user: The user who called it.
+        settings: The effective settings.
+    """
+    kind = identify(picture)
+    size = image_size(lambda count, at: picture[at : at + count])
+    if kind is None or kind.mime not in _MIMES or size is None or len(picture) > _MOST_BYTES:
+        return None
+    if size[0] * size[1] > _MOST_PIXELS:
+        return None
+    made = b""
+    with contextlib.suppress(TimeoutError, OSError):
+        async with asyncio.timeout(min(_DEADLINE_S, settings.deadlines(tool).total_s)):
+            policy = await asyncio.to_thread(_policy, tool, user, settings)
+            made = await _made(picture, most_bytes, policy)
+    # What a process says that may have been taken over counts if it is what was asked for.
+    again = identify(made) if len(made) <= most_bytes else None
+    return made if again is not None and again.mime == kind.mime else None
+
+
+def _policy(tool: str, user: User, settings: Settings) -> Policy:
+    tier = in_force(settings, (_PROGRAM,))
+    found = readable(settings, beside=(), files=(_PROGRAM,))
+    limits, uids = settings.limits(tool), uids_of(settings, tier)
+    environment = framework_environment(os.environ, ())
+    return Policy(
+        read=found.read,
+        list_only=found.list_only,
+        names=found.names,
+        homes=(settings.homes,),
+        environment={**planned_environment(limits), **environment},
+        limits=limits,
+        uid=None if uids is None else uids.of(user.segment),
+        namespaces=tier is Tier.NAMESPACE,
+        hidden=settings.private_paths,
+        guard=False,
+        without=GUARD_ONLY if tier is Tier.GUARD else (),
+    )
+
+
+async def _made(picture: bytes, most_bytes: int, policy: Policy) -> bytes:
+    descriptor, name = tempfile.mkstemp(prefix="toolcell-policy-")
+    process: asyncio.subprocess.Process | None = None
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(policy.to_json(), file)
+        launcher = ("-P", "-m", "sandbox.inside.exec_main", name, str(os.getpid()))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *launcher,
+            *(sys.executable, "-I", str(_PROGRAM), str(most_bytes), str(_MOST_PIXELS)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=framework_environment(os.environ, ()),
+            start_new_session=True,
+        )
+        _, made = await asyncio.gather(_written(process, picture), _read(process, most_bytes))
+        return made
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            with anyio.CancelScope(shield=True):
+                await process.wait()
+
+
+async def _written(process: asyncio.subprocess.Process, picture: bytes) -> None:
+    assert process.stdin is not None  # noqa: S101 - a pipe was asked for
+    with contextlib.suppress(ConnectionError):
+        process.stdin.write(picture)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+async def _read(process: asyncio.subprocess.Process, most_bytes: int) -> bytes:
+    """Return what a process writes; one byte more than may be is enough to see that it is too much."""
+    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    made = b""
+    while len(made) <= most_bytes and (piece := await process.stdout.read(most_bytes + 1 - len(made))):
+        made += piece
+    return made

@@ -1,0 +1,61 @@
+"""Oracles and measurements of a process that holds still after its act, by what the kernel says of it."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sandbox.selftest.attempt import Judge, Look
+from sandbox.selftest.world import World
+
+__all__ = ["above", "exactly", "family", "found_by", "has", "lasting", "links"]
+
+# Longer than the host takes to find out. On a machine that is busy all of its looks take longer, and so do
+# these: they are counted, too, and the process has to be above the bound in each.
+_LAST_S = 4.0
+_LOOKS = 20
+
+
+def found_by(look: Look) -> Judge:
+    """Return a judge: the host found during the act what it looked for."""
+    return lambda _world, seen: seen.during is True, look
+
+
+def above(bound: float, look: Look) -> Judge:
+    """Return a judge: the host measured more than a bound during the act."""
+    return lambda _world, seen: isinstance(seen.during, int | float) and seen.during > bound, look
+
+
+def exactly(wanted: int, look: Look) -> Judge:
+    """Return a judge: the host found just this during the act."""
+    return lambda _world, seen: seen.during == wanted, look
+
+
+def lasting(measure: Callable[[World, int], float], bound: float) -> Callable[[World, int], float]:
+    """Return a measurement that ends once a process is below a bound the host watches over."""
+
+    def during(world: World, pid: int) -> float:
+        deadline, looks = time.monotonic() + _LAST_S, 0
+        while (had := measure(world, pid)) > bound and (time.monotonic() < deadline or looks < _LOOKS):
+            looks += 1
+            time.sleep(0.05)
+        return had
+
+    return during
+
+
+def family(pid: int) -> list[int]:
+    """List a process and its descendants."""
+    below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(each for child in below for each in family(int(child)))]
+
+
+def links(pid: int) -> dict[int, str]:
+    """Return the open descriptors of a process, and the kernel's name for what each refers to."""
+    folder = f"/proc/{pid}/fd"
+    return {int(name): os.readlink(f"{folder}/{name}") for name in os.listdir(folder)}
+
+
+def has(kind: str) -> Callable[[World, int], bool]:
+    """Return a look for a descriptor of a kind, by the kernel's name for it."""
+    return lambda _world, pid: any(kind in link for link in links(pid).values())

@@ -1,0 +1,50 @@
+"""Rate limit for all that a worker, a client or a server may have in a burst, and then in a second."""
+
+from dataclasses import dataclass, field
+
+__all__ = ["TokenBucket"]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class TokenBucket:
+    """A token bucket. The time is an argument: the monotonic clock in seconds.
+
+    Attributes:
+        at_once: Tokens that it holds, and begins with.
+        per_s: Tokens that are added in a second.
+    """
+
+    at_once: float
+    per_s: float
+    _left: float = field(init=False)
+    _at: float = field(init=False, default=float("inf"))
+
+    def __post_init__(self) -> None:
+        self._left = self.at_once
+
+    def fill(self) -> None:
+        """Fill it at once."""
+        self._left = self.at_once
+
+    def has(self, amount: float, *, now: float) -> bool:
+        """Return whether it holds so many tokens."""
+        self._left = min(self.at_once, self._left + max(0.0, now - self._at) * self.per_s)
+        self._at = now
+        return amount <= self._left
+
+    def takes(self, amount: float, *, now: float) -> bool:
+        """Take so many tokens if it holds them; return whether it does."""
+        if not self.has(amount, now=now):
+            return False
+        self._left -= amount
+        return True
+
+    def spend(self, amount: float, *, now: float) -> float:
+        """Take so many tokens whether it holds them or not; return for how many seconds to wait."""
+        self.has(0, now=now)
+        self._left -= amount
+        return self.rest_s(now=now)
+
+    def rest_s(self, *, now: float) -> float:
+        """Return for how many seconds it still owes tokens."""
+        return 0.0 if self.has(0, now=now) else -self._left / self.per_s

@@ -1,0 +1,124 @@
+"""A command behind the proxy is started once: for the client that begins on standard input."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import environment_in
+
+from runner.proxy.first_client import FirstClient
+
+COUNTED = Path(__file__).with_name("counted.py")
+CLIENT = {"name": "mine", "version": "3"}
+
+Ask = Callable[..., dict[str, Any]]
+
+
+@contextlib.contextmanager
+def asking(folder: Path, user: str) -> Iterator[tuple[Ask, Path, list[dict[str, Any]]]]:
+    """Run the proxy on standard input; yield what asks it, the file of starts, and what it said beside."""
+    noted = folder / "noted"
+    noted.mkdir()
+    starts = noted / "starts"
+    command = [sys.executable, "-m", "runner", "proxy", "--isolation", "process", f"--allow-write={noted}"]
+    process = subprocess.Popen(
+        [*command, "--", sys.executable, str(COUNTED), str(starts)],
+        env=environment_in(folder, RUNNER_USER=user),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    beside: list[dict[str, Any]] = []
+
+    def ask(method: str, until: str = "", **params: Any) -> dict[str, Any]:
+        """Send a message; return its answer, or the message of the server with some words."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        identity = {} if method.startswith("notifications/") else {"id": 1}
+        process.stdin.write(
+            json.dumps({"jsonrpc": "2.0", "method": method, "params": params, **identity}) + "\n"
+        )
+        process.stdin.flush()
+        for line in process.stdout:
+            said: dict[str, Any] = json.loads(line)
+            if said.get("method") == "roots/list":
+                roots = {"roots": [{"uri": "file:///mine"}]}
+                process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": roots}) + "\n")
+                process.stdin.flush()
+            elif "method" in said:
+                beside.append(said)
+                if until and until in line:
+                    return said
+            elif not until:
+                return said
+        raise AssertionError("the proxy has ended")
+
+    try:
+        yield ask, starts, beside
+    finally:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.wait(60)
+        process.stdout.close()
+
+
+def known(answer: dict[str, Any]) -> dict[str, Any]:
+    return dict(json.loads(answer["result"]["content"][0]["text"]))
+
+
+def test_server_of_a_client_with_sessions_starts_once(folder: Path, user: str) -> None:
+    with asking(folder, user) as (ask, starts, beside):
+        able: dict[str, Any] = {"roots": {}}
+        ask("initialize", protocolVersion="2025-06-18", capabilities=able, clientInfo=CLIENT)
+        before = starts.read_text()
+        ask("notifications/initialized", until="roots are known")
+        said = known(ask("tools/call", name="known", arguments={}))
+        while len(beside) < 3:
+            ask("ping")
+
+        assert (before, starts.read_text()) == (".", ".")
+    assert said == {"client": "mine", "asks": True, "roots": {"roots": [{"uri": "file:///mine"}]}}
+    assert [each["params"]["data"] for each in beside[:2]] == ["early", "roots are known"]
+    assert beside[2]["method"] == "notifications/tools/list_changed"
+
+
+def test_server_of_a_client_without_sessions_starts_once(folder: Path, user: str) -> None:
+    def meta(name: str) -> dict[str, Any]:
+        prefix = "io.modelcontextprotocol"
+        about = {"clientInfo": {**CLIENT, "name": name}, "clientCapabilities": {}}
+        said = {"protocolVersion": "2026-07-28", **about}
+        return {f"{prefix}/{key}": value for key, value in said.items()}
+
+    with asking(folder, user) as (ask, starts, _beside):
+        ask("server/discover", _meta=meta("mine"))
+        own = known(ask("tools/call", name="known", arguments={}, _meta=meta("mine")))
+        before = starts.read_text()
+        other = known(ask("tools/call", name="known", arguments={}, _meta=meta("other")))
+
+        # The control: a server that was told of another client is started anew.
+        assert (before, starts.read_text()) == (".", "..")
+    assert (own["client"], other["client"]) == ("mine", "other")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "[]",
+        "x" * 100,
+        '{"jsonrpc":"2.0","id":1,"method":"initialize"}',
+        '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":[]}}',
+        '{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":[]}}',
+        '{"jsonrpc":"2.0","method":"notifications/initialized"}',
+    ],
+)
+def test_other_line_names_no_client(line: str) -> None:
+    assert FirstClient.of(line.encode()) is None
+    assert FirstClient.of(line.encode() + b"\n{}\n") is None
