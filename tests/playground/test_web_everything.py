@@ -18,7 +18,7 @@ SESSIONS = "2025-11-25"
 
 @pytest.fixture(scope="module")
 def page(start: Callable[..., Shown], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    """One page of a proxy in front of the everything-server, which asks for roots in the era with sessions."""
+    """One page of a proxy in front of the everything-server, which has asked for roots."""
     with everything(start, tmp_path_factory.mktemp("proxied")) as opened:
         seen = opened()
         give_roots(seen)
