@@ -32,7 +32,7 @@ __all__ = ["SESSION_S", "BrowserSession", "begin_session", "routes"]
 SESSION_S = 12 * 3600.0
 """How long a browser is known, in seconds."""
 
-# What the page keeps: the history of calls, drafts. Not "cookies": those of neighbouring hosts would go, too.
+# What the page keeps, unless the person wants it kept (`?keep`): the history of calls, drafts. Not "cookies": those of neighbouring hosts would go, too.
 _FORGET = {"Clear-Site-Data": '"storage"'}
 
 
@@ -63,7 +63,8 @@ def routes(site: Site, under_way: UnderWay) -> list[Route]:
         await run_sync(_end, site, user)
         await under_way.end(user)
         await site.library.of(user.name, user.session).end_session()
-        answer = Response(status_code=204, headers={**SAFE_HEADERS, **_FORGET})
+        keeps = "keep" in request.query_params
+        answer = Response(status_code=204, headers={**SAFE_HEADERS, **({} if keeps else _FORGET)})
         answer.delete_cookie(
             cookie_name(site.settings, request),
             secure=over_https(site.settings, request),

@@ -108,7 +108,7 @@ async def _frames(settings: Settings, bundle: Bundle, port: int) -> AsyncIterato
     if settings.playground_frames_url is None and not is_loopback(settings.host):
         yield None
         return
-    listeners = _listen(settings)
+    listeners = _listen(settings, port)
     # A policy cannot name an address of version 6.
     names = ("127.0.0.1", "localhost")
     embedders = (
@@ -134,11 +134,22 @@ async def _frames(settings: Settings, bundle: Bundle, port: int) -> AsyncIterato
         await serving
 
 
-def _listen(settings: Settings) -> list[socket.socket]:
-    """Return listening sockets: where users come by an address of their own, as the server; else loopback."""
+def _listen(settings: Settings, port: int) -> list[socket.socket]:
+    """Return listening sockets: where users come by an address of their own, as the server; else loopback.
+
+    Args:
+        settings: The port among them, if the operator chose one.
+        port: Port of the server. The next one is tried first: an open page finds it again after a restart.
+    """
     if settings.playground_frames_url is not None and not is_loopback(settings.host):
         return [listen_on(settings.host, settings.playground_frames_port, setting=_PORT_SETTING)]
-    first = listen_on("127.0.0.1", settings.playground_frames_port, setting=_PORT_SETTING)
+    chosen = settings.playground_frames_port
+    try:
+        first = listen_on("127.0.0.1", chosen or port % 65535 + 1, setting=_PORT_SETTING)
+    except UsageError:
+        if chosen:
+            raise
+        first = listen_on("127.0.0.1", 0, setting=_PORT_SETTING)
     listeners = [first]
     # `localhost` may mean either; without version 6 there is nothing to listen on.
     with contextlib.suppress(UsageError):

@@ -18,7 +18,7 @@ from runner.steps.execution import Request
 from runner.steps.listener import CallListener, widened
 from runner.steps.timing import wants_report
 from runner.steps.told_denials import told_denial
-from runner.steps.tool_output import report_output
+from runner.steps.tool_output import LiveOutput, report_output
 from runner.system.threads import run_in_thread
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
@@ -87,9 +87,17 @@ async def run_in_lease(
     spends = bool(request.counted) and any(one.limit.cpu_s_per_hour for one in request.counted)
     lease.measured = wants_report(request.params) or spends
     request.steps.done("lease")
+    # Values of secrets are masked in the whole, at the end.
+    live = LiveOutput(lease, listener) if toolset.settings.tool_output == "client" and not given else None
+    following = None if live is None else asyncio.create_task(live.follow())
     try:
         await request.begins()
-        outcome = await _run_and_discard(toolset, request, user_pool, lease, frame, listener, leftovers)
+        try:
+            outcome = await _run_and_discard(toolset, request, user_pool, lease, frame, listener, leftovers)
+        finally:
+            if following is not None:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
         if given:
             outcome = await asyncio.to_thread(_masked, outcome, given, limits.output_bytes)
         await report_output(
@@ -97,6 +105,7 @@ async def run_in_lease(
             listener,
             tool=None if spec is None else spec.name,
             to=toolset.settings.tool_output,
+            live=live,
         )
         await _tell_of_the_end(outcome, listener, tool=None if spec is None else spec.name)
     except BaseException:

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runner.steps.listener import CallListener
+from sandbox.host.lease import Lease
 from sandbox.outcome import Outcome
 
-__all__ = ["frame_lines", "report_output"]
+__all__ = ["LiveOutput", "frame_lines", "report_output"]
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +23,42 @@ _MOST_LINE_CHARS = 2000
 _SHARED_LINES, _OWN_LINES = 200, 5000
 _LINES_A_TURN = 100
 _CLIENT_CHARS = 64 * 1024
+_LOOK_S = 0.2
 
 
-async def report_output(outcome: Outcome, listener: CallListener, *, tool: str | None, to: str) -> None:
+class LiveOutput:
+    """Output of a running call, sent to its client line by line."""
+
+    def __init__(self, lease: Lease, listener: CallListener) -> None:
+        self._lease = lease
+        self._listener = listener
+        self._sent_bytes = 0
+
+    async def follow(self) -> None:
+        """Send each complete line soon after it was printed, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            await self._send(self._lease.printed_since(self._sent_bytes).rpartition(b"\n")[0])
+
+    async def finish(self) -> None:
+        """Send what was printed last."""
+        await self._send(self._lease.printed_since(self._sent_bytes).rstrip(b"\n"))
+
+    async def _send(self, lines: bytes) -> None:
+        if lines:
+            # With the line break after them, which is not sent.
+            self._sent_bytes += len(lines) + 1
+            await self._listener.printed("info", lines.decode(errors="replace")[-_CLIENT_CHARS:])
+
+
+async def report_output(
+    outcome: Outcome,
+    listener: CallListener,
+    *,
+    tool: str | None,
+    to: str,
+    live: LiveOutput | None = None,
+) -> None:
     """Log what a call printed and raised; with `client`, send it to the client of the call as well.
 
     Args:
@@ -32,6 +66,7 @@ async def report_output(outcome: Outcome, listener: CallListener, *, tool: str |
         listener: The call's listener.
         tool: Name of the tool, if it was one.
         to: The setting `tool_output`.
+        live: Sends what was printed, where that was begun while the call ran.
     """
     if to == "drop":
         return
@@ -48,7 +83,10 @@ async def report_output(outcome: Outcome, listener: CallListener, *, tool: str |
     for line in trace[:_SHARED_LINES]:
         log.warning("tool raised", extra={"tool": tool, "line": line[:_MOST_LINE_CHARS]})
     if to == "client":
-        await listener.printed("info", outcome.output[-_CLIENT_CHARS:])
+        if live is None:
+            await listener.printed("info", outcome.output[-_CLIENT_CHARS:])
+        else:
+            await live.finish()
         await listener.printed("error", "\n".join(trace)[:_CLIENT_CHARS])
 
 

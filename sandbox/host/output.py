@@ -38,11 +38,13 @@ class KeptOutput:
         pipe: Where it comes from.
         most_bytes: How much of it is kept.
         has_ended: Whether nothing can come any more.
+        total_bytes: How much has come so far.
     """
 
     pipe: int
     most_bytes: int
     has_ended: bool = field(init=False, default=False)
+    total_bytes: int = field(init=False, default=0)
     _kept: bytearray = field(init=False, default_factory=bytearray)
 
     def read(self) -> bool:
@@ -56,6 +58,7 @@ class KeptOutput:
 
     def keep(self, part: bytes) -> None:
         """Keep what was read from the pipe."""
+        self.total_bytes += len(part)
         self._kept += part
         del self._kept[: -self.most_bytes]
 
@@ -64,6 +67,11 @@ class KeptOutput:
         for _ in range(_MOST_READS):
             if not self.read():
                 return
+
+    def since(self, mark: int) -> bytes:
+        """Return what is kept of the output after its first `mark` bytes."""
+        new = min(self.total_bytes - mark, len(self._kept))
+        return bytes(self._kept[len(self._kept) - new :])
 
     def text(self) -> str:
         """Return what is kept; what is no UTF-8 is replaced."""

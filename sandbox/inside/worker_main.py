@@ -3,8 +3,10 @@
 Whether it serves one call or many is the host's to say: it ends the process, or sends another call.
 """
 
+import io
 import os
 import socket
+import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -177,6 +179,10 @@ def _park(birth: Birth, *, warm: bool) -> Channel:
     read, write = os.pipe()
     os.dup2(write, 1)
     os.dup2(write, 2)
+    # Line by line, so that what a call printed is there when it is killed, and in order with its errors.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
     socket.send_fds(birth.parked, [b"parked"], [theirs.fileno(), read])
     for descriptor in (theirs.detach(), read, write, birth.parked.detach()):
         os.close(descriptor)

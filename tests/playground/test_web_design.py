@@ -25,15 +25,15 @@ OUTSIDE = """() => {
 
 NETWORK = "Start the runner with it, or give the tool its data as a file."
 ADVICE = {
-    "192.0.2.7": f"--allow-net=192.0.2.7:8443 {NETWORK}",
-    "data.example": f"--allow-net=data.example:443 {NETWORK}",
+    "192.0.2.7": f"--allow-net=192.0.2.7:8443Copy {NETWORK}",
+    "data.example": f"--allow-net=data.example:443Copy {NETWORK}",
     "/usr/bin/env": "Tools run only programs that the operator's settings name; call a library instead.",
-    "/srv/reports": "--allow-write=/srv/reports Start the runner with it, or use the tool's home.",
+    "/srv/reports": "--allow-write=/srv/reportsCopy Start the runner with it, or use the tool's home.",
     "/dev/toolcell": "Nothing allows this place.",
     "/etc/toolcell": "Use the tool's home, or give the tool the file as an argument.",
 }
 """What the page says of each thing that `reaches` is denied, by what it is."""
-UNIX = "--allow-sockets Processes of the tool then reach each other, and nobody else."
+UNIX = "--allow-socketsCopy Processes of the tool then reach each other, and nobody else."
 SOCKETS = (
     "Start the runner with --allow-sockets: processes of the tool then reach each other by sockets in its "
     "home, and nobody else (tier `namespace`)"
@@ -85,7 +85,7 @@ def test_a_long_log_stays_within_its_card(seen: Seen) -> None:
 
 def test_an_empty_required_field_stops_run_and_gets_the_focus(seen: Seen) -> None:
     asked: list[str] = []
-    seen.page.on("request", lambda each: asked.append(each.headers.get("mcp-method", "")))
+    seen.page.on("request", lambda each: asked.append(str("tools/call" in (each.post_data or ""))))
     seen.tool("send")
 
     seen.page.get_by_role("button", name="Run").first.click()
@@ -93,20 +93,20 @@ def test_an_empty_required_field_stops_run_and_gets_the_focus(seen: Seen) -> Non
     title = seen.page.get_by_label("title")
     expect(title).to_be_focused()
     expect(title).to_have_attribute("aria-invalid", "true")
-    expect(seen.page.get_by_role("alert").first).to_contain_text("title: fill this in, it is required")
+    expect(seen.page.get_by_role("alert").first).to_contain_text("title: required")
     title.fill("A letter")
     seen.page.keyboard.press("Control+Enter")
     expect(seen.page.get_by_label("town")).to_be_focused()
-    assert "tools/call" not in asked
+    assert "True" not in asked
     seen.page.get_by_label("town").fill("Ulm")
     # No value is a value of this one: it has been chosen for it.
     assert "A letter to Ulm" in seen.run().inner_text()
-    assert asked.count("tools/call") == 1
+    assert asked.count("True") == 1
     # Emptied again it stops again.
     title.fill("")
     seen.page.keyboard.press("Control+Enter")
     expect(title).to_be_focused()
-    assert asked.count("tools/call") == 1
+    assert asked.count("True") == 1
 
 
 def test_what_is_written_as_json_is_sent_as_it_is(seen: Seen) -> None:
@@ -120,12 +120,12 @@ def test_a_form_says_required_optional_and_no_value_in_these_words(seen: Seen) -
     seen.tool("send")
     form = seen.page.get_by_role("region", name="Arguments")
 
-    expect(form.locator(".field", has=seen.page.get_by_label("title")).first).to_contain_text("required")
+    expect(form.locator(".field", has=seen.page.get_by_label("title")).first).to_contain_text("Required")
     note = form.locator(".field", has=seen.page.get_by_label("note")).last
-    expect(note).to_contain_text("optional")
-    nothing = note.get_by_role("button", name="send “no value” (null)")
+    expect(note).to_contain_text("Optional")
+    nothing = note.get_by_role("button", name="Send null")
     expect(nothing).to_have_attribute("aria-pressed", "true")
-    expect(seen.page.get_by_label("note")).to_have_attribute("placeholder", "no value (null)")
+    expect(seen.page.get_by_label("note")).to_have_attribute("placeholder", "null")
     nothing.click()
     expect(nothing).to_have_attribute("aria-pressed", "false")
 
@@ -280,7 +280,7 @@ def test_all_parts_of_a_result_stand_in_one_row(seen: Seen, width: int) -> None:
     seen.tool("chatter")
     seen.run()
 
-    for name in ("Result", "As a model sees it", "Timing", "Sandbox", "Log 400", "Messages"):
+    for name in ("Result", "Model view", "Timing", "Sandbox", "Log 400", "Messages"):
         expect(seen.call.get_by_role("tab", name=name)).to_be_in_viewport(ratio=1)
 
 
@@ -313,8 +313,8 @@ def test_a_server_that_is_gone_is_named_and_tried_again(seen: Seen) -> None:
     seen.page.context.set_offline(True)
     seen.page.get_by_role("button", name="Run").first.click()
 
-    gone = seen.page.get_by_role("alert").filter(has_text="does not answer")
-    expect(gone).to_contain_text("looks does not answer")
+    gone = seen.page.get_by_role("alert").filter(has_text="Can't reach")
+    expect(gone).to_contain_text("Can't reach looks")
     gone.get_by_role("button", name="Try again").click()
     expect(gone).to_be_visible()
     seen.page.context.set_offline(False)

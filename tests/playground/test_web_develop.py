@@ -34,7 +34,7 @@ def test_a_page_hears_that_files_were_loaded_anew_or_could_not_be(
 
         file.write_text(FIRST.replace("before", "after"))
         expect(seen.page.get_by_role("link", name="after")).to_be_visible()
-        expect(seen.page.get_by_text("the tools are loaded anew")).to_be_visible()
+        expect(seen.page.get_by_text("Reloaded")).to_be_visible()
 
         file.write_text("import nothing_of_this_name\n")
 

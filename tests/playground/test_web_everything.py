@@ -18,9 +18,11 @@ SESSIONS = "2025-11-25"
 
 @pytest.fixture(scope="module")
 def page(start: Callable[..., Shown], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    """One page of a proxy in front of the everything-server, in the era without sessions."""
+    """One page of a proxy in front of the everything-server, which has asked for roots."""
     with everything(start, tmp_path_factory.mktemp("proxied")) as opened:
-        yield opened()
+        seen = opened()
+        give_roots(seen)
+        yield seen
 
 
 @pytest.fixture
@@ -33,18 +35,22 @@ def handshake(page: Seen) -> Seen:
     return speaking(page, SESSIONS)
 
 
+def give_roots(seen: Seen, roots: str = "") -> None:
+    question = seen.page.get_by_role("form", name="Roots")
+    question.get_by_role("textbox").fill(roots)
+    question.get_by_role("button", name="Answer").click()
+    expect(question).to_have_count(0)
+
+
 def speaking(seen: Seen, era: str, roots: str = "") -> Seen:
     """Have the page speak an era, wait until the server has answered in it, and give it roots if it asks."""
     seen.go("session")
-    chosen = seen.page.get_by_label("Version of the protocol")
+    chosen = seen.page.get_by_label("Protocol version")
     if chosen.input_value() != era:
         chosen.select_option(era)
         if era == SESSIONS:
             # It asks each client with a session as soon as it meets it.
-            question = seen.page.get_by_role("form", name="Roots")
-            question.get_by_role("textbox").fill(roots)
-            question.get_by_role("button", name="Answer").click()
-            expect(question).to_have_count(0)
+            give_roots(seen, roots)
     server = seen.page.get_by_role("region", name="Server", exact=True)
     expect(server.get_by_text("up", exact=True)).to_be_visible()
     expect(server).to_contain_text("mcp-servers/everything")
@@ -126,8 +132,8 @@ def test_a_markdown_resource_is_shown_as_markdown(modern: Seen) -> None:
 def test_a_followed_resource_is_read_anew_when_the_server_says_that_it_changed(handshake: Seen) -> None:
     handshake.go("resources", "demo://resource/dynamic/text/1")
     content = handshake.page.get_by_label("Content")
-    content.get_by_role("button", name="Follow").click()
-    expect(content.get_by_role("button", name="Following")).to_be_visible()
+    content.get_by_role("button", name="Subscribe").click()
+    expect(content.get_by_role("button", name="Subscribed")).to_be_visible()
 
     call(handshake, "toggle-subscriber-updates")
     handshake.ended()
@@ -180,8 +186,8 @@ def test_a_call_that_asks_says_so_and_is_not_begun_twice(modern: Seen) -> None:
     before = made(modern)
     call(modern, "trigger-sampling-request", '{"prompt": "Who goes there?", "maxTokens": 20}')
 
-    expect(modern.call.get_by_role("status").last).to_have_text("waits for your answer")
-    expect(modern.call.locator(".badge").first).to_have_text("waits for your answer")
+    expect(modern.call.get_by_role("status").last).to_have_text("Waiting for your answer")
+    expect(modern.call.locator(".badge").first).to_have_text("Waiting for your answer")
     modern.page.get_by_role("button", name="Run").first.click()
     field = asked(modern).get_by_label("What the model says")
     expect(field).to_be_focused()
@@ -242,7 +248,7 @@ def test_input_is_asked_for_in_a_form(either: Seen) -> None:
     # What it must be given stops the answer, as it stops Run.
     question.get_by_role("button", name="Answer").click()
     expect(question.get_by_label("name", exact=True).first).to_be_focused()
-    expect(question.get_by_role("alert").first).to_have_text("name: fill this in, it is required")
+    expect(question.get_by_role("alert").first).to_have_text("name: required")
     question.get_by_label("name", exact=True).first.fill("Ada")
     assert faults(either) == []
     question.get_by_role("button", name="Answer").click()
@@ -277,10 +283,10 @@ def test_the_level_of_log_messages_is_chosen_and_notifications_come_as_they_are_
 
 def test_a_tool_shows_all_that_the_server_says_of_it(modern: Seen) -> None:
     modern.tool("get-structured-content")
-    modern.page.get_by_text("What the server says of it").click()
+    modern.page.get_by_text("Definition").click()
 
-    about = modern.page.locator("details", has_text="What the server says of it")
-    expect(about).to_contain_text("Result schema")
+    about = modern.page.locator("details", has_text="Definition")
+    expect(about).to_contain_text("Output schema")
     expect(about).to_contain_text("temperature")
 
 

@@ -164,8 +164,8 @@ def test_resources_are_listed_read_and_followed(seen: Seen) -> None:
 
     content = seen.page.get_by_role("region", name="Content")
     expect(content.get_by_role("tree")).to_contain_text("Tool result, contract version")
-    content.get_by_role("button", name="Follow").click()
-    expect(content.get_by_role("button", name="Following")).to_be_visible()
+    content.get_by_role("button", name="Subscribe").click()
+    expect(content.get_by_role("button", name="Subscribed")).to_be_visible()
 
 
 def test_a_followed_resource_that_changes_says_so(seen: Seen) -> None:
@@ -174,8 +174,8 @@ def test_a_followed_resource_that_changes_says_so(seen: Seen) -> None:
     own.get_by_role("link", name="files").click()
     content = seen.page.get_by_role("region", name="Content")
     with seen.page.expect_request(lambda request: "resourceSubscriptions" in (request.post_data or "")):
-        content.get_by_role("button", name="Follow").click()
-    expect(content.get_by_role("button", name="Following")).to_be_visible()
+        content.get_by_role("button", name="Subscribe").click()
+    expect(content.get_by_role("button", name="Subscribed")).to_be_visible()
 
     def uploaded_and_told() -> bool:
         # Again and again: the stream of news opens in its own time.
@@ -199,7 +199,7 @@ def test_a_large_json_file_and_a_long_result_leave_the_page_usable(seen: Seen) -
 
     seen.tool("wordy")
     seen.run()
-    seen.tab("As a model sees it")
+    seen.tab("Model view")
     seen.go("history")
 
     expect(seen.page.get_by_role("heading", name="History")).to_be_visible()
@@ -211,7 +211,7 @@ def test_a_link_that_lets_its_bearer_download_is_not_what_a_model_reads(seen: Se
     seen.run()
 
     expect(seen.tab("Messages")).to_contain_text("toolcell/download")
-    model = seen.tab("As a model sees it")
+    model = seen.tab("Model view")
     expect(model).to_contain_text("resource_link")
     expect(model).not_to_contain_text("toolcell/download")
     expect(model).not_to_contain_text("_meta")

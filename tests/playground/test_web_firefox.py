@@ -31,7 +31,7 @@ def go(page: Firefox, route: str) -> None:
 
 
 def ended(page: Firefox, word: str = "done") -> None:
-    page.until(f"{CALL}?.innerText.includes('The call is {word}')")
+    page.until(f"{CALL}?.innerText.includes('Call {word}')")
 
 
 def test_each_view_is_shown_and_axe_finds_nothing_in_it(page: Firefox) -> None:

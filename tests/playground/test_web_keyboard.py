@@ -15,7 +15,7 @@ from web_support import Seen, browsing, expect
 pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 TOOLS = Path(__file__).with_name("design_tools.py")
-VIEWS = ("Call", "Prompts", "Resources", "My Files", "Saved", "History", "Messages", "Session")
+VIEWS = ("Tools", "Prompts", "Resources", "Files", "Saved", "History", "Messages", "Connection")
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_escape_closes_what_is_over_a_running_call_and_only_then_ends_the_call(s
     seen.tool("wait")
     main = seen.page.get_by_role("main")
     main.get_by_role("button", name="Run").first.click()
-    expect(seen.call).to_contain_text("running")
+    expect(seen.call).to_contain_text("Running")
 
     button = seen.page.get_by_role("button", name="Go to")
     button.focus()
@@ -138,7 +138,7 @@ def test_escape_closes_what_is_over_a_running_call_and_only_then_ends_the_call(s
     search.fill("wait")
     press(seen, "Escape")
     expect(search).to_have_value("")
-    expect(seen.call).to_contain_text("running")
+    expect(seen.call).to_contain_text("Running")
     press(seen, "Escape")
     seen.ended("cancelled")
 
@@ -148,7 +148,7 @@ def test_escape_ends_a_call_from_the_field_in_which_it_was_begun(seen: Seen) -> 
     seen.page.get_by_role("tab", name="JSON", exact=True).click()
     seen.page.get_by_label("Arguments as JSON").focus()
     press(seen, "Control+Enter")
-    expect(seen.call).to_contain_text("running")
+    expect(seen.call).to_contain_text("Running")
 
     press(seen, "Escape")
 
@@ -238,7 +238,7 @@ def test_the_palette_reaches_saved_requests_and_past_calls(seen: Seen) -> None:
     seen.page.get_by_role("main").get_by_role("button", name="Save", exact=True).click()
     form = seen.page.get_by_role("group", name="Save this request")
     form.get_by_label("Name").fill("Greeting of Grace")
-    form.get_by_role("button", name="Keep it").click()
+    form.get_by_role("button", name="Save", exact=True).click()
 
     palette(seen, "greet call")
 
@@ -323,7 +323,7 @@ def test_the_palette_presses_the_buttons_of_the_views(opened: Callable[..., Seen
 def test_the_palette_cancels_a_call_that_runs(seen: Seen) -> None:
     seen.tool("wait")
     seen.page.get_by_role("button", name="Run").first.click()
-    expect(seen.call).to_contain_text("running")
+    expect(seen.call).to_contain_text("Running")
 
     palette(seen, "cancel wait")
 

@@ -60,7 +60,7 @@ def test_logging_out_shows_the_login_and_a_copy_of_the_cookie_is_worth_nothing(w
         with with_tokens.browser(cookie=f"{cookie['name']}={cookie['value']}") as copy:
             before = copy.get("/play/info").status_code, ask(copy, "tools/list", {}).status_code
 
-            seen.page.get_by_role("button", name="Log out").click()
+            seen.log_out()
             expect(seen.page.get_by_role("heading", level=1)).to_have_text("Log in")
 
             after = copy.get("/play/info").status_code, ask(copy, "tools/list", {}).status_code
@@ -124,7 +124,7 @@ def test_a_start_key_opens_once_and_the_next_one_is_printed(start: Callable[...,
 def test_after_logging_out_of_a_server_without_tokens_the_page_says_how_to_come_back(shown: Shown) -> None:
     with browsing(shown) as opened:
         seen = opened()
-        seen.page.get_by_role("button", name="Log out").click()
+        seen.log_out()
         expect(seen.page.get_by_role("heading", level=1)).to_have_text("This page needs its key")
         seen.page.goto(f"{shown.base}/?key={shown.key}")
         expect(seen.page.get_by_role("navigation", name="Views")).to_be_visible()

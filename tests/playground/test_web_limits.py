@@ -112,5 +112,5 @@ def test_a_picture_that_just_fits_into_a_message_and_one_that_does_not_are_shown
     messages = seen.tab("Messages").get_by_role("listitem").last
     text = messages.locator("pre").inner_text()
     assert ("more characters" in text) == inline
-    model = seen.tab("As a model sees it")
+    model = seen.tab("Model view")
     assert ("characters of base64" in model.inner_text()) == inline

@@ -72,7 +72,7 @@ def names(seen: Seen) -> list[str]:
     return seen.page.locator("td.first a").all_inner_texts()
 
 
-def test_files_are_found_sorted_and_in_folders(seen: Seen) -> None:
+def test_files_are_found_and_sorted(seen: Seen) -> None:
     keep(seen, "find2_report.csv", "find10_report.csv", "find1_long_notes.md")
     seen.go("files")
     page = seen.page
@@ -85,13 +85,7 @@ def test_files_are_found_sorted_and_in_folders(seen: Seen) -> None:
     page.get_by_role("button", name="Size").click()
     expect(page.locator("td.first a").first).to_have_text("find2_report.csv")
 
-    page.get_by_label("Folders by").select_option("kind")
-    page.get_by_role("navigation", name="Folders").get_by_role("button", name="Tables").click()
-    expect(page.locator("td.first a")).to_have_count(2)
     assert faults(seen) == []
-    page.get_by_label("Folders by").select_option("name")
-    page.get_by_role("navigation", name="Folders").get_by_role("button", name="find10").click()
-    expect(page.locator("td.first a")).to_have_text(["find10_report.csv"])
 
 
 def test_several_files_are_saved_as_an_archive_and_deleted_with_a_way_back(seen: Seen) -> None:

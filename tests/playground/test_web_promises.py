@@ -185,9 +185,9 @@ def test_facts_that_no_model_reads_are_shown_to_people(seen: Seen) -> None:
     called(seen, "facts")
 
     panel = seen.tab("Result")
-    panel.get_by_text("Whole contract value").click()
+    panel.get_by_text("Full result").click()
     expect(panel.locator("details pre")).to_contain_text("withheld withheld")
-    expect(seen.tab("As a model sees it")).not_to_contain_text("withheld withheld")
+    expect(seen.tab("Model view")).not_to_contain_text("withheld withheld")
 
 
 def test_none_of_it_has_a_fault_of_accessibility(seen: Seen) -> None:

@@ -128,9 +128,9 @@ def test_a_template_needs_all_but_its_query(seen: Seen) -> None:
         form.locator(".field", has=seen.page.get_by_label(name, exact=True)).locator(".label")
         for name in ("day", "first", "last")
     ]
-    expect(needed[0]).to_contain_text("required")
-    expect(needed[1]).to_contain_text("optional")
-    expect(needed[2]).to_contain_text("optional")
+    expect(needed[0]).to_contain_text("Required")
+    expect(needed[1]).to_contain_text("Optional")
+    expect(needed[2]).to_contain_text("Optional")
     read = form.get_by_role("button", name="Read", exact=True)
 
     read.click()

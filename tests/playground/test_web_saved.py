@@ -40,7 +40,7 @@ def save(seen: Seen, tool: str, arguments: str, name: str) -> None:
     main.get_by_role("button", name=re.compile("^Saved?$")).click()
     form = seen.page.get_by_role("group", name="Save this request")
     form.get_by_label("Name").fill(name)
-    form.get_by_role("button", name="Keep it").click()
+    form.get_by_role("button", name="Save", exact=True).click()
     expect(main.get_by_role("button", name="Saved")).to_be_visible()
 
 
@@ -123,11 +123,11 @@ def test_requests_are_shared_by_file_and_link_and_run_nothing_by_themselves(
     file = tmp_path / "requests.json"
     file.write_text(text)
     other.go("saved")
-    other.page.get_by_label("Take over a file").set_input_files(file)
+    other.page.get_by_label("Import").set_input_files(file)
     offer = other.page.get_by_role("region", name="Somebody shares requests with you")
     expect(offer).to_contain_text("Shared")
     assert faults(other) == []
-    offer.get_by_role("button", name="Take over").click()
+    offer.get_by_role("button", name="Import").click()
     expect(row(other, "Shared")).to_be_visible()
     other.page.evaluate("link => { location.href = link }", link)
     expect(offer).to_contain_text('{"text":"shared"}')
@@ -145,7 +145,7 @@ def test_what_is_no_file_of_requests_is_refused(seen: Seen, tmp_path: Path, text
     file.write_text(text)
     seen.go("saved")
 
-    seen.page.get_by_label("Take over a file").set_input_files(file)
+    seen.page.get_by_label("Import").set_input_files(file)
 
     expect(seen.page.get_by_role("alert")).to_be_visible()
     expect(seen.page.get_by_role("main")).to_contain_text("Nothing is saved yet")
@@ -237,7 +237,7 @@ def test_history_is_searched_and_pinned_calls_come_first(seen: Seen) -> None:
 
 def test_the_same_curl_works_in_the_era_with_sessions(seen: Seen) -> None:
     seen.go("session")
-    seen.page.get_by_label("Version of the protocol").select_option("2025-11-25")
+    seen.page.get_by_label("Protocol version").select_option("2025-11-25")
     seen.tool("publish")
     seen.write('{"text": "handshake"}')
     seen.run()

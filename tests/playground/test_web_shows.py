@@ -147,7 +147,7 @@ def test_no_view_has_a_fault_of_accessibility(seen: Seen, board: str) -> None:
         seen.call.get_by_role("tab", name=name).click()
         expect(seen.call.locator("figure")).not_to_contain_text("Loading")
         found[name] = faults(seen)
-    for tab in ("Result", "As a model sees it", "Timing", "Sandbox", "Log", "Messages"):
+    for tab in ("Result", "Model view", "Timing", "Sandbox", "Log", "Messages"):
         seen.tab(tab)
         found[tab] = faults(seen)
     seen.tool("broken")
@@ -158,7 +158,7 @@ def test_no_view_has_a_fault_of_accessibility(seen: Seen, board: str) -> None:
     found["widget"] = faults(seen)
     show(seen, board, "axe")
     found["dashboard"] = faults(seen)
-    for view, heading in (("files", "My Files"), ("resources", "Resources"), ("history", "History")):
+    for view, heading in (("files", "Files"), ("resources", "Resources"), ("history", "History")):
         seen.go(view)
         expect(page.get_by_role("heading", name=heading, level=1)).to_be_visible()
         expect(page.get_by_role("main")).not_to_contain_text("Loading")

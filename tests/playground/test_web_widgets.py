@@ -69,7 +69,7 @@ def test_the_state_of_a_widget_outlives_a_reload_and_is_forgotten_with_the_histo
 
     assert inside(table).evaluate("openai.widgetState") == {"page": 3}
     table.go("history")
-    table.page.get_by_role("button", name="Forget all").click()
+    table.page.get_by_role("button", name="Clear history").click()
     expect(table.page.get_by_text("No calls yet.")).to_be_visible()
     assert kept(table) == {}
 
@@ -130,6 +130,7 @@ def test_a_widget_has_the_theme_of_the_page_until_another_is_chosen_for_it(table
     table.page.emulate_media(color_scheme="dark")
     assert frame.evaluate(THEME, "dark") == "dark"
 
+    table.page.get_by_label("Menu").click()
     table.page.get_by_role("button", name="Theme: auto").click()
     assert frame.evaluate(THEME, "light") == "light"
     table.page.get_by_role("button", name="Theme: light").click()

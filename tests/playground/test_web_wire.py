@@ -126,7 +126,7 @@ def test_what_is_wrong_with_a_message_sent_by_hand_is_said(seen: Seen) -> None:
 
 def test_the_era_is_chosen_by_hand_and_outlives_a_reload(seen: Seen) -> None:
     seen.go("session")
-    seen.page.get_by_label("Version of the protocol").select_option("2025-06-18")
+    seen.page.get_by_label("Protocol version").select_option("2025-06-18")
     server = seen.page.get_by_role("region", name="Server", exact=True)
     expect(server.locator("dd").last).to_have_text("2025-06-18")
 
@@ -138,7 +138,7 @@ def test_the_era_is_chosen_by_hand_and_outlives_a_reload(seen: Seen) -> None:
     expect(rows(seen).first).to_contain_text("initialize")
     seen.page.reload()
     seen.go("session")
-    expect(seen.page.get_by_label("Version of the protocol")).to_have_value("2025-06-18")
+    expect(seen.page.get_by_label("Protocol version")).to_have_value("2025-06-18")
 
 
 def test_without_tracing_there_are_no_trace_ids(seen: Seen) -> None:

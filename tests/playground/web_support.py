@@ -45,6 +45,12 @@ class Seen:
         route = f"/{view}" + (f"/{quote(rest, safe='')}" if rest else "") + (f"?{query}" if query else "")
         self.page.evaluate("route => { location.hash = route }", route)
 
+    def log_out(self) -> None:
+        """Log out by the menu, and keep what the browser has."""
+        self.page.get_by_label("Menu").click()
+        self.page.get_by_role("button", name="Log out").click()
+        self.page.get_by_role("dialog").get_by_role("button", name="Log out").click()
+
     def tool(self, name: str) -> None:
         """Open a tool."""
         self.go("call", name)
@@ -62,7 +68,7 @@ class Seen:
 
     def ended(self, end: str = "done") -> Locator:
         """Wait until the call is at its end, and return where it is shown."""
-        expect(self.call.get_by_role("status").last).to_have_text(f"The call is {end}")
+        expect(self.call.get_by_role("status").last).to_have_text(f"Call {end}")
         return self.call
 
     @property

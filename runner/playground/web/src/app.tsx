@@ -1,16 +1,21 @@
 /** The frame of the page: who and where one is, the views, and the door where one is outside. */
 import type { FunctionComponent, JSX } from "preact";
+import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { begin } from "./model/begin";
-import { LOGIN, door, info, login, logout } from "./model/info";
+import { LOGIN, door, info, leaves, login, logout } from "./model/info";
+import { recall, remember } from "./model/keep";
 import { elsewhere, reload } from "./model/news";
 import { route, to } from "./model/route";
 import { nextTheme, theme } from "./model/theme";
 import { plain } from "./model/plain";
+import { tools } from "./model/tools";
 import { waitingIn } from "./model/waiting";
+import { messages, wireChanges } from "./model/wire";
 import { Asks } from "./views/asks";
 import { CallView } from "./views/call";
 import { Down } from "./views/down";
+import { useDialog } from "./views/escape";
 import { Guarded } from "./views/guarded";
 import { later } from "./views/later";
 import { Palette, paletteOpen, usePalette } from "./views/palette";
@@ -32,13 +37,11 @@ function viewOf(id: ViewId, load: () => Promise<FunctionComponent>): View {
   return { id, side: false, body: later(load, { title: () => T.page.titles[id] }) };
 }
 
-/** Views that have an address and no place in the menu. */
-const OTHERS: View[] = [
-  viewOf("show", () => import("./views/show").then((module) => module.ShowView)),
-];
+/** Which entry of the navigation leads to views that have none of their own. */
+const PART_OF: Partial<Record<ViewId, ViewId>> = { show: "files", saved: "history" };
 
-/** Which entry of the menu leads to views that have none of their own. */
-const PART_OF: Partial<Record<ViewId, ViewId>> = { show: "files" };
+/** Views in the navigation; those after them are in the menu, or are led to by a part of the page. */
+const NAVIGATION: ViewId[] = ["call", "prompts", "resources", "files", "history"];
 
 export const VIEWS: View[] = [
   { id: "call", side: true, body: () => <CallView /> },
@@ -49,25 +52,29 @@ export const VIEWS: View[] = [
   viewOf("history", () => import("./views/history").then((module) => module.HistoryView)),
   viewOf("messages", () => import("./views/messages").then((module) => module.MessagesView)),
   viewOf("session", () => import("./views/session").then((module) => module.SessionView)),
+  viewOf("show", () => import("./views/show").then((module) => module.ShowView)),
 ];
 
 export function App(): JSX.Element {
   usePalette();
   if (door.value.state === "opening") return <div class="empty" role="status">{T.page.connecting}</div>;
   if (door.value.state === "closed") return <Door why={door.value.why} login={door.value.login} provider={door.value.provider} />;
-  const view = [...VIEWS, ...OTHERS].find((each) => each.id === route.value.view) ?? VIEWS[0];
+  const view = VIEWS.find((each) => each.id === route.value.view) ?? VIEWS[0];
   const Body = view?.body;
+  useTitle(view?.id);
   return (
     <>
       <a class="unseen" href="#main">{T.page.skip}</a>
       <Top here={view === undefined ? "" : (PART_OF[view.id] ?? view.id)} />
-      <Palette views={VIEWS.map(({ id }) => ({ id, title: T.page.titles[id] }))} />
+      <Palette views={VIEWS.filter(({ id }) => id !== "show").map(({ id }) => ({ id, title: T.page.titles[id] }))} />
+      <LogOut />
       <Reloaded />
       <FromElsewhere />
       <div class="page" style={view?.side ? undefined : { gridTemplateColumns: "minmax(0, 1fr)" }}>
         {view?.side && <ToolList />}
         <main class="content" id="main" tabIndex={-1}><Down /><Asks /><Guarded key={`${view?.id} ${route.value.rest}`}>{Body !== undefined && <Body />}</Guarded></main>
       </div>
+      {view?.id !== "messages" && <Dock />}
     </>
   );
 }
@@ -88,24 +95,54 @@ function Top({ here }: { here: string }): JSX.Element {
   const known = info.value;
   return (
     <header class="top">
-      <span class="name">{known?.name ?? ""}</span>
+      <span class="name" title={known?.name ?? ""}>{known?.name ?? ""}</span>
       <nav aria-label={T.page.views} class="grow">
         <ul>
-          {VIEWS.map((view) => (
-            <li key={view.id}>
-              <Entry id={view.id} isHere={view.id === here} />
+          {NAVIGATION.map((id) => (
+            <li key={id}>
+              <Entry id={id} isHere={id === here} />
             </li>
           ))}
         </ul>
       </nav>
-      <span class="unseen" aria-live="polite">{VIEWS.filter((view) => waitingIn(view.id) !== null).map((view) => `${T.page.titles[view.id]} ${T.page.waits}`).join(", ")}</span>
+      <span class="unseen" aria-live="polite">{NAVIGATION.filter((id) => waitingIn(id) !== null).map((id) => `${T.page.titles[id]} ${T.page.waits}`).join(", ")}</span>
       <button class="button quiet goto" title={T.page.goTo} onClick={() => { paletteOpen.value = true; }}><Icon path="M7 2a5 5 0 1 0 0 10A5 5 0 0 0 7 2m3.6 8.6L14.5 14.5" /><span class="word">{T.page.goTo}</span> <kbd>Ctrl K</kbd></button>
-      <span class="small soft fact" title={T.page.tierHint}>{inserted(T.page.tier, { tier: <b>{known?.tier}</b> })}</span>
-      <span class="small soft fact" title={T.page.userHint}>{known?.user}</span>
-      <button class="button quiet" onClick={nextTheme} title={T.page.themeHint}><Icon path="M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2v12M8 4.5h2.5M8 8h5M8 11.5h2.5" /><span class="word">{T.page.theme(T.page.themes[theme.value])}</span></button>
-      <Leave />
+      <Menu />
     </header>
   );
+}
+
+/** The gear: who and where one is, and what is seldom changed. */
+function Menu(): JSX.Element {
+  const known = info.value;
+  const menu = useRef<HTMLDetailsElement>(null);
+  const close = (): void => { if (menu.current !== null) menu.current.open = false; };
+  useEffect(() => {
+    const elsewhere = (event: Event): void => {
+      if (event instanceof KeyboardEvent ? event.key === "Escape" : !menu.current?.contains(event.target as Node)) close();
+    };
+    for (const kind of ["pointerdown", "keydown", "focusin"]) addEventListener(kind, elsewhere);
+    return () => { for (const kind of ["pointerdown", "keydown", "focusin"]) removeEventListener(kind, elsewhere); };
+  }, []);
+  return (
+    <details class="menu" ref={menu}>
+      <summary class="button quiet" title={T.page.menu} aria-label={T.page.menu}><Icon path="M8 5.5a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5M8 1.5v2M8 12.5v2M1.5 8h2M12.5 8h2M3.4 3.4l1.4 1.4M11.2 11.2l1.4 1.4M3.4 12.6l1.4-1.4M11.2 4.8l1.4-1.4" /></summary>
+      <div class="card stack">
+        <p class="small"><span title={T.page.userHint}>{known?.user}</span> <span class="soft" title={T.page.tierHint}>{inserted(T.page.tier, { tier: <b>{known?.tier}</b> })}</span></p>
+        <a class="button quiet" href={to("session")} onClick={close}>{T.page.titles.session}</a>
+        <a class="button quiet" href={to("messages")} onClick={close}>{T.page.titles.messages}</a>
+        <button class="button quiet" onClick={nextTheme} title={T.page.themeHint}>{T.page.theme(T.page.themes[theme.value])}</button>
+        <button class="button quiet" title={T.page.logOutHint} onClick={() => { close(); leaves.value = true; }}>{T.page.logOut}</button>
+      </div>
+    </details>
+  );
+}
+
+/** The title of the tab: the tool or view, and the server. */
+function useTitle(view: ViewId | undefined): void {
+  const tool = view === "call" ? (route.value.rest || tools.value[0]?.name) : undefined;
+  const title = [tool ?? (view === undefined ? "" : T.page.titles[view]), info.value?.name ?? ""].filter((part) => part !== "").map(plain).join(" · ");
+  useEffect(() => { document.title = title; }, [title]);
 }
 
 /** A view in the menu. Where something waits in it unseen, it says so and leads there. */
@@ -127,17 +164,46 @@ function Icon({ path }: { path: string }): JSX.Element {
   return <svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linecap="round"><path d={path} /></svg>;
 }
 
-/** The way out. What is wrong with it is said beside it. */
-function Leave(): JSX.Element {
+/** Asks before it logs out, and deletes what the browser keeps only where that is chosen. */
+function LogOut(): JSX.Element | null {
+  return leaves.value ? <LogOutDialog /> : null;
+}
+
+function LogOutDialog(): JSX.Element {
   const [problem, setProblem] = useState<string | null>(null);
+  const [deletes, setDeletes] = useState(false);
+  const close = (): void => { leaves.value = false; };
+  const dialog = useDialog(close);
   return (
-    <>
-      {problem !== null && <span class="small problem" role="alert">{plain(problem)}</span>}
-      <button class="button quiet" title={T.page.logOutHint}
-        onClick={() => void logout().then(setProblem)}><Icon path="M6.5 2.5h-3v11h3M6.5 8H14m-3-3 3 3-3 3" /><span class="word">{T.page.logOut}</span></button>
-    </>
+    <dialog ref={dialog} class="asking stack" aria-label={T.page.logOut} onClose={close}>
+      <h2>{T.page.logOutTitle(info.value?.user ?? "")}</h2>
+      <p>{T.page.logOutKeeps}</p>
+      <label class="row"><input type="checkbox" checked={deletes} onChange={(event) => setDeletes(event.currentTarget.checked)} /> {T.page.logOutDeletes}</label>
+      {problem !== null && <p class="problem" role="alert">{plain(problem)}</p>}
+      <div class="row">
+        <button class="button main" autofocus onClick={() => void logout(deletes).then(setProblem)}>{T.page.logOut}</button>
+        <button class="button" onClick={() => { dialog.current?.close(); close(); }}>{T.common.cancel}</button>
+      </div>
+    </dialog>
   );
 }
+
+/** The messages of this page, below it, as they come. */
+function Dock(): JSX.Element {
+  void wireChanges.value;
+  return (
+    <details class="dock" open={recall("dock") !== null} onToggle={(event) => {
+      remember("dock", event.currentTarget.open ? "open" : null);
+      docked.value = event.currentTarget.open;
+    }}>
+      <summary class="small soft">{T.messages.dock(messages().length)}</summary>
+      {docked.value && <div class="docked"><Docked /></div>}
+    </details>
+  );
+}
+
+const docked = signal(false);
+const Docked = later(() => import("./views/messages").then((module) => module.MessageList));
 
 /** Said by `runner dev`: the files changed, and whether they are served. */
 function Reloaded(): JSX.Element | null {

@@ -3,6 +3,7 @@
  * Source: requirements S0-48, S0-62 and S0-76.
  */
 import type { JSX } from "preact";
+import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import DOMPurify from "dompurify";
 import { info } from "../model/info";
@@ -25,11 +26,42 @@ export function PageView({ item }: { item: Item }): JSX.Element {
 export function HtmlView({ html, title }: { html: string; title: string }): JSX.Element {
   const origin = info.value?.frames ?? null;
   if (origin === null) return <Trouble problem={T.viewers.noOrigin} />;
+  return <Made key={html} html={html} origin={origin} title={title} />;
+}
+
+/** Scripts are off until a person turns them on for this document; then it runs where widgets do, without network. */
+function Made({ html, origin, title }: { html: string; origin: string; title: string }): JSX.Element {
+  const runs = useSignal(false);
   return (
-    <Framed what={T.viewers.madePage} hint={T.viewers.pageHint}>
-      <Still key={html} html={clean(html)} origin={origin} title={title} />
+    <Framed what={T.viewers.madePage} hint={runs.value ? T.viewers.scriptsRun : T.viewers.pageHint}>
+      {hasScripts(html) && (
+        <p class="row small">{!runs.value && <span>{T.viewers.scriptsOff}</span>}
+          <button type="button" class="button small" aria-pressed={runs.value} onClick={() => { runs.value = !runs.value; }}>{runs.value ? T.viewers.stopScripts : T.viewers.runScripts}</button></p>
+      )}
+      {runs.value ? <Lively html={html} origin={origin} title={title} /> : <Still html={clean(html)} origin={origin} title={title} />}
     </Framed>
   );
+}
+
+function hasScripts(html: string): boolean {
+  return /<script[\s>/]|\son\w+\s*=|javascript:/i.test(html);
+}
+
+const SANDBOX = "ui/notifications/sandbox-";
+
+/** A document with its scripts, in the frame of widgets: an opaque origin, and a policy that lets it load nothing. */
+function Lively({ html, origin, title }: { html: string; origin: string; title: string }): JSX.Element {
+  const frame = useRef<HTMLIFrameElement>(null);
+  useEffect(() => {
+    const heard = (event: MessageEvent): void => {
+      const said = event.data as { method?: unknown } | null;
+      if (event.source !== frame.current?.contentWindow || event.origin !== origin || said?.method !== `${SANDBOX}proxy-ready`) return;
+      frame.current?.contentWindow?.postMessage({ jsonrpc: "2.0", method: `${SANDBOX}resource-ready`, params: { html } }, origin);
+    };
+    addEventListener("message", heard);
+    return () => removeEventListener("message", heard);
+  }, [html, origin]);
+  return <iframe ref={frame} class="paper" src={`${origin}/widget`} sandbox="allow-scripts allow-same-origin" title={title} referrerpolicy="no-referrer" />;
 }
 
 const FIELDS = "input,textarea,select,button,[contenteditable],[autofocus]";

@@ -1,6 +1,6 @@
 /** Parameters that take files of the user: dropped here, picked, or chosen from My Files. */
-import type { JSX } from "preact";
-import { useId, useState } from "preact/hooks";
+import type { JSX, RefObject } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { files, loadFiles, upload } from "../model/files";
 import type { Json } from "../model/json";
 import type { Field } from "../model/schema";
@@ -34,10 +34,12 @@ export function FileField(editing: Editing & { field: Field }): JSX.Element {
     }
     setBusy(null);
   };
+  const zone = useRef<HTMLDivElement>(null);
+  const isOver = useDropped(zone, (given) => void take(given));
   return (
     <Labelled editing={editing} id={id} {...(wrong === null ? {} : { fault: wrong })}>
-      <div class="stack drop" onDragOver={(event) => event.preventDefault()}
-        onDrop={(event) => { event.preventDefault(); void take(event.dataTransfer?.files ?? null); }}>
+      <div class={`stack drop ${isOver ? "over" : ""}`} ref={zone}>
+        {isOver && <p class="small" role="status">{T.form.dropHere}</p>}
         {many ? (
           <ul>{chosen.map((each, index) => (
             <li key={index} class="row"><code class="grow">{each}</code>
@@ -61,4 +63,37 @@ export function FileField(editing: Editing & { field: Field }): JSX.Element {
       </div>
     </Labelled>
   );
+}
+
+/** Take files dropped on a zone; those dropped beside every zone go to the first. Returns whether files are dragged over the page. */
+function useDropped(zone: RefObject<HTMLDivElement | null>, take: (files: FileList) => void): boolean {
+  const [isOver, setOver] = useState(false);
+  const latest = useRef(take);
+  latest.current = take;
+  useEffect(() => {
+    const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes("Files") === true;
+    const over = (event: DragEvent): void => {
+      if (!hasFiles(event)) return;
+      // Or the browser would leave the page and open the file.
+      event.preventDefault();
+      setOver(true);
+    };
+    const left = (event: DragEvent): void => { if (event.relatedTarget === null) setOver(false); };
+    const dropped = (event: DragEvent): void => {
+      if (!hasFiles(event)) return;
+      event.preventDefault();
+      setOver(false);
+      const aimed = event.target instanceof Element ? event.target.closest(".drop") : null;
+      if ((aimed ?? document.querySelector(".drop")) === zone.current && event.dataTransfer !== null) latest.current(event.dataTransfer.files);
+    };
+    addEventListener("dragover", over);
+    addEventListener("dragleave", left);
+    addEventListener("drop", dropped);
+    return () => {
+      removeEventListener("dragover", over);
+      removeEventListener("dragleave", left);
+      removeEventListener("drop", dropped);
+    };
+  }, [zone]);
+  return isOver;
 }

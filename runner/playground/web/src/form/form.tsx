@@ -207,12 +207,28 @@ function TextField(editing: Shown): JSX.Element {
     onInput: (event: { currentTarget: HTMLInputElement | HTMLTextAreaElement }) => input(event.currentTarget.value),
     onBlur: () => { if (typeof wrong !== "string") setTyped(null); },
   };
-  const long = field.kind === "string" && field.schema["format"] === undefined && (longText(field) || shown.length > 60 || shown.includes("\n"));
   return (
     <Labelled editing={editing} id={id} {...(wrong === undefined ? {} : { fault: wrong })}>
-      {long ? <textarea {...shared} rows={Math.min(12, Math.max(3, shown.split("\n").length + 1))} /> : <input {...shared} type={typeOf(field) as "text"} {...(numeric ? { inputMode: "decimal" as const } : {})} />}
+      {isFree(field)
+        // One element from the first letter to the last: another one would lose the focus.
+        ? <textarea {...shared} class="input growing" spellcheck={false} rows={rowsOf(shown, longText(field) ? 3 : 1)} />
+        : <input {...shared} type={typeOf(field) as "text"} {...(numeric ? { inputMode: "decimal" as const } : {})} />}
     </Labelled>
   );
+}
+
+/** A text of no format: it may have any length and any number of lines. */
+function isFree(field: Field): boolean {
+  return field.kind === "string" && FORMATS[String(field.schema["format"])] === undefined && field.schema["format"] !== "date-time";
+}
+
+const MOST_ROWS = 16;
+const ROW_CHARACTERS = 40;
+
+/** Rows of a text area, for browsers that do not grow it themselves. */
+function rowsOf(text: string, least: number): number {
+  const rows = text.slice(0, MOST_ROWS * ROW_CHARACTERS).split("\n").reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / ROW_CHARACTERS)), 0);
+  return Math.min(MOST_ROWS, Math.max(least, rows));
 }
 
 function longText(field: Field): boolean {
@@ -243,18 +259,14 @@ function numberProblem(text: string, kind: string): string | null {
 
 function BooleanField(editing: Shown): JSX.Element {
   const id = useId();
-  const { name, value, change, field, required } = editing;
-  const chosen = value === true ? "true" : value === false ? "false" : value === null ? "null" : "";
+  const { value, change, name } = editing;
   return (
     <Labelled editing={editing} id={id}>
-      <select id={id} class="input" value={chosen} aria-describedby={`${id}-hint ${id}-fault`} aria-label={name}
-        onChange={(event) => change(({ true: true, false: false, null: null } as Record<string, Json>)[event.currentTarget.value])}>
-        {!required && <option value="">{T.form.notGiven}</option>}
-        {required && chosen === "" && <option value="">{T.form.choose}</option>}
-        <option value="true">true</option>
-        <option value="false">false</option>
-        {field.nullable && <option value="null">{T.form.noValue}</option>}
-      </select>
+      <span class="row">
+        <input id={id} type="checkbox" role="switch" class="switch" checked={value === true} aria-label={name} aria-describedby={`${id}-hint ${id}-fault`}
+          onChange={(event) => change(event.currentTarget.checked)} />
+        <span class="soft small" aria-hidden="true">{value === undefined ? T.form.notGiven : value === null ? T.form.noValue : String(value)}</span>
+      </span>
     </Labelled>
   );
 }

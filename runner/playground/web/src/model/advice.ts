@@ -31,9 +31,13 @@ const NETWORK = /^(socket\.|connect$|lookup$)/;
 /** A name or an address, with a port or without; no other text gets into a command that people copy. */
 const HOST = /^[\w.:[\]-]{1,255}$/;
 
+/** Said by FastMCP where a running tool asks the client. */
+const ERA = /unavailable on 2026-07-28 connections/;
+
 export function adviceOf(code: string, details: Params, retryable: boolean): string {
   const own = ADVISING.map((key) => details[key]).find((each) => typeof each === "string");
   if (typeof own === "string" && WHOLE.includes(code)) return own;
+  if (Object.values(details).some((each) => typeof each === "string" && ERA.test(each))) return T.advice.eraTooNew;
   const known = T.advice.codes[code] ?? (retryable ? T.advice.runAgain : T.advice.changeOrLog);
   return typeof own === "string" ? `${own.replace(/[^.!?]$/, "$&.")} ${known}` : known;
 }

@@ -4,7 +4,7 @@
  * server may ask on its own, and a request that is left is cancelled by a message.
  */
 import { batch, signal } from "@preact/signals";
-import { hasSessions, isEra, NEWEST, type Era } from "./eras";
+import { hasSessions, isEra, USUAL, type Era } from "./eras";
 import { isObject, toJson, type Json } from "./json";
 import { answers, NoAnswer, said } from "./streams";
 import { noted } from "./wire";
@@ -75,7 +75,7 @@ const EXTENSIONS: Params = { [PREFIX + "ui"]: { mimeTypes: ["text/html;profile=m
 let lastId = 0;
 
 export class Connection {
-  readonly era = signal<Era>(NEWEST);
+  readonly era = signal<Era>(USUAL);
   readonly level = signal<Level>("debug");
   readonly state = signal<State>("new");
   /** Why it is down. */
@@ -132,14 +132,17 @@ export class Connection {
   async request(method: string, params: Params = {}, watching: Watching = {}): Promise<Params> {
     if (hasSessions(this.era.value)) await this.#greeted();
     const id = ++lastId;
+    const session = this.#session;
     const message = { jsonrpc: "2.0", id, method, params: this.#said(params, id, watching) } as unknown as Json;
     try {
       return await this.#asked(message, id, method, watching);
     } catch (error) {
-      if (!(error instanceof NoAnswer && error.status === 404 && this.#session !== null)) throw asMcpError(error);
+      if (!(error instanceof NoAnswer && error.status === 404 && session !== null)) throw asMcpError(error);
       // The session has ended at the server, which did nothing with this request.
-      this.#session = null;
-      this.#greeting = null;
+      if (this.#session === session) {
+        this.#session = null;
+        this.#greeting = null;
+      }
       await this.#greeted();
       return this.#asked(message, id, method, watching);
     }
@@ -249,6 +252,8 @@ export class Connection {
       throw error;
     }
     if (response.status === 401) throw new SessionEnded(await said(response));
+    // Whatever it says of it, and in whichever form.
+    if (response.status === 404 && this.#session !== null) throw new NoAnswer(await said(response), 404);
     if (greets) this.#session = response.headers.get("mcp-session-id");
     if (response.status === 202 || response.status === 204) {
       await response.body?.cancel();

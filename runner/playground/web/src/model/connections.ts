@@ -1,7 +1,7 @@
 /** The connection of this page to the server that serves it, and what that says of servers behind it. */
 import { computed, effect, signal } from "@preact/signals";
 import { Connection } from "./connection";
-import { isEra, NEWEST } from "./eras";
+import { isEra, USUAL } from "./eras";
 import { info } from "./info";
 import { isObject, parseJson } from "./json";
 import { recall, remember } from "./keep";
@@ -28,5 +28,5 @@ export async function loadProblems(): Promise<void> {
 /** What is chosen of the connection outlives a reload. */
 effect(() => {
   const { name, era } = here.value;
-  if (name !== "") remember(`era ${name}`, era.value === NEWEST ? null : era.value);
+  if (name !== "") remember(`era ${name}`, era.value === USUAL ? null : era.value);
 });

@@ -37,6 +37,9 @@ export type Door =
 /** Where a browser is sent to log in, where users do that at a provider. */
 export const LOGIN = "/play/login";
 
+/** Whether the page asks if it is to log out. */
+export const leaves = signal(false);
+
 export const info = signal<Info | null>(null);
 export const door = signal<Door>({ state: "opening" });
 
@@ -61,6 +64,26 @@ export async function enter(): Promise<void> {
   }
 }
 
+/** Ask again who the server is, after it was gone. Returns whether it answers. */
+export async function refresh(): Promise<boolean> {
+  let response: Response;
+  try {
+    response = await fetch("/play/info", { headers: { accept: "application/json" } });
+    if (response.status >= 500) return false;
+    if (response.ok) {
+      const body = (await response.json()) as Info;
+      // The policy of this page names the second origin that there was.
+      if (body.frames !== info.value?.frames) location.reload();
+      else if (JSON.stringify(body) !== JSON.stringify(info.value)) info.value = body;
+      return true;
+    }
+  } catch {
+    return false;
+  }
+  await enter();
+  return true;
+}
+
 /** Begin a session with a token, which is kept nowhere. Returns what is wrong, or null. */
 export async function login(token: string): Promise<string | null> {
   const response = await fetch("/api/session", { method: "POST", headers: { authorization: `Bearer ${token}` } });
@@ -72,10 +95,10 @@ export async function login(token: string): Promise<string | null> {
   return null;
 }
 
-/** End this browser's session, for all its tabs. Returns what is wrong, or null. */
-export async function logout(): Promise<string | null> {
+/** End this browser's session, for all its tabs; with `forgets`, have the browser delete what the page keeps. Returns what is wrong, or null. */
+export async function logout(forgets: boolean): Promise<string | null> {
   try {
-    const response = await fetch("/api/session", { method: "DELETE" });
+    const response = await fetch(`/api/session${forgets ? "" : "?keep"}`, { method: "DELETE" });
     // Ended elsewhere already: what is wanted is so.
     if (response.ok || response.status === 401) {
       // A page from the start: nothing of this user stays in it for the next.

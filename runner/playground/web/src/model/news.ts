@@ -5,6 +5,7 @@
 import { signal } from "@preact/signals";
 import { loadProblems } from "./connections";
 import { filesLoaded, heard, loadFiles } from "./files";
+import { refresh } from "./info";
 import { isObject, parseJson, type Json } from "./json";
 import type { Params } from "./mcp";
 import { runById, showMeanwhile } from "./runs";
@@ -34,8 +35,40 @@ document.addEventListener("visibilitychange", () => {
   seen.value = document.visibilityState !== "hidden";
 });
 
-/** Listen, and return what stops it. */
+/** Whether the stream of news is lost and asked for again. */
+export const isLost = signal(false);
+
+const AGAIN_MS = 700;
+
+/** Listen, and return what stops it. Where the stream breaks, ask until the server is back, and load what is shown again. */
 export function hearNews(): () => void {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let isOver = false;
+  let stop = listen(opened, lost);
+  function opened(): void {
+    if (isLost.value) void Promise.all([loadTools(), loadProblems()]);
+    isLost.value = false;
+  }
+  function lost(): void {
+    stop();
+    isLost.value = true;
+    timer = setTimeout(() => void again(), AGAIN_MS);
+  }
+  async function again(): Promise<void> {
+    const isBack = await refresh();
+    if (isOver) return;
+    if (isBack) stop = listen(opened, lost);
+    else lost();
+  }
+  return () => {
+    isOver = true;
+    clearTimeout(timer);
+    isLost.value = false;
+    stop();
+  };
+}
+
+function listen(opened: () => void, lost: () => void): () => void {
   const source = new EventSource("/events");
   source.addEventListener("tools_reloaded", (event: MessageEvent<string>) => {
     const told = read(event.data);
@@ -51,7 +84,8 @@ export function hearNews(): () => void {
   source.addEventListener("artifact_removed", (event: MessageEvent<string>) => heard(read(event.data), true));
   // Nothing is repeated: what happened before the stream was there, or was dropped from it, only the list knows.
   const again = (): void => { if (filesLoaded.value) void loadFiles(); };
-  source.addEventListener("open", again);
+  source.addEventListener("open", () => { opened(); again(); });
+  source.addEventListener("error", lost);
   source.addEventListener("events_missed", again);
   source.addEventListener("canvas_content", (event: MessageEvent<string>) => {
     const told = read(event.data);

@@ -4,6 +4,7 @@ import { isObject, toJson, type Json } from "./json";
 import { here } from "./connections";
 import { McpError, SessionEnded, type Params, type Wire } from "./connection";
 import type { Connection } from "./connection";
+import { NEWEST } from "./eras";
 import { door, info } from "./info";
 import { keepRun, keptRuns } from "./keep";
 import { paced } from "./pace";
@@ -247,12 +248,21 @@ async function carryOut(run: Signal<Run>, params: Params, connection: Connection
     if (result["resultType"] === "input_required") change({ question: result, took });
     else change({ result, took, status: result["isError"] === true ? "failed" : "done" });
   } catch (error) {
+    if (error instanceof McpError && NEEDS_NEWEST.test(error.message) && connection.era.value !== NEWEST) {
+      // Such a tool is called again for each answer anyway.
+      connection.speak(NEWEST);
+      await carryOut(run, params, connection);
+      return;
+    }
     change({ took: performance.now() - zero, ...endOf(error, abort.signal.aborted) });
   } finally {
     if (run.value.status !== "running") cancels.delete(run.value.id);
     void keepRun(run.value);
   }
 }
+
+/** Said by FastMCP where a tool returns its questions, which older versions of the protocol cannot carry. */
+const NEEDS_NEWEST = /InputRequiredResult.*only exists at MCP 2026-07-28/s;
 
 function endOf(error: unknown, aborted: boolean): Partial<Run> {
   if (aborted) return { status: "cancelled", cause: "cancelled", problem: T.run.youCancelled };
@@ -292,7 +302,10 @@ function hear(run: Run, method: string, params: Params, at: number): void {
   const notice = logger === "runner";
   // What the runner says of silence does not end it.
   if (!notice) run.heard = at;
-  run.logs.push({ at, level: String(params["level"] ?? "info"), logger, text: asText(told), notice });
+  const level = String(params["level"] ?? "info");
+  // What a tool printed comes as lines.
+  const lines = logger === "output" ? asText(told).split("\n") : [asText(told)];
+  for (const text of lines) run.logs.push({ at, level, logger, text, notice });
 }
 
 function asText(value: Json | undefined): string {

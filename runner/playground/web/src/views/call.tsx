@@ -14,6 +14,7 @@ import { blank } from "../model/schema";
 import { here } from "../model/connections";
 import { byName, tools, toolsLoading, toolsProblem, type Tool } from "../model/tools";
 import { CopyButton } from "./copy";
+import { Divider } from "./divider";
 import { Folded } from "./folded";
 import { plain } from "../model/plain";
 import { focusQuestion } from "./question";
@@ -40,9 +41,9 @@ export function CallView(): JSX.Element {
   return <Call key={`${here.value.name} ${tool.name}`} tool={tool} />;
 }
 
-/** All that the server says of a tool beside its name, its text and its arguments. */
+/** The definition of a tool as its server lists it. */
 function About({ tool }: { tool: Tool }): JSX.Element | null {
-  const said: [string, unknown][] = [[T.call.annotations, tool.annotations], [T.call.resultSchema, tool.outputSchema ?? {}], [T.call.more, tool.more], ["_meta", tool.meta]];
+  const said: [string, unknown][] = [[T.call.inputSchema, tool.inputSchema], [T.call.annotations, tool.annotations], [T.call.resultSchema, tool.outputSchema ?? {}], [T.call.more, tool.more], ["_meta", tool.meta]];
   const shown = said.filter(([, value]) => Object.keys(value as object).length > 0);
   if (shown.length === 0) return null;
   return (
@@ -144,6 +145,7 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
             </span>
           </div>
         </section>
+        <Divider />
         <div class="outcome" ref={outcome}>{last === undefined ? <Nothing tool={tool} fill={(value) => { set(value); tab.value = "form"; }} /> : <RunView run={last} tool={tool} isOfOther={parsed.value.value !== null && toJson(last.value.args) !== toJson(parsed.value.value)} />}</div>
       </div>
     </div>

@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { here } from "../model/connections";
+import { isLost } from "../model/news";
 import { plain } from "../model/plain";
 import { loadTools } from "../model/tools";
 import { inserted } from "../texts/inserted";
@@ -10,7 +11,7 @@ import { T } from "../texts/texts";
 export function Down(): JSX.Element | null {
   const connection = here.value;
   const busy = useSignal(false);
-  if (connection.state.value !== "down") return null;
+  if (connection.state.value !== "down") return isLost.value ? <p class="notice down" role="status">{T.page.lost}</p> : null;
   const retry = async (): Promise<void> => {
     busy.value = true;
     try {

@@ -52,18 +52,12 @@ export function escape(event: KeyboardEvent): void {
     // Or the browser would close the dialog below it, too.
     event.preventDefault();
     top();
-  } else if (isAnswer(event.target)) event.target.blur();
-  else if (!belongsToField(event.target)) ends.findLast((end) => end() !== false);
+  } else if (!isField(event.target)) ends.findLast((end) => end() !== false);
+  // A search field clears itself by the key before it is left.
+  else if (!(event.target instanceof HTMLInputElement && event.target.type === "search" && event.target.value !== "")) event.target.blur();
 }
 
-/** Whether something is written there in answer to a question: the key leaves it, and ends nothing. */
-function isAnswer(target: EventTarget | null): target is HTMLTextAreaElement | HTMLInputElement {
-  const isText = target instanceof HTMLTextAreaElement || target instanceof HTMLInputElement;
-  return isText && target.value !== "" && target.closest(".question") !== null;
-}
-
-/** Whether the key clears or closes something of the field that has the focus. */
-function belongsToField(target: EventTarget | null): boolean {
-  if (target instanceof HTMLInputElement && target.type === "search") return target.value !== "";
-  return target instanceof HTMLElement && target.matches("select, input[list]");
+/** Whether the key belongs to a field: it ends nothing there that the person may be waiting for. */
+function isField(target: EventTarget | null): target is HTMLElement {
+  return target instanceof HTMLElement && target.matches("input, textarea, select, [contenteditable]");
 }

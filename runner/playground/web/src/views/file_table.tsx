@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { filesProblem, idOf, type Stored } from "../model/files";
-import type { Column, Order } from "../model/folders";
+import type { Column, Order } from "../model/arrange";
 import { plain } from "../model/plain";
 import { to } from "../model/route";
 import { ago, size, until } from "../texts/numbers";

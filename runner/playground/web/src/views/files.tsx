@@ -1,12 +1,12 @@
 /**
- * My Files: what the server keeps for this user. Upload, find, sort, look at in folders, use, download and delete with a
+ * My Files: what the server keeps for this user. Upload, find, sort, look at, use, download and delete with a
  * way back, one by one or many at once.
  */
 import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { files, filesProblem, idOf, loadFiles, type Stored } from "../model/files";
-import { arranged, folderOf, foldersOf, type Column, type Grouping, type Order } from "../model/folders";
+import { arranged, type Column, type Order } from "../model/arrange";
 import { info } from "../model/info";
 import { back, forget, leaving, staying } from "../model/leaving";
 import { plain } from "../model/plain";
@@ -19,8 +19,6 @@ import { T } from "../texts/texts";
 /** How the list is looked at; it stays so when another view is shown. */
 const asked = signal("");
 const order = signal<Order>({ column: "filename", down: false });
-const grouping = signal<Grouping>("none");
-const folder = signal<string | null>(null);
 
 export function FilesView(): JSX.Element {
   const chosen = useSignal<ReadonlySet<string>>(new Set());
@@ -28,11 +26,7 @@ export function FilesView(): JSX.Element {
     void loadFiles();
   }, []);
   const there = staying.value;
-  const folders = useMemo(() => (grouping.value === "none" ? [] : foldersOf(there, grouping.value)), [there, grouping.value]);
-  // A folder whose last file went is none any more.
-  const open = folders.some((each) => each.name === folder.value) ? folder.value : null;
-  const listed = useMemo(() => (open === null ? there : there.filter((file) => folderOf(file, grouping.value) === open)), [there, grouping.value, open]);
-  const shown = useMemo(() => arranged(listed, asked.value, order.value), [listed, asked.value, order.value]);
+  const shown = useMemo(() => arranged(there, asked.value, order.value), [there, asked.value, order.value]);
   // What is not listed is not acted on, chosen before or not.
   const picked = useMemo(() => (chosen.value.size === 0 ? [] : shown.filter((file) => chosen.value.has(idOf(file)))), [shown, chosen.value]);
   const choose = (given: Stored[], whether: boolean): void => {
@@ -59,24 +53,12 @@ export function FilesView(): JSX.Element {
         <>
           <div class="row filters">
             <input id="search" class="input compact" type="search" placeholder={`${T.files.search}   /`} aria-label={T.files.search} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />
-            <label class="row small">{T.files.foldersBy}
-              <select class="input compact" value={grouping.value} onChange={(event) => { grouping.value = event.currentTarget.value as Grouping; folder.value = null; }}>
-                {Object.entries(T.files.groupings).map(([each, title]) => <option key={each} value={each}>{title}</option>)}
-              </select></label>
             <label class="row small narrow-only">{T.files.sortBy}
               <select class="input compact" value={order.value.column} onChange={(event) => sort(event.currentTarget.value as Column)}>
                 {Object.entries(T.files.sorts).map(([each, title]) => <option key={each} value={each}>{title}</option>)}
               </select></label>
             <span class="soft small grow" role="status">{shown.length < there.length ? T.files.of(shown.length, there.length) : T.files.number(shown.length)}</span>
           </div>
-          {folders.length > 0 && (
-            <nav class="folders" aria-label={T.files.folders}><ul class="row">
-              <li><button class="button" aria-pressed={open === null} onClick={() => { folder.value = null; }}>{T.common.all}</button></li>
-              {folders.slice(0, 200).map((each) => (
-                <li key={each.name}><button class="button" aria-pressed={open === each.name} onClick={() => { folder.value = each.name; }}>{plain(each.name)} <span class="soft small">{T.files.folderHas(each.files, each.size)}</span></button></li>
-              ))}
-            </ul></nav>
-          )}
           {picked.length > 0 && (
             <div class="notice row" role="region" aria-label={T.files.chosenFiles}>
               <span class="grow">{T.files.chosen(picked.length, picked.reduce((sum, file) => sum + file.size, 0))}</span>

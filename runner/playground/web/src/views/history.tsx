@@ -10,6 +10,7 @@ import { picked, pin, runById, runs, start, type Run } from "../model/runs";
 import { byName } from "../model/tools";
 import { forgetStates } from "../model/widget_states";
 import { ago, duration, time } from "../texts/numbers";
+import { Divider } from "./divider";
 import { takenOf } from "../model/exports";
 import { Exported } from "./exported";
 import { plain } from "../model/plain";
@@ -38,7 +39,7 @@ function List(): JSX.Element {
   };
   return (
     <div class="stack">
-      <header class="row"><h1 class="grow">{T.history.title}</h1>
+      <header class="row"><h1>{T.history.title}</h1><a class="button quiet grow" href={to("saved")}>{T.saved.title}</a>
         {runs.value.length > 0 && <button class="button quiet" data-press="forget" onClick={() => { runs.value = []; forgetStates(); void forgetRuns(); }}>{T.history.forgetAll}</button>}</header>
       {runs.value.length === 0 && <div class="card empty"><p>{T.history.none}</p><p class="small">{T.history.listedHere}</p></div>}
       {both[0] !== undefined && both[1] !== undefined && <Difference key={picked.value.join()} one={both[1]} other={both[0]} close={() => { picked.value = []; }} />}
@@ -99,6 +100,7 @@ function One({ run }: { run: Signal<Run> }): JSX.Element {
           <header><h2>{T.history.takeAlong}</h2></header>
           <Exported taken={takenOf(value)} />
         </section>
+        <Divider />
         <RunView run={run} tool={byName.value.get(value.tool)} />
       </div>
     </div>

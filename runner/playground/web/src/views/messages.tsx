@@ -56,6 +56,15 @@ export function MessagesView(): JSX.Element {
   );
 }
 
+/** The newest messages alone, for the dock; it follows its end. */
+export function MessageList(): JSX.Element {
+  void wireChanges.value;
+  const list = useRef<HTMLOListElement>(null);
+  const newest = messages().slice(-PAGE);
+  useLayoutEffect(() => { list.current?.parentElement?.scrollTo({ top: list.current.scrollHeight }); }, [newest.at(-1)?.n]);
+  return <ol class="wire" ref={list}>{newest.map((each) => <Row key={each.n} message={each} />)}</ol>;
+}
+
 function fits(each: Message): boolean {
   if (direction.value !== "" && each.direction !== direction.value) return false;
   if (kind.value !== "" && each.kind !== kind.value) return false;

@@ -1,11 +1,11 @@
-/** Ctrl+K: everything that has an address, and what the buttons at the top do. Keys: `/` searches, Ctrl+Enter runs, Esc closes and cancels. */
+/** Ctrl+K: everything that has an address, and what the buttons at the top do. Keys: `/` searches, Ctrl+Enter runs, Esc closes, or cancels outside of fields. */
 import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { here } from "../model/connections";
 import { ERAS } from "../model/eras";
 import { files, filesLoaded, loadFiles } from "../model/files";
-import { info, logout } from "../model/info";
+import { info, leaves } from "../model/info";
 import { loadPrompts, prompts } from "../model/prompts";
 import { openRequest } from "../model/opening";
 import { plain } from "../model/plain";
@@ -165,6 +165,6 @@ function choices(views: { id: string; title: string }[]): Choice[] {
     ...files.value.map((each) => ({ title: each.filename, kind: kinds.file, does: to("show", each.uri, { name: each.filename }) })),
     ...actions(),
     { title: T.palette.listAnew, kind: kinds.action, does: () => void loadTools() },
-    ...(info.value === null ? [] : [{ title: T.page.logOut, kind: kinds.action, does: () => void logout() }]),
+    ...(info.value === null ? [] : [{ title: T.page.logOut, kind: kinds.action, does: () => { leaves.value = true; } }]),
   ];
 }

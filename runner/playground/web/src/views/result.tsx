@@ -9,8 +9,11 @@ import { duration, size } from "../texts/numbers";
 import { ADVISING, adviceOf, adviceOfDenial, adviceOfProblem } from "../model/advice";
 import { CopyButton } from "./copy";
 import { Folded } from "./folded";
+import { later } from "./later";
 import { plain } from "../model/plain";
 import { T } from "../texts/texts";
+
+const Markdown = later(() => import("../canvas/markdown").then((module) => module.Markdown));
 
 export function contractOf(result: Params): Params | null {
   const meta = result["_meta"];
@@ -22,7 +25,15 @@ export function contractOf(result: Params): Params | null {
   return facts === undefined ? value : { ...value, meta_data: facts };
 }
 
-export function ContractTab({ run }: { run: Run }): JSX.Element {
+/** The address of the whole value where the runner kept it and returned a reference; null where it did not. */
+export function keptUri(run: Run): string | null {
+  const contract = run.result === null ? null : contractOf(run.result);
+  const value = contract === null ? null : returnedOf(contract);
+  const kept = isObject(value) ? value["artifact"] : null;
+  return isObject(kept) && typeof kept["id"] === "string" ? `artifact://${kept["id"]}` : null;
+}
+
+export function ContractTab({ run, kept }: { run: Run; kept: JSX.Element | null }): JSX.Element {
   if (run.result === null) return <Problem text={run.problem ?? T.result.none} cause={run.cause} />;
   const contract = contractOf(run.result);
   const error = contract === null ? null : failure(contract);
@@ -32,10 +43,35 @@ export function ContractTab({ run }: { run: Run }): JSX.Element {
   return (
     <div class="stack">
       {error !== null && <Failure contract={contract} />}
-      {error === null && <Text text={toJson(contract["results"] ?? contract, 2)} />}
+      {error === null && (kept ?? <Returned value={returnedOf(contract)} />)}
       <Whole value={contract} />
     </div>
   );
+}
+
+/** The value a person looks for: `results` of the contract, else the one field in which FastMCP wraps a bare value. */
+function returnedOf(contract: Params): Json {
+  if (contract["results"] !== undefined) return contract["results"];
+  const [only, ...others] = Object.keys(contract);
+  return only === "result" && others.length === 0 ? (contract["result"] ?? null) : contract;
+}
+
+/** A returned value: text as text, with its Markdown rendered on request; anything else as JSON. */
+function Returned({ value }: { value: Json }): JSX.Element {
+  const rendered = useSignal(false);
+  if (typeof value !== "string") return <Text text={toJson(value, 2)} />;
+  if (value === "") return <p class="soft">{T.result.noText}</p>;
+  return (
+    <div class="stack">
+      {looksLikeMarkdown(value) && <div><button type="button" class="button small" aria-pressed={rendered.value} onClick={() => { rendered.value = !rendered.value; }}>{T.result.rendered}</button></div>}
+      {rendered.value ? <Markdown text={value} /> : <Text text={value} />}
+    </div>
+  );
+}
+
+/** Whether rendering would change how a text looks. */
+function looksLikeMarkdown(text: string): boolean {
+  return /^(#{1,6} |\s{0,3}[-*+] |\s{0,3}\d+[.)] |> |```|\|.*\|)|\*\*\S|`[^`]+`|\[[^\]]+\]\([^)]+\)/m.test(text.slice(0, 20_000));
 }
 
 function failure(contract: Params): Params | null {
@@ -227,7 +263,7 @@ function Waterfall({ run, trace, spans }: { run: Run; trace: string; spans: Span
 
 function Allowed({ denial }: { denial: Params }): JSX.Element {
   const { flag, text } = adviceOfDenial(denial);
-  return <>{flag !== null && <code>{plain(flag)}</code>} <span class={flag === null ? "" : "soft"}>{text}</span></>;
+  return <>{flag !== null && <span class="row flag"><code>{plain(flag)}</code><CopyButton text={() => flag} /></span>} <span class={flag === null ? "" : "soft"}>{text}</span></>;
 }
 
 export function SandboxTab({ run }: { run: Run }): JSX.Element {

@@ -4,10 +4,11 @@ import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { deadlinesOf } from "../model/info";
 import { brief, plain } from "../model/plain";
+import { questions } from "../model/questions";
 import { cancel, reportOf, type Progress, type Run } from "../model/runs";
 import { widgetOf, type Tool } from "../model/tools";
 import { duration, percent, seconds } from "../texts/numbers";
-import { Canvas, ItemView } from "../canvas/canvas";
+import { Canvas, ItemView, Viewed } from "../canvas/canvas";
 import { boardTab, boardTabs, endEphemeral, openDashboard } from "../canvas/dashboard";
 import { itemOf, shownOf, type Item, type Shown } from "../canvas/items";
 import { HtmlView, PageView } from "../canvas/page";
@@ -15,7 +16,7 @@ import { Links, References } from "../canvas/references";
 import { Folded } from "./folded";
 import { later } from "./later";
 import { Question } from "./question";
-import { ContractTab, MessagesTab, ModelTab, SandboxTab, TimingTab } from "./result";
+import { ContractTab, keptUri, MessagesTab, ModelTab, SandboxTab, TimingTab } from "./result";
 import { Tabs, type Tab } from "./tabs";
 import { T } from "../texts/texts";
 
@@ -24,7 +25,9 @@ const WidgetView = later(() => import("../canvas/widget").then((module) => modul
 export function RunView({ run, tool, isOfOther = false }: { run: Signal<Run>; tool: Tool | undefined; isOfOther?: boolean }): JSX.Element {
   const tab = useSignal("");
   const { value } = run;
-  const asks = value.status === "running" && value.question !== null;
+  // In versions with sessions a question is of the connection, and stands above the page.
+  const asks = value.status === "running" && (value.question !== null || questions.value.length > 0);
+  const denied = reportOf(value)?.denials?.length ?? 0;
   useEffect(() => {
     const { panel } = shownOf(value);
     if (panel !== null) {
@@ -37,7 +40,8 @@ export function RunView({ run, tool, isOfOther = false }: { run: Signal<Run>; to
     <section class="card" aria-label={T.run.title} data-run tabIndex={-1}>
       <header>
         <span class={`badge ${value.status}`}>{asks ? T.run.asks : T.run.statuses[value.status]}</span>
-        <span class="soft small">{value.took === null ? "" : duration(value.took)}</span>
+        {value.status === "running" ? (asks ? null : <Clock run={value} />) : <span class="soft small">{value.took === null ? "" : duration(value.took)}</span>}
+        {denied > 0 && <button type="button" class="badge failed" title={T.run.deniedHint} onClick={() => { tab.value = "sandbox"; }}>{T.run.denied(denied)}</button>}
         {isOfOther && value.status !== "running" && <span class="soft small">{T.run.ofOther}</span>}
         <span class="grow" />
         {value.status === "running" && <button class="button danger" onClick={() => cancel(value.id)}>{T.common.cancel}</button>}
@@ -78,9 +82,10 @@ function tabs(run: Run, tool: Tool | undefined): Tab[] {
 }
 
 function ResultTab({ run, shown }: { run: Run; shown: Shown }): JSX.Element {
+  const kept = shown.references.find((item) => item.uri === keptUri(run));
   return (
     <div class="stack">
-      <ContractTab run={run} />
+      <ContractTab run={run} kept={kept === undefined ? null : <Viewed item={kept} />} />
       {shown.references.length > 0 && <References items={shown.references} />}
       {shown.links.length > 0 && <Links links={shown.links} />}
     </div>
@@ -118,28 +123,36 @@ function Told({ run }: { run: Run }): JSX.Element | null {
   );
 }
 
-function Live({ run }: { run: Run }): JSX.Element {
+/** Progress and limits of a running call, in one line. */
+function Clock({ run }: { run: Run }): JSX.Element {
   const now = useClock();
   const { idle_s, total_s } = deadlinesOf(run.tool);
   const went = Math.max(0, now - run.began);
-  const silent = Math.max(0, went - run.heard);
+  const silent = Math.max(0, went - run.heard) / 1000;
+  const part = partOf(run.progress.at(-1));
+  return (
+    <>
+      {part !== null && (
+        <span class="row small soft">
+          <span class="bar" role="progressbar" aria-valuenow={Math.round(part * 100)} aria-valuemin={0} aria-valuemax={100} aria-label={T.run.progress}><i style={{ width: `${part * 100}%` }} /></span>
+          {percent(part)}{eta(run, part, went)}
+        </span>
+      )}
+      <span class="soft small" title={T.run.limitsHint}>{T.run.inAll(went / 1000, total_s)}</span>
+      {silent >= LEAST_SILENT_S && <span class={`small ${silent > idle_s / 2 ? "warn" : "soft"}`} title={T.run.limitsHint}>{T.run.silent(silent, idle_s)}</span>}
+    </>
+  );
+}
+
+const LEAST_SILENT_S = 3;
+
+function Live({ run }: { run: Run }): JSX.Element {
   const last = run.progress.at(-1);
   const told = run.logs.findLast((line) => line.notice);
-  const part = partOf(last);
   return (
     <div class="stack">
-      {part !== null && (
-        <div class="stack">
-          <div class="bar" role="progressbar" aria-valuenow={Math.round(part * 100)} aria-valuemin={0} aria-valuemax={100} aria-label={T.run.progress}>
-            <i style={{ width: `${part * 100}%` }} />
-          </div>
-          <span class="small soft">{percent(part)}{eta(run, part, went)}</span>
-        </div>
-      )}
       {last?.message && <p aria-live="polite">{brief(last.message, MOST_TOLD)}</p>}
       {told !== undefined && told.at > run.heard && <p class="notice" role="status">{brief(told.text, MOST_TOLD)}</p>}
-      <Limit name={T.run.silence} used={silent / 1000} limit={idle_s} />
-      <Limit name={T.run.inAll} used={went / 1000} limit={total_s} />
       <Logs run={run} />
     </div>
   );
@@ -152,16 +165,6 @@ const MOST_LEFT_MS = 24 * 3_600_000;
 export function partOf(last: Progress | undefined): number | null {
   const part = last === undefined || last.total === null ? Number.NaN : last.progress / last.total;
   return Number.isNaN(part) ? null : Math.min(1, Math.max(0, part));
-}
-
-function Limit({ name, used, limit }: { name: string; used: number; limit: number }): JSX.Element {
-  const left = Math.max(0, limit - used);
-  return (
-    <div class="field">
-      <span class="row small"><span>{name}</span><span class="grow" /><span class="soft">{T.run.left(used, limit, left)}</span></span>
-      <div class={`bar ${used > limit * 0.5 ? "limit" : ""}`} aria-hidden="true"><i style={{ width: `${Math.min(100, (used / limit) * 100)}%` }} /></div>
-    </div>
-  );
 }
 
 function eta(run: Run, part: number, went: number): string {

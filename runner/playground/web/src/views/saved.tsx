@@ -44,7 +44,7 @@ export function SavedView(): JSX.Element {
   const ended = shown.map((each) => verdicts.value.get(each.id)).filter((each) => each?.state === "passed" || each?.state === "failed");
   return (
     <div class="stack">
-      <header class="row"><h1 class="grow">{T.saved.title}</h1>
+      <header class="row"><h1>{T.saved.title}</h1><a class="button quiet grow" href={to("history")}>{T.history.title}</a>
         <label class="button quiet">{T.saved.take}<input type="file" class="unseen" accept=".json,application/json" onChange={(event) => {
           const file = event.currentTarget.files?.[0];
           event.currentTarget.value = "";

@@ -1,0 +1,64 @@
+"""What people try first: a text, a long text, a question, output, a page with a script, a denial."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from fastmcp import Context, FastMCP
+from pydantic import BaseModel
+
+mcp = FastMCP("first")
+
+
+class Person(BaseModel):
+    name: str
+
+
+@mcp.tool
+def say(text: str, loud: bool = False) -> str:
+    """Return a text."""
+    return text.upper() if loud else text
+
+
+@mcp.tool
+def wordy() -> str:
+    """Return a text that is too long for a model."""
+    return "word " * 4000
+
+
+@mcp.tool
+async def greet(ctx: Context) -> str:
+    """Print, ask for a name, and greet."""
+    print("before the question")
+    print("also before it", file=sys.stderr)
+    answer: Any = await ctx.elicit("Who are you?", Person)
+    return f"Hello, **{answer.data.name}**"
+
+
+@mcp.tool
+def page(username: str) -> dict[str, Any]:
+    """Make a page whose script changes it."""
+    made = Path(f"/tmp/{username}/page.html")
+    made.write_text("<p id=x>still</p><script>document.getElementById('x').textContent = 'moved'</script>")
+    return {"results": "made", "artifacts": [{"name": "page.html", "path": str(made), "mime": "text/html"}]}
+
+
+@mcp.tool
+def sly() -> str:
+    """Swallow a denial."""
+    with contextlib.suppress(OSError):
+        Path("/var/tmp/toolcell-sly").write_text("x")
+    return "fine"
+
+
+@mcp.tool
+def lines(filename: str) -> int:
+    """Count the lines of a file."""
+    return len(Path(filename).read_text().splitlines())
+
+
+@mcp.tool
+def sixty(rows: list[str]) -> int:
+    """Take a long list."""
+    return len(rows)
