@@ -218,8 +218,7 @@ def _with_files(
     home = user_pool.home if toolset.access(spec) is HomeAccess.WRITE else None
     files = toolset.files(request.user, trace=request.id, counted=request.counted)
     links = user_pool.links or toolset.links
-    most, total = toolset.settings.max_artifact_bytes, toolset.settings.max_call_bytes
-    puts = RunningPuts(files=files, home=home, max_bytes=most, total_max_bytes=total)
+    puts = RunningPuts(files=files, home=home, max_bytes=toolset.settings.max_artifact_bytes)
     listener.keep = puts.put
     place = CallFiles(
         files=files,

@@ -521,26 +521,24 @@ def cancelled() -> CallError:
     return CallError(Code.E_CANCELLED, "The call was cancelled before the tool answered")
 
 
-def busy(retry_after_s: float, *, setting: str, value: int) -> CallError:
+def busy(retry_after_s: float, *, value: int) -> CallError:
     """Return the error of a call that was not admitted.
 
     Args:
         retry_after_s: When to come back, in seconds.
-        setting: The bound that is reached, which is a setting: `max_queue` or `max_queue_per_user`.
-        value: The bound.
+        value: Number of calls that may wait.
     """
     seconds = _whole(retry_after_s)
-    whose = "calls of this user" if setting == "max_queue_per_user" else "calls"
     return CallError(
         Code.E_BUSY,
-        f"{value} {whose} are waiting already ({setting}); try again in {seconds} seconds",
+        f"{value} calls are waiting already; try again in {seconds} seconds",
         details={
             "retry_after_seconds": seconds,
-            "limit": setting,
+            "limit": "waiting calls",
             "value": value,
             "unit": "waiting calls",
-            "setting": setting,
-            "suggestion": f"Make fewer calls at a time, or raise {setting}",
+            "setting": "max_calls",
+            "suggestion": "Make fewer calls at a time, or raise max_calls",
         },
     )
 

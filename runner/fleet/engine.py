@@ -38,6 +38,7 @@ from runner.fleet.seal import Forged
 from runner.fleet.shared_events import SharedEvents
 from runner.fleet.shared_sessions import SharedSessions
 from runner.settings.named_limits import Counted
+from runner.steps.client_message import MESSAGE_MAX_BYTES
 from runner.steps.execution import Completed, Request
 from runner.steps.listener import CLIENT_REQUESTS, CallListener
 from runner.toolset.catalog import ToolSpec
@@ -231,7 +232,7 @@ class FleetEngine:
             spec,
             files,
             results_max_bytes=settings.results_max_bytes,
-            message_max_bytes=settings.max_message_bytes,
+            message_max_bytes=MESSAGE_MAX_BYTES,
             is_observed=bool(self.toolset.observers),
         )
         request.steps.done("collect")

@@ -18,7 +18,7 @@ from runner.formats.json_size import least_chars
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.settings.own_paths import OwnPaths
 from runner.settings.settings import Settings
-from runner.steps.client_message import Delivery, inline_limit, is_open_schema, render
+from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, inline_limit, is_open_schema, render
 from runner.steps.execution import SHORT_BYTES, Completed, Request
 from runner.steps.short_meta_data import little
 from runner.system.logging_setup import CallScope
@@ -97,7 +97,6 @@ class ResultMessages:
             wire=completed.wire,
             output_schema=schema,
             delivery=delivery_to(self.settings, request.params, request.facts),
-            max_bytes=self.settings.max_message_bytes,
             download_url=None if url is None else lambda file: url(user, file),
             allowed_origins=self.settings.iframe_origins,
         )
@@ -167,7 +166,7 @@ def _linkless(block: Any) -> Any:
 
 
 def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
-    """Decide how artifacts reach a client: by setting, else as it asks, else by its name."""
+    """Decide how artifacts reach a client: by setting, else as it asks."""
     if settings.store_scheme == "none":
         # Nothing could be read by reference.
         return Delivery.INLINE
@@ -175,11 +174,10 @@ def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFac
         return Delivery(settings.artifact_delivery)
     meta = params.get("_meta")
     asked = meta.get(DELIVERY_KEY) if isinstance(meta, Mapping) else None
-    named = bool({"*", (facts.client_info or {}).get("name")} & {*settings.inline_clients})
-    return Delivery.INLINE if asked == "inline" or (asked is None and named) else Delivery.REFERENCE
+    return Delivery.INLINE if asked == "inline" else Delivery.REFERENCE
 
 
 def inline_limit_of(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> int:
     """Return the largest artifact that the client of a request wants inside its result."""
-    most = min(settings.inline_max_bytes, settings.max_message_bytes)
+    most = min(settings.inline_max_bytes, MESSAGE_MAX_BYTES)
     return inline_limit(delivery_to(settings, params, facts), most)

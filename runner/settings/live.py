@@ -21,8 +21,6 @@ _LIVE = (
     *(facts.setting for facts in LIMITS.values()),
     "max_calls",
     "max_calls_per_user",
-    "max_queue",
-    "max_queue_per_user",
     "idle_timeout_s",
     "total_timeout_s",
     "call_limits",

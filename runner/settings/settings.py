@@ -43,7 +43,7 @@ from runner.settings.values import (
     default_store,
 )
 from sandbox.deadlines import Deadlines
-from sandbox.host.retirement import Reuse
+from sandbox.host.retirement import WORKER_CALLS, Reuse
 from sandbox.policy import MIB, Limits
 
 __all__ = ["Auth", "Settings", "ToolSettings", "is_pattern"]
@@ -143,12 +143,10 @@ class Settings(BaseSettings):
         30.0, description="Longest silence of a call between two progress reports."
     )
     total_timeout_s: Seconds = Field(600.0, description="Longest call, whatever it reports.")
-    max_message_bytes: int = Field(
-        900_000, ge=65_536, description="Longest result message; pictures that do not fit become links."
-    )
     base64_size_limit_mb: Count = Field(300, description="Largest artifact handed on inline, in MiB.")
-    max_artifact_bytes: Count = Field(50 * GIB, description="Largest artifact accepted at all.")
-    max_call_bytes: Count = Field(50 * GIB, description="Most that the files of one call have together.")
+    max_artifact_bytes: Count = Field(
+        50 * GIB, description="Largest artifact, upload or written file, and most of all files of one call."
+    )
     max_user_bytes: Count = Field(
         200 * GIB, description="Most that one user keeps in My Files; equal content counts once."
     )
@@ -168,9 +166,6 @@ class Settings(BaseSettings):
     )
     artifact_delivery: Literal["auto", "reference", "inline"] = Field(
         "auto", description="How artifacts reach an MCP client; `auto` asks the client's request."
-    )
-    inline_clients: Names = Field(
-        (), description="Names of MCP clients that get artifacts inline under `auto`; `*` is all of them."
     )
     file_delivery: Literal["auto", "path", "url"] = Field(
         "auto",
@@ -229,18 +224,7 @@ class Settings(BaseSettings):
     )
     max_calls: Count = Field(16, description="Calls that run at the same time.")
     max_calls_per_user: Count = Field(4, description="Calls of one user that run at the same time.")
-    max_queue: int = Field(
-        1024,
-        ge=0,
-        description="Calls of all users that may wait for a place; then whoever has most gives way.",
-    )
-    max_queue_per_user: int = Field(
-        32, ge=0, description="Calls of one user that may wait for a place; the next is told to come back."
-    )
     idle_workers: int = Field(1, ge=0, description="Workers kept ready for each zygote.")
-    max_idle_workers: int = Field(
-        8, ge=0, description="The same, while calls come faster than workers get ready."
-    )
     worker_reuse: Annotated[Literal["shared", "user", "call"], NARROWS] = Field(
         "user",
         description="Whether a worker stays with its `user`, so that what a tool file keeps in memory is "
@@ -252,18 +236,12 @@ class Settings(BaseSettings):
         description="Whether workers are forked from a process that has loaded the tool files, or each loads "
         "them for itself and so may read its own files in `/proc` in every tier.",
     )
-    worker_calls: Count = Field(1000, description="Calls that a worker serves, where it stays with its user.")
-    worker_age_s: Seconds = Field(
-        3600.0, description="Time after its first call began at which such a worker takes no further one."
-    )
-    worker_idle_s: Seconds = Field(300.0, description="Time without a call after which such a worker ends.")
     background_jobs: bool = Field(
         default=False,
         description="Whether what a tool begins may go on between calls, where its author asks for that.",
     )
-    load_timeout_s: Seconds = Field(30.0, description="Longest import of a tool file.")
-    connect_timeout_s: Seconds = Field(
-        30.0, description="How long `runner proxy` waits for a server to start, or to be reached."
+    load_timeout_s: Seconds = Field(
+        30.0, description="Longest import of a tool file, or start of a server behind `runner proxy`."
     )
     drain_s: float = Field(
         25.0,
@@ -325,12 +303,6 @@ class Settings(BaseSettings):
         min_length=1,
         description="How that claim must end, such as `@example.com`; it is left off the user's name.",
     )
-    identity_case: Annotated[Literal["any", "lower"], NARROWS] = Field(
-        "any", description="`lower` refuses a claim with upper-case letters."
-    )
-    identity_letters: Annotated[Literal["ascii", "any"], NARROWS] = Field(
-        "any", description="`ascii` refuses a claim with letters beyond ASCII, which can look like others."
-    )
     allowed_hosts: EachName = Field(
         (), description="Further values of the `Host` header that the HTTP server answers to."
     )
@@ -363,7 +335,6 @@ class Settings(BaseSettings):
         100, description="MCP sessions of one user over HTTP; one more ends the one that was idle longest."
     )
     max_request_bytes: Count = Field(64 * MIB, description="Largest body of an MCP request over HTTP.")
-    max_upload_bytes: Count = Field(50 * GIB, description="Largest file that a request may upload over HTTP.")
     log_level: Annotated[Literal["debug", "info", "warning", "error"], NARROWS] = Field(
         "info", description="Least important record logged."
     )
@@ -372,12 +343,6 @@ class Settings(BaseSettings):
     )
     audit_dir: PrivatePath | None = Field(
         None, description="Folder of the audit log, which has a line for each call; by default there is none."
-    )
-    audit_max_bytes: int = Field(
-        64 * MIB, ge=4096, description="Size at which a file of the audit log is full, and the next begins."
-    )
-    audit_max_files: Count | None = Field(
-        None, description="Files of the audit log that are kept; by default all."
     )
     metrics_address: HostPort | None = Field(
         None, description="Address of its own, HOST:PORT, at which Prometheus finds `/metrics`."
@@ -568,11 +533,6 @@ class Settings(BaseSettings):
                 closed[port] = "metrics_address"
         return closed
 
-    @property
-    def most_idle_workers(self) -> int:
-        """Return how many workers each zygote may have ready; whoever wants none has none."""
-        return max(self.idle_workers, self.max_idle_workers) if self.idle_workers else 0
-
     def own(self, tool: str | None) -> ToolSettings:
         """Return what is set for one tool: under its own name, else under the first pattern that says it.
 
@@ -649,7 +609,7 @@ class Settings(BaseSettings):
         """Return how long workers stay, where any may."""
         if not any(self.keeps_worker(tool) for tool in (None, *self.tools)):
             return Reuse()
-        return Reuse(calls=self.worker_calls, age_s=self.worker_age_s, idle_s=self.worker_idle_s)
+        return Reuse(calls=WORKER_CALLS)
 
     def limits(self, tool: str | None = None) -> Limits:
         """Return the resource limits of one tool, or the general ones."""

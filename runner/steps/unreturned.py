@@ -99,7 +99,6 @@ def _rules(toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, 
         home=home,
         files=toolset.files(request.user, trace=request.id, counted=request.counted),
         max_bytes=toolset.settings.max_artifact_bytes,
-        total_max_bytes=toolset.settings.max_call_bytes,
         why_not="job_goes_on" if lease.worker.goes_on or toolset.has_jobs(home.segment) else None,
         hear=request.steps.generated.append,
     )

@@ -87,7 +87,7 @@ def test_only_what_was_given_becomes_a_setting() -> None:
         ("serve", {"--transport", "--fresh", *ADDRESS, *WHOSE, *FLEET}),
         ("worker", {"--fresh", "--store", *FLEET}),
         ("dev", {"--fresh", *ADDRESS, *WHOSE}),
-        ("proxy", {"--transport", "--contract", "--connect-timeout", "--allow-fetch", *ADDRESS, *WHOSE}),
+        ("proxy", {"--transport", "--contract", "--allow-fetch", *ADDRESS, *WHOSE}),
         (
             "call",
             {

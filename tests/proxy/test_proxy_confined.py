@@ -399,11 +399,9 @@ async def test_a_server_that_does_not_answer_in_time_is_refused_with_what_it_sai
     )
     target = Target(name="slow", command=(sys.executable, "-c", script), folder=folder)
 
-    told = (
-        r"no answer within 3 s, which --connect-timeout .* would lengthen: .*it said: waiting for the index"
-    )
+    told = r"no answer within 3 s \(raise load_timeout_s\): .*it said: waiting for the index"
     with pytest.raises(UsageError, match=told):
-        async with upstreams_for(folder, user, target, connect_timeout_s=3.0):
+        async with upstreams_for(folder, user, target, load_timeout_s=3.0):
             pass
 
 
