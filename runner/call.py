@@ -151,12 +151,10 @@ async def _allowed(
     authorize_widget(name, spec.widgets, request.params)
     request = _with_limits(toolset, request, spec)
     if remote is not None:
-        await remote.count(request, name, request.counted)
+        await remote.count(request.counted)
     else:
         # The tool may have been looked for in a worker: by now it is later than it was.
-        now = time.monotonic()
-        toolset.rates.admit_tool(request.user.segment, name, most=effective.calls_per_minute, now=now)
-        toolset.rates.admit(request.counted, now=now)
+        toolset.rates.admit(request.counted, now=time.monotonic())
     # To read the request, to look at each argument, and what comes then, each take a turn of the event loop.
     await asyncio.sleep(0)
     check_json(request.params)

@@ -48,7 +48,6 @@ __all__ = [
     "stopping",
     "timed_out",
     "too_large",
-    "too_often",
     "tool_not_found",
     "tool_raised",
     "unauthorized",
@@ -511,7 +510,7 @@ def program_denied(program: str) -> CallError:
             "allowed_prefix": None,
             "problem": "program",
             "flag": f"--allow-run={shown}",
-            "suggestion": f"Start the runner with --allow-run={shown} (and without --deny-run)",
+            "suggestion": f"Start the runner with --allow-run={shown} and without --deny-run",
         },
     )
 
@@ -563,16 +562,6 @@ def out_of_descriptors(retry_after_s: float, *, limit: int) -> CallError:
             "suggestion": "Start the server with a higher hard limit of open files: ulimit -Hn, or "
             "LimitNOFILE= of its systemd unit",
         },
-    )
-
-
-def too_often(tool: str, most: int, retry_after_s: float) -> CallError:
-    """Return the error of a call above the limit that its tool has for each user."""
-    seconds = math.ceil(retry_after_s)
-    return CallError(
-        Code.E_BUSY,
-        f"{legible(tool)} may be called {most} times a minute; try again in {seconds} seconds",
-        details={"retry_after_seconds": seconds, "calls_per_minute": most},
     )
 
 

@@ -32,7 +32,6 @@ _LIVE_OF_TOOL = (
     *(facts.setting for facts in LIMITS.values() if facts.own),
     "idle_timeout_s",
     "total_timeout_s",
-    "calls_per_minute",
 )
 
 

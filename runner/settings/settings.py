@@ -64,7 +64,6 @@ class ToolSettings(BaseModel):
     allow_net: Network | None = Field(None, description="Instead of `allow_net`, for this tool.")
     allow_env: Variables | None = Field(None, description="Instead of `allow_env`, for this tool.")
     allow_run: Programs | None = Field(None, description="Instead of `allow_run`, for this tool.")
-    deny_run: bool | None = Field(None, description="Instead of `deny_run`, for this tool.")
     allow_read: Paths | None = Field(None, description="Instead of `allow_read`, for this tool.")
     allow_write: Paths | None = Field(None, description="Instead of `allow_write`, for this tool.")
     allow_sockets: bool | None = Field(None, description="Instead of `allow_sockets`, for this tool.")
@@ -81,14 +80,8 @@ class ToolSettings(BaseModel):
         None, description="Instead of `worker_reuse`, for this tool."
     )
     background_jobs: bool | None = Field(None, description="Instead of `background_jobs`, for this tool.")
-    generated: Literal["keep", "report", "ignore"] | None = Field(
-        None, description="Instead of `generated`, and of what the author says, for this tool."
-    )
     scopes: Annotated[EachName | None, NARROWS] = Field(
         None, description="Scopes that a token must have for this tool to be listed and called over HTTP."
-    )
-    calls_per_minute: Annotated[Count | None, NARROWS] = Field(
-        None, description="Calls of this tool that each user may make in any minute; by default no limit."
     )
 
 
@@ -266,9 +259,6 @@ class Settings(BaseSettings):
     allow_run: Programs = Field(
         ("*",), description="The only programs that tools may run; `*` is any that they may read."
     )
-    deny_run: Annotated[bool, NARROWS] = Field(
-        default=False, description="Whether tools may run no other program at all."
-    )
     allow_net: Network = Field(
         (), description="Hosts and ports that tools may reach; `*` is every public address."
     )
@@ -415,8 +405,6 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _is_supported(self) -> Self:
-        if self.deny_run and self.allow_run and "*" not in self.allow_run:
-            raise ValueError("allow_run names programs and deny_run lets none be run; give one of them")
         named = [text for tool in (None, *self.tools) for text in self.rights(tool).network]
         for port, what in self._closed().items():
             if opened := [text for text in named if text.endswith(f":{port}")]:
@@ -561,20 +549,6 @@ class Settings(BaseSettings):
         """Return the scopes that a token must have for a tool."""
         return self.own(tool).scopes or ()
 
-    def calls_per_minute(self, tool: str) -> int | None:
-        """Return how many calls of a tool each user may make in any minute, if there is a limit."""
-        return self.own(tool).calls_per_minute
-
-    def generated_by(self, tool: str | None = None, *, wish: str | None = None) -> str:
-        """Return what becomes of files that a call of a tool does not return: keep, report or ignore.
-
-        Args:
-            tool: The tool.
-            wish: What its author says.
-        """
-        own = self.own(tool)
-        return own.generated or wish or self.generated
-
     def keeps_worker(self, tool: str | None = None) -> bool:
         """Say whether the workers of a tool, or of any, stay with their user; those with secrets do not."""
         if any(tool in secret.tools for secret in self.secrets.values()):
@@ -630,13 +604,11 @@ class Settings(BaseSettings):
         """Return what one tool may do beyond its own folder, or any tool."""
         own = self.own(tool)
         programs = self.allow_run if own.allow_run is None else own.allow_run
-        deny_run = own.deny_run if own.deny_run is not None else self.deny_run and own.allow_run is None
-        may_run = bool(programs) and not deny_run
         return Rights(
             network=self.allow_net if own.allow_net is None else own.allow_net,
             variables=self.allow_env if own.allow_env is None else own.allow_env,
-            may_run=may_run,
-            programs=() if "*" in programs or not may_run else programs,
+            may_run=bool(programs),
+            programs=() if "*" in programs else programs,
             read=self.allow_read if own.allow_read is None else own.allow_read,
             write=self.allow_write if own.allow_write is None else own.allow_write,
             sockets=self.allow_sockets if own.allow_sockets is None else own.allow_sockets,

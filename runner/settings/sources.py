@@ -76,6 +76,7 @@ _REMOVED: Mapping[str, str] = {
     "audit_max_files": "move or delete full files of the audit log, oldest first (docs/observation.md)",
     "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
     "connect_timeout_s": "set load_timeout_s, which also holds for servers behind `runner proxy`",
+    "deny_run": "set allow_run = [] (--deny-run still is an option)",
     "identity_case": "set identity_pattern, such as '[^\\p{Lu}]+' for no upper-case letters",
     "identity_letters": "set identity_pattern, such as '[ -~]+' for ASCII",
     "inline_clients": 'set artifact_delivery = "inline"; a client can ask for it in its request, too',
@@ -84,6 +85,9 @@ _REMOVED: Mapping[str, str] = {
     "max_connections": "limit connections in the reverse proxy (deploy/nginx.conf) or with `ulimit -n`",
     "max_connections_per_address": "limit connections in the reverse proxy (limit_conn in deploy/nginx.conf)",
     "playground_connect": "put `runner proxy` in front of the server, and open the proxy's Playground",
+    "tools.NAME.calls_per_minute": 'set it under [call_limits.NAME] with tools = ["TOOL"], per = "user"',
+    "tools.NAME.deny_run": "set allow_run = [] for this tool",
+    "tools.NAME.generated": "set generated for all tools, or in the tool's own meta (docs/files.md)",
     **dict.fromkeys(_FIXED, "its value is fixed; leave it out"),
     **dict.fromkeys(_OF_MODELS, "the Playground has no chat; connect a client that has a model to /mcp"),
 }
@@ -315,8 +319,10 @@ def _applicable(file: ConfigFile, given: dict[Leaf, _Given]) -> tuple[dict[Leaf,
 def widening(leaf: Leaf, value: object) -> bool:
     """Return whether a value of a configuration file can widen rights.
 
-    A default cannot, since a value of the file only takes its place.
+    A default cannot, since a value of the file only takes its place; nor can a right to nothing.
     """
+    if leaf[-1].startswith("allow_") and value == []:
+        return False
     match leaf:
         case (name,):
             field = Settings.model_fields.get(name)

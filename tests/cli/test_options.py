@@ -78,7 +78,7 @@ def test_only_what_was_given_becomes_a_setting() -> None:
         port=0,
     )
 
-    assert settings == {"user": "alice", "deny_run": True, "allow_net": "", "port": 0}
+    assert settings == {"user": "alice", "allow_run": "", "allow_net": "", "port": 0}
 
 
 @pytest.mark.parametrize(

@@ -353,10 +353,7 @@ async def test_a_name_that_is_no_utf8_costs_nothing_of_the_result(toolset: Tools
     [
         ({"generated": "report"}, "leaves_plain", ["a.txt"], []),
         ({"generated": "ignore"}, "leaves_plain", [], []),
-        ({"tools": {"leaves_plain": {"generated": "ignore"}}}, "leaves_plain", [], []),
-        ({"tools": {"leaves_plain": {"generated": "report"}}}, "leaves_plain", ["a.txt"], []),
         ({}, "leaves_unminded", [], []),
-        ({"tools": {"leaves_unminded": {"generated": "keep"}}}, "leaves_unminded", ["a.txt"], ["a.txt"]),
         ({"generated_except": ("a.*",)}, "leaves_plain", [], []),
         ({"generated_except": ("b.*",)}, "leaves_plain", ["a.txt"], ["a.txt"]),
     ],

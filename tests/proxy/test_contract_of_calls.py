@@ -29,7 +29,10 @@ LIMITS = """
 persist_files_across_sessions = false
 max_user_bytes = 50000
 """
-THROTTLES = "".join(f"[tools.{tool}]\ncalls_per_minute = 2\n" for tool in ("first_version", "plain", "fails"))
+THROTTLES = "".join(
+    f'[call_limits.{tool}]\ntools = ["{tool}"]\nper = "user"\ncalls_per_minute = 2\n'
+    for tool in ("first_version", "plain", "fails")
+)
 BY_NAME = '[call_limits.texts]\ntools = ["envelope_as_*"]\nper = "user"\ncalls_per_minute = 2\n'
 
 
@@ -65,7 +68,7 @@ async def test_a_tool_is_called_as_often_as_its_limit_says(
     refused = called[2].structured_content or called[2].meta["toolcell/result"]
     assert not any("E_BUSY" in answer.model_dump_json() for answer in called[:2])
     assert refused["meta_data"]["error_code"] == "E_BUSY"
-    assert refused["meta_data"]["details"]["calls_per_minute"] == 2
+    assert refused["meta_data"]["details"]["setting"] == f"call_limits.{tool}.calls_per_minute"
     assert not any(answer.is_error for answer in unlimited)
 
 

@@ -366,8 +366,8 @@ def test_a_script_among_the_arguments_is_no_file(folder: Path) -> None:
 
 
 def test_a_command_is_refused_where_nothing_may_be_run(folder: Path) -> None:
-    with pytest.raises(UsageError, match="deny_run"):
-        check_command(over_stdio(), settings_in(folder, deny_run=True))
+    with pytest.raises(UsageError, match="allow_run"):
+        check_command(over_stdio(), settings_in(folder, allow_run=()))
 
 
 def test_a_command_that_its_tier_could_not_read_is_refused_with_the_cure(folder: Path) -> None:
