@@ -70,12 +70,7 @@ class ToolSettings(BaseModel):
     call_memory_mb: Count | None = Field(None, description="Instead of `call_memory_mb`, for this tool.")
     cpu_s: Count | None = Field(None, description="Instead of `cpu_s`, for this tool.")
     call_processes: Count | None = Field(None, description="Instead of `call_processes`, for this tool.")
-    open_files: int | None = Field(None, ge=64, description="Instead of `open_files`, for this tool.")
-    max_file_bytes: Count | None = Field(None, description="Instead of `max_file_bytes`, for this tool.")
     max_home_bytes: Count | None = Field(None, description="Instead of `max_home_bytes`, for this tool.")
-    max_home_files: Count | None = Field(None, description="Instead of `max_home_files`, for this tool.")
-    max_answer_bytes: Count | None = Field(None, description="Instead of `max_answer_bytes`, for this tool.")
-    max_output_bytes: Count | None = Field(None, description="Instead of `max_output_bytes`, for this tool.")
     worker_reuse: Literal["shared", "user", "call"] | None = Field(
         None, description="Instead of `worker_reuse`, for this tool."
     )
@@ -199,17 +194,11 @@ class Settings(BaseSettings):
         description="Processes and threads of one user together, where they have a user id or a cgroup.",
     )
     open_files: int = Field(1024, ge=64, description="File descriptors of each process of a call.")
-    max_file_bytes: Count = Field(
-        50 * GIB, description="Largest file a tool may write; `max_artifact_bytes`, if that is less."
-    )
     max_home_bytes: Count = Field(
         128 * GIB, description="What a user's home holds on disk while a call runs, its input files included."
     )
     max_home_files: Count = Field(100_000, description="Files and folders of a user's home.")
     max_answer_bytes: Count = Field(64 * MIB, description="Longest answer of a tool, as JSON.")
-    max_output_bytes: Count = Field(
-        1 * MIB, description="Standard output and error kept of each call; the end of it is."
-    )
     tool_output: Literal["log", "drop", "client"] = Field(
         "log",
         description="What becomes of what tools print and raise: lines of the log, nothing, or lines of the "
@@ -590,9 +579,8 @@ class Settings(BaseSettings):
         own = self.own(tool)
         names = [facts.setting for facts in LIMITS.values()]
         values = {name: getattr(own, name, None) or getattr(self, name) for name in names}
-        # One process may have what a call may have, and a file be no larger than an artifact.
+        # One process may have what a call may have.
         values["call_memory_mb"] = max(values["call_memory_mb"], values["memory_mb"])
-        values["max_file_bytes"] = min(values["max_file_bytes"], self.max_artifact_bytes)
         return limits_of(values)
 
     def widest_limits(self) -> Limits:

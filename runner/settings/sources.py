@@ -70,6 +70,7 @@ _OF_MODELS = (
 )  # fmt: skip
 _FIXED = (
     "audit_max_bytes", "auth.jwks_max_age_s", "auth.jwks_refresh_s", "max_idle_workers", "max_message_bytes",
+    "max_output_bytes",
     "max_queue", "max_queue_per_user", "worker_age_s", "worker_calls", "worker_idle_s",
 )  # fmt: skip
 _REMOVED: Mapping[str, str] = {
@@ -79,6 +80,7 @@ _REMOVED: Mapping[str, str] = {
     "deny_run": "set allow_run = [] (--deny-run still is an option)",
     "identity_case": "set identity_pattern, such as '[^\\p{Lu}]+' for no upper-case letters",
     "identity_letters": "set identity_pattern, such as '[ -~]+' for ASCII",
+    "max_file_bytes": "set max_artifact_bytes, which also bounds what a tool writes",
     "inline_clients": 'set artifact_delivery = "inline"; a client can ask for it in its request, too',
     "max_call_bytes": "set max_artifact_bytes, which also bounds the files of one call together",
     "max_upload_bytes": "set max_artifact_bytes, which also bounds uploads",
@@ -88,6 +90,12 @@ _REMOVED: Mapping[str, str] = {
     "tools.NAME.calls_per_minute": 'set it under [call_limits.NAME] with tools = ["TOOL"], per = "user"',
     "tools.NAME.deny_run": "set allow_run = [] for this tool",
     "tools.NAME.generated": "set generated for all tools, or in the tool's own meta (docs/files.md)",
+    "tools.NAME.max_file_bytes": "set max_artifact_bytes for all tools",
+    "tools.NAME.max_output_bytes": "its value is fixed; leave it out",
+    **{
+        f"tools.NAME.{name}": f"set {name} for all tools"
+        for name in ("max_answer_bytes", "max_home_files", "open_files")
+    },
     **dict.fromkeys(_FIXED, "its value is fixed; leave it out"),
     **dict.fromkeys(_OF_MODELS, "the Playground has no chat; connect a client that has a model to /mcp"),
 }

@@ -426,10 +426,6 @@ def test_a_call_may_have_what_one_of_its_processes_may_have() -> None:
     assert Settings(memory_mb=9000).limits().call_memory_bytes == 9000 * 1024**2
 
 
-def test_a_file_is_no_longer_than_an_artifact_may_be() -> None:
-    assert Settings(max_artifact_bytes=5).limits().file_bytes == 5
-
-
 def test_a_total_limit_below_the_idle_limit_ends_silence_too() -> None:
     assert Settings(total_timeout_s=5).deadlines() == Deadlines(idle_s=5, total_s=5)
 
