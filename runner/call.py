@@ -244,7 +244,7 @@ async def _in_a_worker(
     The worker is given back once: by whoever is done with what is returned, or here, if nothing is.
     """
     params = {**request.params, "arguments": inputs.arguments}
-    changes = Changes(further=toolset.settings.generated_except) if home is not None else None
+    changes = Changes() if home is not None else None
     try:
         lease, outcome = await run_in_lease(
             toolset, request, params, user_pool, listener, spec=spec, changes=changes

@@ -119,7 +119,7 @@ class FleetEngine:
         Raises:
             UsageError: The settings do not say which, or Redis cannot be used.
         """
-        release = release_of(toolset.targets, named=toolset.settings.fleet_release)
+        release = release_of(toolset.targets)
         async with FleetConnection.open(toolset.settings) as connection:
             engine = cls(toolset=toolset, connection=connection, release=release)
             log.info("host of a fleet", extra={"host": engine.host, "release": release})

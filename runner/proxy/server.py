@@ -266,7 +266,7 @@ class _Proxy:
         if key != "tools" or not isinstance(items, list):
             return items
         await upstream.learn(items)
-        if settings.show_username or self._upstreams.ways[upstream.name].contract == "guard":
+        if self._upstreams.ways[upstream.name].contract == "guard":
             return items
         return await without_identity(items, settings.username_parameter)
 

@@ -108,16 +108,8 @@ class Settings(BaseSettings):
         default_factory=default_store,
         description="Where My Files are kept: a file:// or s3:// URL, `memory:` or `none:`.",
     )
-    store_unavailable: Literal["spool", "fail"] = Field(
-        "spool",
-        description="What a call gets whose file S3 cannot take now: a pending file, or `E_STORE`.",
-    )
     s3_endpoint: S3Address | None = Field(None, description="Address of the S3 server; without it, AWS.")
     s3_region: S3Region | None = Field(None, description="Region of the bucket.")
-    s3_path_style: bool | None = Field(
-        None,
-        description="Whether the bucket's name stands in the path; by default where `s3_endpoint` is given.",
-    )
     s3_access_key: SecretStr | None = Field(
         None, description="Key id for S3; by default the standard chain of AWS finds credentials."
     )
@@ -143,9 +135,6 @@ class Settings(BaseSettings):
     )
     generated: Literal["keep", "report", "ignore"] = Field(
         "keep", description="What becomes of files that a call wrote into its home and did not return."
-    )
-    generated_except: Names = Field(
-        (), description="Further patterns of names that are never such files, beside caches and the like."
     )
     contract: Literal["auto", "full", "guard"] = Field(
         "auto",
@@ -307,9 +296,6 @@ class Settings(BaseSettings):
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description="Name of the parameter that is filled in with who calls, and gives a tool a home.",
     )
-    show_username: Annotated[bool, NARROWS] = Field(
-        default=False, description="Whether clients see that parameter in the schemas of tools."
-    )
     max_sessions_per_user: Count = Field(
         100, description="MCP sessions of one user over HTTP; one more ends the one that was idle longest."
     )
@@ -349,12 +335,6 @@ class Settings(BaseSettings):
     fleet_key_file: PrivatePath | None = Field(
         None,
         description="File with the key of the fleet, which seals what its machines say; the same on all.",
-    )
-    fleet_release: str | None = Field(
-        None,
-        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
-        description="Name of what is served, in which hosts and nodes must agree; by default a digest of "
-        "the tool files and of this version.",
     )
     tools: Mapping[str, ToolSettings] = Field(
         default_factory=dict, description="Values for single tools: see the table below. In runner.toml only."

@@ -300,12 +300,12 @@ def test_keys_may_be_fetched_from_this_machine_without_https() -> None:
 
 
 def test_a_list_is_read_from_commas_and_from_a_toml_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    trusted_config('generated_except = ["one", "two"]\n')
+    trusted_config('allow_run = ["one", "two"]\n')
     monkeypatch.setenv("RUNNER_ALLOW_ENV", "LANG, TZ,")
 
     settings = load({})
 
-    assert settings.generated_except == ("one", "two")
+    assert settings.allow_run == ("one", "two")
     assert settings.allow_env == ("LANG", "TZ")
 
 
