@@ -24,7 +24,6 @@ _LIVE = (
     "idle_timeout_s",
     "total_timeout_s",
     "call_limits",
-    "max_requests_per_user",
     "max_user_bytes",
     "max_file_age_s",
 )

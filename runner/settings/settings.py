@@ -288,16 +288,10 @@ class Settings(BaseSettings):
         description="Address of that port as users reach it, on another host name than `public_url`; "
         "without it, widgets are shown on this machine only.",
     )
-    max_requests_per_user: Count = Field(
-        100, description="Requests of one user under way over HTTP at the same time, open streams among them."
-    )
     username_parameter: str = Field(
         "username",
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description="Name of the parameter that is filled in with who calls, and gives a tool a home.",
-    )
-    max_sessions_per_user: Count = Field(
-        100, description="MCP sessions of one user over HTTP; one more ends the one that was idle longest."
     )
     max_request_bytes: Count = Field(64 * MIB, description="Largest body of an MCP request over HTTP.")
     log_level: Annotated[Literal["debug", "info", "warning", "error"], NARROWS] = Field(

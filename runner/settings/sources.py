@@ -70,8 +70,8 @@ _OF_MODELS = (
 )  # fmt: skip
 _FIXED = (
     "audit_max_bytes", "auth.jwks_max_age_s", "auth.jwks_refresh_s", "max_idle_workers", "max_message_bytes",
-    "max_output_bytes",
-    "max_queue", "max_queue_per_user", "worker_age_s", "worker_calls", "worker_idle_s",
+    "max_output_bytes", "max_queue", "max_queue_per_user", "max_requests_per_user", "max_sessions_per_user",
+    "tools.NAME.max_output_bytes", "worker_age_s", "worker_calls", "worker_idle_s",
 )  # fmt: skip
 _REMOVED: Mapping[str, str] = {
     "audit_max_files": "move or delete full files of the audit log, oldest first (docs/observation.md)",
@@ -96,7 +96,6 @@ _REMOVED: Mapping[str, str] = {
     "tools.NAME.deny_run": "set allow_run = [] for this tool",
     "tools.NAME.generated": "set generated for all tools, or in the tool's own meta (docs/files.md)",
     "tools.NAME.max_file_bytes": "set max_artifact_bytes for all tools",
-    "tools.NAME.max_output_bytes": "its value is fixed; leave it out",
     **{
         f"tools.NAME.{name}": f"set {name} for all tools"
         for name in ("max_answer_bytes", "max_home_files", "open_files")
