@@ -174,7 +174,7 @@ ACTS = [
     (
         "answers",
         {"size": 400_000},
-        {"size": 600_000},
+        {"size": 1_100_000},
         ("E_INVALID_RESULT", "frame_bytes", 1_000_000, "max_answer_bytes"),
     ),
 ]
@@ -223,7 +223,7 @@ def assert_limited(
     assert reached(too_much) == expected
     if expected is FILE and tool == "writes":
         # The kernel has let the file grow up to the limit.
-        assert too_much["meta_data"]["details"]["file_size_bytes"] == 4 * MIB
+        assert too_much["meta_data"]["details"]["file_size_bytes"] == 30 * MIB
     assert driver.ask("fine") == {"results": "fine"}
 
 
@@ -308,7 +308,7 @@ def test_of_what_is_printed_without_end_the_end_is_kept(driver: Driver) -> None:
 
     output = value["meta_data"]["details"]["output"]
     assert value["meta_data"]["error_code"] == "E_CRASHED"
-    assert (len(output), output[-4:]) == (1000, "xend")
+    assert (len(output), output[-4:]) == (4000, "xend")
 
 
 @pytest.mark.parametrize("driver", ["user", "namespace", "namespace, no root"], indirect=True)
@@ -383,7 +383,7 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     "max_artifact_bytes": ("writes", {"mib": 31}),
     "max_home_bytes": ("fills", {"mib": 24}),
     "max_home_files": ("litters", {"count": 300, "seconds": 0}),
-    "max_answer_bytes": ("answers", {"size": 600_000}),
+    "max_answer_bytes": ("answers", {"size": 1_100_000}),
 }
 
 
