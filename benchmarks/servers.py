@@ -106,9 +106,6 @@ def environment(folder: Path) -> dict[str, str]:
         "RUNNER_STORE": (folder / "store").as_uri(),
         "RUNNER_HOMES": str(homes),
         "RUNNER_USER": USER,
-        # All clients are one user, whose calls are to wait and not to be refused.
-        "RUNNER_MAX_QUEUE_PER_USER": "1000",
-        "RUNNER_MAX_QUEUE": "1000",
     }
 
 

@@ -162,7 +162,6 @@ def _settings(folder: Path, isolation: str) -> str:
     return f"""
 worker_reuse = "call"
 idle_workers = {_PARKED}
-max_idle_workers = {_PARKED}
 isolation = "{isolation}"
 uid_range = "{_UIDS[0]}-{_UIDS[-1]}"
 port = 0

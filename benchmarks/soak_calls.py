@@ -156,11 +156,10 @@ def settings_text() -> str:
         "sleeps": {"idle_timeout_s": 0.5},
         "chatters": {"total_timeout_s": 0.5},
         "mumbles": {"idle_timeout_s": 0.5},
-        "answers_at_length": {"max_answer_bytes": 1 << 20},
-        "opens_files": {"open_files": 128},
     }
     tables = [
         f"[tools.{tool}]\n" + "".join(f"{name} = {value}\n" for name, value in values.items())
         for tool, values in own.items()
     ]
-    return "\n".join(tables)
+    general = "max_answer_bytes = 1048576\nopen_files = 128\n"
+    return "\n".join([general, *tables])

@@ -151,12 +151,10 @@ async def _allowed(
     authorize_widget(name, spec.widgets, request.params)
     request = _with_limits(toolset, request, spec)
     if remote is not None:
-        await remote.count(request, name, request.counted)
+        await remote.count(request.counted)
     else:
         # The tool may have been looked for in a worker: by now it is later than it was.
-        now = time.monotonic()
-        toolset.rates.admit_tool(request.user.segment, name, most=effective.calls_per_minute, now=now)
-        toolset.rates.admit(request.counted, now=now)
+        toolset.rates.admit(request.counted, now=time.monotonic())
     # To read the request, to look at each argument, and what comes then, each take a turn of the event loop.
     await asyncio.sleep(0)
     check_json(request.params)
@@ -218,8 +216,7 @@ def _with_files(
     home = user_pool.home if toolset.access(spec) is HomeAccess.WRITE else None
     files = toolset.files(request.user, trace=request.id, counted=request.counted)
     links = user_pool.links or toolset.links
-    most, total = toolset.settings.max_artifact_bytes, toolset.settings.max_call_bytes
-    puts = RunningPuts(files=files, home=home, max_bytes=most, total_max_bytes=total)
+    puts = RunningPuts(files=files, home=home, max_bytes=toolset.settings.max_artifact_bytes)
     listener.keep = puts.put
     place = CallFiles(
         files=files,
@@ -247,7 +244,7 @@ async def _in_a_worker(
     The worker is given back once: by whoever is done with what is returned, or here, if nothing is.
     """
     params = {**request.params, "arguments": inputs.arguments}
-    changes = Changes(further=toolset.settings.generated_except) if home is not None else None
+    changes = Changes() if home is not None else None
     try:
         lease, outcome = await run_in_lease(
             toolset, request, params, user_pool, listener, spec=spec, changes=changes

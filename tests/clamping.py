@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.output_guard.clamp import clamped_by
-from runner.output_guard.config import GuardConfig
+from runner.output_guard.config import MAX_ELEMENTS, GuardConfig
 from runner.output_guard.json_view import view
 from runner.output_guard.storing import Keeper, Store
 from runner.store.protocol import Record, Scope
@@ -49,10 +49,10 @@ async def clamp(
         server: Name of its server.
     """
     settings = config.for_call(tool, server)
-    limit, own = settings.max_observation_chars, settings.own_retention
-    keeper = Keeper(store=store, scope=scope, tool=tool, server=server, retention=own)
+    limit = settings.max_observation_chars
+    keeper = Keeper(store=store, scope=scope, tool=tool, server=server)
     try:
-        seen = view(observation, max_elements=config.max_elements)
+        seen = view(observation, max_elements=MAX_ELEMENTS)
     except ValueError:
         value, event = await clamped_by(keeper, observation, limit, chars=limit, unruly=True)
     else:

@@ -68,7 +68,6 @@ def with_bucket(endpoint: str, access_key: str, secret_key: str) -> BucketAddres
         bucket=f"test-{secrets.token_hex(8)}",
         prefix="some/where/",
         endpoint=endpoint,
-        path_style=True,
         access_key=SecretStr(access_key),
         secret_key=SecretStr(secret_key),
     )

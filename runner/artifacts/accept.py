@@ -155,7 +155,6 @@ class _Rules:
     home: OpenHome | None
     inline_max_bytes: int
     max_bytes: int
-    total_max_bytes: int
     keep: Keep
     now: datetime
     temporary: bool
@@ -205,7 +204,6 @@ async def process_artifacts(
     home: OpenHome | None,
     inline_max_bytes: int,
     max_bytes: int,
-    total_max_bytes: int | None = None,
     keep: Keep,
     now: datetime | None = None,
 ) -> Processed:
@@ -218,8 +216,7 @@ async def process_artifacts(
         home: The home of the call, or None if its tool has none.
         inline_max_bytes: Largest file that travels as base64, and the most that all files of the call
             together do; `NEVER_INLINE` for none.
-        max_bytes: Hard cap of one file.
-        total_max_bytes: Hard cap of all files of the call together; by default that of one.
+        max_bytes: Hard cap of one file, and of all files of the call together.
         keep: Puts each accepted file into My Files.
         now: The present time; by default the clock's.
     """
@@ -233,7 +230,6 @@ async def process_artifacts(
         home=home,
         inline_max_bytes=inline_max_bytes,
         max_bytes=max_bytes,
-        total_max_bytes=max_bytes if total_max_bytes is None else total_max_bytes,
         keep=keep,
         now=now or datetime.now(UTC),
         temporary=_is_temporary(normalised.value),
@@ -318,8 +314,8 @@ def _way(size: int, rules: _Rules, progress: _Progress) -> Route:
     """Return how a file travels, and count it."""
     left = rules.inline_max_bytes - progress.inline_bytes
     way = route(size, inline_max_bytes=left, max_bytes=rules.max_bytes)
-    if progress.total_bytes + size > rules.total_max_bytes:
-        raise too_many_bytes(size, progress.total_bytes, rules.total_max_bytes)
+    if progress.total_bytes + size > rules.max_bytes:
+        raise too_many_bytes(size, progress.total_bytes, rules.max_bytes)
     progress.total_bytes += size
     return way
 

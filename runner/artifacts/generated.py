@@ -72,7 +72,6 @@ class Generated:
         home: The home of the call.
         files: My Files of the user.
         max_bytes: Largest file.
-        total_max_bytes: Most that all of them have together.
         why_not: Why none is kept, where that is for another reason than the mode.
         as_seen: Keep only what has not changed since it was seen.
         hear: Is told of each file that was kept.
@@ -83,7 +82,6 @@ class Generated:
     home: OpenHome
     files: MyFiles
     max_bytes: int
-    total_max_bytes: int
     why_not: str | None = None
     as_seen: bool = False
     hear: Callable[[Record], None] = _told_nobody
@@ -194,7 +192,7 @@ def _refused(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: boo
         return rules.why_not
     if is_late or kept.count >= _MOST_KEPT:
         return "too_many"
-    return "file_too_large" if kept.total_bytes + change.size > rules.total_max_bytes else None
+    return "file_too_large" if kept.total_bytes + change.size > rules.max_bytes else None
 
 
 async def with_earlier(

@@ -35,14 +35,12 @@ class RunningPuts:
         files: My Files of the user.
         home: The home of the call, or None if its tool has none.
         max_bytes: Largest file.
-        total_max_bytes: Most that all of them have together.
         kept: Change times of the files that were kept, in ns since 1970, by inode.
     """
 
     files: MyFiles
     home: OpenHome | None
     max_bytes: int
-    total_max_bytes: int
     kept: dict[int, int] = field(default_factory=dict)
     _kept_bytes: int = 0
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -63,7 +61,7 @@ class RunningPuts:
         name, mime = params.get("name"), params.get("mime")
         if self.home is None:
             raise CallError(Code.E_INVALID_PATH, _NO_HOME)
-        left = self.total_max_bytes - self._kept_bytes
+        left = self.max_bytes - self._kept_bytes
         opened = collect(params.get("path"), self.home, max_bytes=self.max_bytes)
         async with in_thread(opened) as found:
             if found.size > left:

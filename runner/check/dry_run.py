@@ -50,8 +50,8 @@ _SYSTEM = ("/usr/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/", sys.prefix, sys
 def closed(settings: Settings, folder: Path) -> Settings:
     """Return settings under which calls of tools change nothing outside the sandbox and `folder`."""
     shut = {
-        "allow_net": (), "allow_write": (), "allow_sockets": False, "scopes": (), "calls_per_minute": None,
-        "idle_timeout_s": _LONGEST_S, "total_timeout_s": _LONGEST_S, "generated": None,
+        "allow_net": (), "allow_write": (), "allow_sockets": False, "scopes": (),
+        "idle_timeout_s": _LONGEST_S, "total_timeout_s": _LONGEST_S,
     }  # fmt: skip
     tools = {"*": ToolSettings(), **settings.tools}
     update = {

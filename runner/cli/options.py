@@ -157,6 +157,10 @@ def given(*groups: Group, **others: object) -> dict[str, Any]:
     values = {name: value for group in groups for name, value in asdict(group).items()}
     if values.pop("fresh", None):
         values["worker_reuse"] = "call"
+    if values.pop("deny_run", None):
+        if values.get("allow_run"):
+            raise typer.BadParameter("--allow-run and --deny-run: give one of them")
+        values["allow_run"] = ""
     for name in _REPEATED:
         # Given several times, or with commas.
         values[name] = ",".join(values[name]) if values.get(name) else None

@@ -75,5 +75,5 @@ def _digest(settings: Settings, folder: Path) -> str:
         raise UsageError(f"what came on standard input is no JSON: {error}") from error
     if not folder.is_dir():
         raise UsageError(f"there is no audit log in {folder}; is it the setting audit_dir?")
-    with contextlib.closing(AuditLog.open(folder, max_bytes=settings.audit_max_bytes)) as log:
+    with contextlib.closing(AuditLog.open(folder)) as log:
         return log.digest(value)

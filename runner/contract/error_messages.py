@@ -48,7 +48,6 @@ __all__ = [
     "stopping",
     "timed_out",
     "too_large",
-    "too_often",
     "tool_not_found",
     "tool_raised",
     "unauthorized",
@@ -511,7 +510,7 @@ def program_denied(program: str) -> CallError:
             "allowed_prefix": None,
             "problem": "program",
             "flag": f"--allow-run={shown}",
-            "suggestion": f"Start the runner with --allow-run={shown} (and without --deny-run)",
+            "suggestion": f"Start the runner with --allow-run={shown} and without --deny-run",
         },
     )
 
@@ -521,26 +520,24 @@ def cancelled() -> CallError:
     return CallError(Code.E_CANCELLED, "The call was cancelled before the tool answered")
 
 
-def busy(retry_after_s: float, *, setting: str, value: int) -> CallError:
+def busy(retry_after_s: float, *, value: int) -> CallError:
     """Return the error of a call that was not admitted.
 
     Args:
         retry_after_s: When to come back, in seconds.
-        setting: The bound that is reached, which is a setting: `max_queue` or `max_queue_per_user`.
-        value: The bound.
+        value: Number of calls that may wait.
     """
     seconds = _whole(retry_after_s)
-    whose = "calls of this user" if setting == "max_queue_per_user" else "calls"
     return CallError(
         Code.E_BUSY,
-        f"{value} {whose} are waiting already ({setting}); try again in {seconds} seconds",
+        f"{value} calls are waiting already; try again in {seconds} seconds",
         details={
             "retry_after_seconds": seconds,
-            "limit": setting,
+            "limit": "waiting calls",
             "value": value,
             "unit": "waiting calls",
-            "setting": setting,
-            "suggestion": f"Make fewer calls at a time, or raise {setting}",
+            "setting": "max_calls",
+            "suggestion": "Make fewer calls at a time, or raise max_calls",
         },
     )
 
@@ -565,16 +562,6 @@ def out_of_descriptors(retry_after_s: float, *, limit: int) -> CallError:
             "suggestion": "Start the server with a higher hard limit of open files: ulimit -Hn, or "
             "LimitNOFILE= of its systemd unit",
         },
-    )
-
-
-def too_often(tool: str, most: int, retry_after_s: float) -> CallError:
-    """Return the error of a call above the limit that its tool has for each user."""
-    seconds = math.ceil(retry_after_s)
-    return CallError(
-        Code.E_BUSY,
-        f"{legible(tool)} may be called {most} times a minute; try again in {seconds} seconds",
-        details={"retry_after_seconds": seconds, "calls_per_minute": most},
     )
 
 

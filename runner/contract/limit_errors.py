@@ -68,8 +68,6 @@ def over_limit(reached: Reached, *, memory_peak_bytes: int | None = None) -> Cal
         memory_peak_bytes: Most memory that was seen, where it was looked at.
     """
     facts = LIMITS[reached.limit]
-    if facts.code is None:
-        raise ValueError(f"{reached.limit} ends no call")
     details: dict[str, Any] = {
         "limit": reached.limit,
         "value": reached.value,

@@ -21,7 +21,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from runner.contract.error_messages import invalid_result, over_rate, too_often
+from runner.contract.error_messages import invalid_result, over_rate
 from runner.errors import CallError
 from runner.fleet.connection import REDIS_FAILURES, TASK, FleetConnection, leave_if_cancelled, problem_of
 from runner.fleet.errors import may_have_run, no_room, redis_lost
@@ -38,6 +38,7 @@ from runner.fleet.seal import Forged
 from runner.fleet.shared_events import SharedEvents
 from runner.fleet.shared_sessions import SharedSessions
 from runner.settings.named_limits import Counted
+from runner.steps.client_message import MESSAGE_MAX_BYTES
 from runner.steps.execution import Completed, Request
 from runner.steps.listener import CLIENT_REQUESTS, CallListener
 from runner.toolset.catalog import ToolSpec
@@ -53,7 +54,7 @@ _WATCH_S = 0.5
 _RENEW_S = 2.0
 _TAKEN_S = 5.0
 _TRIES = 4
-_MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
+_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +119,7 @@ class FleetEngine:
         Raises:
             UsageError: The settings do not say which, or Redis cannot be used.
         """
-        release = release_of(toolset.targets, named=toolset.settings.fleet_release)
+        release = release_of(toolset.targets)
         async with FleetConnection.open(toolset.settings) as connection:
             engine = cls(toolset=toolset, connection=connection, release=release)
             log.info("host of a fleet", extra={"host": engine.host, "release": release})
@@ -179,9 +180,9 @@ class FleetEngine:
                 name = node.decode() if isinstance(node, bytes) else node
                 await self._tell(name, HostMessage(kind="ended", call="", body={"session": session}))
 
-    async def count(self, request: Request, tool: str, limits: Sequence[Counted]) -> None:
+    async def count(self, limits: Sequence[Counted]) -> None:
         """Count a call for what may be called how often, in the whole fleet. See `RemoteExecutor`."""
-        rates = self._rates(request, tool, limits)
+        rates = [rate for one in limits for rate in _rates_of(one, self.connection.keys)]
         if not rates:
             return
         arguments = [value for rate in rates for value in (rate.most, rate.window_ms, int(rate.counts_now))]
@@ -193,22 +194,6 @@ class FleetEngine:
             raise redis_lost(problem_of(error)) from error
         if which:
             raise rates[which - 1].refusal(after[0] / 1000)
-
-    def _rates(self, request: Request, tool: str, limits: Sequence[Counted]) -> list[_Rate]:
-        keys, most = self.connection.keys, self.toolset.effective(tool).calls_per_minute
-        own = (
-            []
-            if most is None
-            else [
-                _Rate(
-                    key=keys.rate(f"tool.{tool}", request.user.segment),
-                    most=most,
-                    window_ms=_MINUTE_MS,
-                    refusal=lambda after_s: too_often(tool, most, after_s),
-                )
-            ]
-        )
-        return [*own, *(rate for one in limits for rate in _rates_of(one, keys))]
 
     async def call(
         self, request: Request, spec: ToolSpec, listener: CallListener, limits: Sequence[Counted]
@@ -231,7 +216,7 @@ class FleetEngine:
             spec,
             files,
             results_max_bytes=settings.results_max_bytes,
-            message_max_bytes=settings.max_message_bytes,
+            message_max_bytes=MESSAGE_MAX_BYTES,
             is_observed=bool(self.toolset.observers),
         )
         request.steps.done("collect")

@@ -12,7 +12,7 @@ def no_node(release: str) -> CallError:
     """Return the error of a call for which there is no worker node that serves the same."""
     return _busy(
         f"No worker node serves this version ({release}) now",
-        "For the operator: start `runner worker` with the same tool files, or name both alike: fleet_release",
+        "For the operator: start `runner worker` with the same tool files and version",
     )
 
 

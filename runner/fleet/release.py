@@ -13,15 +13,12 @@ __all__ = ["release_of"]
 _CHARS = 16
 
 
-def release_of(targets: Sequence[str], *, named: str | None = None) -> str:
-    """Return the release of tool files: the name that the operator gives it, else a digest of what is served.
+def release_of(targets: Sequence[str]) -> str:
+    """Return the release of tool files, a digest of what is served.
 
     Args:
         targets: The tool files. What they import is not in the digest.
-        named: The name, where the operator gives one.
     """
-    if named is not None:
-        return named
     digest = hashlib.sha256(f"{version('toolcell')}\0{WIRE_VERSION}\0".encode())
     for target, path in zip(targets, tool_files(targets), strict=False):
         digest.update(f"{Path(target).name}\0".encode())

@@ -105,9 +105,7 @@ async def _live(
     now: _Now,
 ) -> None:
     """Live one life of a node: until it is told to stop, or cut off."""
-    release = release_of(targets, named=settings.fleet_release)
-    # What waits on this machine, the hosts do not find: the call says so of such a file, and goes on.
-    settings = settings.model_copy(update={"store_unavailable": "fail"})
+    release = release_of(targets)
     async with (
         Toolset.open(settings, targets, of_fleet=True) as toolset,
         Node.open(toolset, connection, release) as node,

@@ -20,7 +20,6 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -73,11 +72,9 @@ class Changes:
     """What changed in a home since a call began, or since the earliest call that overlaps it did.
 
     Attributes:
-        further: Patterns of what is no output, beside `_NEVER_OUTPUT`.
         beyond: How many changed files were met beyond the first 1000, which are all that is noticed.
     """
 
-    further: tuple[str, ...] = ()
     beyond: int = 0
     _since_ns: int = 0
     _began_ns: int = 0
@@ -127,7 +124,7 @@ class Changes:
             return
         seen = ChangedFile(path.removeprefix("./"), found.st_ino, found.st_size, found.st_ctime_ns)
         change = self._of_log(seen) if seen.file.endswith((_LOG, _LOG_OF_OTHERS)) else seen
-        if change is None or not _is_output(change.file, self.further):
+        if change is None or not _is_output(change.file):
             return
         known = self._found.get(change.file, change)
         if known is not change or len(self._found) < _MOST:
@@ -223,16 +220,11 @@ def _flock(fd: int, command: int, kind: int, start: int, length: int) -> tuple[i
     return kind, whence, start, length, pid
 
 
-def _is_output(file: str, further: Iterable[str] = ()) -> bool:
+def _is_output(file: str) -> bool:
     """Say whether a file may be somebody's output: neither cache, nor lock, nor hidden, nor temporary.
 
     Args:
         file: Its path below the home.
-        further: Patterns of what is none, beside `_NEVER_OUTPUT`; one with a `/` is held against the path.
     """
-    patterns = (*_NEVER_OUTPUT, *further)
-    return not any(
-        fnmatch.fnmatchcase(part, pattern)
-        for pattern in patterns
-        for part in ((file,) if "/" in pattern else file.split("/"))
-    )
+    parts = file.split("/")
+    return not any(fnmatch.fnmatchcase(part, pattern) for pattern in _NEVER_OUTPUT for part in parts)

@@ -21,7 +21,10 @@ from runner.http.responses import refused
 from runner.users.identity import IdentityError, resolve
 from sandbox.host.server_memory import find_server_memory
 
-__all__ = ["RequestsPerUser", "token_user"]
+__all__ = ["MOST_REQUESTS", "RequestsPerUser", "token_user"]
+
+MOST_REQUESTS = 100
+"""Requests of one user in flight: a browser has ten at most, and each holds a connection and its body."""
 
 
 class RequestsPerUser:
@@ -71,11 +74,8 @@ class RequestsPerUser:
                 held.clear()
 
     async def _of_user(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
-        most = self._site.settings.max_requests_per_user
-        if self._under_way[user] >= most:
-            sentence = (
-                f"{most} requests of yours are under way (max_requests_per_user); wait for one, or end one"
-            )
+        if self._under_way[user] >= MOST_REQUESTS:
+            sentence = f"{MOST_REQUESTS} requests of yours are under way; wait for one, or end one"
             await refused(429, sentence)(scope, receive, send)
             return
         self._under_way[user] += 1

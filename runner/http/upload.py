@@ -82,7 +82,7 @@ async def receive(request: Request, settings: Settings, room: UploadRoom) -> Asy
         try:
             await asyncio.to_thread(_make, folder)
             file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=0))
-            yield await _received(request, settings, _Sink(file, folder, settings.max_upload_bytes, room))
+            yield await _received(request, settings, _Sink(file, folder, settings.max_artifact_bytes, room))
         except OSError as error:
             if error.errno not in _FULL:
                 # Of the machine, and no fault of ours.
@@ -134,7 +134,7 @@ class _Sink:
 
     @property
     def too_large(self) -> str:
-        return f"the file is larger than {self.max_bytes} bytes, the limit of this server (max_upload_bytes)"
+        return f"the file is larger than {self.max_bytes} bytes; the limit is max_artifact_bytes"
 
     async def expect(self, least: int, most: int) -> None:
         """Refuse at once what will not fit: nobody has to send it first."""

@@ -72,6 +72,8 @@ MOST_PENDING = 1000
 _MOST_HELD = 3 * MOST_PENDING
 # So many records are written at once, at most.
 _AT_ONCE = 100
+# Some 70,000 calls: small enough to be moved and searched, and few files a month.
+_FILE_BYTES = 64 * 1024 * 1024
 _KEY_BYTES = 32
 _HEAD_CHARS = 256
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
@@ -157,13 +159,11 @@ class AuditLog:
     Attributes:
         folder: Where its files are.
         max_bytes: Size at which a file is full, and the next one begins.
-        max_files: How many files are kept; None keeps all.
         clock: Says the present time in seconds since the epoch.
     """
 
     folder: Path
     max_bytes: int
-    max_files: int | None = None
     clock: Callable[[], float] = time.time
     _key: bytes = field(default=b"", repr=False)
     _lock: int = -1
@@ -183,13 +183,13 @@ class AuditLog:
     _sync_fault: str | None = None
 
     @classmethod
-    def open(cls, folder: Path, *, max_bytes: int, max_files: int | None = None) -> "AuditLog":
+    def open(cls, folder: Path, *, max_bytes: int = _FILE_BYTES) -> "AuditLog":
         """Open the audit log of a folder, and make it if there is none.
 
         Raises:
             UsageError: The folder cannot be used; the message says why.
         """
-        made = cls(folder=folder, max_bytes=max_bytes, max_files=max_files)
+        made = cls(folder=folder, max_bytes=max_bytes)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = folder.stat()
@@ -492,7 +492,6 @@ class AuditLog:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(self._path(number), flags, 0o600)
         self._is_new = True
-        self._drop_oldest()
         return Head(file=number, seq=head.seq, hash=head.hash)
 
     def _let_go(self) -> None:
@@ -503,13 +502,6 @@ class AuditLog:
         elif self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
-
-    def _drop_oldest(self) -> None:
-        if self.max_files is None:
-            return
-        for number in sorted(self._numbers())[: -self.max_files]:
-            self._path(number).unlink(missing_ok=True)
-            log.info("the oldest file of the audit log has gone", extra={"file": self._path(number).name})
 
     def _numbers(self) -> list[int]:
         found = (FILES.fullmatch(name) for name in os.listdir(self.folder))

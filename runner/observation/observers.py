@@ -212,9 +212,7 @@ def audit_log_of(settings: Settings) -> AuditLog | None:
     """
     if settings.audit_dir is None:
         return None
-    return AuditLog.open(
-        settings.audit_dir, max_bytes=settings.audit_max_bytes, max_files=settings.audit_max_files
-    )
+    return AuditLog.open(settings.audit_dir)
 
 
 def _spans() -> "Spans":

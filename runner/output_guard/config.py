@@ -26,15 +26,37 @@ from runner.formats.nearest import nearest
 from runner.output_guard.artifact_field import ArtifactField
 from runner.output_guard.operator_code import function_name
 from runner.output_guard.preset import preset
-from runner.output_guard.transformer import TransformerLimits
 from runner.store.observations import Observations
 
-__all__ = ["BinaryDetection", "Budget", "GuardConfig", "Place", "ResourceHandling", "from_mapping"]
+__all__ = [
+    "MAX_ELEMENTS",
+    "MAX_PARSE_CHARS",
+    "BinaryDetection",
+    "Budget",
+    "GuardConfig",
+    "Place",
+    "ResourceHandling",
+    "from_mapping",
+]
 
 PRESET_KEY = "$preset"
+MAX_ELEMENTS = 100_000
+"""Structures with more items are stored as a whole: a walk over so many takes a tenth of a second."""
+MAX_PARSE_CHARS = 16 * 1024 * 1024
+"""Longer JSON text is stored unparsed: parsed, it takes ten times its size in memory."""
 
 _OLDER = {"auto_artifact_enabled": "auto_artifact_large_content", "artifact_fields": "tool_fields"}
-_KEPT = ("ttl_seconds", "max_artifact_bytes")
+_FIXED = "its value is fixed; leave it out"
+_GENERAL = "set it for all tools, under [output_guard.retention]"
+_REMOVED: Mapping[str | int, str] = {
+    "max_artifact_bytes": _GENERAL,
+    "max_artifacts": _FIXED,
+    "max_elements": _FIXED,
+    "max_parse_bytes": _FIXED,
+    "transformer_max_chars": _FIXED,
+    "transformer_timeout_s": _FIXED,
+    "ttl_seconds": _GENERAL,
+}
 _JOINTS = ("_", "-", ".", "/", ":")
 
 Chars = Annotated[int, Field(gt=0)]
@@ -92,10 +114,6 @@ class Budget(BaseModel):
     max_observation_chars: Chars | None = Field(None, description="Instead of the general limit.")
     max_inline_size: Chars | None = Field(None, description="Instead of the general limit.")
     output_transformer: Named | None = Field(None, description="Instead of the general one.")
-    ttl_seconds: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="Lifetime of what is kept, instead of the general one."
-    )
-    max_artifact_bytes: Chars | None = Field(None, description="Largest one kept, instead.")
 
 
 class GuardConfig(BaseModel):
@@ -120,20 +138,8 @@ class GuardConfig(BaseModel):
         "Binary content stored as artifact ({size} bytes)", description="Where no field says otherwise."
     )
     max_observation_chars: Chars = Field(50_000, description="Longest text that a model gets to read.")
-    max_parse_bytes: Chars = Field(16 * 1024 * 1024, description="Longer JSON text is stored unparsed.")
-    max_elements: Chars = Field(100_000, description="Structures with more items are stored as a whole.")
-    max_artifacts: Chars = Field(
-        100,
-        description="A result that holds more files is stored in larger parts; stores have a limit a call.",
-    )
     output_transformer: Named | None = Field(
         None, description="`module:function`: your own function, which has the first word."
-    )
-    transformer_timeout_s: float = Field(
-        10.0, gt=0, allow_inf_nan=False, description="Longest run of a transformer, in seconds."
-    )
-    transformer_max_chars: Chars = Field(
-        16 * 1024 * 1024, description="Most text that a transformer is given, and may return."
     )
     retention: Observations = Field(
         default_factory=Observations, description="How much is kept of what was taken out, and how long."
@@ -141,7 +147,6 @@ class GuardConfig(BaseModel):
     tools: dict[str, Budget] = Field(default_factory=dict, description="Tool, or server.tool → its limits.")
     servers: dict[str, Budget] = Field(default_factory=dict, description="Server → its limits.")
 
-    _own_retention: bool = PrivateAttr(default=False)
     _reading_tools: bool = PrivateAttr(default=False)
 
     @field_validator("tool_fields", mode="before")
@@ -155,15 +160,6 @@ class GuardConfig(BaseModel):
             merged |= preset(str(name))
         return merged | {key: fields for key, fields in given.items() if key != PRESET_KEY}
 
-    @property
-    def bounds(self) -> TransformerLimits:
-        """Return what a transformer may take."""
-        return TransformerLimits(
-            timeout_s=self.transformer_timeout_s,
-            max_chars=self.transformer_max_chars,
-            max_elements=self.max_elements,
-        )
-
     def transformers(self) -> dict[str, Place]:
         """Return the names of all functions of the operator's, each with one place that gives it."""
         tables = (("tools", self.tools), ("servers", self.servers))
@@ -174,10 +170,6 @@ class GuardConfig(BaseModel):
         }
         places[("output_transformer",)] = self.output_transformer
         return {name: place for place, name in places.items() if name is not None}
-
-    def _budgets(self) -> Iterator[Budget]:
-        yield from self.tools.values()
-        yield from self.servers.values()
 
     def fields_of(self, tool: str, server: str | None) -> tuple[ArtifactField, ...]:
         """Return the fields of a tool, whatever prefix its name or the configured key carries."""
@@ -205,15 +197,7 @@ class GuardConfig(BaseModel):
         update: dict[str, Any] = {}
         for _, budget in self.budgets_of(tool, server):
             update |= budget.model_dump(exclude_none=True)
-        kept = {name: update.pop(name) for name in _KEPT if name in update}
-        if kept:
-            update["retention"] = self.retention.model_copy(update=kept)
-        made = self.model_copy(update=update)
-        # The store's own rules are then as wide as the widest of all calls.
-        made._own_retention = any(
-            getattr(budget, name) is not None for budget in self._budgets() for name in _KEPT
-        )
-        return made
+        return self.model_copy(update=update)
 
     @property
     def reading_tools(self) -> bool:
@@ -225,14 +209,6 @@ class GuardConfig(BaseModel):
         made = self.model_copy()
         made._reading_tools = True
         return made
-
-    @property
-    def own_retention(self) -> Observations | None:
-        """Return what is kept of a call, where the store's rules do not say it."""
-        # Only the limits of tools and servers set it; and to read it takes pydantic several calls.
-        if not self.tools and not self.servers:
-            return None
-        return self.retention if self._own_retention else None
 
 
 def from_mapping(
@@ -312,6 +288,8 @@ def _ends_with(tool: str, key: str) -> bool:
 def _sentence(fault: Any, written: Place) -> str:
     place = ".".join(map(str, written))
     if fault["type"] == "extra_forbidden":
+        if written[-1] in _REMOVED:
+            return f"{place}: the setting was removed: {_REMOVED[written[-1]]}"
         near = nearest(str(fault["loc"][-1]), _known_names(), most=1)
         return f"{place} is no setting" + (f"; did you mean {near[0]}?" if near else "")
     said = fault["msg"].removeprefix("Value error, ")

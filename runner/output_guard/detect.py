@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from runner.formats.magic import PROBE_BYTES, BinaryFormat, identify, mime_types, runs_on
 from runner.formats.mime import DEFAULT_MIME
-from runner.output_guard.config import GuardConfig
+from runner.output_guard.config import MAX_ELEMENTS, MAX_PARSE_CHARS, GuardConfig
 from runner.output_guard.encoded import (
     Suspects,
     beginnings,
@@ -56,8 +56,6 @@ class Detector:
         needs_magic: Whether only known formats are taken.
         signatures: Configured base64 prefixes, their formats, and whether only the configuration knows them:
             where it is not alone, the bytes decide.
-        max_parse_chars: Longer JSON text is stored unparsed.
-        max_elements: JSON text with more items is stored as a whole.
         template: The summary of what was taken out.
     """
 
@@ -65,8 +63,6 @@ class Detector:
     probe_bytes: int
     needs_magic: bool
     signatures: tuple[tuple[str, BinaryFormat, bool], ...]
-    max_parse_chars: int
-    max_elements: int
     template: str
 
     @classmethod
@@ -82,8 +78,6 @@ class Detector:
                 (prefix, BinaryFormat(name, mime), mime not in known)
                 for prefix, (name, mime) in detection.signatures.items()
             ),
-            max_parse_chars=config.max_parse_bytes,
-            max_elements=config.max_elements,
             template=config.default_summary_template,
         )
 
@@ -264,10 +258,10 @@ def _raw(text: str) -> tuple[bytes, BinaryFormat] | None:
 
 
 def _json(text: str, detector: Detector, where: str, level: int) -> LayerRun[Any]:
-    if len(text) > detector.max_parse_chars:
+    if len(text) > MAX_PARSE_CHARS:
         return (yield from _unparsed(text, where))
     try:
-        parsed = view(json.loads(text), max_elements=detector.max_elements).value
+        parsed = view(json.loads(text), max_elements=MAX_ELEMENTS).value
     except (Unruly, RecursionError):
         return (yield from _unparsed(text, where))
     except ValueError:

@@ -15,7 +15,7 @@ from runner.formats.base64 import decode as decode_canonical
 from runner.formats.magic import identify
 from runner.formats.mime import DEFAULT_MIME
 from runner.output_guard.artifact_field import ArtifactField
-from runner.output_guard.config import GuardConfig
+from runner.output_guard.config import MAX_ELEMENTS, MAX_PARSE_CHARS, GuardConfig
 from runner.output_guard.encoded import data_url
 from runner.output_guard.json_view import json_text, thawed, view
 from runner.output_guard.oversize import size_of
@@ -86,10 +86,10 @@ def _extract_in_text(
     place: ValueSlot, spec: ArtifactField, config: GuardConfig, warnings: list[str]
 ) -> LayerRun[None]:
     text = place.value
-    if text.lstrip()[:1] not in ("{", "[") or len(text) > config.max_parse_bytes:
+    if text.lstrip()[:1] not in ("{", "[") or len(text) > MAX_PARSE_CHARS:
         return
     try:
-        parsed = view(json.loads(text), max_elements=config.max_elements).value
+        parsed = view(json.loads(text), max_elements=MAX_ELEMENTS).value
     except (ValueError, RecursionError):
         return
     box = [thawed(parsed)]

@@ -32,7 +32,7 @@ from typing import Any
 
 from runner.formats.json_size import least_chars
 from runner.output_guard.clamp import clamped_by
-from runner.output_guard.config import GuardConfig
+from runner.output_guard.config import MAX_ELEMENTS, GuardConfig
 from runner.output_guard.detect import Detector, scan
 from runner.output_guard.fields import extract_fields
 from runner.output_guard.json_view import JsonView, Unruly, text_of, view
@@ -45,6 +45,8 @@ from runner.store.protocol import Record, Scope
 __all__ = ["Guarded", "guard"]
 
 _LONG = 64 * 1024
+# As many as the store keeps of one call by default; a result with more files is stored in larger parts.
+_MOST_ARTIFACTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,21 +97,20 @@ async def guard(
         scope=scope,
         tool=tool,
         server=server,
-        retention=settings.own_retention,
         reading_tools=settings.reading_tools,
     )
     limit = max(int(settings.max_observation_chars * share), 1)
     event: dict[str, Any] | None = None
     final = None
     try:
-        look = partial(view, result, max_elements=settings.max_elements)
+        look = partial(view, result, max_elements=MAX_ELEMENTS)
         # Each value is looked at: of a large result that takes longer than others can wait.
         seen = await asyncio.to_thread(look) if least_chars(result, _LONG) > _LONG else look()
     except Unruly:
         value, event = await clamped_by(keeper, result, limit, chars=sys.maxsize, unruly=True)
     else:
         if transformer is not None:
-            final = await transformed(transformer, seen, keeper, settings.bounds)
+            final = await transformed(transformer, seen, keeper)
         seen = seen if final is None else final
         value = await _layers(seen, settings, keeper, limit=limit, handled=final is not None)
         if value is not seen.value or _is_too_long(seen, limit):
@@ -161,11 +162,11 @@ async def _taken_out(
 ) -> Any:
     """Run a layer. Where it would take out too much one by one, larger parts of the result go first."""
     try:
-        return await drive(layer(value), keeper, chars=chars, most=settings.max_artifacts)
+        return await drive(layer(value), keeper, chars=chars, most=_MOST_ARTIFACTS)
     except TooMany:
         value = await drive(fit(value, limit), keeper, chars=chars)
     try:
-        return await drive(layer(value), keeper, chars=chars, most=settings.max_artifacts)
+        return await drive(layer(value), keeper, chars=chars, most=_MOST_ARTIFACTS)
     except TooMany:
         return await drive(raw_reference(value), keeper, chars=chars)
 
@@ -173,7 +174,7 @@ async def _taken_out(
 async def _inlined(value: Any, settings: GuardConfig, keeper: Keeper, *, chars: int) -> Any:
     try:
         layer = inline(value, settings.max_inline_size)
-        return await drive(layer, keeper, chars=chars, most=settings.max_artifacts)
+        return await drive(layer, keeper, chars=chars, most=_MOST_ARTIFACTS)
     except TooMany:
         return value
 

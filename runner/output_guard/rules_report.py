@@ -11,10 +11,7 @@ from runner.output_guard.config import Budget, GuardConfig, Place
 
 __all__ = ["AppliedRule", "rules_of"]
 
-_LIMITS = (
-    "max_observation_chars", "max_inline_size", "output_transformer", "ttl_seconds", "max_artifact_bytes",
-)  # fmt: skip
-_KEPT = ("ttl_seconds", "max_artifact_bytes")
+_LIMITS = ("max_observation_chars", "max_inline_size", "output_transformer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +56,10 @@ def _limit(config: GuardConfig, tool: str, server: str | None, name: str, file: 
         value = getattr(budget, name)
         because = f"key {place[-1]!r} of {place[0]}"
         return AppliedRule(name=name, value=value, origin=file, because=because)
-    general = config.retention if name in _KEPT else config
-    given = name in general.model_fields_set
+    given = name in config.model_fields_set
     return AppliedRule(
         name=name,
-        value=getattr(general, name),
+        value=getattr(config, name),
         origin=file if given else "default",
         because="general",
     )

@@ -10,13 +10,11 @@ import itertools
 import re
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from anyio import to_thread
 
 from runner.errors import CallError
-from runner.store.observations import Observations
 from runner.store.protocol import Put, Record, Retention, Scope
 
 __all__ = ["Find", "Keeper", "KeptFind", "LayerRun", "Store", "TooMany", "drive"]
@@ -95,7 +93,6 @@ class Keeper:
         scope: Whose it is.
         tool: Name of the tool.
         server: Name of its server, if it has one.
-        retention: What is kept of this call, and how long; None: what the store allows.
         reading_tools: Whether a model has tools that read text of what is kept.
         stored: Everything kept so far.
         warnings: What went wrong, for the log.
@@ -105,7 +102,6 @@ class Keeper:
     scope: Scope
     tool: str
     server: str | None = None
-    retention: Observations | None = None
     reading_tools: bool = False
     stored: list[Record] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -114,11 +110,8 @@ class Keeper:
         """Store one find. What cannot be stored is left out, and a warning says so."""
         if self.store is None:
             return self._lost(find, "no artifact store is configured")
-        if self.retention is not None and find.size > self.retention.max_artifact_bytes:
-            return self._lost(find, f"the limit is {self.retention.max_artifact_bytes} bytes each")
         about = Put(
             name=find.name,
-            expires_at=self._expires_at(),
             mime=find.mime,
             retention=Retention.OBSERVATIONS,
             namespace=self._namespace(),
@@ -136,11 +129,6 @@ class Keeper:
             return self._lost(find, "no artifact store is configured")
         self.stored.append(record)
         return KeptFind(record, reading_tools=self.reading_tools)
-
-    def _expires_at(self) -> datetime | None:
-        if self.retention is None or not self.retention.ttl_seconds:
-            return None
-        return datetime.now(UTC) + timedelta(seconds=self.retention.ttl_seconds)
 
     def _lost(self, find: Find, reason: str) -> KeptFind:
         size, unit = len(find.content), "characters" if isinstance(find.content, str) else "bytes"

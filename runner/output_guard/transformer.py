@@ -22,11 +22,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from runner.output_guard.config import MAX_ELEMENTS
 from runner.output_guard.json_view import JsonView, Unruly, thawed, view
 from runner.output_guard.storing import Find, Keeper
 from runner.store.protocol import ArtifactRef
 
-__all__ = ["TransformContext", "Transformer", "TransformerArtifacts", "TransformerLimits", "transformed"]
+__all__ = ["TransformContext", "Transformer", "TransformerArtifacts", "transformed"]
+
+# A call waits for the transformer, whose thread cannot be ended: longer would hold up the client.
+_TIMEOUT_S = 10.0
+# What is handed on is a copy: more text than this takes too much memory of the server.
+_MAX_CHARS = 16 * 1024 * 1024
 
 Transformer = Callable[[str, Any, "TransformContext"], Any]
 
@@ -91,43 +97,28 @@ class TransformContext:
     server: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformerLimits:
-    """What a transformer may take.
-
-    Attributes:
-        timeout_s: Longest run, in seconds.
-        max_chars: Most text that it is given, and that it may return.
-        max_elements: Most items of what it returns.
-    """
-
-    timeout_s: float
-    max_chars: int
-    max_elements: int
-
-
 async def transformed(
-    transformer: Transformer, seen: JsonView, keeper: Keeper, bounds: TransformerLimits
+    transformer: Transformer, seen: JsonView, keeper: Keeper, *, timeout_s: float = _TIMEOUT_S
 ) -> JsonView | None:
     """Return what the transformer makes of a result, or None if it is not handled."""
-    if seen.chars > bounds.max_chars:
-        keeper.warnings.append(f"the transformer was not called: more than {bounds.max_chars} characters")
+    if seen.chars > _MAX_CHARS:
+        keeper.warnings.append(f"the transformer was not called: more than {_MAX_CHARS} characters")
         return None
     try:
-        made = await _run(transformer, seen.value, keeper, bounds.timeout_s)
-        return None if made is None else _seen(made, bounds)
+        made = await _run(transformer, seen.value, keeper, timeout_s)
+        return None if made is None else _seen(made)
     except Exception as error:  # noqa: BLE001 - the operator's code; its failure must not let binary content through
-        said = f"took more than {bounds.timeout_s:g} s" if isinstance(error, TimeoutError) else str(error)
+        said = f"took more than {timeout_s:g} s" if isinstance(error, TimeoutError) else str(error)
         keeper.warnings.append(
             f"the transformer failed, the other layers are used: {type(error).__name__}: {said}"[:500]
         )
         return None
 
 
-def _seen(made: Any, bounds: TransformerLimits) -> JsonView:
-    final = view(made, max_elements=bounds.max_elements)
-    if final.chars > bounds.max_chars:
-        raise Unruly(f"returned more than {bounds.max_chars} characters")
+def _seen(made: Any) -> JsonView:
+    final = view(made, max_elements=MAX_ELEMENTS)
+    if final.chars > _MAX_CHARS:
+        raise Unruly(f"returned more than {_MAX_CHARS} characters")
     return final
 
 

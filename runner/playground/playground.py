@@ -98,7 +98,7 @@ def _facts(site: Site, about: About) -> Mapping[str, Any]:
         "login": settings.auth.kind != "none",
         "provider": settings.auth.kind in LOGINS,
         "dashboards": list(settings.iframe_origins),
-        "upload_max_bytes": settings.max_upload_bytes,
+        "upload_max_bytes": settings.max_artifact_bytes,
         "user_max_bytes": settings.max_user_bytes,
     }
 

@@ -26,7 +26,6 @@ def set_up_endpoint(
     app: Starlette,
     *,
     max_bytes: int,
-    max_sessions: int,
     user: Callable[[], str | None],
     direct: Answerer | None,
 ) -> None:
@@ -35,7 +34,6 @@ def set_up_endpoint(
     Args:
         app: The application.
         max_bytes: Longest body of a request.
-        max_sessions: Sessions of one user at a time.
         user: Returns whose the present request is, if that can be said.
         direct: Answers usual calls, if it is not the SDK that does.
 
@@ -43,11 +41,10 @@ def set_up_endpoint(
         StartError: When `app` starts: this version of FastMCP is built otherwise.
     """
     hide_bodies_in_errors()
-    stand_in_front(app, partial(_front, max_sessions, user, direct), max_bytes=max_bytes)
+    stand_in_front(app, partial(_front, user, direct), max_bytes=max_bytes)
 
 
 def _front(
-    max_sessions: int,
     user: Callable[[], str | None],
     direct: Answerer | None,
     manager: StreamableHTTPSessionManager,
@@ -56,7 +53,6 @@ def _front(
     checked: ASGIApp = WholeRequests(CountedBodies(endpoint))
     return BoundedSessions(
         checked if direct is None else DirectCalls(checked, direct, manager),
-        most=max_sessions,
         idle_s=manager.session_idle_timeout,
         user=user,
         connected=_none if direct is None else direct.connected,

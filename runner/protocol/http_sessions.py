@@ -21,9 +21,12 @@ from runner.http.whole import again
 from runner.protocol.internals.types import credential_of
 from runner.protocol.sessions import QUESTION_IDS, LiveSession
 
-__all__ = ["BoundedSessions"]
+__all__ = ["MOST_SESSIONS", "BoundedSessions"]
 
 log = logging.getLogger(__name__)
+
+MOST_SESSIONS = 100
+"""Sessions of one user at a time: each holds some 50 KiB, and a client has one for each of its windows."""
 
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
@@ -52,7 +55,6 @@ class BoundedSessions:
 
     Args:
         app: The endpoint. It must get a body in one message.
-        most: Sessions of one user at a time.
         idle_s: How long the SDK keeps a session in which no request is served, if it ends any.
         user: Returns whose the present request is; None stands for those of whom that cannot be said.
         connected: Returns what is in flight in a session besides the SDK's requests.
@@ -62,13 +64,11 @@ class BoundedSessions:
         self,
         app: ASGIApp,
         *,
-        most: int,
         idle_s: float | None,
         user: Callable[[], str | None],
         connected: Callable[[str], LiveSession | None],
     ) -> None:
         self._app = app
-        self._most = most
         self._idle_s = idle_s
         self._user = user
         self._connected = connected
@@ -158,7 +158,7 @@ class BoundedSessions:
         user = self._user()
         self._forget_expired()
         mine = {key: item for key, item in self._open.items() if item.user == user}
-        if len(mine) + self._opening[user] >= self._most:
+        if len(mine) + self._opening[user] >= MOST_SESSIONS:
             await self._end_idlest(mine, user, scope)
         self._opening[user] += 1
 
@@ -201,7 +201,7 @@ class BoundedSessions:
         if not idle:
             raise CallError(
                 Code.E_BUSY,
-                f"all {len(mine)} MCP sessions that a user may have (max_sessions_per_user) are in use; "
+                f"all {len(mine)} MCP sessions that a user may have are in use; "
                 "end one, or close a stream that is open",
             )
         idlest = min(idle, key=lambda key: mine[key].used_at)

@@ -103,7 +103,6 @@ class ResultMessages:
             wire=completed.wire,
             output_schema=schema,
             delivery=delivery_to(self.settings, request.params, request.facts),
-            max_bytes=self.settings.max_message_bytes,
             download_url=None if url is None else lambda file: url(user, file),
             allowed_origins=self.settings.iframe_origins,
         )
@@ -203,7 +202,7 @@ def _linkless(block: Any) -> Any:
 
 
 def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
-    """Decide how artifacts reach a client: by setting, else as it asks, else by its name."""
+    """Decide how artifacts reach a client: by setting, else as it asks."""
     if settings.store_scheme == "none":
         # Nothing could be read by reference.
         return Delivery.INLINE
@@ -211,8 +210,7 @@ def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFac
         return Delivery(settings.artifact_delivery)
     meta = params.get("_meta")
     asked = meta.get(DELIVERY_KEY) if isinstance(meta, Mapping) else None
-    named = bool({"*", (facts.client_info or {}).get("name")} & {*settings.inline_clients})
-    return Delivery.INLINE if asked == "inline" or (asked is None and named) else Delivery.REFERENCE
+    return Delivery.INLINE if asked == "inline" else Delivery.REFERENCE
 
 
 def inline_limit_of(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> int:

@@ -74,8 +74,8 @@ def check_command(target: Target, settings: Settings) -> Path:
     Raises:
         UsageError: There is no such program, it may not be run, or it would have to fetch the server first.
     """
-    if settings.deny_run:
-        raise UsageError(f"{target.name} is a command, and deny_run lets nothing be run; leave it out")
+    if not settings.rights().may_run:
+        raise UsageError(f"{target.name} is a command, and allow_run lets nothing be run; name its program")
     check_fetching(target, settings)
     name = target.command[0]
     wanted = str(target.folder / name) if "/" in name else name

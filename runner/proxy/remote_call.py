@@ -83,11 +83,7 @@ class RemoteCall:
         return self.upstreams.pausing.waits(state, self.request.user.name)
 
     def _count(self) -> None:
-        user, tool = self.request.user, self.request.tool
-        most = self.upstreams.settings.calls_per_minute(tool)
-        now = time.monotonic()
-        self.upstreams.rates.admit_tool(user.segment, tool, most=most, now=now)
-        self.upstreams.rates.admit(self.request.counted, now=now)
+        self.upstreams.rates.admit(self.request.counted, now=time.monotonic())
 
     def listener(self, client: Client) -> CallListener:
         """Return who listens to it on behalf of its client.

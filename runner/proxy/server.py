@@ -43,6 +43,7 @@ from runner.proxy.upstreams import Upstreams
 from runner.server.files_block import takes_files, with_descriptions, with_instructions
 from runner.server.host import EXTRAS
 from runner.steps.authorization import callable_tools
+from runner.steps.client_message import MESSAGE_MAX_BYTES
 from runner.steps.inputs import check_json
 from runner.toolset.hidden_identity import without_identity
 from runner.users.identity import User, auth_provider
@@ -265,7 +266,7 @@ class _Proxy:
         if key != "tools" or not isinstance(items, list):
             return items
         await upstream.learn(items)
-        if settings.show_username or self._upstreams.ways[upstream.name].contract == "guard":
+        if self._upstreams.ways[upstream.name].contract == "guard":
             return items
         return await without_identity(items, settings.username_parameter)
 
@@ -326,7 +327,7 @@ class _Proxy:
             result = await self._ask(ctx, user, server, {**params, "uri": inner})
         except ServerUnreachable as error:
             raise RemoteError(str(error)) from error
-        if len(json.dumps(result)) > self._upstreams.settings.max_message_bytes:
+        if len(json.dumps(result)) > MESSAGE_MAX_BYTES:
             return await self._large(ctx, user, server, inner)
         contents = result.get("contents")
         if not isinstance(contents, list):

@@ -463,8 +463,7 @@ class Upstream:
                 has_begun = not isinstance(way, HomedTransport) or way.has_begun
                 if time.monotonic() - begun >= self.connect_s:
                     problems.append(
-                        f"no answer within {self.connect_s:g} s, which --connect-timeout (connect_timeout_s) "
-                        f"would lengthen: {problem}"
+                        f"no answer within {self.connect_s:g} s (raise load_timeout_s): {problem}"
                     )
                     if mode == "auto" or not has_begun:
                         # Both handshakes were tried within that time.

@@ -429,7 +429,7 @@ class Upstreams(CallServices):
             is_alone=not self.names.prefixed,
             ends_with_its_connection=way.tier is not None,
             answer_s=self.settings.idle_timeout_s,
-            connect_s=max(self.settings.connect_timeout_s, way.least_connect_s),
+            connect_s=max(self.settings.load_timeout_s, way.least_connect_s),
             identity=self.settings.username_parameter,
             learned=partial(self._learned, way, user.name if learns_for is None else learns_for),
             met=partial(self._noted, server),

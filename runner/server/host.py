@@ -447,7 +447,7 @@ class _Relay:
     async def _without_identity(self, answered: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a list of tools without the parameter that we fill in: clients refuse calls that lack it."""
         settings, tools = self._toolset.settings, answered.get("tools")
-        if settings.show_username or not isinstance(tools, list):
+        if not isinstance(tools, list):
             return answered
         return {**answered, "tools": await without_identity(tools, settings.username_parameter)}
 

@@ -119,7 +119,6 @@ def make_web(
     set_up_endpoint(
         web,
         max_bytes=settings.max_request_bytes,
-        max_sessions=settings.max_sessions_per_user,
         user=partial(token_user, site),
         direct=direct,
     )

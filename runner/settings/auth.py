@@ -14,10 +14,8 @@ from runner.settings.values import (
     Networks,
     PrivatePath,
     PublicPath,
-    Seconds,
     UpstreamUrl,
     UpstreamUrls,
-    WebAddress,
 )
 
 __all__ = ["Auth"]
@@ -64,12 +62,6 @@ class Auth(BaseModel):
     jwks_uri: KeyUrl | None = Field(
         None, description="Where the issuer publishes its keys; for `jwt`, instead of `public_key`."
     )
-    jwks_max_age_s: Seconds = Field(
-        300.0, description="For how long fetched keys count; then one that the issuer has withdrawn does not."
-    )
-    jwks_refresh_s: Seconds = Field(
-        30.0, description="Shortest time between two fetches that tokens with unknown keys cause."
-    )
     public_key: SecretStr | None = Field(
         None, description="The issuer's key as PEM text, or the shared secret of an HS algorithm; for `jwt`."
     )
@@ -81,9 +73,6 @@ class Auth(BaseModel):
     required_scopes: EachName = Field((), description="Scopes that every token must have.")
     authorization_servers: UpstreamUrls = Field(
         (), description="Where clients get tokens, told to them; for `jwt`."
-    )
-    resource_metadata: WebAddress | None = Field(
-        None, description="Where this server describes itself as a protected resource, told to clients."
     )
     client_id: str | None = Field(
         None, min_length=1, description="As what this server is registered with its login provider."

@@ -22,7 +22,6 @@ class EffectiveToolSettings:
         shares_worker: Whether it runs beside other calls in one worker of its user.
         shares_if_asked: The same, where its author asks for that.
         lets_go_on: Whether what it begins may go on between calls, where its author asks for that.
-        calls_per_minute: How many calls each user may make in any minute, if there is a limit.
         scopes: The scopes that a token must have for it.
     """
 
@@ -33,7 +32,6 @@ class EffectiveToolSettings:
     shares_worker: bool
     shares_if_asked: bool
     lets_go_on: bool
-    calls_per_minute: int | None
     scopes: tuple[str, ...] = ()
 
     @classmethod
@@ -48,6 +46,5 @@ class EffectiveToolSettings:
             shares_worker=settings.shares_worker(tool),
             shares_if_asked=settings.shares_worker(tool, wish=True),
             lets_go_on=settings.lets_go_on(tool),
-            calls_per_minute=None if tool is None else settings.calls_per_minute(tool),
             scopes=() if tool is None else settings.scopes(tool),
         )

@@ -21,12 +21,9 @@ _LIVE = (
     *(facts.setting for facts in LIMITS.values()),
     "max_calls",
     "max_calls_per_user",
-    "max_queue",
-    "max_queue_per_user",
     "idle_timeout_s",
     "total_timeout_s",
     "call_limits",
-    "max_requests_per_user",
     "max_user_bytes",
     "max_file_age_s",
 )
@@ -34,7 +31,6 @@ _LIVE_OF_TOOL = (
     *(facts.setting for facts in LIMITS.values() if facts.own),
     "idle_timeout_s",
     "total_timeout_s",
-    "calls_per_minute",
 )
 
 

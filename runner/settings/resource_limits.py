@@ -48,14 +48,14 @@ class LimitFacts:
 
     Attributes:
         setting: The setting that it comes from.
-        code: The error of a call that it ends; None if it ends none.
+        code: The error of a call that it ends.
         unit: What it counts.
         factor: How many units one of the setting is.
         own: Whether a tool can have a value of its own.
     """
 
     setting: str
-    code: Code | None
+    code: Code
     unit: str
     factor: int = 1
     own: bool = True
@@ -87,9 +87,10 @@ LIMITS: Mapping[str, LimitFacts] = {
         unit="seconds",
     ),
     "file_bytes": LimitFacts(
-        setting="max_file_bytes",
+        setting="max_artifact_bytes",
         code=Code.E_FILE_TOO_LARGE,
         unit="bytes",
+        own=False,
     ),
     "home_bytes": LimitFacts(
         setting="max_home_bytes",
@@ -100,11 +101,13 @@ LIMITS: Mapping[str, LimitFacts] = {
         setting="max_home_files",
         code=Code.E_QUOTA,
         unit="files and folders",
+        own=False,
     ),
     "open_files": LimitFacts(
         setting="open_files",
         code=Code.E_RESOURCE_LIMIT,
         unit="descriptors",
+        own=False,
     ),
     "call_processes": LimitFacts(
         setting="call_processes",
@@ -121,14 +124,10 @@ LIMITS: Mapping[str, LimitFacts] = {
         setting="max_answer_bytes",
         code=Code.E_INVALID_RESULT,
         unit="bytes",
-    ),
-    "output_bytes": LimitFacts(
-        setting="max_output_bytes",
-        code=None,
-        unit="bytes",
+        own=False,
     ),
 }
-"""By the name that each has in `sandbox.policy.Limits`. Too much output is dropped and ends no call."""
+"""Limits by name in `sandbox.policy.Limits`, but for the bound on output, which is fixed and ends no call."""
 
 
 def limits_of(values: Mapping[str, Any]) -> Limits:

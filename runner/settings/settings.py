@@ -43,7 +43,7 @@ from runner.settings.values import (
     default_store,
 )
 from sandbox.deadlines import Deadlines
-from sandbox.host.retirement import Reuse
+from sandbox.host.retirement import WORKER_CALLS, Reuse
 from sandbox.policy import MIB, Limits
 
 __all__ = ["Auth", "Settings", "ToolSettings", "is_pattern"]
@@ -64,31 +64,19 @@ class ToolSettings(BaseModel):
     allow_net: Network | None = Field(None, description="Instead of `allow_net`, for this tool.")
     allow_env: Variables | None = Field(None, description="Instead of `allow_env`, for this tool.")
     allow_run: Programs | None = Field(None, description="Instead of `allow_run`, for this tool.")
-    deny_run: bool | None = Field(None, description="Instead of `deny_run`, for this tool.")
     allow_read: Paths | None = Field(None, description="Instead of `allow_read`, for this tool.")
     allow_write: Paths | None = Field(None, description="Instead of `allow_write`, for this tool.")
     allow_sockets: bool | None = Field(None, description="Instead of `allow_sockets`, for this tool.")
     call_memory_mb: Count | None = Field(None, description="Instead of `call_memory_mb`, for this tool.")
     cpu_s: Count | None = Field(None, description="Instead of `cpu_s`, for this tool.")
     call_processes: Count | None = Field(None, description="Instead of `call_processes`, for this tool.")
-    open_files: int | None = Field(None, ge=64, description="Instead of `open_files`, for this tool.")
-    max_file_bytes: Count | None = Field(None, description="Instead of `max_file_bytes`, for this tool.")
     max_home_bytes: Count | None = Field(None, description="Instead of `max_home_bytes`, for this tool.")
-    max_home_files: Count | None = Field(None, description="Instead of `max_home_files`, for this tool.")
-    max_answer_bytes: Count | None = Field(None, description="Instead of `max_answer_bytes`, for this tool.")
-    max_output_bytes: Count | None = Field(None, description="Instead of `max_output_bytes`, for this tool.")
     worker_reuse: Literal["shared", "user", "call"] | None = Field(
         None, description="Instead of `worker_reuse`, for this tool."
     )
     background_jobs: bool | None = Field(None, description="Instead of `background_jobs`, for this tool.")
-    generated: Literal["keep", "report", "ignore"] | None = Field(
-        None, description="Instead of `generated`, and of what the author says, for this tool."
-    )
     scopes: Annotated[EachName | None, NARROWS] = Field(
         None, description="Scopes that a token must have for this tool to be listed and called over HTTP."
-    )
-    calls_per_minute: Annotated[Count | None, NARROWS] = Field(
-        None, description="Calls of this tool that each user may make in any minute; by default no limit."
     )
 
 
@@ -120,16 +108,8 @@ class Settings(BaseSettings):
         default_factory=default_store,
         description="Where My Files are kept: a file:// or s3:// URL, `memory:` or `none:`.",
     )
-    store_unavailable: Literal["spool", "fail"] = Field(
-        "spool",
-        description="What a call gets whose file S3 cannot take now: a pending file, or `E_STORE`.",
-    )
     s3_endpoint: S3Address | None = Field(None, description="Address of the S3 server; without it, AWS.")
     s3_region: S3Region | None = Field(None, description="Region of the bucket.")
-    s3_path_style: bool | None = Field(
-        None,
-        description="Whether the bucket's name stands in the path; by default where `s3_endpoint` is given.",
-    )
     s3_access_key: SecretStr | None = Field(
         None, description="Key id for S3; by default the standard chain of AWS finds credentials."
     )
@@ -151,8 +131,9 @@ class Settings(BaseSettings):
         description="Whether pictures that do not fit into a message are made smaller; needs Pillow.",
     )
     base64_size_limit_mb: Count = Field(300, description="Largest artifact handed on inline, in MiB.")
-    max_artifact_bytes: Count = Field(50 * GIB, description="Largest artifact accepted at all.")
-    max_call_bytes: Count = Field(50 * GIB, description="Most that the files of one call have together.")
+    max_artifact_bytes: Count = Field(
+        50 * GIB, description="Largest artifact, upload or written file, and most of all files of one call."
+    )
     max_user_bytes: Count = Field(
         200 * GIB, description="Most that one user keeps in My Files; equal content counts once."
     )
@@ -162,9 +143,6 @@ class Settings(BaseSettings):
     generated: Literal["keep", "report", "ignore"] = Field(
         "keep", description="What becomes of files that a call wrote into its home and did not return."
     )
-    generated_except: Names = Field(
-        (), description="Further patterns of names that are never such files, beside caches and the like."
-    )
     contract: Literal["auto", "full", "guard"] = Field(
         "auto",
         description="Whether `runner proxy` treats tools of other servers like our own (`full`) or guards "
@@ -172,9 +150,6 @@ class Settings(BaseSettings):
     )
     artifact_delivery: Literal["auto", "reference", "inline"] = Field(
         "auto", description="How artifacts reach an MCP client; `auto` asks the client's request."
-    )
-    inline_clients: Names = Field(
-        (), description="Names of MCP clients that get artifacts inline under `auto`; `*` is all of them."
     )
     file_delivery: Literal["auto", "path", "url"] = Field(
         "auto",
@@ -215,17 +190,11 @@ class Settings(BaseSettings):
         description="Processes and threads of one user together, where they have a user id or a cgroup.",
     )
     open_files: int = Field(1024, ge=64, description="File descriptors of each process of a call.")
-    max_file_bytes: Count = Field(
-        50 * GIB, description="Largest file a tool may write; `max_artifact_bytes`, if that is less."
-    )
     max_home_bytes: Count = Field(
         128 * GIB, description="What a user's home holds on disk while a call runs, its input files included."
     )
     max_home_files: Count = Field(100_000, description="Files and folders of a user's home.")
     max_answer_bytes: Count = Field(64 * MIB, description="Longest answer of a tool, as JSON.")
-    max_output_bytes: Count = Field(
-        1 * MIB, description="Standard output and error kept of each call; the end of it is."
-    )
     tool_output: Literal["log", "drop", "client"] = Field(
         "log",
         description="What becomes of what tools print and raise: lines of the log, nothing, or lines of the "
@@ -233,18 +202,7 @@ class Settings(BaseSettings):
     )
     max_calls: Count = Field(16, description="Calls that run at the same time.")
     max_calls_per_user: Count = Field(4, description="Calls of one user that run at the same time.")
-    max_queue: int = Field(
-        1024,
-        ge=0,
-        description="Calls of all users that may wait for a place; then whoever has most gives way.",
-    )
-    max_queue_per_user: int = Field(
-        32, ge=0, description="Calls of one user that may wait for a place; the next is told to come back."
-    )
     idle_workers: int = Field(1, ge=0, description="Workers kept ready for each zygote.")
-    max_idle_workers: int = Field(
-        8, ge=0, description="The same, while calls come faster than workers get ready."
-    )
     worker_reuse: Annotated[Literal["shared", "user", "call"], NARROWS] = Field(
         "user",
         description="Whether a worker stays with its `user`, so that what a tool file keeps in memory is "
@@ -256,18 +214,12 @@ class Settings(BaseSettings):
         description="Whether workers are forked from a process that has loaded the tool files, or each loads "
         "them for itself and so may read its own files in `/proc` in every tier.",
     )
-    worker_calls: Count = Field(1000, description="Calls that a worker serves, where it stays with its user.")
-    worker_age_s: Seconds = Field(
-        3600.0, description="Time after its first call began at which such a worker takes no further one."
-    )
-    worker_idle_s: Seconds = Field(300.0, description="Time without a call after which such a worker ends.")
     background_jobs: bool = Field(
         default=False,
         description="Whether what a tool begins may go on between calls, where its author asks for that.",
     )
-    load_timeout_s: Seconds = Field(30.0, description="Longest import of a tool file.")
-    connect_timeout_s: Seconds = Field(
-        30.0, description="How long `runner proxy` waits for a server to start, or to be reached."
+    load_timeout_s: Seconds = Field(
+        30.0, description="Longest import of a tool file, or start of a server behind `runner proxy`."
     )
     drain_s: float = Field(
         25.0,
@@ -291,9 +243,6 @@ class Settings(BaseSettings):
     allow_env: Variables = Field((), description="Environment variables that tools may see.")
     allow_run: Programs = Field(
         ("*",), description="The only programs that tools may run; `*` is any that they may read."
-    )
-    deny_run: Annotated[bool, NARROWS] = Field(
-        default=False, description="Whether tools may run no other program at all."
     )
     allow_net: Network = Field(
         (), description="Hosts and ports that tools may reach; `*` is every public address."
@@ -329,12 +278,6 @@ class Settings(BaseSettings):
         min_length=1,
         description="How that claim must end, such as `@example.com`; it is left off the user's name.",
     )
-    identity_case: Annotated[Literal["any", "lower"], NARROWS] = Field(
-        "any", description="`lower` refuses a claim with upper-case letters."
-    )
-    identity_letters: Annotated[Literal["ascii", "any"], NARROWS] = Field(
-        "any", description="`ascii` refuses a claim with letters beyond ASCII, which can look like others."
-    )
     allowed_hosts: EachName = Field(
         (), description="Further values of the `Host` header that the HTTP server answers to."
     )
@@ -352,22 +295,12 @@ class Settings(BaseSettings):
         description="Address of that port as users reach it, on another host name than `public_url`; "
         "without it, widgets are shown on this machine only.",
     )
-    max_requests_per_user: Count = Field(
-        100, description="Requests of one user under way over HTTP at the same time, open streams among them."
-    )
     username_parameter: str = Field(
         "username",
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         description="Name of the parameter that is filled in with who calls, and gives a tool a home.",
     )
-    show_username: Annotated[bool, NARROWS] = Field(
-        default=False, description="Whether clients see that parameter in the schemas of tools."
-    )
-    max_sessions_per_user: Count = Field(
-        100, description="MCP sessions of one user over HTTP; one more ends the one that was idle longest."
-    )
     max_request_bytes: Count = Field(64 * MIB, description="Largest body of an MCP request over HTTP.")
-    max_upload_bytes: Count = Field(50 * GIB, description="Largest file that a request may upload over HTTP.")
     log_level: Annotated[Literal["debug", "info", "warning", "error"], NARROWS] = Field(
         "info", description="Least important record logged."
     )
@@ -376,12 +309,6 @@ class Settings(BaseSettings):
     )
     audit_dir: PrivatePath | None = Field(
         None, description="Folder of the audit log, which has a line for each call; by default there is none."
-    )
-    audit_max_bytes: int = Field(
-        64 * MIB, ge=4096, description="Size at which a file of the audit log is full, and the next begins."
-    )
-    audit_max_files: Count | None = Field(
-        None, description="Files of the audit log that are kept; by default all."
     )
     metrics_address: HostPort | None = Field(
         None, description="Address of its own, HOST:PORT, at which Prometheus finds `/metrics`."
@@ -409,12 +336,6 @@ class Settings(BaseSettings):
     fleet_key_file: PrivatePath | None = Field(
         None,
         description="File with the key of the fleet, which seals what its machines say; the same on all.",
-    )
-    fleet_release: str | None = Field(
-        None,
-        pattern=r"^[A-Za-z0-9_.-]{1,64}$",
-        description="Name of what is served, in which hosts and nodes must agree; by default a digest of "
-        "the tool files and of this version.",
     )
     tools: Mapping[str, ToolSettings] = Field(
         default_factory=dict, description="Values for single tools: see the table below. In runner.toml only."
@@ -454,8 +375,6 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _is_supported(self) -> Self:
-        if self.deny_run and self.allow_run and "*" not in self.allow_run:
-            raise ValueError("allow_run names programs and deny_run lets none be run; give one of them")
         named = [text for tool in (None, *self.tools) for text in self.rights(tool).network]
         for port, what in self._closed().items():
             if opened := [text for text in named if text.endswith(f":{port}")]:
@@ -572,11 +491,6 @@ class Settings(BaseSettings):
                 closed[port] = "metrics_address"
         return closed
 
-    @property
-    def most_idle_workers(self) -> int:
-        """Return how many workers each zygote may have ready; whoever wants none has none."""
-        return max(self.idle_workers, self.max_idle_workers) if self.idle_workers else 0
-
     def own(self, tool: str | None) -> ToolSettings:
         """Return what is set for one tool: under its own name, else under the first pattern that says it.
 
@@ -604,20 +518,6 @@ class Settings(BaseSettings):
     def scopes(self, tool: str) -> tuple[str, ...]:
         """Return the scopes that a token must have for a tool."""
         return self.own(tool).scopes or ()
-
-    def calls_per_minute(self, tool: str) -> int | None:
-        """Return how many calls of a tool each user may make in any minute, if there is a limit."""
-        return self.own(tool).calls_per_minute
-
-    def generated_by(self, tool: str | None = None, *, wish: str | None = None) -> str:
-        """Return what becomes of files that a call of a tool does not return: keep, report or ignore.
-
-        Args:
-            tool: The tool.
-            wish: What its author says.
-        """
-        own = self.own(tool)
-        return own.generated or wish or self.generated
 
     def keeps_worker(self, tool: str | None = None) -> bool:
         """Say whether the workers of a tool, or of any, stay with their user; those with secrets do not."""
@@ -653,16 +553,15 @@ class Settings(BaseSettings):
         """Return how long workers stay, where any may."""
         if not any(self.keeps_worker(tool) for tool in (None, *self.tools)):
             return Reuse()
-        return Reuse(calls=self.worker_calls, age_s=self.worker_age_s, idle_s=self.worker_idle_s)
+        return Reuse(calls=WORKER_CALLS)
 
     def limits(self, tool: str | None = None) -> Limits:
         """Return the resource limits of one tool, or the general ones."""
         own = self.own(tool)
         names = [facts.setting for facts in LIMITS.values()]
         values = {name: getattr(own, name, None) or getattr(self, name) for name in names}
-        # One process may have what a call may have, and a file be no larger than an artifact.
+        # One process may have what a call may have.
         values["call_memory_mb"] = max(values["call_memory_mb"], values["memory_mb"])
-        values["max_file_bytes"] = min(values["max_file_bytes"], self.max_artifact_bytes)
         return limits_of(values)
 
     def widest_limits(self) -> Limits:
@@ -674,13 +573,11 @@ class Settings(BaseSettings):
         """Return what one tool may do beyond its own folder, or any tool."""
         own = self.own(tool)
         programs = self.allow_run if own.allow_run is None else own.allow_run
-        deny_run = own.deny_run if own.deny_run is not None else self.deny_run and own.allow_run is None
-        may_run = bool(programs) and not deny_run
         return Rights(
             network=self.allow_net if own.allow_net is None else own.allow_net,
             variables=self.allow_env if own.allow_env is None else own.allow_env,
-            may_run=may_run,
-            programs=() if "*" in programs or not may_run else programs,
+            may_run=bool(programs),
+            programs=() if "*" in programs else programs,
             read=self.allow_read if own.allow_read is None else own.allow_read,
             write=self.allow_write if own.allow_write is None else own.allow_write,
             sockets=self.allow_sockets if own.allow_sockets is None else own.allow_sockets,

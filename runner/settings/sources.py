@@ -58,7 +58,6 @@ _FOREIGN = frozenset(
     )
 )  # fmt: skip
 _FLAGS = {
-    "connect_timeout_s": "--connect-timeout",
     "idle_timeout_s": "--timeout",
     "total_timeout_s": "--total-timeout",
 }
@@ -69,10 +68,39 @@ _OF_MODELS = (
     "playground_model_key_file", "playground_model_max_tokens", "playground_model_timeout_s",
     "playground_model_url",
 )  # fmt: skip
+_FIXED = (
+    "audit_max_bytes", "auth.jwks_max_age_s", "auth.jwks_refresh_s", "max_idle_workers",
+    "max_output_bytes", "max_queue", "max_queue_per_user", "max_requests_per_user", "max_sessions_per_user",
+    "tools.NAME.max_output_bytes", "worker_age_s", "worker_calls", "worker_idle_s",
+)  # fmt: skip
 _REMOVED: Mapping[str, str] = {
+    "audit_max_files": "move or delete full files of the audit log, oldest first (docs/observation.md)",
+    "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
+    "connect_timeout_s": "set load_timeout_s, which also holds for servers behind `runner proxy`",
+    "deny_run": "set allow_run = [] (--deny-run still is an option)",
+    "fleet_release": "hosts and nodes with the same tool files and version find each other without it",
+    "generated_except": "have the tool return its files, or say that it ignores others (docs/files.md)",
+    "identity_case": "set identity_pattern, such as '[^\\p{Lu}]+' for no upper-case letters",
+    "identity_letters": "set identity_pattern, such as '[ -~]+' for ASCII",
+    "max_file_bytes": "set max_artifact_bytes, which also bounds what a tool writes",
+    "inline_clients": 'set artifact_delivery = "inline"; a client can ask for it in its request, too',
+    "max_call_bytes": "set max_artifact_bytes, which also bounds the files of one call together",
+    "max_upload_bytes": "set max_artifact_bytes, which also bounds uploads",
+    "s3_path_style": "the bucket's name stands in the path where s3_endpoint is given",
+    "show_username": "clients never see the parameter; what they send there is overwritten",
+    "store_unavailable": "a file waits on this machine; in a fleet its call says so (docs/s3.md)",
     "max_connections": "limit connections in the reverse proxy (deploy/nginx.conf) or with `ulimit -n`",
     "max_connections_per_address": "limit connections in the reverse proxy (limit_conn in deploy/nginx.conf)",
     "playground_connect": "put `runner proxy` in front of the server, and open the proxy's Playground",
+    "tools.NAME.calls_per_minute": 'set it under [call_limits.NAME] with tools = ["TOOL"], per = "user"',
+    "tools.NAME.deny_run": "set allow_run = [] for this tool",
+    "tools.NAME.generated": "set generated for all tools, or in the tool's own meta (docs/files.md)",
+    "tools.NAME.max_file_bytes": "set max_artifact_bytes for all tools",
+    **{
+        f"tools.NAME.{name}": f"set {name} for all tools"
+        for name in ("max_answer_bytes", "max_home_files", "open_files")
+    },
+    **dict.fromkeys(_FIXED, "its value is fixed; leave it out"),
     **dict.fromkeys(_OF_MODELS, "the Playground has no chat; connect a client that has a model to /mcp"),
 }
 """Settings of earlier versions and their replacements."""
@@ -254,7 +282,7 @@ def _unknown_variables() -> Iterator[str]:
             yield f"variable {variable}: secrets of tools are set in {CONFIG_FILE}, under [secrets.NAME]"
         elif name.startswith("RUNNER_OUTPUT_GUARD"):
             yield f"variable {variable}: the output guard is set up in {CONFIG_FILE}, under [output_guard]"
-        elif (setting := name.removeprefix(_PREFIX).lower()) in _REMOVED:
+        elif (setting := name.removeprefix(_PREFIX).lower().replace("__", ".")) in _REMOVED:
             yield f"variable {variable}: the setting {setting} was removed: {_REMOVED[setting]}"
         else:
             yield f"variable {variable} is no setting{_nearest(name, known)}"
@@ -303,8 +331,10 @@ def _applicable(file: ConfigFile, given: dict[Leaf, _Given]) -> tuple[dict[Leaf,
 def widening(leaf: Leaf, value: object) -> bool:
     """Return whether a value of a configuration file can widen rights.
 
-    A default cannot, since a value of the file only takes its place.
+    A default cannot, since a value of the file only takes its place; nor can a right to nothing.
     """
+    if leaf[-1].startswith("allow_") and value == []:
+        return False
     match leaf:
         case (name,):
             field = Settings.model_fields.get(name)
@@ -386,8 +416,9 @@ def _sentence(detail: ErrorDetails, given: Mapping[Leaf, _Given]) -> str:
     where = f"{item.label}: " if item else ""
     if detail["type"] == "extra_forbidden":
         where = where or _origin_below(leaf, given)
-        if name in _REMOVED:
-            return f"{where}the setting {name} was removed: {_REMOVED[name]}"
+        instead = _REMOVED.get(f"{leaf[0]}.NAME.{leaf[-1]}" if leaf[0] in _BY_NAME else name)
+        if instead is not None:
+            return f"{where}the setting {name} was removed: {instead}"
         near = _OF_GUARD if leaf[0] in _GUARD_NAMES else _nearest(leaf[-1], _siblings(leaf))
         return f"{where}there is no setting {name}{near}"
     reason = str(detail.get("ctx", {}).get("error", detail["msg"]))

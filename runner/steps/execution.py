@@ -315,7 +315,6 @@ async def settle(
         home=place.outputs,
         inline_max_bytes=request.inline_max_bytes,
         max_bytes=service.settings.max_artifact_bytes,
-        total_max_bytes=service.settings.max_call_bytes,
         keep=_keep(place.files),
     )
     if left and executed.left is not None:

@@ -14,7 +14,7 @@ __all__ = ["RemoteExecutor"]
 class RemoteExecutor(Protocol):
     """Where requests are executed, if not on this machine, once this host has let them in."""
 
-    async def count(self, request: Request, tool: str, limits: Sequence[Counted]) -> None:
+    async def count(self, limits: Sequence[Counted]) -> None:
         """Count a call for what may be called how often.
 
         Args:

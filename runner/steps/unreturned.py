@@ -50,7 +50,7 @@ def left_of(
     """
     if home is None or changes is None:
         return None
-    mode = toolset.settings.generated_by(spec.name, wish=spec.generated)
+    mode = spec.generated or toolset.settings.generated
     given = toolset.secrets.of(spec.name, request.user.name)
     found = [] if mode == "ignore" else _nameable(changes.found, given)
 
@@ -92,14 +92,13 @@ async def left_by_others(
 
 def _rules(toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease) -> Generated:
     """Return how files that are not returned are kept, where any call says that they are."""
-    mode = toolset.settings.generated_by(spec.name, wish=spec.generated)
+    mode = spec.generated or toolset.settings.generated
     return Generated(
         # Of a tool whose files are ignored those of others come here only.
         mode="report" if "report" in (mode, toolset.settings.generated) and mode != "keep" else "keep",
         home=home,
         files=toolset.files(request.user, trace=request.id, counted=request.counted),
         max_bytes=toolset.settings.max_artifact_bytes,
-        total_max_bytes=toolset.settings.max_call_bytes,
         why_not="job_goes_on" if lease.worker.goes_on or toolset.has_jobs(home.segment) else None,
         hear=request.steps.generated.append,
     )

@@ -1,12 +1,9 @@
-"""How much is kept of observations, as runner.toml says it: for all, and for single tools and servers.
-
-A tool's or a server's own value may be above the general one. The store's rules are then as wide as the
-widest, and `runner.output_guard.storing` holds each call to its own.
+"""Budgets of observations, as runner.toml gives them.
 
 Source: requirements S4-103 and S4-104; contradiction C14; architecture, decision "Retention".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -53,23 +50,12 @@ def budgets_of(section: Mapping[str, Any]) -> Budgets:
         fault = error.errors()[0]
         name = ".".join(map(str, ("output_guard.retention", *fault["loc"])))
         raise UsageError(f"{name}: {fault['msg']} (got {fault['input']!r})") from None
-    lifetimes = (said.ttl_seconds, *_own(section, "ttl_seconds"))
     return Budgets(
-        ttl_s=0.0 if 0 in lifetimes else max(lifetimes),
-        max_artifact_bytes=int(max(said.max_artifact_bytes, *_own(section, "max_artifact_bytes"), 0)),
+        ttl_s=said.ttl_seconds,
+        max_artifact_bytes=said.max_artifact_bytes,
         max_session_bytes=said.max_session_bytes,
         max_trace_bytes=said.max_trace_bytes,
         max_artifacts_per_trace=said.max_artifacts_per_trace,
         max_artifacts_per_session=said.max_artifacts_per_session,
         cleanup=Cleanup(said.cleanup_strategy),
     )
-
-
-def _own(section: Mapping[str, Any], name: str) -> Iterator[float]:
-    """Yield the values that single tools and servers have."""
-    for kind in ("tools", "servers"):
-        tables = section.get(kind)
-        for table in tables.values() if isinstance(tables, Mapping) else ():
-            value = table.get(name) if isinstance(table, Mapping) else None
-            if isinstance(value, int | float):
-                yield value

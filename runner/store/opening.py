@@ -30,7 +30,10 @@ def open_store(settings: Settings, rules: RetentionRules) -> ArtifactStore:
     match settings.store_scheme:
         case "s3":
             store, spool = _s3_store(settings, rules), Spool(settings.spool_path)
-            return SpoolingStore(store, spool, settings.store_unavailable, quota=rules.files)
+            # What waits on this machine, the others of a fleet do not find: the call says so, and goes on.
+            return SpoolingStore(
+                store, spool, "spool" if settings.engine == "local" else "fail", quota=rules.files
+            )
         case "memory":
             return MemoryStore(rules)
         case "none":
@@ -46,13 +49,11 @@ def s3_address(settings: Settings) -> "BucketAddress":
 
     parts = urlsplit(settings.store)
     prefix = parts.path.strip("/")
-    path_style = settings.s3_path_style
     return BucketAddress(
         bucket=parts.netloc,
         prefix=f"{prefix}/" if prefix else "",
         endpoint=settings.s3_endpoint,
         region=settings.s3_region,
-        path_style=settings.s3_endpoint is not None if path_style is None else path_style,
         access_key=settings.s3_access_key,
         secret_key=settings.s3_secret_key,
     )

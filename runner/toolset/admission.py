@@ -19,6 +19,8 @@ from runner.toolset.fair_queue import FairQueue, Full, PlaceDemand
 __all__ = ["Admission"]
 
 _RETRY_AFTER_S = 5
+# Each waiting call holds its request in memory; a queue of this length takes a minute at full load.
+_MAX_QUEUE = 1024
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,13 +32,11 @@ class Admission:
         max_calls_per_user: Calls of one user running at once.
         max_queue: Calls waiting at once. For the next one, the latest of whoever has most waiting is
             refused; where that is the caller, the next one is.
-        max_queue_per_user: Calls of one user waiting at once; the next one is refused.
     """
 
     max_calls: int
     max_calls_per_user: int
-    max_queue: int
-    max_queue_per_user: int
+    max_queue: int = _MAX_QUEUE
     _queue: "FairQueue[_Waiting]" = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,7 +44,6 @@ class Admission:
             max_calls=self.max_calls,
             max_calls_per_user=self.max_calls_per_user,
             max_queue=self.max_queue,
-            max_queue_per_user=self.max_queue_per_user,
         )
 
     @classmethod
@@ -53,13 +52,11 @@ class Admission:
         return cls(
             max_calls=settings.max_calls,
             max_calls_per_user=settings.max_calls_per_user,
-            max_queue=settings.max_queue,
-            max_queue_per_user=settings.max_queue_per_user,
         )
 
     def rebound(self, settings: Settings) -> None:
         """Take over other bounds. Calls that run or wait go on; those that may run now, do."""
-        for name in ("max_calls", "max_calls_per_user", "max_queue", "max_queue_per_user"):
+        for name in ("max_calls", "max_calls_per_user"):
             value = getattr(settings, name)
             setattr(self, name, value)
             setattr(self._queue, name, value)
@@ -96,10 +93,10 @@ class Admission:
         mine = _Waiting(asyncio.get_running_loop().create_future())
         try:
             gone = self._queue.wait(user, mine, places)
-        except Full as full:
-            raise _busy(full) from None
+        except Full:
+            raise busy(_RETRY_AFTER_S, value=self.max_queue) from None
         if gone is not None:
-            gone.refuse(_busy(Full("max_queue", self.max_queue)))
+            gone.refuse(busy(_RETRY_AFTER_S, value=self.max_queue))
         try:
             await mine.turn
         except asyncio.CancelledError:
@@ -137,10 +134,6 @@ class _Waiting:
         self.is_refused = True
         if not self.turn.done():
             self.turn.set_exception(error)
-
-
-def _busy(full: Full) -> CallError:
-    return busy(_RETRY_AFTER_S, setting=full.bound, value=full.value)
 
 
 @dataclass(slots=True)

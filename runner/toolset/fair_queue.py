@@ -27,17 +27,7 @@ _FORGET_ABOVE = 1000
 
 
 class Full(Exception):
-    """There is no room to wait.
-
-    Attributes:
-        bound: The bound that is reached, by its name in `FairQueue`.
-        value: That bound.
-    """
-
-    def __init__(self, bound: str, value: int) -> None:
-        super().__init__(bound)
-        self.bound = bound
-        self.value = value
+    """No room to wait."""
 
 
 class PlaceDemand(NamedTuple):
@@ -71,13 +61,11 @@ class FairQueue(Generic[T]):
         max_calls: Calls running at once.
         max_calls_per_user: Calls of one user running at once.
         max_queue: Calls waiting at once.
-        max_queue_per_user: Calls of one user waiting at once.
     """
 
     max_calls: int
     max_calls_per_user: int
     max_queue: int
-    max_queue_per_user: int
     _users: dict[str, _User[T]] = field(init=False, default_factory=dict)
     _places: dict[tuple[str, ...], int] = field(init=False, default_factory=dict)
     _running: int = field(init=False, default=0)
@@ -112,8 +100,6 @@ class FairQueue(Generic[T]):
             Full: It cannot wait.
         """
         mine = self._of(user)
-        if len(mine.waiting) >= self.max_queue_per_user:
-            raise Full("max_queue_per_user", self.max_queue_per_user)
         gone = self._give_up(mine) if self._waiting >= self.max_queue else None
         if not mine.waiting:
             mine.turn = max(mine.turn, self._clock)
@@ -194,7 +180,7 @@ class FairQueue(Generic[T]):
         most = max(self._users.values(), key=lambda user: len(user.waiting))
         # It must gain something: two who give way to each other would never get anywhere.
         if len(most.waiting) <= len(mine.waiting) + 1:
-            raise Full("max_queue", self.max_queue)
+            raise Full
         self._waiting -= 1
         return most.waiting.pop()[0]
 

@@ -1,6 +1,6 @@
 """The identity that the runner fills in, left out of the schemas that clients see.
 
-Source: contradiction C4 of the requirements; `docs/settings.md`, `show_username`.
+Source: contradiction C4 of the requirements.
 """
 
 from collections.abc import Iterable, Mapping

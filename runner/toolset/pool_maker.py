@@ -41,6 +41,8 @@ _OF_WORKER = 3
 # What is kept for calls, files that are being read, and connections: an eighth, but no more than this.
 _MOST_KEPT = 512
 _KEPT_FREE = 8
+# Workers that a burst of calls leaves ready: a fork takes milliseconds, and each holds memory.
+_MOST_IDLE = 8
 _WAIT_S = 30.0
 _LOOK_S = 0.02
 _RETRY_AFTER_S = 5
@@ -153,15 +155,14 @@ class PoolMaker:
             policy = replace(with_rights(policy, key.rights or self.settings.rights(), os.environ), uid=owner)
             if loopback is not None:
                 policy = replace(policy, reach=(loopback.address,))
+            least = self.settings.idle_workers
             pool = await Pool.start(
                 self.forkserver,
                 policy,
                 self.policies.config(user, access, home, scratch),
                 home_fd=home.fd if home is not None and access is HomeAccess.WRITE else None,
                 load_timeout_s=self.settings.load_timeout_s,
-                idle_workers=IdleWorkers(
-                    least=self.settings.idle_workers, most=self.settings.most_idle_workers
-                ),
+                idle_workers=IdleWorkers(least=least, most=max(least, _MOST_IDLE) if least else 0),
                 reuse=self.settings.reuse if self.keep_s == 0 else None,
                 forks=self.settings.worker_start == "fork",
             )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from runner.contract.error_messages import over_rate, too_often
+from runner.contract.error_messages import over_rate
 from runner.settings.named_limits import Counted, LimitSettings, counted
 from sandbox.policy import MIB
 
@@ -41,7 +41,6 @@ _FORGET_ABOVE = 1000
 
 # Setting, name of the limit, whose.
 _Key = tuple[str, str, str]
-_OF_TOOLS = "tools"
 
 
 @dataclass(slots=True)
@@ -127,20 +126,6 @@ class Rates:
             wait_s, one, setting, most = max(refusals, key=lambda refusal: refusal[0])
             raise over_rate(f"call_limits.{one.name}.{setting}", most, wait_s, of_user=bool(one.whose))
         self._add(mine, "calls_per_minute", 1, now=now)
-
-    def admit_tool(self, user: str, tool: str, *, most: int | None, now: float) -> None:
-        """Count one call of a tool that a user may call `most` times in any minute, if it has such a limit.
-
-        Raises:
-            CallError: `E_BUSY`; there were that many already. This one does not count.
-        """
-        if most is None:
-            return
-        window = self._window((_OF_TOOLS, tool, user), RATES["calls_per_minute"].window_s, now)
-        wait_s = window.wait_s(most, now=now)
-        if wait_s > 0:
-            raise too_often(tool, most, wait_s)
-        window.add(1, now=now)
 
     def spend(self, mine: Sequence[Counted], setting: str, amount: float, *, now: float) -> None:
         """Add what a call has used.

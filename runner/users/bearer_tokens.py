@@ -22,12 +22,12 @@ from fastmcp.server.auth.providers.jwt import JWTVerifier
 
 from runner.users.issuer_keys import IssuerKeys
 
-__all__ = ["KEYS_MAX_AGE_S", "LEEWAY_S", "TimedVerifier", "fault_in_times"]
+__all__ = ["LEEWAY_S", "TimedVerifier", "fault_in_times"]
 
 log = logging.getLogger(__name__)
 
-KEYS_MAX_AGE_S = 300.0
-"""For how long keys count before they are fetched anew, if nobody says otherwise, in seconds."""
+# How long a withdrawn key may still count, in seconds. A shorter time would ask the issuer in vain.
+_KEYS_MAX_AGE_S = 300.0
 
 LEEWAY_S = 60
 """By how many seconds the issuer's clock may be ahead of ours."""
@@ -40,7 +40,6 @@ class TimedVerifier(JWTVerifier):
         name_of: Returns the name of the user that claims are of, or None. The SDK keeps sessions apart by
             client, issuer and subject: two users whose tokens have no `sub` would be one owner to it.
         keys_from: Who said where the issuer publishes its keys, for the sentence that they cannot be fetched.
-        keys_max_age_s: For how long fetched keys count, in seconds, before they are fetched anew.
         options: FastMCP's own. Scopes that are required are not looked at here but by what answers requests:
             a right token with too few of them is answered 403, not 401.
     """
@@ -50,13 +49,11 @@ class TimedVerifier(JWTVerifier):
         *,
         name_of: Callable[[Mapping[str, object]], str | None],
         keys_from: str = "auth.jwks_uri",
-        keys_max_age_s: float = KEYS_MAX_AGE_S,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self._name_of = name_of
         self._keys_from = keys_from
-        self._keys_max_age_s = keys_max_age_s
         self._keys = IssuerKeys()
         self._options = {name: value for name, value in options.items() if name != "required_scopes"}
         self._checks = (self._fresh(), time.monotonic())
@@ -85,7 +82,7 @@ class TimedVerifier(JWTVerifier):
     def _checking(self) -> JWTVerifier:
         """Return FastMCP's verifier with keys that are not too old."""
         checks, since = self._checks
-        if self.jwks_uri and time.monotonic() - since > self._keys_max_age_s:
+        if self.jwks_uri and time.monotonic() - since > _KEYS_MAX_AGE_S:
             # It keeps keys for an hour and has no argument for that: a new one has none.
             self._checks = checks, since = self._fresh(), time.monotonic()
         return checks

@@ -6,7 +6,7 @@ ending that every name must have keeps names apart, since all lose the same.
 Refused are characters that nobody sees, two spaces in a row, a spelling that Unicode has a usual form for,
 and Latin, Greek, Cyrillic and their like mixed in one name, which only looks like another's. What is written
 in one such script throughout is another user than whom it looks like; whoever tells users apart by looking
-sets `identity_letters`.
+sets `identity_pattern`.
 
 Source: RFC 8265; RFC 8264, section 12.6; RFC 8266, section 2.3; Unicode UTS 39, sections 4 and 5; UAX 15;
 UAX 44, `DerivedCoreProperties.txt`.
@@ -14,7 +14,6 @@ UAX 44, `DerivedCoreProperties.txt`.
 
 import unicodedata
 from dataclasses import dataclass
-from typing import Literal
 
 import re2
 
@@ -44,14 +43,10 @@ class NameRule:
     Attributes:
         pattern: What a name must match from its first to its last character; None for anything.
         suffix: How a name must end; it is left off. None for anything.
-        case: Whether only names without upper-case letters count.
-        letters: Whether only letters of ASCII count.
     """
 
     pattern: str | None = None
     suffix: str | None = None
-    case: Literal["any", "lower"] = "any"
-    letters: Literal["ascii", "any"] = "any"
 
     @classmethod
     def of(cls, settings: Settings) -> "NameRule":
@@ -59,8 +54,6 @@ class NameRule:
         return cls(
             pattern=settings.identity_pattern,
             suffix=settings.identity_suffix,
-            case=settings.identity_case,
-            letters=settings.identity_letters,
         )
 
     def name(self, claimed: str) -> str:
@@ -75,10 +68,6 @@ class NameRule:
         return claimed.removesuffix(self.suffix) if self.suffix else claimed
 
     def _own_fault(self, claimed: str) -> str | None:
-        if self.letters == "ascii" and not claimed.isascii():
-            return "it has letters beyond ASCII (identity_letters)"
-        if self.case == "lower" and claimed != claimed.lower():
-            return "it has upper-case letters (identity_case)"
         if self.suffix and not (claimed.endswith(self.suffix) and claimed != self.suffix):
             return f"it does not end with {self.suffix!r} (identity_suffix)"
         if self.pattern is not None and re2.fullmatch(self.pattern, claimed) is None:

@@ -151,12 +151,9 @@ class _Oidc(_OwnTokens, OIDCProxy):
         """Return what checks the provider's tokens. The arguments are FastMCP's."""
         if self.oidc_config.issuer is None or self.oidc_config.jwks_uri is None:
             raise ValueError("the OpenID provider names no issuer or no jwks_uri at auth.config_url")
-        auth = self._settings.auth
         self.checks = TimedVerifier(
             name_of=self.name_of,
             keys_from="the jwks_uri that auth.config_url names",
-            keys_max_age_s=auth.jwks_max_age_s,
-            jwks_refresh_interval=auth.jwks_refresh_s,
             jwks_uri=str(self.oidc_config.jwks_uri),
             issuer=str(self.oidc_config.issuer),
             algorithm=algorithm,
@@ -241,8 +238,6 @@ def _jwt(settings: Settings, name_of: NameOf, audience: str) -> TimedVerifier:
     auth = settings.auth
     return TimedVerifier(
         name_of=name_of,
-        keys_max_age_s=auth.jwks_max_age_s,
-        jwks_refresh_interval=auth.jwks_refresh_s,
         jwks_uri=auth.jwks_uri,
         public_key=auth.public_key.get_secret_value() if auth.public_key else None,
         algorithm=auth.algorithm,

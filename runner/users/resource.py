@@ -81,8 +81,8 @@ def describes_itself(settings: Settings) -> bool:
 
 
 def metadata_url(settings: Settings) -> str | None:
-    """Return where clients read how to log in; None where nobody has said it."""
-    if settings.auth.resource_metadata is not None or not describes_itself(settings):
-        return settings.auth.resource_metadata
+    """Return where clients read how to log in, if the server describes itself."""
+    if not describes_itself(settings):
+        return None
     parts = urlsplit(resource_url(settings))
     return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"

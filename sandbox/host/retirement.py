@@ -6,7 +6,10 @@ from typing import Protocol
 from sandbox.host.stopping import WorkerFacts
 from sandbox.policy import Limits
 
-__all__ = ["Reuse", "holds_too_many", "why_idle", "why_overused", "why_unfit"]
+__all__ = ["WORKER_CALLS", "Reuse", "holds_too_many", "why_idle", "why_overused", "why_unfit"]
+
+WORKER_CALLS = 1000
+"""How many calls a worker serves: what a tool file leaks is gone after them, and a fork is rare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +17,7 @@ class Reuse:
     """How long a worker stays with its user.
 
     Attributes:
-        calls: How many calls it serves; 1 for a fresh worker for each call. What a server has is the setting
-            `worker_calls`.
+        calls: How many calls it serves; 1 for a fresh worker for each call.
         age_s: Seconds after its first call began after which it takes no further one.
         idle_s: Seconds without a call after which it is retired.
     """

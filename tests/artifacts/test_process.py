@@ -312,7 +312,7 @@ def test_files_beyond_the_bound_of_a_call_are_refused_and_smaller_ones_are_not(
 ) -> None:
     entries = [path_entry(home, name, b"x" * size) for name, size in (("a", 6), ("b", 5), ("c", 4))]
 
-    result = processed({"results": 1, "artifacts": entries}, home, shelf, max_bytes=8, total_max_bytes=10)
+    result = processed({"results": 1, "artifacts": entries}, home, shelf, max_bytes=10)
 
     assert [file.name for file in result.files] == ["a", "c"]
     assert [(refused.name, refused.reason) for refused in result.errors] == [("b", "file_too_large")]
@@ -325,9 +325,7 @@ def test_many_sparse_files_are_refused_before_they_are_read(home: FakeHome, shel
         entries.append(path_entry(home, f"{number}.bin", b""))
         os.truncate(home.path / f"{number}.bin", 1024**4)
 
-    result = processed(
-        {"results": 1, "artifacts": entries}, home, shelf, max_bytes=1024**5, total_max_bytes=1024**4 - 1
-    )
+    result = processed({"results": 1, "artifacts": entries}, home, shelf, max_bytes=1024**4 - 1)
 
     assert [refused.reason for refused in result.errors] == ["file_too_large"] * 20
     assert shelf.files == {}

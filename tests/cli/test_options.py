@@ -78,7 +78,7 @@ def test_only_what_was_given_becomes_a_setting() -> None:
         port=0,
     )
 
-    assert settings == {"user": "alice", "deny_run": True, "allow_net": "", "port": 0}
+    assert settings == {"user": "alice", "allow_run": "", "allow_net": "", "port": 0}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_only_what_was_given_becomes_a_setting() -> None:
         ("serve", {"--transport", "--fresh", *ADDRESS, *WHOSE, *FLEET}),
         ("worker", {"--fresh", "--store", *FLEET}),
         ("dev", {"--fresh", *ADDRESS, *WHOSE}),
-        ("proxy", {"--transport", "--contract", "--connect-timeout", "--allow-fetch", *ADDRESS, *WHOSE}),
+        ("proxy", {"--transport", "--contract", "--allow-fetch", *ADDRESS, *WHOSE}),
         (
             "call",
             {

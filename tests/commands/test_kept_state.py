@@ -169,9 +169,8 @@ async def test_two_calls_at_once_are_two_processes(toolset: Toolset) -> None:
         assert await told(toolset, user, "finish", name="it") == "it is done"
 
 
-@pytest.mark.parametrize("settings", [{"worker_reuse": "call"}, {"worker_calls": 1}], ids=str)
-async def test_an_operator_can_have_a_process_for_each_call(tmp_path: Path, settings: dict[str, Any]) -> None:
-    async with open_toolset(FILE, tmp_path, **{"worker_reuse": "user", **settings}) as toolset:
+async def test_an_operator_can_have_a_process_for_each_call(tmp_path: Path) -> None:
+    async with open_toolset(FILE, tmp_path, worker_reuse="call") as toolset:
         with somebody() as user:
             noted = [await told(toolset, user, "note", name=name, text="") for name in "ab"]
 

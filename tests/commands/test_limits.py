@@ -29,7 +29,7 @@ NOBODY = 65534
 LONG = 60
 """Seconds for which a tool holds what the host must see; it is ended long before."""
 
-HOME_LIMITS = {"max_home_bytes": 16 * MIB, "max_home_files": 200}
+HOME_LIMITS = {"max_home_bytes": 16 * MIB}
 OWN = {
     "eats": {"memory_mb": 256},
     "eats_and_goes_on": {"memory_mb": 256},
@@ -39,22 +39,21 @@ OWN = {
     "shares": {"memory_mb": 300, "call_memory_mb": 300},
     "forks": {"call_processes": 20},
     "starts_threads": {"call_processes": 20},
-    "opens": {"open_files": 100},
     "burns": {"cpu_s": 1},
-    "writes": {"max_file_bytes": 4 * MIB},
-    "dies_of_writing": {"max_file_bytes": 4 * MIB},
     **dict.fromkeys(("fills", "litters", "digs", "empties"), HOME_LIMITS),
     # What a process that stays holds counts in the next call, also while it is ended for that.
     **{name: {**HOME_LIMITS, "worker_reuse": "call"} for name in ("hides", "hides_well")},
-    "answers": {"max_answer_bytes": 100_000},
-    "prints_and_dies": {"max_output_bytes": 1000},
-    "limits": {"cpu_s": 7, "open_files": 77, "max_file_bytes": 777},
+    "limits": {"cpu_s": 7},
 }
 # Ids of this process alone: the kernel counts what has one id, in whichever server of the machine.
 FIRST_UID = 1_800_000_000 + os.getpid() % 100_000 * 1000
 SETTINGS = {
     "user_memory_mb": 1000,
     "user_processes": 100,
+    "max_home_files": 200,
+    "open_files": 100,
+    "max_artifact_bytes": 30 * MIB,
+    "max_answer_bytes": 1_000_000,
     "uid_range": f"{FIRST_UID}-{FIRST_UID + 999}",
     "tools": OWN,
 }
@@ -144,7 +143,7 @@ MEMORY = ("E_MEMORY", "memory_bytes", 256 * MIB, "memory_mb")
 TOGETHER = ("E_MEMORY", "call_memory_bytes", 300 * MIB, "call_memory_mb")
 TASKS = ("E_RESOURCE_LIMIT", "call_processes", 20, "call_processes")
 CPU = ("E_RESOURCE_LIMIT", "cpu_s", 1, "cpu_s")
-FILE = ("E_FILE_TOO_LARGE", "file_bytes", 4 * MIB, "max_file_bytes")
+FILE = ("E_FILE_TOO_LARGE", "file_bytes", 30 * MIB, "max_artifact_bytes")
 HOME = ("E_QUOTA", "home_bytes", 16 * MIB, "max_home_bytes")
 ENTRIES = ("E_QUOTA", "home_entries", 200, "max_home_files")
 ACTS = [
@@ -156,8 +155,8 @@ ACTS = [
     ("starts_threads", {"count": 15}, {"count": 40}, TASKS),
     ("opens", {"count": 50}, {"count": 150}, ("E_RESOURCE_LIMIT", "open_files", 100, "open_files")),
     ("burns", {"seconds": 0.5}, {"seconds": 5}, CPU),
-    ("writes", {"mib": 4}, {"mib": 5}, FILE),
-    ("dies_of_writing", {"mib": 4}, {"mib": 5}, FILE),
+    ("writes", {"mib": 30}, {"mib": 31}, FILE),
+    ("dies_of_writing", {"mib": 30}, {"mib": 31}, FILE),
     ("fills", {"mib": 8}, {"mib": 24, "seconds": LONG}, HOME),
     ("hides", {"mib": 8}, {"mib": 24}, HOME),
     ("litters", {"count": 100}, {"count": 300}, ENTRIES),
@@ -165,9 +164,9 @@ ACTS = [
     ("digs", {"depth": 10}, {"depth": 25}, ENTRIES),
     (
         "answers",
-        {"size": 40_000},
-        {"size": 60_000},
-        ("E_INVALID_RESULT", "frame_bytes", 100_000, "max_answer_bytes"),
+        {"size": 400_000},
+        {"size": 1_100_000},
+        ("E_INVALID_RESULT", "frame_bytes", 1_000_000, "max_answer_bytes"),
     ),
 ]
 # What takes seconds of a processor, and is the same in every tier.
@@ -215,7 +214,7 @@ def assert_limited(
     assert reached(too_much) == expected
     if expected is FILE and tool == "writes":
         # The kernel has let the file grow up to the limit.
-        assert too_much["meta_data"]["details"]["file_size_bytes"] == 4 * MIB
+        assert too_much["meta_data"]["details"]["file_size_bytes"] == 30 * MIB
     assert driver.ask("fine") == {"results": "fine"}
 
 
@@ -292,15 +291,15 @@ def test_an_error_that_a_limit_could_have_given_is_told_as_what_it_was(driver: D
 
 
 def test_a_tool_has_limits_of_its_own_beside_those_of_the_others(driver: Driver) -> None:
-    assert driver.ask("limits")["results"] == {"CPU": 7, "FSIZE": 777, "NOFILE": 77}
+    assert driver.ask("limits")["results"] == {"CPU": 7, "FSIZE": 30 * MIB, "NOFILE": 100}
 
 
 def test_of_what_is_printed_without_end_the_end_is_kept(driver: Driver) -> None:
-    value = driver.ask("prints_and_dies", size=100_000)
+    value = driver.ask("prints_and_dies", size=2 * MIB)
 
     output = value["meta_data"]["details"]["output"]
     assert value["meta_data"]["error_code"] == "E_CRASHED"
-    assert (len(output), output[-4:]) == (1000, "xend")
+    assert (len(output), output[-4:]) == (4000, "xend")
 
 
 @pytest.mark.parametrize("driver", ["user", "namespace", "namespace, no root"], indirect=True)
@@ -372,10 +371,10 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     "call_processes": ("forks", {"count": 40, "seconds": 0.5}),
     "user_processes": ("forks_freely", {"count": 150, "seconds": 0.5}),
     "open_files": ("opens", {"count": 150}),
-    "max_file_bytes": ("writes", {"mib": 5}),
+    "max_artifact_bytes": ("writes", {"mib": 31}),
     "max_home_bytes": ("fills", {"mib": 24}),
     "max_home_files": ("litters", {"count": 300, "seconds": 0}),
-    "max_answer_bytes": ("answers", {"size": 60_000}),
+    "max_answer_bytes": ("answers", {"size": 1_100_000}),
 }
 
 
@@ -415,8 +414,7 @@ def test_every_limit_has_a_setting_of_its_own_and_ends_in_a_sentence_that_names_
     names = {facts.setting for facts in LIMITS.values()}
 
     assert len(names) == len(LIMITS)
-    ending = [limit for limit, facts in LIMITS.items() if facts.code is not None]
-    said = {limit: over_limit(Reached(limit=limit, value=12345, used=67890)) for limit in ending}
+    said = {limit: over_limit(Reached(limit=limit, value=12345, used=67890)) for limit in LIMITS}
     assert [limit for limit, error in said.items() if "12345" not in error.message] == ["file_bytes"]
     assert all(LIMITS[limit].setting in error.details["suggestion"] for limit, error in said.items())
 

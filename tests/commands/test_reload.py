@@ -190,37 +190,6 @@ async def test_what_changed_holds_from_the_next_call_on_and_calls_under_way_end_
     assert "second-value" not in told.out
 
 
-async def test_a_bound_of_requests_holds_from_the_next_request_on_and_what_is_open_stays_open(
-    run: Run, environment: dict[str, str], folder: Path
-) -> None:
-    def bound(most: int) -> None:
-        configure(folder, key="first-value")
-        config = folder / "runner.toml"
-        write(config, f"max_requests_per_user = {most}\n{config.read_text()}")
-
-    bound(1)
-    with serving(folder, environment) as (url, _process):
-        events = url.removesuffix("/mcp") + "/events"
-        async with (
-            httpx2.AsyncClient(headers={"Authorization": f"Bearer {ANN}"}, timeout=60) as http,
-            http.stream("GET", events) as open_stream,
-        ):
-            assert open_stream.status_code == 200
-            before = await status(url, ANN)
-            bound(2)
-            told = await asyncio.to_thread(run, "reload", "--json")
-            raised = await status(url, ANN)
-            bound(1)
-            await asyncio.to_thread(run, "reload")
-            lowered = await status(url, ANN)
-
-    (one,) = told.json
-    assert one["changed"] == ["max_requests_per_user = 2, was 1"]
-    assert one["restart"] == []
-    assert before == lowered == 429
-    assert raised != 429
-
-
 def limit(folder: Path, **limits: int) -> None:
     configure(folder, key="first-value")
     config = folder / "runner.toml"

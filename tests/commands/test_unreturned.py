@@ -353,12 +353,7 @@ async def test_a_name_that_is_no_utf8_costs_nothing_of_the_result(toolset: Tools
     [
         ({"generated": "report"}, "leaves_plain", ["a.txt"], []),
         ({"generated": "ignore"}, "leaves_plain", [], []),
-        ({"tools": {"leaves_plain": {"generated": "ignore"}}}, "leaves_plain", [], []),
-        ({"tools": {"leaves_plain": {"generated": "report"}}}, "leaves_plain", ["a.txt"], []),
         ({}, "leaves_unminded", [], []),
-        ({"tools": {"leaves_unminded": {"generated": "keep"}}}, "leaves_unminded", ["a.txt"], ["a.txt"]),
-        ({"generated_except": ("a.*",)}, "leaves_plain", [], []),
-        ({"generated_except": ("b.*",)}, "leaves_plain", ["a.txt"], ["a.txt"]),
     ],
 )
 async def test_the_settings_and_the_author_say_what_becomes_of_them(
@@ -374,7 +369,7 @@ async def test_the_settings_and_the_author_say_what_becomes_of_them(
 
 async def test_a_new_file_beside_ten_thousand_old_ones_is_found_and_they_are_not(tmp_path: Path) -> None:
     with somebody() as user:
-        async with open_leaves(tmp_path, generated_except=("old",)) as toolset:
+        async with open_leaves(tmp_path) as toolset:
             await call(toolset, user, "leaves_old", count=10_000)
 
             completed = await call(toolset, user, "leaves_write", files={"new.txt": "new"})

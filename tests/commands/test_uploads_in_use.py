@@ -208,7 +208,7 @@ async def test_memory_does_not_grow_with_an_upload(start: Callable[..., Host]) -
 
 
 async def test_who_sends_too_much_gets_to_read_why(start: Callable[..., Host]) -> None:
-    host = start(RUNNER_MAX_UPLOAD_BYTES="1000000")
+    host = start(RUNNER_MAX_ARTIFACT_BYTES="1000000")
     content = b"x" * 40_000_000
 
     async def pieces() -> AsyncIterator[bytes]:

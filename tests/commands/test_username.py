@@ -66,13 +66,6 @@ async def test_what_a_caller_writes_there_is_overwritten_all_the_same(folder: Pa
     assert said["who"] == {"username": user, "word": ""}
 
 
-async def test_a_setting_shows_it(folder: Path, user: str) -> None:
-    tools, said = await asked(folder, user, {"who": {"username": "anybody"}}, show_username=True)
-
-    assert tools["who"]["required"] == ["username"]
-    assert said["who"]["username"] == user
-
-
 async def test_another_parameter_can_be_the_one(folder: Path, user: str) -> None:
     tools, said = await asked(folder, user, {"other": {"username": "any word"}}, username_parameter="_user")
 

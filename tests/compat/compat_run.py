@@ -116,7 +116,7 @@ class _Side:
         ours = {
             "RUNNER_STATE_DIR": str(self.runs.private / self.folder.name / "state"),
             # The machine may be busy, and the plain server gets as long.
-            "RUNNER_CONNECT_TIMEOUT_S": "90",
+            "RUNNER_LOAD_TIMEOUT_S": "90",
             "RUNNER_STORE": (self.runs.private / self.folder.name / "store").as_uri(),
             **({name: _fill(value, self.places) for name, value in flags} if self.flagged else {}),
         }

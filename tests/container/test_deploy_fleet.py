@@ -73,7 +73,7 @@ def test_its_variables_are_settings_of_a_fleet(role: str, monkeypatch: pytest.Mo
 
 
 def test_hosts_and_nodes_are_told_the_same_of_what_they_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = ("engine", "redis_url", "fleet", "fleet_key_file", "fleet_release", "store", "s3_endpoint")
+    shared = ("engine", "redis_url", "fleet", "fleet_key_file", "store", "s3_endpoint")
     host, node = (settings(role, monkeypatch) for role in ROLES)
 
     assert [getattr(host, name) for name in shared] == [getattr(node, name) for name in shared]

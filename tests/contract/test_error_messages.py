@@ -43,7 +43,7 @@ ALL = [
     invalid_result("results", "it holds bytes"),
     cancelled(),
     out_of_descriptors(5, limit=1024),
-    busy(2.5, setting="max_queue", value=1024),
+    busy(2.5, value=1024),
 ]
 
 

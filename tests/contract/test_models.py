@@ -126,7 +126,7 @@ ERRORS: list[CallError] = [
     error_messages.network_denied(None, None),
     error_messages.cancelled(),
     error_messages.out_of_descriptors(5, limit=1024),
-    error_messages.busy(1.5, setting="max_queue_per_user", value=32),
+    error_messages.busy(1.5, value=32),
 ]
 
 

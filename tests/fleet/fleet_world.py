@@ -157,7 +157,6 @@ class World:
             "s3_region": "us-east-1",
             "s3_access_key": bucket.access_key.get_secret_value(),
             "s3_secret_key": bucket.secret_key.get_secret_value(),
-            "store_unavailable": "fail",
             "state_dir": str(self.folder / name / "state"),
             "homes": str(self.folder / name / "homes"),
             "generated": "ignore",

@@ -10,6 +10,7 @@ from fleet_world import TOOLS, World, alive, code_of, text_of, until
 from support import Listening
 
 from runner.fleet.messages import NodeMessage
+from runner.fleet.release import release_of
 from runner.settings.named_limits import LimitSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
@@ -235,14 +236,19 @@ async def test_two_releases_run_side_by_side(world: World, tmp_path: Path) -> No
     assert said == [3, 1003] * 3
 
 
-async def test_a_host_whose_release_nobody_serves_says_so(world: World) -> None:
-    world.node("one", fleet_release="1.0")
+async def test_a_host_whose_release_nobody_serves_says_so(world: World, tmp_path: Path) -> None:
+    newer = tmp_path / "fleet_tools.py"
+    newer.write_text(f"{TOOLS.read_text()}\n# newer\n")
+    world.node("one")
 
-    async with world.host("host1", fleet_release="2.0") as host:
+    async with world.host("host1", tools=newer) as host:
         told = await host.call("add", {"a": 1, "b": 2})
 
     assert code_of(told) == "E_BUSY"
-    assert "No worker node serves this version (2.0)" in told.processed.value["results"]["error"]
+    assert (
+        f"No worker node serves this version ({release_of([str(newer)])})"
+        in told.processed.value["results"]["error"]
+    )
 
 
 async def test_a_record_without_the_seal_does_nothing(world: World) -> None:

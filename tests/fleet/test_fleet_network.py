@@ -21,6 +21,7 @@ from fleet_network import Network, Relay, network
 from fleet_world import TOOLS, NodeProcess, RedisServer, World, alive, text_of, until, wrong_by
 
 from runner.files.my_files import open_library
+from runner.fleet.release import release_of
 from runner.settings.settings import Settings
 from runner.store.s3.bucket import BucketAddress
 from runner.store.spool.files import Spool
@@ -87,12 +88,14 @@ def net() -> Iterator[Network]:
 
 
 @asynccontextmanager
-async def _host(world: World, prefix: list[str], user: str, **more: object) -> AsyncIterator[StdioClient]:
+async def _host(
+    world: World, prefix: list[str], user: str, tools: Path = TOOLS
+) -> AsyncIterator[StdioClient]:
     command = [*prefix, sys.executable, "-m", "runner", "serve", "--transport", "stdio", "--user", user]
     transport = StdioTransport(
         command=command[0],
-        args=[*command[1:], str(TOOLS)],
-        env=world.environment(f"host-{user}", **more),
+        args=[*command[1:], str(tools)],
+        env=world.environment(f"host-{user}"),
         log_file=world.folder / f"host-{user}.log",
     )
     async with Client(transport, timeout=120) as client:
@@ -113,7 +116,6 @@ async def test_a_fleet_outlives_what_breaks(
         "allow_write": str(tmp_path / "runs"),
         "redis_insecure": True,
         "s3_endpoint": f"http://{net.address}:{relay.port}",
-        "store_unavailable": "spool",
     }
     world = World(tmp_path, part, server, more)
     places = [net.machine() for _ in range(5)]
@@ -218,11 +220,14 @@ async def _under_load(
     await until(lambda: leaving.process.poll() is not None)
     await goes_on()
     # As in an upgrade: node and host of the next release beside the old ones, which go on.
-    await asyncio.to_thread(world.node, "next", prefix=places[1], fleet_release="next")
-    async with _host(world, places[3], "eve", fleet_release="next") as eve:
+    newer = world.folder / "next" / TOOLS.name
+    newer.parent.mkdir(exist_ok=True)
+    newer.write_text(f"{TOOLS.read_text()}\n# newer\n")
+    await asyncio.to_thread(world.node, "next", prefix=places[1], tools=newer)
+    async with _host(world, places[3], "eve", newer) as eve:
         said = await eve.call_tool("add", {"a": 1, "b": 2})
         await goes_on()
-    served = text_of(world.redis.client().get("toolcell:user:next:eve"))
+    served = text_of(world.redis.client().get(f"toolcell:user:{release_of([str(newer)])}:eve"))
     assert said.data == 3
     assert served == world.nodes[-1].name
     load.running = False

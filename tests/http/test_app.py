@@ -30,7 +30,7 @@ def served(settings: Settings, *, failed: Mapping[str, str] | None = None) -> St
     app.router.routes.extend(health.routes(tier="process", version="1.2.3", faults=faults))
     change_middleware(app, with_memory)
     app.add_middleware(KnownOrigins, settings=settings)
-    set_up_endpoint(app, max_bytes=LIMIT, max_sessions=100, user=lambda: None, direct=None)
+    set_up_endpoint(app, max_bytes=LIMIT, user=lambda: None, direct=None)
     return app
 
 
@@ -172,7 +172,7 @@ def test_the_limit_holds_for_a_server_with_tokens_too() -> None:
     verifier = StaticTokenVerifier({"0123456789abcdef": {"client_id": "alice", "scopes": []}})
     server: FastMCP[None] = FastMCP("test", auth=verifier)
     app = server.http_app(**protection(Settings()))
-    set_up_endpoint(app, max_bytes=LIMIT, max_sessions=100, user=lambda: None, direct=None)
+    set_up_endpoint(app, max_bytes=LIMIT, user=lambda: None, direct=None)
 
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         refused = posted(client, LIMIT)
@@ -185,7 +185,7 @@ def test_the_limit_holds_for_a_server_with_tokens_too() -> None:
 
 def test_an_app_that_is_built_otherwise_does_not_start() -> None:
     app = Starlette()
-    set_up_endpoint(app, max_bytes=LIMIT, max_sessions=100, user=lambda: None, direct=None)
+    set_up_endpoint(app, max_bytes=LIMIT, user=lambda: None, direct=None)
 
     with pytest.raises(StartError, match="no body limit to set"), TestClient(app):
         pass

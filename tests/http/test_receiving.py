@@ -17,7 +17,7 @@ FROM_ANN = {"authorization": f"Bearer {TOKENS['ann']}"}
 
 @pytest.fixture
 def served(tmp_path: Path) -> Served:
-    return Served.at(tmp_path, max_upload_bytes=LIMIT, max_request_bytes=1_000_000)
+    return Served.at(tmp_path, max_artifact_bytes=LIMIT, max_request_bytes=1_000_000)
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_file_of_exactly_the_limit_is_taken_and_one_byte_more_is_not(
 
     assert exact.status_code == 201
     assert [answer.status_code for answer in refused] == [413, 413, 413]
-    assert all("max_upload_bytes" in answer.json()["error"] for answer in refused)
+    assert all("max_artifact_bytes" in answer.json()["error"] for answer in refused)
     assert list(served.kept()) == ["a"]
 
 

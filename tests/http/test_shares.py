@@ -17,6 +17,7 @@ from support import becomes, settings_in
 
 from runner.files.my_files import open_library
 from runner.http.context import Site
+from runner.http.requests_per_user import MOST_REQUESTS
 from runner.server.web import make_web
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
@@ -46,7 +47,7 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[httpx2.AsyncClient, Held
     tokens.write_text(json.dumps({ANN: "ann", BOB: "bob"}))
     tokens.chmod(0o600)
     auth: Any = {"kind": "static", "tokens_file": tokens}
-    settings = settings_in(tmp_path, auth=auth, max_requests_per_user=2)
+    settings = settings_in(tmp_path, auth=auth)
     site = Site(
         settings=settings,
         library=open_library(settings),
@@ -70,22 +71,22 @@ async def test_a_user_with_too_many_requests_under_way_is_told_and_another_is_no
     served: tuple[httpx2.AsyncClient, Held],
 ) -> None:
     client, held = served
-    holding = [asyncio.create_task(client.get("/held", headers=of(ANN))) for _ in range(2)]
-    assert await becomes(lambda: held.count == 2)
+    holding = [asyncio.create_task(client.get("/held", headers=of(ANN))) for _ in range(MOST_REQUESTS)]
+    assert await becomes(lambda: held.count == MOST_REQUESTS)
 
     refused = await client.get("/held", headers=of(ANN))
     healthy = await client.get("/healthz", headers=of(ANN))
     others = asyncio.create_task(client.get("/held", headers=of(BOB)))
-    assert await becomes(lambda: held.count == 3)
+    assert await becomes(lambda: held.count == MOST_REQUESTS + 1)
     held.let_go.set()
     answers = [(await asking).status_code for asking in (*holding, others)]
     again = await client.get("/held", headers=of(ANN))
 
     assert refused.status_code == 429
     assert refused.headers["Retry-After"] == "1"
-    assert "2 requests of yours" in refused.json()["error"]
+    assert "100 requests of yours" in refused.json()["error"]
     assert healthy.status_code == 200
-    assert answers == [200, 200, 200]
+    assert answers == [200] * (MOST_REQUESTS + 1)
     assert again.status_code == 200
 
 
@@ -97,7 +98,7 @@ async def test_a_stream_that_its_client_leaves_counts_no_more(
     served: tuple[httpx2.AsyncClient, Held],
 ) -> None:
     client, held = served
-    for _ in range(3):
+    for _ in range(MOST_REQUESTS + 1):
         wanted = held.count + 1
         leaving = asyncio.create_task(client.get("/held", headers=of(ANN)))
         assert await becomes(partial(held_are, held, wanted))

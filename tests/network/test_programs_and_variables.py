@@ -27,7 +27,7 @@ async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Too
         tools = {
             "other_run_each": {"allow_run": ["git", "sh"]},
             "other_run": {"allow_run": ["git"]},
-            "run": {"deny_run": True},
+            "run": {"allow_run": []},
             "other_see": {"allow_env": ["OPENED"]},
         }
         async with open_toolset(RIGHTS, tmp_path_factory.mktemp("rights"), tools=tools) as opened:

@@ -29,7 +29,6 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"allow_env": "1A"}, "no name of a variable"),
         ({"allow_env": "RUNNER_S3_SECRET_KEY"}, "tools never see these"),
         ({"allow_run": "bin/git"}, "a name such as git, or a whole path"),
-        ({"allow_run": "git", "deny_run": True}, "give one of them"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_sentence(flags: dict[str, object], sentence: str) -> None:
@@ -40,7 +39,7 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(flags: dict[str, object]
 def test_the_same_is_said_in_the_environment_and_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_ALLOW_NET", "a.example:443, :80")
     trusted_config(
-        'allow_env = ["HF_TOKEN"]\nallow_run = ["git"]\n[tools.one]\nallow_net = []\ndeny_run = true\n'
+        'allow_env = ["HF_TOKEN"]\nallow_run = ["git"]\n[tools.one]\nallow_net = []\nallow_run = []\n'
     )
 
     settings = load({})
@@ -60,11 +59,11 @@ def test_what_is_wrong_for_one_tool_is_refused_as_well() -> None:
 
 def test_a_tool_has_its_own_rights_instead_of_those_of_all() -> None:
     settings = Settings(
-        deny_run=True,
+        allow_run=(),
         allow_net=("*",),
         tools={
             "runs": ToolSettings(allow_run=("git",)),
-            "free": ToolSettings(deny_run=False),
+            "free": ToolSettings(allow_run=("*",)),
             "sees": ToolSettings(allow_env=("A",)),
         },
     )

@@ -128,21 +128,6 @@ def test_a_full_file_is_followed_by_the_next_and_the_chain_goes_on(folder: Path)
     assert verify(folder).records == 12
 
 
-def test_the_oldest_files_go_where_the_operator_says_how_many_stay(folder: Path) -> None:
-    (folder).mkdir(mode=0o700)
-    (folder / "audit-notes.txt").write_text("not ours")
-    log = AuditLog.open(folder, max_bytes=1000, max_files=2)
-    for number in range(12):
-        log.calls_ended([(record(id=f"c{number}"), None)])
-    log.close()
-
-    verdict = verify(folder)
-    assert len(list(folder.glob("*.jsonl"))) == 2
-    assert (folder / "audit-notes.txt").exists()
-    assert verdict.is_whole
-    assert "begins with record" in verdict.notes[0]
-
-
 def test_a_missing_file_in_between_is_a_fault(folder: Path) -> None:
     log = AuditLog.open(folder, max_bytes=1000)
     for number in range(12):

@@ -154,7 +154,7 @@ def test_a_file_in_a_long_text_is_found(shelf: Shelf, writing: str) -> None:
         f"{filler}{'x ' * number}\n{WRITINGS[writing](content)}\n" for number, content in enumerate(files * 8)
     )
 
-    guarded(text, store=shelf, max_inline_size=10**8, max_observation_chars=10**8, max_artifacts=1000)
+    guarded(text, store=shelf, max_inline_size=10**8, max_observation_chars=10**8)
 
     assert {content for content in files if content not in shelf.contents} == set()
     assert len(shelf.contents) == 8 * len(files)

@@ -9,16 +9,12 @@ TOML = """\
 [output_guard]
 max_inline_size = 5000
 
-[output_guard.retention]
-ttl_seconds = 7
-
 [output_guard.tool_fields]
 "$preset" = ["tableau"]
 "files.export" = [{field_path = "a.b", content_type = "text", only_large = true}]
 
 [output_guard.servers.files]
 max_observation_chars = 9000
-max_artifact_bytes = 10
 
 [output_guard.tools.export]
 max_observation_chars = 800
@@ -40,8 +36,6 @@ def test_each_rule_of_a_tool_is_named_with_its_file_and_its_reason(tmp_path: Pat
         "max_observation_chars": (800, "runner.toml", "key 'export' of tools"),
         "max_inline_size": (5000, "runner.toml", "general"),
         "output_transformer": (None, "default", "general"),
-        "ttl_seconds": (7.0, "runner.toml", "general"),
-        "max_artifact_bytes": (10, "runner.toml", "key 'files' of servers"),
         "field a.b": (
             "text, where it is large: Downloaded {content_type} ({size} bytes)",
             "runner.toml",

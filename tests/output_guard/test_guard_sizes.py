@@ -99,9 +99,9 @@ def test_more_files_than_a_store_holds_for_one_call_are_stored_in_larger_parts(s
 
 
 def test_a_structure_of_too_many_items_is_stored_unparsed(shelf: Shelf) -> None:
-    rows = [[n, n] for n in range(1000)]
+    rows = [[n, n] for n in range(40_000)]
 
-    done = guarded(rows, store=shelf, max_elements=500)
+    done = guarded(rows, store=shelf)
 
     assert json.loads(shelf.contents[0]) == rows
     assert done.value["artifact"]["id"] == shelf.records[0].id

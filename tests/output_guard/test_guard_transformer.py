@@ -11,10 +11,11 @@ import pytest
 from guard_samples import PDF, b64
 from guard_shelf import SCOPE, Shelf, guarded
 
-from runner.output_guard.config import GuardConfig
-from runner.output_guard.json_view import text_of
+from runner.output_guard.config import MAX_ELEMENTS, GuardConfig
+from runner.output_guard.json_view import JsonView, text_of, view
 from runner.output_guard.pipeline import Guarded, guard
-from runner.output_guard.transformer import TransformContext
+from runner.output_guard.storing import Keeper
+from runner.output_guard.transformer import TransformContext, Transformer, transformed
 from runner.store.protocol import Retention
 
 
@@ -98,6 +99,14 @@ def test_everything_is_kept_as_an_observation_and_says_where_it_came_from(shelf:
     assert shelf.records[0].id.startswith("my_server_")
 
 
+def transformed_alone(
+    given: Any, transform: Transformer, shelf: Shelf, **limits: float
+) -> tuple[JsonView | None, list[str]]:
+    keeper = Keeper(store=shelf, scope=SCOPE, tool="tool")
+    seen = view(given, max_elements=MAX_ELEMENTS)
+    return anyio.run(partial(transformed, transform, seen, keeper, **limits)), keeper.warnings
+
+
 def warned(done: Guarded, *words: str) -> bool:
     return any(all(word in warning for word in ("transformer", *words)) for warning in done.warnings)
 
@@ -111,14 +120,13 @@ def test_one_that_never_returns_is_left_behind_after_its_time(shelf: Shelf) -> N
 
     given = {"list": [b64(PDF)]}
     try:
-        done = guarded(given, store=shelf, transformer=transform, transformer_timeout_s=0.05)
+        made, warnings = transformed_alone(given, transform, shelf, timeout_s=0.05)
     finally:
         go_on.set()
 
-    assert shelf.contents == [PDF]
-    assert len(done.value["list"]) == 1
+    assert made is None
     assert given == {"list": [b64(PDF)]}
-    assert warned(done, "more than 0.05 s")
+    assert "more than 0.05 s" in warnings[0]
 
 
 def test_a_coroutine_that_takes_too_long_is_ended(shelf: Shelf) -> None:
@@ -130,11 +138,11 @@ def test_a_coroutine_that_takes_too_long_is_ended(shelf: Shelf) -> None:
         finally:
             ended.set()
 
-    done = guarded({"a": 1}, store=shelf, transformer=transform, transformer_timeout_s=0.05)
+    made, warnings = transformed_alone({"a": 1}, transform, shelf, timeout_s=0.05)
 
     assert ended.wait(10)
-    assert done.value == {"a": 1}
-    assert warned(done, "TimeoutError")
+    assert made is None
+    assert "TimeoutError" in warnings[0]
 
 
 def test_the_host_goes_on_while_one_works(shelf: Shelf) -> None:
@@ -156,15 +164,16 @@ def test_the_host_goes_on_while_one_works(shelf: Shelf) -> None:
 
 def test_while_too_many_are_left_behind_no_further_one_is_started(shelf: Shelf) -> None:
     go_on = threading.Event()
-    stuck = partial(guarded, {"a": 1}, store=shelf, transformer_timeout_s=0.001)
     try:
         for _ in range(40):
-            done = stuck(transformer=lambda tool, result, ctx: go_on.wait(60))
+            made, warnings = transformed_alone(
+                {"a": 1}, lambda tool, result, ctx: go_on.wait(60), shelf, timeout_s=0.001
+            )
     finally:
         go_on.set()
 
-    assert warned(done, "still running")
-    assert done.value == {"a": 1}
+    assert "still running" in warnings[0]
+    assert made is None
 
 
 def test_what_is_too_large_is_neither_given_nor_taken(shelf: Shelf) -> None:
@@ -172,15 +181,15 @@ def test_what_is_too_large_is_neither_given_nor_taken(shelf: Shelf) -> None:
 
     def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
         seen.append(result)
-        return "y" * 5000
+        return "y" * 17 * 1024 * 1024
 
-    large = guarded(["x " * 1000], store=shelf, transformer=transform, transformer_max_chars=1000)
-    answer = guarded(["x"], store=shelf, transformer=transform, transformer_max_chars=1000)
+    large, of_large = transformed_alone(["x " * 9 * 1024 * 1024], transform, shelf)
+    answer, of_answer = transformed_alone(["x"], transform, shelf)
 
     assert seen == [["x"]]
-    assert (large.value, answer.value) == (["x " * 1000], ["x"])
-    assert warned(large, "more than 1000 characters")
-    assert warned(answer, "more than 1000 characters")
+    assert (large, answer) == (None, None)
+    assert "was not called: more than 16777216 characters" in of_large[0]
+    assert "more than 16777216 characters" in of_answer[0]
 
 
 def bottomless() -> list[Any]:

@@ -15,7 +15,6 @@ from contracting import (
     read_by_model,
     value_of,
 )
-from eras import NEWEST
 from upstream import ENCODED, TOKEN
 
 pytestmark = [*MARKS, pytest.mark.release]
@@ -87,16 +86,6 @@ async def test_clients_do_not_see_username_in_schemas(front: Front, guarded: Fro
 
     assert await arguments(guarded) == ["filenames", "username"]
     assert await arguments(front) == ["filenames"]
-
-
-async def test_clients_see_username_where_the_operator_wants_it(address: str) -> None:
-    with front_of(address, settings="show_username = true") as front:
-        async with client_of(front, NEWEST) as client:
-            (tool,) = [tool for tool in await client.list_tools() if tool.name == "whoami"]
-            value = await value_of(client, "whoami", username="mallory")
-
-    assert "username" in tool.input_schema["properties"]
-    assert value["results"] == {"username": front.user}
 
 
 SHAPES: dict[str, tuple[Any, list[str]]] = {

@@ -2,7 +2,6 @@
 
 import base64
 import json
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -326,27 +325,6 @@ async def test_a_schema_of_many_fields_does_not_lift_the_limit(files: MyFiles) -
     assert "structuredContent" not in guarded
 
 
-async def test_tools_and_servers_have_their_own_lifetimes_and_sizes(files: MyFiles, tmp_path: Path) -> None:
-    guard = written(
-        tmp_path,
-        "[output_guard.tools.brief]\nttl_seconds = 60\n"
-        "[output_guard.servers.small]\nmax_artifact_bytes = 100\n",
-    )
-    given = "word " * 4000
-
-    brief = await guard.results(given, GuardedCall(tool="brief", files=files))
-    usual = await guard.results(given + "x", GuardedCall(tool="usual", files=files))
-    small = await guard.results(given, GuardedCall(tool="t", files=files, server="small"))
-
-    ends = {record.id: record.expires_at for record in await files.library.store.list(scope=files.scope)}
-    first, second = ends[brief["artifact"]["id"]], ends[usual["artifact"]["id"]]
-    assert first is not None
-    assert second is not None
-    assert timedelta(minutes=50) < second - first < timedelta(minutes=60)
-    assert "truncated" in small
-    assert "limit is 100 bytes" not in usual
-
-
 @pytest.mark.parametrize(
     ("section", "budgets"),
     [
@@ -355,17 +333,11 @@ async def test_tools_and_servers_have_their_own_lifetimes_and_sizes(files: MyFil
             {"retention": {"ttl_seconds": 5, "cleanup_strategy": "fifo"}},
             Budgets(ttl_s=5, cleanup=Cleanup.FIFO),
         ),
-        ({"tools": {"t": {"ttl_seconds": 9000}}}, Budgets(ttl_s=9000)),
-        ({"tools": {"t": {"ttl_seconds": 60}}}, Budgets()),
-        ({"servers": {"s": {"ttl_seconds": 0}}}, Budgets(ttl_s=0)),
-        ({"servers": {"s": {"max_artifact_bytes": 1 << 40}}}, Budgets(max_artifact_bytes=1 << 40)),
         (
             {"retention": {"max_session_bytes": 9, "max_trace_bytes": 8, "max_artifacts_per_trace": 7}},
             Budgets(max_session_bytes=9, max_trace_bytes=8, max_artifacts_per_trace=7),
         ),
     ],
 )
-def test_the_stores_budgets_are_as_wide_as_the_widest_of_all_calls(
-    section: dict[str, Any], budgets: Budgets
-) -> None:
+def test_the_stores_budgets_are_those_of_retention(section: dict[str, Any], budgets: Budgets) -> None:
     assert budgets_of(section) == budgets

@@ -368,8 +368,8 @@ def test_a_script_among_the_arguments_is_no_file(folder: Path) -> None:
 
 
 def test_a_command_is_refused_where_nothing_may_be_run(folder: Path) -> None:
-    with pytest.raises(UsageError, match="deny_run"):
-        check_command(over_stdio(), settings_in(folder, deny_run=True))
+    with pytest.raises(UsageError, match="allow_run"):
+        check_command(over_stdio(), settings_in(folder, allow_run=()))
 
 
 def test_a_command_that_its_tier_could_not_read_is_refused_with_the_cure(folder: Path) -> None:
@@ -401,11 +401,9 @@ async def test_a_server_that_does_not_answer_in_time_is_refused_with_what_it_sai
     )
     target = Target(name="slow", command=(sys.executable, "-c", script), folder=folder)
 
-    told = (
-        r"no answer within 3 s, which --connect-timeout .* would lengthen: .*it said: waiting for the index"
-    )
+    told = r"no answer within 3 s \(raise load_timeout_s\): .*it said: waiting for the index"
     with pytest.raises(UsageError, match=told):
-        async with upstreams_for(folder, user, target, connect_timeout_s=3.0):
+        async with upstreams_for(folder, user, target, load_timeout_s=3.0):
             pass
 
 

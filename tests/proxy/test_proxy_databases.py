@@ -56,9 +56,9 @@ async def test_the_duckdb_server_keeps_tables_in_a_folder_that_is_lent(
     file = lent / "numbers.duckdb"
     target = installed("mcp-server-motherduck", "--db-path", str(file), "--read-write", allow_write=(lent,))
 
-    async with proxied(folder, user, target, isolation=tier, connect_timeout_s=PATIENT_S) as client:
+    async with proxied(folder, user, target, isolation=tier, load_timeout_s=PATIENT_S) as client:
         await said(client, "execute_query", sql="create table numbers as select range as n from range(1000)")
-    async with proxied(folder, user, target, isolation=tier, connect_timeout_s=PATIENT_S) as client:
+    async with proxied(folder, user, target, isolation=tier, load_timeout_s=PATIENT_S) as client:
         summed = await said(client, "execute_query", sql="select sum(n)::int as total from numbers")
 
     assert json.loads(summed)["rows"] == [[499500]], summed
@@ -73,7 +73,7 @@ async def test_a_server_for_sqlite_keeps_rows_in_a_folder_that_is_lent(
     made.close()
     target = installed("mcp-alchemy", env={"DB_URL": f"sqlite:///{database}"}, allow_write=(lent,))
 
-    async with proxied(folder, user, target, isolation=tier, connect_timeout_s=PATIENT_S) as client:
+    async with proxied(folder, user, target, isolation=tier, load_timeout_s=PATIENT_S) as client:
         await said(client, "execute_query", query="insert into notes values (1, 'first')")
         selected = await said(client, "execute_query", query="select * from notes")
 

@@ -5,7 +5,7 @@ from sandbox.deadlines import Deadlines
 
 
 def test_a_tool_with_values_of_its_own_has_these_and_shares_the_rest() -> None:
-    own = ToolSettings(total_timeout_s=900, calls_per_minute=3, deny_run=True)
+    own = ToolSettings(total_timeout_s=900, allow_run=())
     settings = Settings(idle_timeout_s=20, tools={"slow": own})
 
     assert EffectiveToolSettings.of(settings, "slow") == EffectiveToolSettings(
@@ -16,12 +16,11 @@ def test_a_tool_with_values_of_its_own_has_these_and_shares_the_rest() -> None:
         shares_worker=False,
         shares_if_asked=True,
         lets_go_on=False,
-        calls_per_minute=3,
     )
 
 
 def test_what_a_tool_may_do_is_told_only_where_it_is_not_what_all_may() -> None:
-    settings = Settings(deny_run=True, tools={"same": ToolSettings(deny_run=True)})
+    settings = Settings(allow_run=(), tools={"same": ToolSettings(allow_run=())})
 
     assert EffectiveToolSettings.of(settings, None).rights is None
     assert EffectiveToolSettings.of(settings, "same").rights is None
@@ -33,7 +32,7 @@ def test_a_pattern_holds_for_the_tools_of_a_file_and_a_tools_own_name_before_it(
         call_memory_mb=200,
         tools={
             "sales_*": ToolSettings(call_memory_mb=300, max_home_bytes=1000, scopes=("sales",)),
-            "*": ToolSettings(call_memory_mb=250, calls_per_minute=9),
+            "*": ToolSettings(call_memory_mb=250),
             "sales_report": ToolSettings(call_memory_mb=400),
         },
     )
@@ -46,6 +45,5 @@ def test_a_pattern_holds_for_the_tools_of_a_file_and_a_tools_own_name_before_it(
     assert settings.limits("other").home_bytes == settings.limits().home_bytes
     assert settings.scopes("sales_report") == settings.scopes("sales_a") == ("sales",)
     assert settings.scopes("other") == ()
-    assert settings.calls_per_minute("sales_a") == 9
     # Processes are made with limits that no tool's exceed.
     assert settings.widest_limits().call_memory_bytes == 400 << 20

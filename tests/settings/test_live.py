@@ -26,7 +26,7 @@ def test_every_limit_of_a_call_is_taken_over_and_said() -> None:
 
 def test_limits_of_one_tool_are_taken_over_and_its_rights_are_not() -> None:
     now = settings(tools={"plot": {"memory_mb": 100}})
-    then = settings(tools={"plot": {"memory_mb": 200, "deny_run": True}, "draw": {"cpu_s": 3}})
+    then = settings(tools={"plot": {"memory_mb": 200, "allow_run": ["git"]}, "draw": {"cpu_s": 3}})
 
     live = with_live(now, then)
 
@@ -34,7 +34,7 @@ def test_limits_of_one_tool_are_taken_over_and_its_rights_are_not() -> None:
     assert live.limits("draw").cpu_s == 3
     assert live.rights("plot") == now.rights("plot") != then.rights("plot")
     assert not same_limits(now, live)
-    assert list(changes(live, then)) == ["tools.plot.deny_run"]
+    assert list(changes(live, then)) == ["tools.plot.allow_run"]
 
 
 def test_what_has_other_times_only_has_the_limits_that_it_had() -> None:

@@ -8,12 +8,12 @@ from runner.settings.one_user import for_one_user
 from runner.settings.settings import Settings
 from runner.settings.sources import load
 
-SHARED = ("shared", 16, 1024)
-SEVERAL = ("user", 4, 32)
+SHARED = ("shared", 16)
+SEVERAL = ("user", 4)
 
 
-def of(settings: Settings) -> tuple[str, int, int]:
-    return settings.worker_reuse, settings.max_calls_per_user, settings.max_queue_per_user
+def of(settings: Settings) -> tuple[str, int]:
+    return settings.worker_reuse, settings.max_calls_per_user
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,14 @@ def of(settings: Settings) -> tuple[str, int, int]:
         ("stdio", {}, SHARED),
         ("http", {}, SHARED),
         ("http", {"user": "alice"}, SHARED),
-        ("stdio", {"worker_reuse": "user"}, ("user", 4, 1024)),
-        ("stdio", {"worker_reuse": "call"}, ("call", 4, 1024)),
-        ("stdio", {"max_calls_per_user": 2, "max_queue_per_user": 3}, ("shared", 2, 3)),
+        ("stdio", {"worker_reuse": "user"}, ("user", 4)),
+        ("stdio", {"worker_reuse": "call"}, ("call", 4)),
+        ("stdio", {"max_calls_per_user": 2}, ("shared", 2)),
         ("stdio", {"engine": "docket"}, SEVERAL),
     ],
 )
 def test_a_server_of_one_user_shares_its_worker(
-    transport: Literal["stdio", "http"], flags: dict[str, object], expected: tuple[str, int, int]
+    transport: Literal["stdio", "http"], flags: dict[str, object], expected: tuple[str, int]
 ) -> None:
     assert of(for_one_user(load(flags), transport)) == expected
 

@@ -42,16 +42,16 @@ def documented() -> dict[str, str]:
 def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trusted_config("port = 1\nmax_calls = 2\nmax_queue = 3\n")
+    trusted_config("port = 1\nmax_calls = 2\nopen_files = 300\n")
     monkeypatch.setenv("RUNNER_PORT", "10")
     monkeypatch.setenv("RUNNER_MAX_CALLS", "20")
 
     settings = load({"port": 100, "user": None})
 
-    assert (settings.port, settings.max_calls, settings.max_queue) == (100, 20, 3)
+    assert (settings.port, settings.max_calls, settings.open_files) == (100, 20, 300)
     assert settings.cpu_s == Settings().cpu_s
     where = origins(settings)
-    assert (where["port"], where["max_calls"], where["max_queue"], where["cpu_s"]) == (
+    assert (where["port"], where["max_calls"], where["open_files"], where["cpu_s"]) == (
         "flag",
         "environment RUNNER_MAX_CALLS",
         "runner.toml",
@@ -119,7 +119,13 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(content: str, sent
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("playground_connect", ["*"]), ("playground_model_url", "https://host.example/v1")]
+    ("name", "value"),
+    [
+        ("playground_connect", ["*"]),
+        ("playground_model_url", "https://host.example/v1"),
+        ("auth.jwks_max_age_s", 5),
+        ("identity_case", "lower"),
+    ],
 )
 def test_a_removed_setting_is_refused_with_its_replacement(
     monkeypatch: pytest.MonkeyPatch, name: str, value: Any
@@ -127,7 +133,7 @@ def test_a_removed_setting_is_refused_with_its_replacement(
     trusted_config(f"{name} = {json.dumps(value)}\n")
     with pytest.raises(UsageError, match=f"the setting {name} was removed: "):
         load({})
-    monkeypatch.setenv(f"RUNNER_{name.upper()}", str(value))
+    monkeypatch.setenv(f"RUNNER_{name.upper().replace('.', '__')}", str(value))
     with pytest.raises(UsageError, match=f"the setting {name} was removed: "):
         load({})
 
@@ -294,12 +300,12 @@ def test_keys_may_be_fetched_from_this_machine_without_https() -> None:
 
 
 def test_a_list_is_read_from_commas_and_from_a_toml_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    trusted_config('inline_clients = ["one", "two"]\n')
+    trusted_config('allow_run = ["one", "two"]\n')
     monkeypatch.setenv("RUNNER_ALLOW_ENV", "LANG, TZ,")
 
     settings = load({})
 
-    assert settings.inline_clients == ("one", "two")
+    assert settings.allow_run == ("one", "two")
     assert settings.allow_env == ("LANG", "TZ")
 
 
@@ -418,10 +424,6 @@ def test_every_limit_of_a_tool_can_be_set_and_processes_are_made_with_the_widest
 
 def test_a_call_may_have_what_one_of_its_processes_may_have() -> None:
     assert Settings(memory_mb=9000).limits().call_memory_bytes == 9000 * 1024**2
-
-
-def test_a_file_is_no_longer_than_an_artifact_may_be() -> None:
-    assert Settings(max_artifact_bytes=5).limits().file_bytes == 5
 
 
 def test_a_total_limit_below_the_idle_limit_ends_silence_too() -> None:

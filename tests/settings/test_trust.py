@@ -32,9 +32,9 @@ from runner.settings.values import NARROWS, widens_rights
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 # Each can be given in a file that nobody has trusted. Before a name is added: which of its values give more?
 NARROWING = {
-    *("port", "extras", "results_max_bytes", "worker_reuse", "deny_run", "identity_pattern"),
-    *("identity_case", "identity_letters", "playground", "show_username", "log_level", "log_format"),
-    *("tools.NAME.scopes", "tools.NAME.calls_per_minute"),
+    *("port", "extras", "results_max_bytes", "worker_reuse", "identity_pattern"),
+    *("playground", "log_level", "log_format"),
+    "tools.NAME.scopes",
     *(f"call_limits.NAME.{name}" for name in LimitSettings.model_fields),
 }
 MODELS: Mapping[str, type[BaseModel]] = {
@@ -66,14 +66,14 @@ def written(path: Path, text: str = "", mode: int = 0o644) -> Path:
 
 
 def test_file_nobody_trusts_gives_only_what_narrows() -> None:
-    text = 'isolation = "guard"\nallow_env = ["KEY"]\ndeny_run = true\n'
+    text = 'isolation = "guard"\nallow_env = ["KEY"]\nallow_run = []\n'
     text += '[secrets.A]\ncommand = ["x"]\ntools = ["t"]\n'
     written(Path("runner.toml"), text)
 
     settings = load({})
 
     assert (settings.isolation, settings.allow_env, settings.secrets) == ("auto", (), {})
-    assert settings.deny_run
+    assert settings.allow_run == ()
     (sentence,) = settings.ignored
     assert f"{Path.cwd()}/runner.toml is not trusted" in sentence
     assert "isolation, allow_env, secrets.A.command, secrets.A.tools are ignored" in sentence
@@ -429,7 +429,9 @@ def test_every_setting_widens_unless_it_is_known_to_narrow() -> None:
         leaf = tuple(name.replace("NAME", "x").split("."))
         assert widening(leaf, ["any"]) is (name not in NARROWING), name
     assert widening(("output_guard", "output_transformer"), "a:b")
-    assert widening(("no", "deny_run"), True)
+    assert widening(("no", "port"), True)
+    assert not widening(("allow_run",), [])
+    assert not widening(("tools", "x", "allow_net"), [])
 
 
 def test_new_setting_widens_until_it_is_declared() -> None:
@@ -437,7 +439,7 @@ def test_new_setting_widens_until_it_is_declared() -> None:
         undeclared: bool = Field(default=False)
 
     assert widens_rights(New.model_fields["undeclared"])
-    assert NARROWS in Settings.model_fields["deny_run"].metadata
+    assert NARROWS in Settings.model_fields["port"].metadata
 
 
 def lists() -> dict[str, Any]:
@@ -538,11 +540,9 @@ def test_empty_list_of_programs_is_none(how: str, monkeypatch: pytest.MonkeyPatc
         ({"allow_run": ("git",)}, {}, True, ("git",)),
         ({"allow_run": ("git",)}, {"allow_run": ()}, False, ()),
         ({"allow_run": ("git",)}, {"allow_run": ("*",)}, True, ()),
-        ({"allow_run": ()}, {"deny_run": False}, False, ()),
-        ({"deny_run": True}, {"allow_run": ("git",)}, True, ("git",)),
-        ({"deny_run": True}, {"allow_run": ()}, False, ()),
-        ({"deny_run": True, "allow_run": ("*",)}, {}, False, ()),
-        ({}, {"deny_run": True, "allow_run": ("git",)}, False, ()),
+        ({"allow_run": ()}, {}, False, ()),
+        ({"allow_run": ()}, {"allow_run": ("git",)}, True, ("git",)),
+        ({"allow_run": ()}, {"allow_run": ("*",)}, True, ()),
     ],
 )
 def test_list_of_a_tool_takes_the_place_of_the_general_one(

@@ -189,11 +189,11 @@ def test_without_an_s3_address_the_store_is_local(tmp_path: Path) -> None:
 def test_with_one_it_has_a_spool_in_the_folder_of_the_state(
     rgw: BucketAddress, tmp_path: Path, clock: Clock
 ) -> None:
-    store = open_store(settings_for(rgw, tmp_path, store_unavailable="fail"), RetentionRules())
+    store = open_store(settings_for(rgw, tmp_path), RetentionRules())
 
     assert isinstance(store, SpoolingStore)
     assert store.spool.folder == tmp_path / "state" / "spool"
-    assert store.unavailable == "fail"
+    assert store.unavailable == "spool"
 
 
 def test_a_local_store_does_not_import_boto3() -> None:

@@ -74,7 +74,7 @@ def leaves_odd(username: str, outside: str) -> str:
 @mcp.tool
 def leaves_old(username: str, count: int) -> int:
     """Make many files, in a folder whose name never counts."""
-    folder = Path(f"/tmp/{username}/old")
+    folder = Path(f"/tmp/{username}/cache")
     folder.mkdir()
     for number in range(count):
         (folder / f"{number}.txt").write_text("old")

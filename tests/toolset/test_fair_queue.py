@@ -12,7 +12,7 @@ from runner.toolset.fair_queue import FairQueue, Full
 
 
 def queue(max_calls: int = 1, of_one: int = 1, room: int = 10_000) -> FairQueue[str]:
-    return FairQueue(max_calls=max_calls, max_calls_per_user=of_one, max_queue=room, max_queue_per_user=room)
+    return FairQueue(max_calls=max_calls, max_calls_per_user=of_one, max_queue=room)
 
 
 def come(queue: FairQueue[str], *calls: str) -> list[str]:
@@ -91,9 +91,7 @@ class Told:
     """A queue, and what it has said of calls so far."""
 
     def __init__(self) -> None:
-        self.calls: FairQueue[str] = FairQueue(
-            max_calls=3, max_calls_per_user=2, max_queue=5, max_queue_per_user=3
-        )
+        self.calls: FairQueue[str] = FairQueue(max_calls=3, max_calls_per_user=2, max_queue=5)
         self.running: list[str] = []
         self.waiting: list[str] = []
         self.number = count()

@@ -204,9 +204,7 @@ ONE = (PlaceDemand(("sales", ""), 1),)
 
 
 def queue_of(max_calls_per_user: int = 9) -> FairQueue[str]:
-    return FairQueue(
-        max_calls=9, max_calls_per_user=max_calls_per_user, max_queue=2000, max_queue_per_user=2000
-    )
+    return FairQueue(max_calls=9, max_calls_per_user=max_calls_per_user, max_queue=2000)
 
 
 def test_calls_that_need_a_full_place_let_others_pass_and_keep_their_turn() -> None:

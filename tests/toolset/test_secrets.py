@@ -14,7 +14,7 @@ import pytest
 from attack_support import found_in_memory
 from process_tree import descendants, forkservers
 from somebody import somebody
-from support import TOOLS, Listening, alive, becomes, call, details, error_code, open_toolset, request
+from support import TOOLS, Listening, alive, becomes, call, error_code, open_toolset, request
 
 from runner.call import execute
 from runner.contract.error_messages import TEXT_MAX_CHARS
@@ -22,6 +22,7 @@ from runner.errors import UsageError
 from runner.settings.secrets import CallSecrets, Secrets, SecretSettings, read_secret, secret_fault
 from runner.toolset.toolset import Toolset
 from runner.worker.failure_capture import _describe
+from sandbox.policy import Limits
 
 KEY = 'k3y+with "quotes"-9f2c'
 OTHER = "an0ther-value-77"
@@ -300,14 +301,19 @@ def test_the_rest_of_a_value_that_was_cut_is_masked_wherever_it_was_cut() -> Non
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_what_is_kept_of_a_long_output_begins_with_no_half_of_a_secret(tmp_path: Path) -> None:
-    limit = 1000
+async def test_what_is_kept_of_a_long_output_begins_with_no_half_of_a_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit = Limits().output_bytes
     afters = [limit - len(KEY) - 50, *(limit - kept for kept in (1, len(KEY) // 2, len(KEY) - 1))]
     with somebody() as user:
-        async with serving(tmp_path, max_output_bytes=limit) as toolset:
-            dead = [await call(toolset, user, "dies_talking", after=after) for after in afters]
+        async with serving(tmp_path) as toolset:
+            with caplog.at_level(logging.INFO):
+                for after in afters:
+                    await call(toolset, user, "dies_talking", after=after)
 
-    outputs = [details(one)["output"].rstrip(".") for one in dead]
+    printed = [vars(record) for record in caplog.records if record.getMessage() == "tool printed"]
+    outputs = [one["line"].rstrip(".") for one in printed]
     # The first has all of it, and shows what was there.
     assert outputs == ["before [secret API_KEY]", *["[secret API_KEY]"] * 3]
 

@@ -175,7 +175,7 @@ async def test_the_host_reads_a_page_without_a_worker_and_says_what_plain_fastmc
         # No call may start: whatever needs a worker is refused.
         admission, toolset.admission = (
             toolset.admission,
-            type(toolset.admission)(max_calls=0, max_calls_per_user=0, max_queue=0, max_queue_per_user=0),
+            type(toolset.admission)(max_calls=0, max_calls_per_user=0, max_queue=0),
         )
         found = [await read(client, uri) for uri in uris]
         with pytest.raises(McpError, match="waiting already"):

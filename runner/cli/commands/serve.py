@@ -102,9 +102,6 @@ def proxy(
     whose: UserOptions,
     config: Config = None,
     contract: Contract = None,
-    connect_timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Longest wait for a server to start.")
-    ] = None,
     allow_fetch: Annotated[
         bool | None,
         typer.Option("--allow-fetch", help="Commands such as npx and uvx may fetch packages and run them."),
@@ -113,9 +110,7 @@ def proxy(
     logs: LogOptions,
 ) -> None:
     """Stand in front of other MCP servers: their tools are treated like our own, or their results guarded."""
-    own = given(
-        transport=transport, contract=contract, connect_timeout_s=connect_timeout, allow_fetch=allow_fetch
-    )
+    own = given(transport=transport, contract=contract, allow_fetch=allow_fetch)
     flags = {**given(address, whose, bounds, logs), **own}
     end_with(lambda: _proxy(target, flags, config), interrupted=end_at_once)
 

@@ -57,7 +57,6 @@ class BucketAddress:
         prefix: What all keys begin with; empty, or ending in a slash.
         endpoint: URL of the server; None: AWS.
         region: Its region; None: as the environment says.
-        path_style: Whether the bucket's name stands in the path instead of in the host's name.
         access_key: Key id; None: the chain of AWS (environment, files, the machine's role).
         secret_key: The key.
     """
@@ -66,7 +65,6 @@ class BucketAddress:
     prefix: str = ""
     endpoint: str | None = None
     region: str | None = None
-    path_style: bool = False
     access_key: SecretStr | None = None
     secret_key: SecretStr | None = None
 
@@ -367,7 +365,7 @@ def _client(at: BucketAddress, *, read_s: float, attempts: int) -> Any:
         retries={"mode": "standard", "max_attempts": attempts},
         max_pool_connections=_CONNECTIONS,
         s3={
-            "addressing_style": "path" if at.path_style else "auto",
+            "addressing_style": "path" if at.endpoint else "auto",
             **({"payload_signing_enabled": True} if at.endpoint else {}),
         },
         # Servers that are not AWS may know none of the newer checksums.
