@@ -32,7 +32,8 @@ __all__ = ["SESSION_S", "BrowserSession", "begin_session", "routes"]
 SESSION_S = 12 * 3600.0
 """How long a browser is known, in seconds."""
 
-# What the page keeps, unless the person wants it kept (`?keep`): the history of calls, drafts. Not "cookies": those of neighbouring hosts would go, too.
+# What the page keeps, unless the person wants it kept (`?keep`): the history of calls, drafts.
+# Not "cookies": those of neighbouring hosts would go, too.
 _FORGET = {"Clear-Site-Data": '"storage"'}
 
 
