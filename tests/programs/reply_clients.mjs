@@ -1,6 +1,6 @@
 // Clients of the two TypeScript SDKs, each given the replies of a server that was connected to elsewhere.
 // usage: node reply_clients.mjs MODULES. One line of JSON in: {key, replies: {METHOD: RESULT}} makes the clients of a
-// server, {key, tool, result} is a reply to a call of it. One line out: the problems, by the client that has them.
+// server, {key, calls: [[TOOL, RESULT]]} are replies to calls of it. One line out: for each call its problems, by client.
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
@@ -39,13 +39,15 @@ async function made({ key, replies }) {
   return {};
 }
 
-async function problems({ key, tool, result }) {
-  const found = {};
+async function problems({ key, calls }) {
+  const found = calls.map(() => ({}));
   for (const [name, { client, transport }] of Object.entries(servers.get(key))) {
-    transport.replies["tools/call"] = result;
-    // An error outside of a request is of a reply that is not even taken for one.
-    const failed = new Promise((_, reject) => { client.onerror = reject; });
-    try { await Promise.race([client.callTool({ name: tool, arguments: {} }), failed]); } catch (error) { found[name] = String(error); }
+    for (const [index, [tool, result]] of calls.entries()) {
+      transport.replies["tools/call"] = result;
+      // An error outside of a request is of a reply that is not even taken for one.
+      const failed = new Promise((_, reject) => { client.onerror = reject; });
+      try { await Promise.race([client.callTool({ name: tool, arguments: {} }), failed]); } catch (error) { found[index][name] = String(error); }
+    }
   }
   return found;
 }
