@@ -360,10 +360,12 @@ def test_markdown_of_any_kind_is_read_in_time() -> None:
     script = f"""
       import {{ draw, MOST }} from "{module}";
       const made = (...parts) => parts;
-      const maker = {{ element: made, text: made, code: made, link: made, picture: made, table: made, task: made }};
+      const names = ["element", "text", "code", "link", "picture", "table", "task"];
+      const maker = Object.fromEntries(names.map((name) => [name, made]));
       const wide = ["|a", "|-", "|\\n"].map((part) => part.repeat(MOST / 9)).join("\\n");
-      const all = {json.dumps(UNITS)}.flatMap((unit) => [unit, unit + "\\n"]).map((unit) => unit.repeat(MOST / unit.length));
-      for (const source of [...all, wide]) draw(source.slice(0, MOST), 0, maker);
+      const units = {json.dumps(UNITS)}.flatMap((unit) => [unit, unit + "\\n"]);
+      for (const unit of [...units, wide])
+        draw(unit.repeat(Math.ceil(MOST / unit.length)).slice(0, MOST), 0, maker);
       console.log("read");
     """
     node = [
