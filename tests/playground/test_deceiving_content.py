@@ -88,7 +88,7 @@ def test_links_lead_where_their_text_says_or_say_where(made: Seen) -> None:
 
 
 @pytest.mark.parametrize("name", ["quotes.md", "lists.md", "marks.md"])
-def test_markdown_that_nests_without_end_is_shown_as_far_as_anyone_indents(made: Seen, name: str) -> None:
+def test_markdown_that_nests_without_end_is_shown_as_text(made: Seen, name: str) -> None:
     file(made, name)
 
     expect(made.call.locator(".prose")).to_be_visible()

@@ -69,7 +69,7 @@ def test_of_hostile_files_people_see_what_is_there(looking: Seen, sink: Sink) ->
     tab.filter(has_text="odd.json").click()
     expect(viewer).to_contain_text("123456789012345678901234567890")
     tab.filter(has_text="nested.md").click()
-    expect(viewer.locator("blockquote").first).to_be_visible()
+    expect(viewer.locator(".prose pre")).to_be_visible()
     tab.filter(has_text="turned.log").click()
     expect(viewer).to_contain_text("⟨U+202E⟩gnp.exe")
     assert tab.filter(has_text="gnp.exe<img").count() == 1

@@ -322,32 +322,3 @@ def test_a_server_that_is_gone_is_named_and_tried_again(seen: Seen) -> None:
 
     expect(gone).to_have_count(0)
     seen.run()
-
-
-def test_a_first_visit_shows_by_one_sample_call_what_the_page_is(seen: Seen) -> None:
-    seen.tool("greet")
-    first = seen.page.get_by_role("region", name="What this page is")
-    expect(first).to_contain_text("Call a tool and see what it does")
-    expect(first).to_contain_text('"name": "Ada"')
-
-    first.get_by_role("button", name="Make this sample call").click()
-
-    expect(seen.ended()).to_contain_text("Hello, Ada.")
-    expect(seen.page.get_by_label("name")).to_have_value("Ada")
-    expect(first).to_have_count(0)
-    # It has been seen: another tool does not explain the page again.
-    seen.tool("send")
-    expect(first).to_have_count(0)
-
-
-def test_a_sample_of_a_tool_that_may_change_something_runs_nothing(seen: Seen) -> None:
-    seen.tool("send")
-    first = seen.page.get_by_role("region", name="What this page is")
-
-    first.get_by_role("button", name="Fill in the sample").click()
-
-    expect(seen.page.get_by_label("title")).to_have_value("hello")
-    expect(seen.page.get_by_role("button", name="Run").first).to_be_focused()
-    expect(seen.call).to_have_count(0)
-    seen.page.keyboard.press("Enter")
-    expect(seen.ended()).to_contain_text("hello to hello")

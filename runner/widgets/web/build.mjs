@@ -11,6 +11,8 @@ import { fileURLToPath } from "node:url";
 const here = dirname(fileURLToPath(import.meta.url));
 const target = resolve(process.argv[2] ?? join(here, ".."));
 const MAX_PAGE_BYTES = 60_000;
+// With a parser that takes any text in time, and the names of entities.
+const MAX_MARKDOWN_BYTES = 140_000;
 
 const PAGES = {
   "chat-view": "Conversation",
@@ -68,7 +70,8 @@ for (const [name, title] of Object.entries(PAGES)) {
   const script = embedded(await bundled(`pages/${name}.ts`));
   const html = fill(page, { title, style: await style(name), script });
   const bytes = Buffer.byteLength(html);
-  if (bytes > MAX_PAGE_BYTES) throw new Error(`${name}.html has ${bytes} bytes; at most ${MAX_PAGE_BYTES} are allowed`);
+  const most = name === "pizzaz-markdown" ? MAX_MARKDOWN_BYTES : MAX_PAGE_BYTES;
+  if (bytes > most) throw new Error(`${name}.html has ${bytes} bytes; at most ${most} are allowed`);
   await writeFile(join(target, "pages", `${name}.html`), html);
 }
 await writeFile(join(target, "bridge.js"), `${await bundled("bridge.ts")}\n`);

@@ -9,7 +9,6 @@ import { recall, remember } from "../model/keep";
 import { info } from "../model/info";
 import { route, settle, to } from "../model/route";
 import { runs, start } from "../model/runs";
-import { sampleOf } from "../model/sample";
 import { blank } from "../model/schema";
 import { here } from "../model/connections";
 import { byName, tools, toolsLoading, toolsProblem, type Tool } from "../model/tools";
@@ -22,7 +21,6 @@ import { RunView } from "./run";
 import { SaveRequest } from "./save_request";
 import { bringIntoSight } from "./sight";
 import { Tabs } from "./tabs";
-import { First } from "./first";
 import { Badges } from "./tool_list";
 import { T } from "../texts/texts";
 
@@ -146,19 +144,17 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
           </div>
         </section>
         <Divider />
-        <div class="outcome" ref={outcome}>{last === undefined ? <Nothing tool={tool} fill={(value) => { set(value); tab.value = "form"; }} /> : <RunView run={last} tool={tool} isOfOther={parsed.value.value !== null && toJson(last.value.args) !== toJson(parsed.value.value)} />}</div>
+        <div class="outcome" ref={outcome}>{last === undefined ? <Nothing /> : <RunView run={last} tool={tool} isOfOther={parsed.value.value !== null && toJson(last.value.args) !== toJson(parsed.value.value)} />}</div>
       </div>
     </div>
   );
 }
 
 /** Where no call of this tool is known: dashboards that were kept, or what to do. */
-function Nothing({ tool, fill }: { tool: Tool; fill: (value: { [key: string]: Json }) => void }): JSX.Element {
+function Nothing(): JSX.Element {
   const chosen = useSignal("");
   const boards = boardTabs();
   if (boards.length > 0) return <section class="card" aria-label={T.call.dashboards}><Tabs label={T.call.dashboards} chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={boards} /></section>;
-  const sample = runs.value.length === 0 ? sampleOf(tool.inputSchema) : null;
-  if (sample !== null) return <First tool={tool} sample={sample} fill={fill} />;
   return (
     <div class="card empty">
       <p>{T.call.runIt}</p>
