@@ -363,10 +363,8 @@ def _run(text: str, lo: int, at: int, detector: Detector, *, in_line: bool) -> W
         for end, body in extents(text, start):
             if end - start < detector.min_chars:
                 break
-            # Behind it may stand too much padding, or none of its own; cut off, it ends within a group.
-            bare = body.rstrip("=")
-            whole = bare[:-1] if len(bare) % 4 == 1 else bare
-            found = detector.recognise(body) or detector.recognise(whole)
+            # What stands behind it may be too much padding, or none of its own.
+            found = detector.recognise(body) or detector.recognise(body.rstrip("="))
             if found is not None and not runs_on(found[0]):
                 return Written(start, end, found[0])
             longest = longest or (Written(start, end, found[0]) if found else None)

@@ -35,8 +35,10 @@ def leaks(text: str) -> list[str]:
     """Return the beginnings of base64 in `text` that decodes to a known binary."""
     found = []
     for run in RUN.findall(text):
-        # No base64 has this length but what was cut off.
-        body = run[: len(run) - (len(run) % 4 == 1)].replace("-", "+").replace("_", "/")
+        if len(run) % 4 == 1:
+            # No base64 has this length, though the decoder takes it.
+            continue
+        body = run.replace("-", "+").replace("_", "/")
         try:
             content = pybase64.b64decode(body + "=" * (-len(body) % 4), validate=True)
         except ValueError:

@@ -37,10 +37,16 @@ export function CodeView({ item }: { item: Item }): JSX.Element {
   if (loaded.value === null) return <Waiting />;
   return (
     <>
-      <Coloured text={loaded.value.text} language={ENDINGS[item.name.split(".").at(-1)?.toLowerCase() ?? ""] ?? null} />
+      <Coloured text={loaded.value.text} language={languageOf(item.name.split(".").at(-1) ?? "")} />
       {loaded.value.cut && <p class="soft small">{T.viewers.firstBytes(MOST)}</p>}
     </>
   );
+}
+
+/** The language that code is in, by the name or the ending under which it is known. */
+export function languageOf(named: string): string | null {
+  const name = named.toLowerCase();
+  return (Object.hasOwn(ENDINGS, name) ? ENDINGS[name] : undefined) ?? (Object.hasOwn(LANGUAGES, name) ? name : null);
 }
 
 interface Piece {

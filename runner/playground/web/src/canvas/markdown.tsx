@@ -7,7 +7,7 @@ import { leadsTo, namesAnotherHost } from "../../../../widgets/web/markdown/link
 import { draw, MOST, type Maker } from "../../../../widgets/web/markdown/markdown.ts";
 import { plain } from "../model/plain";
 import { Trouble, Waiting } from "./canvas";
-import { Coloured } from "./code";
+import { Coloured, languageOf } from "./code";
 import { head, useLoaded } from "./content";
 import type { Item } from "./items";
 import { T } from "../texts/texts";
@@ -38,7 +38,7 @@ export function Markdown({ text }: { text: string }): JSX.Element {
 const MAKER: Maker<ComponentChildren> = {
   element: (tag, props, children) => h(tag, props, ...children),
   text: plain,
-  code: (source, named) => <Coloured text={source} language={language(named)} />,
+  code: (source, named) => <Coloured text={source} language={languageOf(named.split(/\s/)[0] ?? "")} />,
   link: (address, text, children) => <Link address={address} text={text}>{children}</Link>,
   picture: (alt, address) => <span class="badge" title={plain(address)}>{T.viewers.picture(plain(alt || address))}</span>,
   table: (children) => <div class="scroll"><table class="grid">{children}</table></div>,
@@ -57,9 +57,4 @@ function Link({ address, text, children }: { address: string; text: string; chil
 
 function Closed({ address, why, children }: { address: string; why: string; children: ComponentChildren }): JSX.Element {
   return <span class="closed" title={T.viewers.notOpened(plain(address).slice(0, 200), why)}>{children}</span>;
-}
-
-function language(named: string): string | null {
-  const known: Record<string, string> = { py: "python", python: "python", js: "javascript", javascript: "javascript", ts: "typescript", typescript: "typescript", sh: "bash", bash: "bash", json: "json", sql: "sql", html: "xml", xml: "xml", yaml: "yaml", yml: "yaml", toml: "ini", rust: "rust", css: "css", diff: "diff" };
-  return known[named.trim().split(/\s/)[0]?.toLowerCase() ?? ""] ?? null;
 }

@@ -1,4 +1,4 @@
-/** The widget of a tool, in a host like those it will meet: both dialects, any theme, language, width and mode. */
+/** The widget of a tool, in a host like those it will meet: both dialects, any theme and width. */
 import type { JSX } from "preact";
 import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -31,8 +31,6 @@ interface Choice {
   dialect: Dialect;
   /** As the page has it, until somebody chooses for this widget. */
   theme: "page" | "light" | "dark";
-  /** The browser's English, until somebody writes another language; null as long as nobody has. */
-  locale: string | null;
   width: "full" | "820" | "390";
   mode: "inline" | "fullscreen" | "pip";
 }
@@ -43,7 +41,7 @@ const MOST_REFUSED_LINKS = 3;
 
 export function WidgetView({ run, tool }: { run: Run; tool: Tool }): JSX.Element {
   const origin = info.value?.frames ?? null;
-  const choice = useSignal<Choice>({ dialect: "mcp-app", theme: "page", locale: null, width: "full", mode: "inline" });
+  const choice = useSignal<Choice>({ dialect: "mcp-app", theme: "page", width: "full", mode: "inline" });
   const log = useSignal<Line[]>([]);
   const watched = useSignal(false);
   const life = useSignal(0);
@@ -56,9 +54,7 @@ export function WidgetView({ run, tool }: { run: Run; tool: Tool }): JSX.Element
         <Pick label={T.widget.dialect} value={choice.value.dialect} choices={{ "mcp-app": "MCP Apps", skybridge: "ChatGPT Apps" }} pick={(dialect) => set({ dialect })} />
         <Pick label={T.widget.theme} value={choice.value.theme} choices={T.widget.themes} pick={(theme) => set({ theme })} />
         <Pick label={T.widget.width} value={choice.value.width} choices={{ full: T.widget.full, "820": "820 px", "390": "390 px" }} pick={(width) => set({ width })} />
-        <Pick label={T.widget.mode} value={choice.value.mode} choices={T.widget.modes} pick={(mode) => set({ mode })} />
         <Pick label={T.widget.toolCalls} value={asksFirst.value ? "ask" : "run"} choices={{ run: T.widget.runAtOnce, ask: T.widget.askFirst }} pick={(how) => askFirst(how === "ask")} />
-        <label class="small soft">{T.widget.language} <input class="input compact" value={localeOf(choice.value)} size={7} onChange={(event) => set({ locale: event.currentTarget.value.trim() || null })} /></label>
       </div>
       <Frame key={`${run.id} ${choice.value.dialect} ${life.value}`} run={run} tool={tool} origin={origin} choice={choice.value} set={set} log={note} again={() => { life.value += 1; }} />
       <WidgetCalls run={run} />
@@ -136,7 +132,6 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
   const refusedLinks = useRef(0);
   const server = serverOfTool(tool.name);
   const shade = shadeOf(choice);
-  const locale = localeOf(choice);
   useEffect(() => {
     let left = false;
     void (async () => {
@@ -192,7 +187,7 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
   }, []);
   useEffect(() => {
     host.current?.setContext(context(choice));
-  }, [shade, locale, choice.mode]);
+  }, [shade, choice.mode]);
   useEscape(() => set({ mode: "inline" }), choice.mode === "fullscreen");
   const width = choice.width === "full" ? "100%" : `${choice.width}px`;
   return (
@@ -274,14 +269,10 @@ function shadeOf(choice: Choice): "light" | "dark" {
   return choice.theme === "page" ? pageShade.value : choice.theme;
 }
 
-function localeOf(choice: Choice): string {
-  return choice.locale ?? LOCALE;
-}
-
 function context(choice: Choice): Record<string, unknown> {
   return {
     theme: shadeOf(choice),
-    locale: localeOf(choice),
+    locale: LOCALE,
     displayMode: choice.mode,
     availableDisplayModes: ["inline", "fullscreen", "pip"],
     platform: choice.width === "390" ? "mobile" : "web",
