@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -143,15 +144,29 @@ def _listen(settings: Settings, port: int) -> list[socket.socket]:
     """
     if settings.playground_frames_url is not None and not is_loopback(settings.host):
         return [listen_on(settings.host, settings.playground_frames_port, setting=_PORT_SETTING)]
-    chosen = settings.playground_frames_port
+    if not settings.playground_frames_port:
+        with contextlib.suppress(UsageError):
+            return _on_loopback(port % 65535 + 1, alone=True)
+    return _on_loopback(settings.playground_frames_port)
+
+
+def _on_loopback(port: int, *, alone: bool = False) -> list[socket.socket]:
+    """Return what listens on a port of both loopback addresses, since `localhost` may mean either.
+
+    Args:
+        port: The port; 0 takes a free one.
+        alone: Whether to refuse a port on which another process has the address of version 6: it could
+            foresee the port, and pages would trust it.
+
+    Raises:
+        UsageError: The port cannot be listened on.
+    """
+    first = listen_on("127.0.0.1", port, setting=_PORT_SETTING)
     try:
-        first = listen_on("127.0.0.1", chosen or port % 65535 + 1, setting=_PORT_SETTING)
-    except UsageError:
-        if chosen:
+        return [first, listen_on("::1", first.getsockname()[1], setting=_PORT_SETTING)]
+    except UsageError as refused:
+        # Without version 6 there is nothing to listen on.
+        if alone and isinstance(refused.__cause__, OSError) and refused.__cause__.errno == errno.EADDRINUSE:
+            first.close()
             raise
-        first = listen_on("127.0.0.1", 0, setting=_PORT_SETTING)
-    listeners = [first]
-    # `localhost` may mean either; without version 6 there is nothing to listen on.
-    with contextlib.suppress(UsageError):
-        listeners.append(listen_on("::1", first.getsockname()[1], setting=_PORT_SETTING))
-    return listeners
+        return [first]

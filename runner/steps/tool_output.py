@@ -38,17 +38,19 @@ class LiveOutput:
         """Send each complete line soon after it was printed, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            await self._send(self._lease.printed_since(self._sent_bytes).rpartition(b"\n")[0])
+            printed, total_bytes = self._lease.printed_since(self._sent_bytes)
+            lines, line_break, begun = printed.rpartition(b"\n")
+            if line_break:
+                self._sent_bytes = total_bytes - len(begun)
+                await self._send(lines)
 
     async def finish(self) -> None:
         """Send what was printed last."""
-        await self._send(self._lease.printed_since(self._sent_bytes).rstrip(b"\n"))
+        printed, self._sent_bytes = self._lease.printed_since(self._sent_bytes)
+        await self._send(printed.rstrip(b"\n"))
 
     async def _send(self, lines: bytes) -> None:
-        if lines:
-            # With the line break after them, which is not sent.
-            self._sent_bytes += len(lines) + 1
-            await self._listener.printed("info", lines.decode(errors="replace")[-_CLIENT_CHARS:])
+        await self._listener.printed("info", lines.decode(errors="replace")[-_CLIENT_CHARS:])
 
 
 async def report_output(

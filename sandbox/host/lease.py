@@ -143,8 +143,8 @@ class Lease:
         seen_s = max(waited_s, 0.0 if last is None else last.all_cpu_s)
         return max(0.0, seen_s - self._cpu_before_s)
 
-    def printed_since(self, mark: int) -> bytes:
-        """Return what the call has printed after its first `mark` bytes, as far as it is kept."""
+    def printed_since(self, mark: int) -> tuple[bytes, int]:
+        """Return what the call has printed after its first `mark` bytes, as far as it is kept, and the total."""
         return self._output.since(mark)
 
     async def run(self, call: object, *, deadlines: Deadlines, listener: Listener) -> Outcome:

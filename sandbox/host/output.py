@@ -68,10 +68,10 @@ class KeptOutput:
             if not self.read():
                 return
 
-    def since(self, mark: int) -> bytes:
-        """Return what is kept of the output after its first `mark` bytes."""
+    def since(self, mark: int) -> tuple[bytes, int]:
+        """Return what is kept of the output after its first `mark` bytes, and how much has come in all."""
         new = min(self.total_bytes - mark, len(self._kept))
-        return bytes(self._kept[len(self._kept) - new :])
+        return bytes(self._kept[len(self._kept) - new :]), self.total_bytes
 
     def text(self) -> str:
         """Return what is kept; what is no UTF-8 is replaced."""
