@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 _MOST_CONNECTIONS = 64
 # For whoever is slow to take one of them.
 _GRACE_S = 1
+_FRAMES_FIRST, _FRAMES = 10_000, 2_000
 _PORT_SETTING = "playground_frames_port"
 
 
@@ -140,13 +141,14 @@ def _listen(settings: Settings, port: int) -> list[socket.socket]:
 
     Args:
         settings: The port among them, if the operator chose one.
-        port: Port of the server. The next one is tried first: an open page finds it again after a restart.
+        port: Port of the server. The same one belongs to it each time, so that an open page finds it again
+            after a restart; far from ports that operators choose.
     """
     if settings.playground_frames_url is not None and not is_loopback(settings.host):
         return [listen_on(settings.host, settings.playground_frames_port, setting=_PORT_SETTING)]
     if not settings.playground_frames_port:
         with contextlib.suppress(UsageError):
-            return _on_loopback(port % 65535 + 1, alone=True)
+            return _on_loopback(_FRAMES_FIRST + port * 7 % _FRAMES, alone=True)
     return _on_loopback(settings.playground_frames_port)
 
 

@@ -137,8 +137,7 @@ class ResultMessages:
         smaller: dict[int, str] = {}
         for index, file in blocks.items():
             if file.size > most > 0:
-                given = without_header(wire["content"][index].get("data"))
-                picture = await asyncio.to_thread(decode, canonical(given) or "")
+                picture = await asyncio.to_thread(_picture_of, wire["content"][index].get("data"))
                 made = await smaller_picture(
                     picture, most, tool=request.tool, user=request.user, settings=self.settings
                 )
@@ -192,6 +191,10 @@ def _is_of_protocol(key: str, item: Any) -> bool:
     if key == _PROTOCOL_META[0]:
         return isinstance(item, str) or (isinstance(item, int) and not isinstance(item, bool))
     return key != _PROTOCOL_META[1] or (isinstance(item, Mapping) and isinstance(item.get("taskId"), str))
+
+
+def _picture_of(data: object) -> bytes:
+    return decode(canonical(without_header(data)) or "")
 
 
 def _linkless(block: Any) -> Any:

@@ -6,6 +6,7 @@ there each user has connections, for each kind of client, which end when they ha
 
 import asyncio
 import contextlib
+import json
 import logging
 import textwrap
 import time
@@ -28,8 +29,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import mcp_types
 from fastmcp.client.transports import ClientTransport
 from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
 
 from runner.errors import UsageError
 from runner.files.download_links import DownloadLinks
@@ -75,6 +78,9 @@ _MOST_BACKENDS = 64
 _MOST_KINDS = 8
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - addresses that nobody can be reached by
 _MOST_CLOSING = 4
+_NO_CLIENT_S = 2.0
+# Of what a server says before its client is there.
+_MOST_EARLY, _MOST_EARLY_CHARS = 100, 64 * 1024
 _EVERYBODY = ""
 _WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
 
@@ -154,13 +160,21 @@ class _Front:
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Ask the client something, beside any request of its own."""
-        connection = await asyncio.shield(self.connection)
+        try:
+            # While there is none, the client may wait for this server, which would wait for the client.
+            async with asyncio.timeout(_NO_CLIENT_S):
+                connection = await asyncio.shield(self.connection)
+        except TimeoutError as error:
+            message = "no client can be asked yet"
+            raise MCPError(code=mcp_types.INVALID_REQUEST, message=message) from error
         return await connection.send_raw_request(method, params, {"timeout": ANSWER_S})
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Tell the client something; log messages only of the levels that it asked for."""
         if not self.connection.done():
-            self.early.append((method, params))
+            size = len(json.dumps(params, default=str))
+            if len(self.early) < _MOST_EARLY and size <= _MOST_EARLY_CHARS:
+                self.early.append((method, params))
             return
         connection = self.connection.result()
         told = log_message(params, self.levels(connection)) if method == MESSAGE else params
@@ -171,7 +185,9 @@ class _Front:
         """Tell the client what the server said before it was there."""
         early, self.early = self.early, []
         for method, params in early:
-            await self.tell(method, params)
+            # A client that is gone hears none of them.
+            with contextlib.suppress(Exception):
+                await self.tell(method, params)
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)

@@ -33,6 +33,7 @@ class LiveOutput:
         self._lease = lease
         self._listener = listener
         self._sent_bytes = 0
+        self._sending: asyncio.Future[None] | None = None
 
     async def follow(self) -> None:
         """Send each complete line soon after it was printed, until cancelled."""
@@ -42,15 +43,19 @@ class LiveOutput:
             lines, line_break, begun = printed.rpartition(b"\n")
             if line_break:
                 self._sent_bytes = total_bytes - len(begun)
-                await self._send(lines)
+                # The end of the call waits for what is being sent.
+                self._sending = asyncio.ensure_future(self._send(lines))
+                await asyncio.shield(self._sending)
 
     async def finish(self) -> None:
         """Send what was printed last."""
+        if self._sending is not None:
+            await self._sending
         printed, self._sent_bytes = self._lease.printed_since(self._sent_bytes)
         await self._send(printed.rstrip(b"\n"))
 
     async def _send(self, lines: bytes) -> None:
-        await self._listener.printed("info", lines.decode(errors="replace")[-_CLIENT_CHARS:])
+        await self._listener.printed("info", lines[-_CLIENT_CHARS:].decode(errors="replace"))
 
 
 async def report_output(

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import tempfile
+import weakref
 from pathlib import Path
 
 import anyio
@@ -33,10 +34,16 @@ __all__ = ["check_pictures", "smaller_picture"]
 
 _PROGRAM = Path(__file__).parents[1].resolve() / "worker" / "small_picture.py"
 _MIMES = frozenset({"image/jpeg", "image/png", "image/webp"})
-# A small file can hold billions. Three bytes each, and once more while it is written.
-_MOST_PIXELS = 100_000_000
+# A small file can hold billions. Decoded and turned, each takes up to a dozen bytes.
+_MOST_PIXELS = 25_000_000
 _MOST_BYTES = 64 * 1024 * 1024
-_DEADLINE_S = 30.0
+# Of one picture, with the wait for those before it. No place among the calls is taken by them, so there is
+# one at a time.
+_DEADLINE_S = 10.0
+_END_S = 5.0
+_one_at_a_time: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]" = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def check_pictures(settings: Settings) -> None:
@@ -72,8 +79,9 @@ async def smaller_picture(
     made = b""
     with contextlib.suppress(TimeoutError, OSError):
         async with asyncio.timeout(min(_DEADLINE_S, settings.deadlines(tool).total_s)):
-            policy = await asyncio.to_thread(_policy, tool, user, settings)
-            made = await _made(picture, most_bytes, policy)
+            async with _one_at_a_time.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+                policy = await asyncio.to_thread(_policy, tool, user, settings)
+                made = await _made(picture, most_bytes, policy)
     # What a process says that may have been taken over counts if it is what was asked for.
     again = identify(made) if len(made) <= most_bytes else None
     return made if again is not None and again.mime == kind.mime else None
@@ -122,10 +130,20 @@ async def _made(picture: bytes, most_bytes: int, policy: Policy) -> bytes:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
+            # Nothing more is read, and the end of a process waits for the end of its pipes.
+            assert process.stdout is not None  # noqa: S101 - a pipe was asked for
             with anyio.CancelScope(shield=True):
-                await process.wait()
+                for end in (process.terminate, process.kill):
+                    with contextlib.suppress(ProcessLookupError):
+                        end()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_END_S):
+                            while await process.stdout.read(1 << 16):
+                                pass
+                            await process.wait()
+                            return_code = process.returncode
+                            if return_code is not None:
+                                break
 
 
 async def _written(process: asyncio.subprocess.Process, picture: bytes) -> None:

@@ -5,8 +5,9 @@
  * Source: requirements S0-42 and S0-44.
  */
 import type { JSX } from "preact";
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { user } from "../model/info";
 import { isObject, parseJson, toJson } from "../model/json";
 import { recall, remember } from "../model/keep";
 import { plain } from "../model/plain";
@@ -17,11 +18,20 @@ import { T } from "../texts/texts";
 
 const PINNED = "dashboards";
 
-export const dashboards = signal<Panel[]>(pinned());
+export const dashboards = signal<Panel[]>([]);
+
+/** One browser may know several users; each has pinned dashboards of its own. */
+function key(): string {
+  return `${PINNED} ${user.value ?? ""}`;
+}
+
+effect(() => {
+  dashboards.value = user.value === null ? [] : pinned();
+});
 
 function pinned(): Panel[] {
   try {
-    const kept = parseJson(recall(PINNED) ?? "[]");
+    const kept = parseJson(recall(key()) ?? "[]");
     return (Array.isArray(kept) ? kept : []).map(panelOf).filter((panel): panel is Panel => panel !== null);
   } catch {
     return [];
@@ -61,7 +71,7 @@ export function endEphemeral(): void {
 
 function keep(): void {
   const lasting = dashboards.value.filter((each) => each.persistence === "pinned");
-  remember(PINNED, lasting.length === 0 ? null : toJson(lasting));
+  remember(key(), lasting.length === 0 ? null : toJson(lasting));
 }
 
 export function DashboardView({ panel }: { panel: Panel }): JSX.Element {

@@ -54,8 +54,10 @@ function Lively({ html, origin, title }: { html: string; origin: string; title: 
   const frame = useRef<HTMLIFrameElement>(null);
   useEffect(() => {
     const heard = (event: MessageEvent): void => {
-      const said = event.data as { method?: unknown } | null;
-      if (event.source !== frame.current?.contentWindow || event.origin !== origin || said?.method !== `${SANDBOX}proxy-ready`) return;
+      if (event.source !== frame.current?.contentWindow || event.origin !== origin) return;
+      if ((event.data as { method?: unknown } | null)?.method !== `${SANDBOX}proxy-ready`) return;
+      // Nothing that its scripts send is looked at.
+      removeEventListener("message", heard);
       frame.current?.contentWindow?.postMessage({ jsonrpc: "2.0", method: `${SANDBOX}resource-ready`, params: { html } }, origin);
     };
     addEventListener("message", heard);
@@ -88,8 +90,10 @@ export function Still({ html, origin, title }: { html: string; origin: string; t
   const frame = useRef<HTMLIFrameElement>(null);
   useEffect(() => {
     const heard = (event: MessageEvent): void => {
-      const said = event.data as { still?: unknown } | null;
-      if (event.source !== frame.current?.contentWindow || event.origin !== origin || said?.still !== "ready") return;
+      // Before the message is looked at: the browser reads it only then, and it may be large.
+      if (event.source !== frame.current?.contentWindow || event.origin !== origin) return;
+      if ((event.data as { still?: unknown } | null)?.still !== "ready") return;
+      removeEventListener("message", heard);
       frame.current?.contentWindow?.postMessage({ html }, origin);
     };
     addEventListener("message", heard);

@@ -1,5 +1,5 @@
 /** What this page knows of its server, and the ways in. */
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import type { Json } from "./json";
 import { T } from "../texts/texts";
 
@@ -41,6 +41,8 @@ export const LOGIN = "/play/login";
 export const leaves = signal(false);
 
 export const info = signal<Info | null>(null);
+/** Who is inside; null at the door. */
+export const user = computed(() => info.value?.user ?? null);
 export const door = signal<Door>({ state: "opening" });
 
 export async function enter(): Promise<void> {
@@ -69,7 +71,7 @@ export async function refresh(): Promise<boolean> {
   let response: Response;
   try {
     response = await fetch("/play/info", { headers: { accept: "application/json" } });
-    if (response.status >= 500) return false;
+    if (response.status !== 401 && response.status !== 403 && !response.ok) return false;
     if (response.ok) {
       const body = (await response.json()) as Info;
       // The policy of this page names the second origin that there was.

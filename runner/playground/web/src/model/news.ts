@@ -39,26 +39,32 @@ document.addEventListener("visibilitychange", () => {
 export const isLost = signal(false);
 
 const AGAIN_MS = 700;
+const MOST_MS = 30_000;
 
 /** Listen, and return what stops it. Where the stream breaks, ask until the server is back, and load what is shown again. */
 export function hearNews(): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let isOver = false;
+  /** Grows where the server answers and gives no stream. */
+  let wait = AGAIN_MS;
   let stop = listen(opened, lost);
   function opened(): void {
     if (isLost.value) void Promise.all([loadTools(), loadProblems()]);
     isLost.value = false;
+    wait = AGAIN_MS;
   }
   function lost(): void {
     stop();
     isLost.value = true;
-    timer = setTimeout(() => void again(), AGAIN_MS);
+    timer = setTimeout(() => void again(), wait);
   }
   async function again(): Promise<void> {
     const isBack = await refresh();
     if (isOver) return;
-    if (isBack) stop = listen(opened, lost);
-    else lost();
+    if (isBack) {
+      wait = Math.min(MOST_MS, wait * 2);
+      stop = listen(opened, lost);
+    } else lost();
   }
   return () => {
     isOver = true;

@@ -2,8 +2,9 @@
  * Requests that are kept by name, in this browser, for all servers: made again, run as a set, and given to
  * others as a file or a link. What comes from others is read like anything that a stranger wrote.
  */
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import type { Params } from "./connection";
+import { user } from "./info";
 import { isObject, parseJson, toJson, type Json } from "./json";
 import { recall, remember } from "./keep";
 import { T } from "../texts/texts";
@@ -37,13 +38,22 @@ const MOST = 1000;
 const MOST_CHARS = 2_000_000;
 const FORMAT = "toolcell-requests";
 
-export const saved = signal<Saved[]>(listOf(parsed(recall(KEY))));
+export const saved = signal<Saved[]>([]);
+
+/** One browser may know several users; each has requests of its own. */
+function key(): string {
+  return `${KEY} ${user.value ?? ""}`;
+}
+
+effect(() => {
+  saved.value = user.value === null ? [] : listOf(parsed(recall(key())));
+});
 
 /** Keep a list. Throws an Error where the browser has no room for it. */
 function keep(next: Saved[]): void {
   const text = toJson(next);
   if (next.length > MOST || text.length > MOST_CHARS) throw new Error(T.saved.tooMany(MOST, MOST_CHARS / 1e6));
-  remember(KEY, text);
+  remember(key(), text);
   saved.value = next;
 }
 
