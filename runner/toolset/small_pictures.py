@@ -141,9 +141,7 @@ async def _made(picture: bytes, most_bytes: int, policy: Policy) -> bytes:
                             while await process.stdout.read(1 << 16):
                                 pass
                             await process.wait()
-                            return_code = process.returncode
-                            if return_code is not None:
-                                break
+                            break
 
 
 async def _written(process: asyncio.subprocess.Process, picture: bytes) -> None:

@@ -172,7 +172,7 @@ class Gate:
     _turns: dict[int, float] = field(init=False, default_factory=dict)
     _answers: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _closed: bool = field(init=False, default=False)
-    # When the next connection of processes with each other is due.
+    # Connections of processes with each other.
     _joins: TokenBucket = field(
         init=False, default_factory=lambda: TokenBucket(at_once=_JOINS_AT_ONCE, per_s=_JOINS_PER_S)
     )
