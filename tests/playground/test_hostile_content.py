@@ -142,7 +142,13 @@ def test_what_an_older_page_kept_in_the_browser_is_not_believed(
     panels = json.dumps(
         [{"url": f"{sink.url}/kept"}, {"url": "javascript:console.log('pwned')", "sandbox": "x"}, 7, None]
     )
-    looking.page.evaluate("kept => localStorage.setItem('toolcell dashboards', kept)", panels)
+    looking.page.evaluate(
+        """async kept => {
+            const { user } = await (await fetch("/play/info")).json();
+            localStorage.setItem(`toolcell dashboards ${user}`, kept);
+        }""",
+        panels,
+    )
 
     looking.page.reload()
     looking.tool("odd")

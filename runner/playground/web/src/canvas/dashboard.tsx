@@ -9,7 +9,7 @@ import { effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { user } from "../model/info";
 import { isObject, parseJson, toJson } from "../model/json";
-import { recall, remember } from "../model/keep";
+import { byUser, recall, remember } from "../model/keep";
 import { plain } from "../model/plain";
 import type { Tab } from "../views/tabs";
 import { Framed } from "./framed";
@@ -20,18 +20,13 @@ const PINNED = "dashboards";
 
 export const dashboards = signal<Panel[]>([]);
 
-/** One browser may know several users; each has pinned dashboards of its own. */
-function key(): string {
-  return `${PINNED} ${user.value ?? ""}`;
-}
-
 effect(() => {
   dashboards.value = user.value === null ? [] : pinned();
 });
 
 function pinned(): Panel[] {
   try {
-    const kept = parseJson(recall(key()) ?? "[]");
+    const kept = parseJson(recall(byUser(PINNED)) ?? "[]");
     return (Array.isArray(kept) ? kept : []).map(panelOf).filter((panel): panel is Panel => panel !== null);
   } catch {
     return [];
@@ -71,7 +66,7 @@ export function endEphemeral(): void {
 
 function keep(): void {
   const lasting = dashboards.value.filter((each) => each.persistence === "pinned");
-  remember(key(), lasting.length === 0 ? null : toJson(lasting));
+  remember(byUser(PINNED), lasting.length === 0 ? null : toJson(lasting));
 }
 
 export function DashboardView({ panel }: { panel: Panel }): JSX.Element {

@@ -86,6 +86,11 @@ export function recall(key: string): string | null {
   }
 }
 
+/** The name of a value that each user of this browser has on their own. */
+export function byUser(key: string): string {
+  return `${key} ${info.value?.user ?? ""}`;
+}
+
 export function remember(key: string, value: string | null): void {
   try {
     if (value === null) localStorage.removeItem(`toolcell ${key}`);

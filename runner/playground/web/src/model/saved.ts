@@ -6,7 +6,7 @@ import { effect, signal } from "@preact/signals";
 import type { Params } from "./connection";
 import { user } from "./info";
 import { isObject, parseJson, toJson, type Json } from "./json";
-import { recall, remember } from "./keep";
+import { byUser, recall, remember } from "./keep";
 import { T } from "../texts/texts";
 
 export type Kind = "tool" | "prompt" | "resource";
@@ -40,20 +40,15 @@ const FORMAT = "toolcell-requests";
 
 export const saved = signal<Saved[]>([]);
 
-/** One browser may know several users; each has requests of its own. */
-function key(): string {
-  return `${KEY} ${user.value ?? ""}`;
-}
-
 effect(() => {
-  saved.value = user.value === null ? [] : listOf(parsed(recall(key())));
+  saved.value = user.value === null ? [] : listOf(parsed(recall(byUser(KEY))));
 });
 
 /** Keep a list. Throws an Error where the browser has no room for it. */
 function keep(next: Saved[]): void {
   const text = toJson(next);
   if (next.length > MOST || text.length > MOST_CHARS) throw new Error(T.saved.tooMany(MOST, MOST_CHARS / 1e6));
-  remember(key(), text);
+  remember(byUser(KEY), text);
   saved.value = next;
 }
 
