@@ -6,7 +6,6 @@ in JSON. A text that is nested too deeply for the interpreter is refused like on
 Source: RFC 8259, section 6.
 """
 
-import gc
 import json
 import math
 from typing import NoReturn
@@ -14,7 +13,6 @@ from typing import NoReturn
 __all__ = ["loads"]
 
 _NUMBER_CHARS = 40
-_LARGE_CHARS = 1 << 16
 
 
 def loads(text: str, *, line_breaks: bool = False) -> object:
@@ -27,17 +25,10 @@ def loads(text: str, *, line_breaks: bool = False) -> object:
     Raises:
         ValueError: It is none; the message says what is wrong and where.
     """
-    # A collector looks again and again at lists that are not garbage yet: six times as long as they take.
-    pauses = len(text) > _LARGE_CHARS and gc.isenabled()
-    if pauses:
-        gc.disable()
     try:
         return (_LENIENT if line_breaks else _STRICT).decode(text)
     except RecursionError as error:
         raise ValueError("the JSON is nested too deeply") from error
-    finally:
-        if pauses:
-            gc.enable()
 
 
 def _refuse(constant: str) -> NoReturn:

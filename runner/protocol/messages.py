@@ -9,7 +9,6 @@ nothing here looks at a character twice, whatever the text is.
 Source: JSON-RPC 2.0, "Response object"; MCP specification 2025-11-25, "Base protocol".
 """
 
-import gc
 import json
 import re
 from collections.abc import Mapping
@@ -73,7 +72,6 @@ HEAD_BYTES = 1 << 20
 """How much of the beginning of what cannot be read is looked at for what it is about."""
 TAIL_BYTES = 1000
 """How much of its end."""
-_LARGE_BYTES = 1 << 16
 _NAMED_BY = {
     "prompts/get": "name",
     "resources/read": "uri",
@@ -175,25 +173,14 @@ def check_name(method: str, params: Mapping[str, Any] | None) -> None:
 
 def _json(raw: bytes) -> object:
     try:
-        return _read(raw)
+        return pydantic_core.from_json(raw)
     except ValueError:
         # Half of a surrogate pair, which Python writes where a string was cut, spoils no message, and neither
         # do bytes that are no UTF-8: who sent it would wait for an answer for ever.
         mended = _mended(raw.decode("utf-8", "replace")).encode()
         if mended == raw:
             raise
-    return _read(mended)
-
-
-def _read(text: bytes) -> object:
-    if len(text) < _LARGE_BYTES or not gc.isenabled():
-        return pydantic_core.from_json(text)
-    # A collector looks again and again at lists that are no garbage yet: six times as long as they take.
-    gc.disable()
-    try:
-        return pydantic_core.from_json(text)
-    finally:
-        gc.enable()
+    return pydantic_core.from_json(mended)
 
 
 def _mended(text: str) -> str:

@@ -2,11 +2,21 @@
 
 import gc
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runner.system.importing import import_whole
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    """Leave the collector as it was."""
+    thresholds = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
 
 
 def planted(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> str:
@@ -28,7 +38,7 @@ def test_the_collector_stands_still_during_an_import_and_only_then(
 
     assert (module.SEEN, gc.isenabled()) == (False, True)
     assert gc.get_freeze_count() > 0
-    gc.unfreeze()
+    assert gc.get_threshold()[0] > 10_000
 
 
 def test_an_import_that_fails_leaves_the_collector_on(
@@ -40,4 +50,3 @@ def test_an_import_that_fails_leaves_the_collector_on(
         import_whole(name)
 
     assert gc.isenabled()
-    gc.unfreeze()
