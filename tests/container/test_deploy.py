@@ -1,6 +1,7 @@
 """What `deploy/` holds: that it is what the engines take, and that it keeps the rules of docs/deploy.md."""
 
 import configparser
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ class Unit(configparser.RawConfigParser):
         return optionstr
 
 
+@functools.cache
 def manifests() -> list[tuple[Path, Mapped]]:
     paths = sorted((DEPLOY / "kubernetes").rglob("*.yaml"))
     return [(path, one) for path in paths for one in yaml.safe_load_all(path.read_text())]
