@@ -1,22 +1,17 @@
-"""One tool call, from its arguments to its contract value. Start reading here.
+"""Tool calls of our own files, and other requests that reach author code. Start reading here.
 
-`execute` is the spine: `runner serve` and `runner call` both run it. Each function runs the one below it;
-`conclude`, `_in_a_user_pool` and `perform` are given it as an argument:
+`execute` is the way in for `runner serve`, `runner call` and the API. It runs a `FileCall`:
 
-    execute                      the call has its id, its deadlines, and somebody who hears of it
-      conclude                   whatever happens becomes one end, which is logged, recorded and told of
-        _allowed                 there is the tool, and its user may call it now
-          _run_here              a server that is about to end takes no further call
-            _in_a_user_pool      the user's turn in the queues, then a pool of workers bound to this user
-              _with_files        where its inputs come from, and where its outputs go
-                perform          inputs are staged; what the tool returns becomes a contract value
-                  _in_a_worker   how the call ended in a worker is judged
-                    run_in_lease   a worker is leased and runs the request; what a call that we ended has
-                                   written is discarded
+    FileCall.run            whatever happens becomes one end, which is recorded and published
+      execute               the tool is found; its user may call it now
+        execute_admitted    a place among the calls of this machine, then a pool of workers of this user
+          in_user_pool      the user's turn in the queues; anew, if the pool ends before the call has begun
+            _in_pool        inputs are staged; the tool runs; what it returns becomes a contract value
+              _executed     a worker is leased, runs the request (`run_in_lease`), and its end is judged
 
-`conclude` and `perform` are in `runner.steps.execution`, since calls of other servers' tools take them too;
-`run_in_lease` is in `runner.steps.leased_run`. In a fleet `_allowed` hands the call to a `RemoteExecutor`
-instead, and the worker node that gets it enters with `execute_allowed`.
+`run`, `staged` and `collected` are in `runner.steps.call`, since calls of other servers' tools share them.
+In a fleet `execute` hands the call to a `RemoteExecutor`, and the worker node that gets it enters with
+`execute_admitted`.
 
 `ARCHITECTURE.md`, "One call, in order", has the steps with their errors. No middleware in front of it runs a
 tool or reads what one returned. Other requests that reach author code (`resources/read`, `prompts/get`,
@@ -29,32 +24,22 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from runner.artifacts.put_while_running import RunningPuts
 from runner.contract.error_messages import lost, no_process, tool_not_found
 from runner.errors import CallError, Code
 from runner.homes.changes import Changes
-from runner.homes.homes import HomeLease
 from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
-from runner.steps.execution import (
-    SHORT_BYTES,
-    CallFiles,
-    Completed,
-    Executed,
-    Request,
-    conclude,
-    file_delivery_of,
-    listener_of,
-    observed,
-    perform,
-)
+from runner.steps.call import Call, observed
+from runner.steps.call_events import listener_of
 from runner.steps.inputs import check_json
 from runner.steps.leased_run import run_in_lease
 from runner.steps.listener import CallListener, Nobody
 from runner.steps.remote_executor import RemoteExecutor
+from runner.steps.request import SHORT_BYTES, CallFiles, Completed, Executed, Request, file_delivery_of
 from runner.steps.rewriting import Inputs
 from runner.steps.timing import Steps
 from runner.steps.told_denials import told_denial
@@ -71,14 +56,7 @@ from sandbox.host.lease import Lease
 from sandbox.outcome import Outcome
 from sandbox.policy import MIB
 
-__all__ = [
-    "Completed",
-    "Request",
-    "ask_route",
-    "execute",
-    "execute_allowed",
-    "relay",
-]
+__all__ = ["Completed", "Request", "ask_route", "execute", "execute_admitted", "relay"]
 
 log = logging.getLogger(__name__)
 
@@ -97,89 +75,222 @@ async def execute(toolset: Toolset, request: Request, remote: RemoteExecutor | N
     Args:
         toolset: The tools.
         request: The call.
-        remote: Where it is executed, if not on this machine.
+        remote: Executes it, if not this machine.
 
     Raises:
         WireError: The tool's server answered with a JSON-RPC error, which goes to the client as it is.
     """
     with CallScope(request.id):
         request = observed(toolset, request)
-        spec = toolset.catalog.tools.get(request.tool)
         listener = _listener(toolset, request, request.tool)
-        act = partial(_allowed, toolset, request, spec, listener, remote)
-        return await conclude(toolset, request, act, spec=spec, publish=listener.publish, through=WireError)
+        return await FileCall.of(toolset, request, listener, remote).run()
 
 
-async def execute_allowed(toolset: Toolset, request: Request, listener: CallListener) -> Completed:
-    """Run one `tools/call` that another machine has let in, which records its end and tells of it.
+async def execute_admitted(toolset: Toolset, request: Request, listener: CallListener) -> Completed:
+    """Run one `tools/call` that another machine has admitted, which records its end.
 
     Args:
         toolset: The tools.
         request: The call.
-        listener: Who hears of it while it runs.
+        listener: Receives what is sent while it runs.
 
     Raises:
         CallError: It ended with an error.
         WireError: The tool's server answered with a JSON-RPC error.
     """
     with CallScope(request.id):
-        spec, pool_key = await _current_spec(toolset, request, toolset.catalog.tools.get(request.tool))
-        if spec is None:
-            raise tool_not_found(request.tool, list(toolset.catalog.tools))
+        call = FileCall.of(toolset, request, listener)
+        spec = await call.find_tool()
         check_json(request.params)
-        return await _run_here(toolset, request, spec, listener, pool_key)
+        return await call.execute_admitted(spec)
 
 
-async def _allowed(
-    toolset: Toolset,
-    request: Request,
-    spec: ToolSpec | None,
-    listener: CallListener,
-    remote: RemoteExecutor | None,
-) -> Completed:
-    """Execute a call if there is its tool, and its user may call that now.
+@dataclass(slots=True, kw_only=True, eq=False)
+class FileCall(Call):
+    """A call of a tool of our own files, executed by a worker of this machine or by a node of a fleet.
 
-    Whether there is may be for the user's worker to say; only of what there is it is asked who may call it.
+    Attributes:
+        toolset: The tools.
+        remote: Executes it, if not this machine.
     """
-    name = request.tool
-    spec, pool_key = await _current_spec(toolset, request, spec, remote)
-    if spec is None:
-        raise tool_not_found(name, list(toolset.catalog.tools))
-    effective = toolset.effective(name)
-    authorize_scopes(name, effective.scopes, request.facts)
-    authorize(spec, request.facts)
-    authorize_widget(name, spec.widgets, request.params)
-    request = _with_limits(toolset, request, spec)
-    if remote is not None:
-        await remote.count(request.counted)
-    else:
-        # The tool may have been looked for in a worker: by now it is later than it was.
-        toolset.rates.admit(request.counted, now=time.monotonic())
-    # To read the request, to look at each argument, and what comes then, each take a turn of the event loop.
-    await asyncio.sleep(0)
-    check_json(request.params)
-    await asyncio.sleep(0)
-    if remote is None:
-        return await _run_here(toolset, request, spec, listener, pool_key)
-    async with toolset.drain.call(listener.tell), _place_here(toolset, request):
-        return await remote.call(request, spec, listener, request.counted)
 
+    toolset: Toolset
+    remote: RemoteExecutor | None
+    _pool_key: PoolKey | None = None
 
-async def _run_here(
-    toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, pool_key: PoolKey | None
-) -> Completed:
-    """Have a call that was let in executed by a worker of this machine."""
-    async with toolset.drain.call(listener.tell):
-        return await _in_a_user_pool(
-            toolset,
-            request,
-            # Worked out anew with each attempt: a reload may have changed the rights of the tool.
-            lambda: pool_key or toolset.key(request.user, spec, links=_takes_links(toolset, spec)),
-            partial(_with_files, toolset, request, spec, listener),
+    passed_on: ClassVar[type[Exception]] = WireError
+
+    @classmethod
+    def of(
+        cls,
+        toolset: Toolset,
+        request: Request,
+        listener: CallListener,
+        remote: RemoteExecutor | None = None,
+    ) -> "FileCall":
+        """Return a call of a tool as its file offered it when it was loaded."""
+        spec = toolset.catalog.tools.get(request.tool)
+        return cls(
+            service=toolset, toolset=toolset, request=request, listener=listener, spec=spec, remote=remote
         )
 
+    async def execute(self) -> Completed:
+        """Authorise, count and execute the call.
 
-async def _in_a_user_pool(
+        A tool is looked for in the user's worker before it is asked who may call it.
+        """
+        toolset, remote, facts = self.toolset, self.remote, self.request.facts
+        spec = await self.find_tool()
+        effective = toolset.effective(spec.name)
+        authorize_scopes(spec.name, effective.scopes, facts)
+        authorize(spec, facts)
+        authorize_widget(spec.name, spec.widgets, self.request.params)
+        self.request = request = _with_limits(toolset, self.request, spec)
+        if remote is not None:
+            await remote.count(request.counted)
+        else:
+            # The tool may have been looked for in a worker: by now it is later than it was.
+            toolset.rates.admit(request.counted, now=time.monotonic())
+        # To read the request, to look at each argument, and what comes then, each take a turn of the loop.
+        await asyncio.sleep(0)
+        check_json(request.params)
+        await asyncio.sleep(0)
+        if remote is None:
+            return await self.execute_admitted(spec)
+        async with toolset.drain.call(self.listener.tell), _place_here(toolset, request):
+            return await remote.call(request, spec, self.listener, request.counted)
+
+    async def execute_admitted(self, spec: ToolSpec) -> Completed:
+        """Execute the call in a worker of this machine, unless the server is about to end."""
+        toolset, user = self.toolset, self.request.user
+        async with toolset.drain.call(self.listener.tell):
+            return await _in_user_pool(
+                toolset,
+                self.request,
+                # Worked out anew with each attempt: a reload may have changed the rights of the tool.
+                lambda: self._pool_key or toolset.key(user, spec, links=_takes_links(toolset, spec)),
+                partial(self._in_pool, spec),
+            )
+
+    async def find_tool(self) -> ToolSpec:
+        """Return the tool as this user is offered it now.
+
+        A file may offer a session what it did not offer when it was loaded, and a call may change what the
+        server in its own worker offers; the pool of that worker is set apart (decision 32). Only then is it
+        asked, by a request that takes its turn like any other.
+
+        Raises:
+            CallError: There is no such tool, or the worker cannot be asked.
+        """
+        toolset, request, loaded = self.toolset, self.request, self.spec
+        apart = toolset.apart(request.user)
+        if loaded is not None and (
+            apart is None or apart == toolset.key(request.user, loaded, links=_takes_links(toolset, loaded))
+        ):
+            return loaded
+        self.spec = await _spec_from_worker(toolset, request, self.remote)
+        if self.spec is None:
+            raise tool_not_found(request.tool, list(toolset.catalog.tools))
+        # One that is offered as it was loaded is so in any worker of the user.
+        self._pool_key = None if self.spec == loaded else apart
+        return self.spec
+
+    async def _in_pool(self, spec: ToolSpec, user_pool: UserPool) -> Completed:
+        """Stage the inputs, run the tool in a worker of the pool, and collect what it returned."""
+        toolset, request = self.toolset, self.request
+        request.steps.done("admit")
+        files = toolset.files(request.user, trace=request.id, counted=request.counted)
+        links = user_pool.links or toolset.links
+        place = CallFiles(
+            files=files,
+            # Inputs are staged in a home that a tool may only read, too; outputs need a writable one.
+            inputs=user_pool.home,
+            outputs=user_pool.home if toolset.access(spec) is HomeAccess.WRITE else None,
+            link=lambda file: links.to(files.holder, file.id, name=file.shown),
+            file_delivery=file_delivery_of(toolset.settings),
+        )
+        async with (
+            self.staged(spec, place) as inputs,
+            self._executed(spec, user_pool, place, inputs) as executed,
+        ):
+            return await self.collected(spec, place, executed)
+
+    @contextlib.asynccontextmanager
+    async def _executed(
+        self, spec: ToolSpec, user_pool: UserPool, place: CallFiles, inputs: Inputs
+    ) -> AsyncIterator[Executed]:
+        """Run the tool in a worker, which is held until its outputs are read.
+
+        Raises:
+            CallError: What came of it is an error.
+        """
+        toolset, request = self.toolset, self.request
+        home = user_pool.home if place.outputs is not None else None
+        puts = RunningPuts(files=place.files, home=home, max_bytes=toolset.settings.max_artifact_bytes)
+        self.listener.keep = puts.put
+        params = {**request.params, "arguments": inputs.arguments}
+        changes = Changes() if home is not None else None
+        with contextlib.ExitStack() as held:
+            with contextlib.closing(changes) if changes is not None else contextlib.nullcontext():
+                lease, outcome = await run_in_lease(
+                    toolset, request, params, user_pool, self.listener, spec=spec, changes=changes
+                )
+                held.callback(_release, toolset, lease)
+                # Files that nobody named are listed by the call that ends last in the home.
+                is_last = changes is not None and changes.end()
+                unreturned = left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
+                try:
+                    wire = judge(
+                        outcome,
+                        self.listener,
+                        home=home.path if home is not None else None,
+                        unknown=inputs.unknown,
+                        limits=toolset.effective(spec.name).limits,
+                        homes=toolset.settings.homes,
+                        unseen=toolset.unseen,
+                    )
+                except CallError as error:
+                    if is_last and home is not None:
+                        # Files that other calls have left for this one to list.
+                        error.beside = await left_by_others(toolset, request, spec, home, lease)
+                    raise
+            facts: dict[str, Any] = {"isolation": "guard"} if toolset.settings.isolation == "guard" else {}
+            if outcome.denials:
+                facts["denials"] = [told_denial(denial, toolset) for denial in outcome.denials]
+            yield Executed(
+                wire=wire,
+                is_long=outcome.answer_bytes > SHORT_BYTES,
+                quiesce=lease.at_rest,
+                facts=facts,
+                unreturned=unreturned,
+            )
+
+
+async def _spec_from_worker(
+    toolset: Toolset, request: Request, remote: RemoteExecutor | None
+) -> ToolSpec | None:
+    """Return the tool as the user's worker offers it; None if it offers none of that name.
+
+    Raises:
+        CallError: The worker cannot be asked.
+    """
+    params: dict[str, Any] = {"name": request.tool, "arguments": {}}
+    if "_meta" in request.params:
+        params["_meta"] = request.params["_meta"]
+    try:
+        found = replace(request, method=FIND_TOOL, params=params, steps=Steps())
+        answer = await relay(toolset, found, remote)
+    except WireError:
+        return None
+    try:
+        (tool,) = answer["tools"]
+        return ToolSpec.of(tool, identity=toolset.settings.username_parameter)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # There is none, or the worker's answer is not a tool.
+        return None
+
+
+async def _in_user_pool(
     toolset: Toolset,
     request: Request,
     key: Callable[[], PoolKey],
@@ -201,87 +312,10 @@ async def _in_a_user_pool(
             if not (restarts and isinstance(error, ZygoteDied)):
                 log.warning("no worker", extra={"problem": str(error)})
                 raise _unavailable(error) from error
-            # Perhaps for what another call of the user did, or with the forkserver. This one has not begun:
-            # of a worker that ends in mid-call `run_in_lease` tells by its outcome.
+            # Perhaps because of another call of the user, or with the forkserver. This one has not begun:
+            # of a worker that ends in mid-call `run_in_lease` returns an outcome.
             log.warning("a zygote ended before a call had its worker", extra={"user": user.name})
             restarts = restarts - 1 if isinstance(error, ForkserverDied) else 0
-
-
-def _with_files(
-    toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, user_pool: UserPool
-) -> Awaitable[Completed]:
-    """Have the tool executed in a worker of the user pool, by the steps that every call takes."""
-    request.steps.done("admit")
-    # Inputs are staged in a home that a tool may only read, too; only one that it may write has outputs.
-    home = user_pool.home if toolset.access(spec) is HomeAccess.WRITE else None
-    files = toolset.files(request.user, trace=request.id, counted=request.counted)
-    links = user_pool.links or toolset.links
-    puts = RunningPuts(files=files, home=home, max_bytes=toolset.settings.max_artifact_bytes)
-    listener.keep = puts.put
-    place = CallFiles(
-        files=files,
-        inputs=user_pool.home,
-        outputs=home,
-        link=lambda file: links.to(files.holder, file.id, name=file.shown),
-        file_delivery=file_delivery_of(toolset.settings),
-    )
-    in_a_worker = partial(_in_a_worker, toolset, request, spec, user_pool, home, listener, puts)
-    return perform(toolset, request, spec, place, listener, in_a_worker)
-
-
-async def _in_a_worker(
-    toolset: Toolset,
-    request: Request,
-    spec: ToolSpec,
-    user_pool: UserPool,
-    home: HomeLease | None,
-    listener: CallListener,
-    puts: RunningPuts,
-    inputs: Inputs,
-) -> Executed:
-    """Execute a tool of ours; hold its worker until it is released.
-
-    The worker is given back once: by whoever is done with what is returned, or here, if nothing is.
-    """
-    params = {**request.params, "arguments": inputs.arguments}
-    changes = Changes() if home is not None else None
-    try:
-        lease, outcome = await run_in_lease(
-            toolset, request, params, user_pool, listener, spec=spec, changes=changes
-        )
-        try:
-            # Files that nobody named are told of by the call that ends last in the home, whosever they are.
-            is_last = changes is not None and changes.end()
-            left = left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
-            try:
-                wire = judge(
-                    outcome,
-                    listener,
-                    home=home.path if home is not None else None,
-                    unknown=inputs.unknown,
-                    limits=toolset.effective(spec.name).limits,
-                    homes=toolset.settings.homes,
-                    unseen=toolset.unseen,
-                )
-            except CallError as error:
-                if is_last and home is not None:
-                    # Files that other calls have left for this one to tell of.
-                    error.beside = await left_by_others(toolset, request, spec, home, lease)
-                raise
-            return Executed(
-                wire=wire,
-                is_long=outcome.answer_bytes > SHORT_BYTES,
-                at_rest=lease.at_rest,
-                facts=_noted(toolset, outcome),
-                left=left,
-                release=partial(_release, toolset, lease),
-            )
-        except BaseException:
-            _release(toolset, lease)
-            raise
-    finally:
-        if changes is not None:
-            changes.close()
 
 
 def _release(toolset: Toolset, lease: Lease) -> None:
@@ -289,45 +323,6 @@ def _release(toolset: Toolset, lease: Lease) -> None:
     job = lease.release()
     if job is not None:
         toolset.memory_guard.hold(job)
-
-
-async def _current_spec(
-    toolset: Toolset, request: Request, spec: ToolSpec | None, remote: RemoteExecutor | None = None
-) -> tuple[ToolSpec | None, PoolKey | None]:
-    """Return the tool as this user is offered it now, and the user pool whose worker alone has it so.
-
-    A file may offer a session what it did not offer when it was loaded, and a call may change what the server
-    in its own worker offers; the pool of that worker is set apart (decision 32). Only then is it asked, by a
-    request that takes its turn like any other.
-    """
-    apart = toolset.apart(request.user)
-    if spec is not None and (
-        apart is None or apart == toolset.key(request.user, spec, links=_takes_links(toolset, spec))
-    ):
-        return spec, None
-    found = await _spec_from_worker(toolset, request, remote)
-    # One that is offered as it was loaded is so in any worker of the user.
-    return (spec, None) if found == spec else (found, apart)
-
-
-async def _spec_from_worker(
-    toolset: Toolset, request: Request, remote: RemoteExecutor | None
-) -> ToolSpec | None:
-    """Ask the user's worker for the tool. Raises `CallError`: it cannot be asked."""
-    params: dict[str, Any] = {"name": request.tool, "arguments": {}}
-    if "_meta" in request.params:
-        params["_meta"] = request.params["_meta"]
-    asking = replace(request, method=FIND_TOOL, params=params, steps=Steps())
-    try:
-        answer = await relay(toolset, asking, remote)
-    except WireError:
-        return None
-    try:
-        (tool,) = answer["tools"]
-        return ToolSpec.of(tool, identity=toolset.settings.username_parameter)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        # There is none, or what a worker calls one is none.
-        return None
 
 
 async def relay(
@@ -358,7 +353,7 @@ async def relay(
         async with toolset.drain.call(listener.tell, of_tool=False), _place_here(toolset, request):
             return await remote.relay(request, listener, request.counted)
     async with toolset.drain.call(listener.tell, of_tool=False):
-        outcome = await _in_a_user_pool(
+        outcome = await _in_user_pool(
             toolset,
             request,
             lambda: toolset.apart(user) or toolset.key(user),
@@ -439,14 +434,6 @@ def _takes_links(toolset: Toolset, spec: ToolSpec) -> bool:
 
 def _listener(toolset: Toolset, request: Request, tool: str | None) -> CallListener:
     return listener_of(toolset, request, tool, toolset.effective(tool).deadlines)
-
-
-def _noted(toolset: Toolset, outcome: Outcome) -> dict[str, Any]:
-    """Return what is noted in `meta_data` of how a worker fared, if anything is."""
-    facts: dict[str, Any] = {"isolation": "guard"} if toolset.settings.isolation == "guard" else {}
-    if outcome.denials:
-        facts["denials"] = [told_denial(denial, toolset) for denial in outcome.denials]
-    return facts
 
 
 def _unavailable(error: SandboxError) -> CallError:

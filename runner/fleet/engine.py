@@ -39,8 +39,8 @@ from runner.fleet.shared_events import SharedEvents
 from runner.fleet.shared_sessions import SharedSessions
 from runner.settings.named_limits import Counted
 from runner.steps.client_message import MESSAGE_MAX_BYTES
-from runner.steps.execution import Completed, Request
 from runner.steps.listener import CLIENT_REQUESTS, CallListener
+from runner.steps.request import Completed, Request
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.rates import RATES
 from runner.toolset.toolset import Toolset

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from runner.fleet.messages import NodeMessage, SentCall, counted_json
-from runner.steps.execution import Request
+from runner.steps.request import Request
 
 __all__ = ["Again", "FarCall", "Gone", "Limit"]
 

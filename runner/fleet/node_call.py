@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runner.artifacts.route import NEVER_INLINE
-from runner.call import execute_allowed, relay
+from runner.call import execute_admitted, relay
 from runner.contract.error_messages import cancelled
 from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError
@@ -17,8 +17,8 @@ from runner.fleet.far_state import FarState
 from runner.fleet.listening import FarListener
 from runner.fleet.messages import NodeMessage, SentCall, counted_of, facts_of
 from runner.fleet.results import ended, failed, noted, wire_failed
-from runner.steps.execution import Request
 from runner.steps.listener import LOG_LEVELS, Nobody
+from runner.steps.request import Request
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 from runner.worker.wire import WireError
@@ -112,7 +112,7 @@ class NodeCall:
         listener = self._listener(request)
         try:
             if self.record.is_tool:
-                return ended(await execute_allowed(self.toolset, request, listener), request)
+                return ended(await execute_admitted(self.toolset, request, listener), request)
             answer = await relay(self.toolset, request, listener=listener)
             return {"answer": dict(answer), "fared": noted(request)}
         except Unwanted:

@@ -18,8 +18,8 @@ from runner.artifacts.accept import ArtifactFile, Processed
 from runner.contract.error_messages import invalid_result
 from runner.contract.loose_json import list_of, mapping_of
 from runner.contract.models import FILE_LISTS
-from runner.steps.execution import question_of
 from runner.steps.file_references import FileReferences
+from runner.steps.request import question_of
 
 __all__ = ["InValue", "restored", "shortened"]
 

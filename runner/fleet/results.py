@@ -22,7 +22,7 @@ from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
 from runner.files.my_files import MyFiles
 from runner.fleet.own_result import InValue, restored, shortened
-from runner.steps.execution import Completed, Request, interim_of, question_of
+from runner.steps.request import Completed, Request, question_of
 from runner.store.protocol import Record
 from runner.toolset.catalog import ToolSpec
 from runner.worker.wire import WireError
@@ -238,7 +238,7 @@ async def completed_of(
         question = question_of(said.interim)
         if question is None:
             raise invalid_result("the worker node", "what it names a question is none")
-        return interim_of(question, spec)
+        return Completed.for_now(question, spec)
     if said.value is None:
         raise said.error()
     normalised = normalise(

@@ -20,7 +20,7 @@ from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.settings.own_paths import OwnPaths
 from runner.settings.settings import Settings
 from runner.steps.client_message import Delivery, inline_limit, is_open_schema, render
-from runner.steps.execution import SHORT_BYTES, Completed, Request
+from runner.steps.request import SHORT_BYTES, Completed, Request
 from runner.steps.short_meta_data import little
 from runner.system.logging_setup import CallScope
 from runner.toolset.small_pictures import smaller_picture

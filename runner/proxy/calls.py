@@ -42,10 +42,11 @@ from runner.proxy.remote_call import (
 from runner.proxy.upstream import Upstream
 from runner.proxy.upstreams import Upstreams
 from runner.steps.authorization import authorize_scopes, authorize_widget
+from runner.steps.call import observed, record_end
 from runner.steps.client_message import Delivery, render
-from runner.steps.execution import Completed, Request, observe_guarded, observed, question_of
 from runner.steps.inputs import check_json
 from runner.steps.listener import Client
+from runner.steps.request import Completed, Request, question_of
 from runner.steps.timing import REPORT, wants_report
 from runner.system.logging_setup import CallScope
 from runner.users.identity import User
@@ -84,20 +85,20 @@ class Calls:
                     told = replace(request, params=_tellable(dict(request.params)))
                     result = await self._result(ctx, told)
             except asyncio.CancelledError:
-                observe_guarded(self.upstreams, request, Code.E_CANCELLED.name)
+                record_end(self.upstreams, request, Code.E_CANCELLED.name)
                 raise
             except (RemoteError, CallError) as error:
                 failure = remote_failure(error) if isinstance(error, RemoteError) else error
                 ours = GuardedCall(tool=request.tool, files=self.upstreams.files(user, trace=request.id))
                 # What a server says of its failure is as long as it likes.
                 result = await self.upstreams.guard.message(_failure(failure), ours, media_stay=False)
-                observe_guarded(self.upstreams, request, failure.code.name)
+                record_end(self.upstreams, request, failure.code.name)
             except Exception:
                 # Its client gets it as it is, an error of JSON-RPC mostly.
-                observe_guarded(self.upstreams, request, "error")
+                record_end(self.upstreams, request, "error")
                 raise
             # A question, and a task that was begun, are told as they came.
-            observe_guarded(self.upstreams, request, "ok")
+            record_end(self.upstreams, request, "ok")
             result = told_result(self.upstreams.own_paths, result)
             if wants_report(params) and "content" in result:
                 result["_meta"] = {**(result.get("_meta") or {}), REPORT: self._report(request)}
@@ -196,7 +197,7 @@ class Calls:
         if own is not None:
             ours = GuardedCall(tool=request.tool, files=upstreams.files(user, trace=request.id))
             message = await upstreams.guard.message(own, ours, media_stay=False)
-            observe_guarded(upstreams, request, _outcome(message))
+            record_end(upstreams, request, _outcome(message))
             return message
         found = upstreams.names.inside(request.tool)
         if found is None:
@@ -268,7 +269,7 @@ class Calls:
             message = await answer_of_task(call, wire, self.messages)
         else:
             message = await self._guarded_message(call, wire)
-        observe_guarded(upstreams, request, _outcome(message))
+        record_end(upstreams, request, _outcome(message))
         return message
 
     async def _guarded_message(self, call: RemoteCall, wire: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""Calls of other servers' tools under the contract of our own: `runner.steps.execution`, done by a server.
+"""Calls of other servers' tools under the contract of our own: a `Call` that a server executes.
 
 Source: requirements S0-19, S0-23, S0-70, S2-4; `docs/decisions/0033-one-spine-for-both-executors.md`.
 """
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from mcp.shared.exceptions import MCPError
 
@@ -17,24 +17,92 @@ from runner.protocol.resource_tools import RemoteError
 from runner.protocol.result_messages import ResultMessages
 from runner.proxy.foreign_words import without_secrets
 from runner.proxy.remote_call import RemoteCall, begun_task, remote_failure, task_said
-from runner.steps.execution import (
-    SHORT_BYTES,
-    CallFiles,
-    Completed,
-    Executed,
-    conclude,
-    file_delivery_of,
-    interim_of,
-    perform,
-    question_of,
-    settle,
-)
-from runner.steps.listener import CallListener, Client
+from runner.steps.call import Call
+from runner.steps.listener import Client
+from runner.steps.request import SHORT_BYTES, CallFiles, Completed, Executed, file_delivery_of, question_of
 from runner.steps.rewriting import Inputs
 from runner.store.protocol import Record
 from runner.toolset.catalog import ToolSpec
 
 __all__ = ["answer", "answer_of_task"]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class UpstreamCall(Call):
+    """A call of a tool of another server, by the steps that a call of our own takes.
+
+    Attributes:
+        remote: What is known of the call and its server.
+    """
+
+    remote: RemoteCall
+
+    passed_on: ClassVar[type[Exception]] = MCPError
+
+    @classmethod
+    def of(cls, remote: RemoteCall) -> "UpstreamCall":
+        """Return a call for its own client."""
+        listener = remote.listener(remote.request.client)
+        return cls(
+            service=remote.upstreams,
+            request=remote.request,
+            spec=remote.spec,
+            listener=listener,
+            remote=remote,
+        )
+
+    async def execute(self) -> Completed:
+        """Admit the call, and have the server execute it once it has a place."""
+        remote = self.remote
+        remote.admit()
+        try:
+            done = await remote.reached(self._in_place)
+        except RemoteError as error:
+            raise remote_failure(error) from error
+        if isinstance(done, Completed):
+            return done
+        interim = question_of(done)
+        if interim is None and begun_task(done) is not None:
+            interim = task_said(done)
+        if interim is None:
+            raise remote.tool_has_changed()
+        return Completed.for_now(interim, remote.spec)
+
+    async def _in_place(self, client: Client) -> Completed:
+        """Stage the inputs, have the server execute its tool, and collect what it returned.
+
+        A command goes on running while its outputs are read. That harms nobody but itself:
+        `runner.artifacts.named_file` opens them as those of an enemy.
+        """
+        remote, user, spec = self.remote, self.request.user, _spec(self.remote)
+        locks = remote.upstreams.call_locks
+        # While the client waits for its turn to answer, something else stands for it.
+        self.listener = remote.listener(client)
+        async with remote.upstreams.upkeep.in_use(user), remote.upstream.held_home() as home:
+            place = await _place(remote, home)
+            with locks.calling(user.segment):
+                async with self.staged(spec, place) as inputs:
+                    executed = await self._at_the_server(inputs)
+                    return await self.collected(spec, place, executed)
+
+    async def _at_the_server(self, inputs: Inputs) -> Executed:
+        remote = self.remote
+        tokens = tuple(token for place in inputs.names if (token := place.partition("token=")[2]))
+        try:
+            wire = await remote.asked(self.listener, arguments=inputs.arguments)
+        except MCPError as error:
+            told = error.error
+            message, data = (without_secrets(said, tokens) for said in (told.message, told.data))
+            raise MCPError(code=told.code, message=message, data=data) from error
+        self.request.steps.done("run")
+        if tokens:
+            wire = await asyncio.to_thread(without_secrets, wire, tokens)
+        task = begun_task(wire)
+        if task is not None:
+            remote.began(task)
+            return Executed(wire=wire, interim=task_said(wire))
+        wire = await remote.linked(wire, remote.guarded())
+        return Executed(wire=wire, is_long=least_chars(wire, SHORT_BYTES) > SHORT_BYTES)
 
 
 async def answer(call: RemoteCall, messages: ResultMessages) -> dict[str, Any]:
@@ -43,27 +111,7 @@ async def answer(call: RemoteCall, messages: ResultMessages) -> dict[str, Any]:
     Raises:
         MCPError: The server answered with an error of JSON-RPC, which goes to the client as it is.
     """
-
-    async def act() -> Completed:
-        call.admit()
-        try:
-            done = await call.reached(partial(_performed, call))
-        except RemoteError as error:
-            raise remote_failure(error) from error
-        if isinstance(done, Completed):
-            return done
-        question = question_of(done)
-        if question is not None:
-            return interim_of(question, call.spec)
-        if begun_task(done) is not None:
-            return interim_of(task_said(done), call.spec)
-        raise call.tool_has_changed()
-
-    publish = call.listener(call.request.client).publish
-    completed = await conclude(
-        call.upstreams, call.request, act, spec=call.spec, publish=publish, through=MCPError
-    )
-    return await _message(call, completed, messages)
+    return await _message(call, await UpstreamCall.of(call).run(), messages)
 
 
 async def answer_of_task(
@@ -76,47 +124,14 @@ async def answer_of_task(
         wire: What the server answers.
         messages: Makes the message.
     """
-    spec, listener = _spec(call), call.listener(call.request.client)
+    spec = _spec(call)
     if spec.takes_files or spec.takes_links:
         # Which links it was given is forgotten by now.
         wire = await asyncio.to_thread(without_secrets, dict(wire))
     executed = Executed(wire=await call.linked(wire, call.guarded()))
     async with call.upstream.held_home() as home:
-        place = await _place(call, home)
-        completed = await settle(call.upstreams, call.request, spec, place, listener, executed)
+        completed = await UpstreamCall.of(call).collected(spec, await _place(call, home), executed)
     return await _message(call, completed, messages)
-
-
-async def _performed(call: RemoteCall, client: Client) -> Completed:
-    listener = call.listener(client)
-    user, locks = call.request.user, call.upstreams.call_locks
-    async with call.upstreams.upkeep.in_use(user), call.upstream.held_home() as home:
-        place, at_the_server = await _place(call, home), partial(_at_the_server, call, listener)
-        with locks.calling(user.segment):
-            return await perform(call.upstreams, call.request, _spec(call), place, listener, at_the_server)
-
-
-async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Inputs) -> Executed:
-    """Have the server execute its tool. A command goes on running while its outputs are read.
-
-    That harms nobody but itself: `runner.artifacts.named_file` opens them as those of an enemy.
-    """
-    tokens = tuple(token for place in inputs.names if (token := place.partition("token=")[2]))
-    try:
-        wire = await call.asked(listener, arguments=inputs.arguments)
-    except MCPError as error:
-        told = error.error
-        message, data = (without_secrets(said, tokens) for said in (told.message, told.data))
-        raise MCPError(code=told.code, message=message, data=data) from error
-    call.request.steps.done("run")
-    if tokens:
-        wire = await asyncio.to_thread(without_secrets, wire, tokens)
-    task = begun_task(wire)
-    if task is not None:
-        call.began(task)
-        return Executed(wire=wire, interim=task_said(wire))
-    wire = await call.linked(wire, call.guarded())
-    return Executed(wire=wire, is_long=least_chars(wire, SHORT_BYTES) > SHORT_BYTES)
 
 
 def _spec(call: RemoteCall) -> ToolSpec:

@@ -26,8 +26,9 @@ from runner.proxy.remote import HttpRefusal, is_modern
 from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
-from runner.steps.execution import Request, listener_of
+from runner.steps.call_events import listener_of
 from runner.steps.listener import CallListener, Client
+from runner.steps.request import Request
 from runner.toolset.catalog import ToolSpec
 
 __all__ = ["RESULTS", "RemoteCall", "begun_task", "reader_of", "remote_failure", "task_said"]

@@ -57,8 +57,8 @@ from runner.proxy.upstream import Front, ServerUnreachable, Upstream
 from runner.settings.isolation import in_force
 from runner.settings.own_paths import OwnPaths
 from runner.settings.settings import Settings
-from runner.steps.execution import file_delivery_of
 from runner.steps.listener import MESSAGE, log_message
+from runner.steps.request import file_delivery_of
 from runner.store.measuring import measured
 from runner.system.once import Once
 from runner.toolset.call_services import CallCounts, CallServices

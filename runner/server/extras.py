@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.steps.execution import Service
+from runner.steps.request import Service
 from runner.users.identity import User
 
 __all__ = ["ExtraPrompt", "ExtraResource", "ExtraTemplate", "Extras", "Text"]

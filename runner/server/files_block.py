@@ -17,7 +17,7 @@ from typing import Any
 from runner.contract.available_files import available_files, files_block
 from runner.files.file_events import FILES_URI
 from runner.server.own_extras import AVAILABLE_FILES
-from runner.steps.execution import Service
+from runner.steps.request import Service
 from runner.toolset.catalog import FILE_ARGUMENTS, LINK_ARGUMENTS
 from runner.users.identity import User
 

@@ -9,7 +9,7 @@ from runner.contract.available_files import available_files, files_block
 from runner.contract.models import CONTRACT_URI, contract_schema
 from runner.files.file_events import FILES_URI
 from runner.server.extras import ExtraPrompt, ExtraResource
-from runner.steps.execution import Service
+from runner.steps.request import Service
 from runner.users.identity import User
 
 __all__ = ["AVAILABLE_FILES", "CONTRACT", "FILES"]

@@ -14,8 +14,8 @@ from runner.homes.changes import Changes
 from runner.homes.leftovers import Leftovers
 from runner.settings.named_limits import Counted
 from runner.settings.secrets import CallSecrets
-from runner.steps.execution import Request
 from runner.steps.listener import CallListener, widened
+from runner.steps.request import Request
 from runner.steps.timing import wants_report
 from runner.steps.told_denials import told_denial
 from runner.steps.tool_output import LiveOutput, report_output

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from runner.settings.named_limits import Counted
-from runner.steps.execution import Completed, Request
 from runner.steps.listener import CallListener
+from runner.steps.request import Completed, Request
 from runner.toolset.catalog import ToolSpec
 
 __all__ = ["RemoteExecutor"]

@@ -17,7 +17,7 @@ from runner.contract.normalise import Normalised
 from runner.homes.changes import ChangedFile, Changes
 from runner.homes.homes import HomeLease
 from runner.settings.secrets import CallSecrets
-from runner.steps.execution import Request, UnreturnedFiles
+from runner.steps.request import Request, UnreturnedFiles
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
 from sandbox.host.lease import Lease

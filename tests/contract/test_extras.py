@@ -16,7 +16,7 @@ from support import settings_in
 from runner.contract.models import contract_schema
 from runner.server.extras import ExtraPrompt, ExtraResource, Extras, ExtraTemplate
 from runner.server.host import make_host
-from runner.steps.execution import Service
+from runner.steps.request import Service
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from audit_records import SECRET, lines, record
@@ -24,12 +23,15 @@ from runner.observation.audit_log import AuditLog, NotedCall
 from runner.observation.call_log import CallLine
 from runner.observation.call_record import CallRecord
 from runner.observation.observers import Observers
-from runner.steps.execution import Request, conclude, observed
-from runner.steps.listener import Nobody
+from runner.steps.call import Call, observed
+from runner.steps.listener import CallListener, Nobody
+from runner.steps.request import Completed, Request
 from runner.system import logging_setup
 from runner.system.logging_setup import CallScope
+from runner.toolset.session_state import SessionState
 from runner.users.identity import User
 from runner.worker.wire import LATEST_PROTOCOL, RequestFacts
+from sandbox.deadlines import Deadlines
 from sandbox.probe.machine import Tier
 
 pytestmark = pytest.mark.needs_root
@@ -332,13 +334,23 @@ def test_a_call_that_is_cancelled_while_its_failure_is_worded_is_recorded(tmp_pa
     )
     request = _request()
 
-    async def act() -> Any:
-        raise CallError(Code.E_FILE_NOT_FOUND, "there is none", details={"name": "x"})
+    class NoFile(Call):
+        passed_on = LookupError
+
+        async def execute(self) -> Completed:
+            raise CallError(Code.E_FILE_NOT_FOUND, "there is none", details={"name": "x"})
 
     async def cancelled() -> None:
-        called = observed(service, request)
-        ending = conclude(service, called, act, spec=None, publish=lambda _: None, through=LookupError)
-        task = asyncio.create_task(ending)
+        listener = CallListener(
+            client=request.client,
+            params=request.params,
+            levels=request.levels,
+            deadlines=Deadlines(),
+            user="alice",
+            state=SessionState(),
+        )
+        call = NoFile(service=service, request=observed(service, request), listener=listener)
+        task = asyncio.create_task(call.run())
         await asked.wait()
         task.cancel()
         await asyncio.wait({task})

@@ -1,0 +1,204 @@
+"""Values that the steps of a call hand to each other: the request, its files, its end."""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from runner.artifacts.accept import Processed
+from runner.artifacts.named_file import OpenHome
+from runner.contract.normalise import Normalised
+from runner.files.my_files import MyFiles
+from runner.homes.changes import ChangedFile
+from runner.homes.homes import HomeLease
+from runner.observation.observers import Observers
+from runner.settings.named_limits import Counted
+from runner.settings.settings import Settings
+from runner.steps.inputs import Link
+from runner.steps.listener import Client
+from runner.steps.rewriting import FileDelivery
+from runner.steps.timing import Steps
+from runner.toolset.catalog import ToolSpec
+from runner.toolset.session_state import SessionState
+from runner.users.events import Events
+from runner.users.identity import User
+from runner.worker.wire import RequestFacts
+from sandbox.probe.machine import Tier
+
+__all__ = [
+    "SHORT_BYTES",
+    "CallFiles",
+    "Completed",
+    "Executed",
+    "Request",
+    "Service",
+    "UnreturnedFiles",
+    "file_delivery_of",
+    "question_of",
+]
+
+SHORT_BYTES = 64 * 1024
+"""Longer answers are read in a thread, so that they do not hold up other calls."""
+
+_QUESTION = ("resultType", "inputRequests", "requestState")
+
+
+async def _at_once() -> None:
+    """Wait for nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One MCP request as it reached the host.
+
+    Attributes:
+        user: The user it comes from.
+        method: The MCP method.
+        params: Its params, as on the wire.
+        facts: What the tool may learn of it.
+        client: Receives its notifications while it runs.
+        levels: Levels of log messages that the client wants to get.
+        inline_max_bytes: Largest artifact that the caller wants inside the result.
+        is_awaited: Whether its client waits for the answer: then silence ends the call.
+        id: Our id, on every log record of the call.
+        begins: Is awaited just before code of the tool runs; what it raises keeps it from running.
+        steps: How long each step took.
+        counted: The limits by name that it counts for, once they have been looked up.
+        tool: Name of the tool that is called, as its client knows it.
+    """
+
+    user: User
+    method: str
+    params: Mapping[str, Any]
+    facts: RequestFacts
+    client: Client
+    inline_max_bytes: int
+    levels: frozenset[str] = frozenset()
+    is_awaited: bool = True
+    id: str = field(default_factory=lambda: os.urandom(6).hex())
+    begins: Callable[[], Awaitable[None]] = _at_once
+    steps: Steps = field(default_factory=Steps)
+    counted: Sequence[Counted] = ()
+    tool: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tool", str(self.params.get("name")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """The end of a tool call.
+
+    Attributes:
+        processed: The contract value and its files.
+        wire: The tool's own result as its server put it on the wire; empty where there is none.
+        spec: The tool, if it is known.
+        interim: An `input_required` result, or a task that was begun, which goes to the client untouched.
+    """
+
+    processed: Processed
+    wire: Mapping[str, Any]
+    spec: ToolSpec | None
+    interim: Mapping[str, Any] | None = None
+
+    @classmethod
+    def for_now(cls, interim: Mapping[str, Any], spec: ToolSpec | None) -> "Completed":
+        """Return the end of a call whose client gets a question, or the name of a task."""
+        return cls(processed=Processed(value={}), wire=interim, spec=spec, interim=interim)
+
+
+class Service(Protocol):
+    """What serves calls: a toolset of our own files, or a proxy's upstreams."""
+
+    @property
+    def settings(self) -> Settings:
+        """Return the effective settings."""
+
+    @property
+    def events(self) -> Events:
+        """Return the events for the users' interfaces."""
+
+    @property
+    def state(self) -> SessionState:
+        """Return the session state of tools."""
+
+    @property
+    def observers(self) -> Observers:
+        """Return the recorders of calls."""
+
+    @property
+    def tier(self) -> Tier:
+        """Return the isolation tier that tools run in."""
+
+    @property
+    def claims(self) -> Path:
+        """Return the folder of the locks that say which call owns a staged name."""
+
+    def files(self, user: User, *, trace: str | None = None, counted: Sequence[Counted] = ()) -> MyFiles:
+        """Return My Files of a user, for the call `trace`; what it keeps counts for limits by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFiles:
+    """Where a call finds its files, and where it leaves them.
+
+    Attributes:
+        files: My Files of its user; what it keeps there counts for its limits by name.
+        inputs: The home that input files are staged into, if there is one.
+        outputs: The home whose files the tool may name in its result, if there is one.
+        link: Makes the download link of a file that the tool can fetch.
+        file_delivery: How files named by `filename` and `filenames` are handed over.
+    """
+
+    files: MyFiles
+    inputs: HomeLease | None
+    outputs: OpenHome | None
+    link: Link
+    file_delivery: FileDelivery = "path"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreturnedFiles:
+    """Files that a call has changed and does not return.
+
+    Attributes:
+        of: Returns which those are beside a result.
+        keep: Keeps them, or lists them, in a result.
+    """
+
+    of: Callable[[Normalised], Sequence[ChangedFile]]
+    keep: Callable[[Processed, Sequence[ChangedFile]], Awaitable[Processed]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """The result of a tool that was executed, and what it takes to collect its files.
+
+    Attributes:
+        wire: Its result as on the wire.
+        is_long: Whether it is so long that it is read in a thread.
+        quiesce: Waits until no process of the call can change its outputs any more.
+        facts: Entries for `meta_data`.
+        interim: What of it goes to the client untouched, if the tool is not done: a question, or a task.
+        unreturned: The files that it changed and does not return, if there may be any.
+    """
+
+    wire: Mapping[str, Any]
+    is_long: bool = False
+    quiesce: Callable[[], Awaitable[None]] = _at_once
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    interim: Mapping[str, Any] | None = None
+    unreturned: UnreturnedFiles | None = None
+
+
+def question_of(wire: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a result asks its client for, if it does: the rest of it would bypass the contract."""
+    if wire.get("resultType") != "input_required":
+        return None
+    return {key: wire[key] for key in _QUESTION if key in wire}
+
+
+def file_delivery_of(settings: Settings) -> FileDelivery:
+    """Return how files named by `filename` and `filenames` are handed over, as the settings have it."""
+    return "url" if settings.file_delivery == "url" else "path"
