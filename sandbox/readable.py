@@ -61,7 +61,7 @@ _SYSTEM_SECRETS = (
     "/etc/wireguard",
     "/etc/letsencrypt",
     "/etc/NetworkManager/system-connections",
-    # What other servers of this machine keep, where they are kept as docs/deploy.md has it.
+    # What other servers of this machine keep, where they are kept as docs/deploying.md has it.
     "/var/lib/toolcell/*/state",
     "/var/lib/toolcell/*/store",
     "/var/lib/toolcell/up/supervisor",

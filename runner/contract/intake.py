@@ -265,5 +265,5 @@ def _deprecated(called: list[Any]) -> str:
     name = legible(first, 100)
     return (
         "returned_file_names and returned_file_contents are deprecated; write instead "
-        f'"artifacts": [{{"name": {name!r}, "path": f"/tmp/{{username}}/{name}"}}] (docs/migration.md)'
+        f'"artifacts": [{{"name": {name!r}, "path": f"/tmp/{{username}}/{name}"}}] (docs/contract.md)'
     )

@@ -2,7 +2,7 @@
 
 Which limits there are, and which setting raises each, stands in `runner.settings.resource_limits`.
 
-Source: docs/limits.md; the table of error codes in `docs/cli.md`.
+Source: docs/isolation.md; the table of error codes in `docs/cli.md`.
 """
 
 from collections.abc import Mapping

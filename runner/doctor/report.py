@@ -42,7 +42,7 @@ _CURES = {
     "landlock": "use Linux 6.2 or newer with landlock in its lsm= list, and a profile that allows its calls",
     "seccomp": "use a kernel built with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
 }
-_OTHER_CURE = "look for a container profile that forbids it; docs/container.md has one that works"
+_OTHER_CURE = "look for a container profile that forbids it; docs/deploying.md has one that works"
 _GATE_CURE = "they need Linux 5.9, kernel.yama.ptrace_scope at most 1, and no other listener on the filters"
 
 

@@ -5,7 +5,7 @@ falls silent, whether the call may be given to another. A node asks before it be
 and a call that was taken away from it cannot begin. So no call runs twice, unless its tool says that this
 does no harm.
 
-Source: `docs/decisions/0044-a-fleet-over-redis.md`; MCP, tool annotations, `idempotentHint`.
+Source: `docs/decisions/0044-fleet-over-redis.md`; MCP, tool annotations, `idempotentHint`.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 A node that Redis does not answer ends its calls before any host takes them back: none runs twice.
 
-Source: `docs/decisions/0044-a-fleet-over-redis.md`.
+Source: `docs/decisions/0044-fleet-over-redis.md`.
 """
 
 __all__ = ["FENCE_S", "MISSED_S", "TTL_S"]

@@ -4,7 +4,7 @@ Its life is that of one name in Redis. It says every second that it is there; wh
 `FENCE_S`, it ends all its calls, before any host may take it for dead and give them to others. Then it begins
 a new life, with a new name and nothing of the old one.
 
-Source: `docs/decisions/0044-a-fleet-over-redis.md`.
+Source: `docs/decisions/0044-fleet-over-redis.md`.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ into a message. And what the checked value says already, as structured content a
 do, is sent once. What a node says is believed no more than what a worker says: structured content is an
 object, or what the checked value says.
 
-Source: `docs/decisions/0044-a-fleet-over-redis.md`; MCP, `CallToolResult`.
+Source: `docs/decisions/0044-fleet-over-redis.md`; MCP, `CallToolResult`.
 """
 
 import json

@@ -4,7 +4,7 @@ A node has collected the files of a call and put them into the store; it names t
 believes a node no more than it believes a worker: the value goes through the contract again, every file is
 looked up in the store as its user's own, and what is told of it is what the store says.
 
-Source: `docs/decisions/0044-a-fleet-over-redis.md`.
+Source: `docs/decisions/0044-fleet-over-redis.md`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ place of that lock is the time, in ns since 1970, from which on nobody has looke
 over the earliest place there is, so nothing is missed when the call that had it ends first.
 
 Source: stat(2), inode(7) on st_ctime; fcntl(2) on open file description locks; requirements S1-24, S1-27;
-`docs/decisions/0034-what-a-call-leaves-in-its-home.md`.
+`docs/decisions/0034-collect-generated-files.md`.
 """
 
 import fcntl

@@ -4,7 +4,7 @@ The last of overlapping calls looks at what all of them changed. Where it fails,
 nobody could tell them from those of the others; so each that ends well before it says here what changed
 while it ran.
 
-Source: `docs/decisions/0034-what-a-call-leaves-in-its-home.md`.
+Source: `docs/decisions/0034-collect-generated-files.md`.
 """
 
 import logging

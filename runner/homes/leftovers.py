@@ -4,7 +4,7 @@ A home is measured once more when a call that may write it has answered, since a
 any look at it. One that is over its limit when a call begins, as two calls at once can leave it, may be made
 smaller by the call and not larger.
 
-Source: requirement S1-123; the architecture's decisions "Time" and "Homes"; docs/limits.md.
+Source: requirement S1-123; the architecture's decisions "Time" and "Homes"; docs/isolation.md.
 """
 
 import contextlib

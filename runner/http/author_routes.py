@@ -4,7 +4,7 @@ The host knows their paths only, and knows them behind all of its own. Who may c
 nobody else. What comes back was made by code of an author, on the origin of this server's own pages: so a
 browser gets it in a sandbox, without a cookie, and with the headers that are harmless there.
 
-Source: Content Security Policy Level 3, `sandbox`; `docs/http.md`.
+Source: Content Security Policy Level 3, `sandbox`; `docs/serving.md`.
 """
 
 import contextlib

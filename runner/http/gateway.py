@@ -8,7 +8,7 @@ is who is connected, never what `X-Forwarded-For` says of where a request came f
 A request that counts goes on with a pass in place of a token, so that it is checked, counted and shared out
 as every other. The header goes no further.
 
-Source: RFC 7239, section 8.1; RFC 9700, 4.13; `docs/identity.md`.
+Source: RFC 7239, section 8.1; RFC 9700, 4.13; `docs/serving.md`.
 """
 
 import asyncio

@@ -11,7 +11,7 @@ address, for any page. So such a request must come from a page of this server, f
 origin that the operator named.
 
 Source: W3C Fetch Metadata; RFC 6265bis, 4.1.3 (names of cookies); architecture, decision "Identity";
-`docs/http.md`.
+`docs/serving.md`.
 """
 
 import re

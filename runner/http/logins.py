@@ -9,7 +9,7 @@ A note is a symbolic link that leads nowhere: it is there as a whole or not at a
 disk that is full. It says when the session ends, when the token ends that it was made from, and which that
 was.
 
-Source: symlink(7); `docs/http.md`.
+Source: symlink(7); `docs/serving.md`.
 """
 
 import contextlib

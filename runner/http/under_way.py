@@ -2,7 +2,7 @@
 
 A request is looked at when it comes. One that stays open would go on after its session has ended, for hours.
 
-Source: `docs/http.md`, "Who asks".
+Source: `docs/serving.md`, "Browser sessions".
 """
 
 import asyncio

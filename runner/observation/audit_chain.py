@@ -1,6 +1,6 @@
 """Whether an audit log is as it was written: every line whole, in order, and bound to the one before.
 
-Source: `docs/observation.md`, "The audit log".
+Source: `docs/operating.md`, "Audit log".
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Calls of other servers' tools under the contract of our own: `runner.steps.execution`, done by a server.
 
-Source: requirements S0-19, S0-23, S0-70, S2-4; `docs/decisions/0033-one-spine-for-both-executors.md`.
+Source: requirements S0-19, S0-23, S0-70, S2-4; `docs/decisions/0033-one-spine-for-two-executors.md`.
 """
 
 import asyncio

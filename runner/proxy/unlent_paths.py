@@ -4,7 +4,7 @@ A server that words a denial itself says no more than where it failed: "cannot u
 is for want of an option and perhaps not, and perhaps the server makes it up. So its words go to its client as
 they are, and what would lend the folder to be read stands in the log, once.
 
-Source: `docs/lending.md`, "What an error says".
+Source: `docs/isolation.md`, "Errors and bounds".
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """`runner selftest`: try to break out, here and now, and say what came of it.
 
-Source: `docs/selftest.md`.
+Source: `docs/isolation.md`.
 """
 
 import os

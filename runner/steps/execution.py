@@ -3,7 +3,7 @@
 `runner.call` has tools of our own files executed, `runner.proxy.contracted` those of other servers. Both come
 through here: inputs before the tool, then its result into one contract value, then events and the log.
 
-Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-both-executors.md`.
+Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-two-executors.md`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """How long each step of a call took, for whoever asks for a report of it.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import time

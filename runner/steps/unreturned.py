@@ -3,7 +3,7 @@
 The last call that is under way in a home tells of all that changed there; the others hand over to it what
 they have seen.
 
-Source: requirements S1-24, S1-27; `docs/decisions/0034-what-a-call-leaves-in-its-home.md`.
+Source: requirements S1-24, S1-27; `docs/decisions/0034-collect-generated-files.md`.
 """
 
 from collections.abc import Mapping, Sequence

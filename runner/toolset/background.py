@@ -1,6 +1,6 @@
 """Tools that ask to go on between calls, and what the operator says to that.
 
-Source: `docs/calls.md`, "Jobs"; `docs/isolation.md`.
+Source: `docs/guide.md`, "Background jobs"; `docs/isolation.md`.
 """
 
 import logging

@@ -4,7 +4,7 @@ Looked at once, when the runner starts: links are followed then and never again,
 open more than was meant is refused, and as whom tools have to run there is decided. The kernel enforces it
 (`sandbox.layers.landlock`, `sandbox.layers.mounts`).
 
-Source: `docs/lending.md`; `docs/decisions/0030-*`.
+Source: `docs/isolation.md`; `docs/decisions/0030-*`.
 """
 
 import os

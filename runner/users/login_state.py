@@ -6,7 +6,7 @@ have some made, so there is a bound: one more takes away the one that was used l
 
 An `AsyncKeyValue` of the package py-key-value-aio, as FastMCP's proxies take it.
 
-Source: `docs/identity.md`.
+Source: `docs/serving.md`.
 """
 
 import contextlib

@@ -6,7 +6,7 @@ Processes and homes are looked at apart, in threads that nothing else runs in: n
 to measure nor a host that copies files keeps anybody from looking at processes.
 What a look finds is weighed by `exceeded` and `overfull`, which know no clock and no kernel.
 
-Source: sandbox notes, "Limits"; docs/limits.md.
+Source: sandbox notes, "Limits"; docs/isolation.md.
 """
 
 import asyncio
