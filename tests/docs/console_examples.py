@@ -51,10 +51,10 @@ def run(session: Session, folder: Path, state: Path) -> None:
     try:
         for command, output in session:
             words = command.replace("v/bin/", "").replace(":8000/", f":{port}/")
-            server = _SERVER.search(words)
+            in_background = _SERVER.search(words)
             process = subprocess.Popen(
                 # exec: a signal to the process reaches the command, and not a shell around it.
-                ["bash", "-c", f"exec {words.removesuffix(' &')}" if server else words],
+                ["bash", "-c", f"exec {words.removesuffix(' &')}" if in_background else words],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -62,7 +62,7 @@ def run(session: Session, folder: Path, state: Path) -> None:
                 stderr=subprocess.STDOUT,
                 text=True,
             )
-            if server:
+            if in_background:
                 servers.append(process)
                 shown = _until_started(process)
             else:
