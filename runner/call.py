@@ -168,7 +168,7 @@ async def _allowed(
 async def _run_here(
     toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, pool_key: PoolKey | None
 ) -> Completed:
-    """Have a call that was let in executed by a worker of this machine."""
+    """Execute an admitted call in a worker of this machine."""
     async with toolset.drain.call(listener.tell):
         return await _in_a_user_pool(
             toolset,
@@ -210,7 +210,7 @@ async def _in_a_user_pool(
 def _with_files(
     toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, user_pool: UserPool
 ) -> Awaitable[Completed]:
-    """Have the tool executed in a worker of the user pool, by the steps that every call takes."""
+    """Execute the tool in a worker of the user pool, by the steps that every call takes."""
     request.steps.done("admit")
     # Inputs are staged in a home that a tool may only read, too; only one that it may write has outputs.
     home = user_pool.home if toolset.access(spec) is HomeAccess.WRITE else None
@@ -313,7 +313,7 @@ async def _current_spec(
 async def _spec_from_worker(
     toolset: Toolset, request: Request, remote: RemoteExecutor | None
 ) -> ToolSpec | None:
-    """Ask the user's worker for the tool. Raises `CallError`: it cannot be asked."""
+    """Look the tool up in the user's worker. Raises `CallError`: the worker cannot be reached."""
     params: dict[str, Any] = {"name": request.tool, "arguments": {}}
     if "_meta" in request.params:
         params["_meta"] = request.params["_meta"]
@@ -377,7 +377,7 @@ async def relay(
 async def ask_route(
     toolset: Toolset, remote: RemoteExecutor | None, user: User, asked: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Have an HTTP request answered by a route that the file adds, in a worker of the user.
+    """Answer an HTTP request by a route of the file, in a worker of the user.
 
     Args:
         toolset: The tools.
@@ -433,7 +433,7 @@ def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> R
 
 
 def _takes_links(toolset: Toolset, spec: ToolSpec) -> bool:
-    """Say whether a call of this tool may be given links, and so must be able to fetch them."""
+    """Return whether a call of this tool may be given links, and so must be able to fetch them."""
     return spec.takes_links or (toolset.settings.file_delivery == "url" and spec.takes_files)
 
 

@@ -65,7 +65,7 @@ def _told_nobody(record: Record) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """How files that are not returned are kept.
+    """Settings for keeping files that are not returned.
 
     Attributes:
         mode: Whether they are kept, or only told of.

@@ -82,7 +82,7 @@ class Intake:
         return [*self.warnings, f"no mime type is declared for {shown}"]
 
     def is_empty(self) -> bool:
-        """Say whether the result names no file, not even one that was refused."""
+        """Return whether the result names no file, not even one that was refused."""
         return not (self.artifacts or self.deferred or self.refusals or self.incomplete)
 
     def artifact(self, entry: object) -> str | None:
@@ -177,7 +177,7 @@ class Intake:
             self._media[kind] += 1
 
     def _has_room(self) -> bool:
-        """Say whether one more file is looked at; refuse all the others together, once."""
+        """Return whether one more file is looked at; refuse all the others together, once."""
         if len(self.artifacts) + len(self.deferred) + len(self.refusals) < FILES_MAX:
             return True
         if not self._is_full:

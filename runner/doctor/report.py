@@ -47,7 +47,7 @@ _GATE_CURE = "they need Linux 5.9, kernel.yama.ptrace_scope at most 1, and no ot
 
 
 class Level(enum.Enum):
-    """How a line is meant."""
+    """Kind of a line."""
 
     OK = "ok"
     NOTE = "note"
@@ -140,7 +140,7 @@ def report(settings: Settings, *more: DoctorLine, whole_bucket: bool = False) ->
 
 
 def reflinks(source: Path, target: Path) -> bool:
-    """Say whether a file of `source` can be shared with `target` without copying its bytes.
+    """Return whether a file of `source` can be shared with `target` without copying its bytes.
 
     Raises:
         OSError: A file cannot be made in one of the folders.

@@ -1,4 +1,4 @@
-"""What is learnt of a file when it arrives: rows of a text table, pixels of an image.
+"""Facts of an arriving file: rows of a text table, pixels of an image.
 
 The content is untrusted and is read in the host, so nothing is decoded or rendered: headers are read,
 line breaks are counted; a format that takes more than that is not read here. Every reader has a bound in

@@ -1,4 +1,4 @@
-"""When a worker node is believed to be dead, by itself and by the hosts whose calls it has.
+"""Liveness of worker nodes, as judged by themselves and by the hosts of their calls.
 
 A node that Redis does not answer ends its calls before any host takes them back: none runs twice.
 

@@ -275,7 +275,7 @@ class Node:
         return None
 
     async def _beat(self) -> None:
-        """Say that this node is there, and end calls that nobody waits for; end all of them in time."""
+        """Renew the lease of this node, and end calls without a host; end all of them in time."""
         while True:
             leave_if_cancelled()
             began = time.monotonic()

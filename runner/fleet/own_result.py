@@ -27,7 +27,7 @@ _Named = Literal["results", "value"]
 
 
 class InValue(BaseModel):
-    """What of a tool's own result is in the value, and not sent with it.
+    """Parts of a tool's own result that the value contains, and that are not sent with it.
 
     Attributes:
         structured: What its structured content is.

@@ -43,7 +43,7 @@ _WAIT_S = 40.0
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Where one session is noted."""
+    """Redis keys of one session."""
 
     note: str
     known: str

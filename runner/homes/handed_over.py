@@ -24,7 +24,7 @@ _MOST = 1000
 
 @dataclass(slots=True, eq=False)
 class HandedOver:
-    """What is handed over in the homes of one runner, by the name of the home and the path of the file."""
+    """Files handed over in the homes of one runner, by name of the home and path."""
 
     _files: dict[str, dict[str, ChangedFile]] = field(default_factory=dict)
 

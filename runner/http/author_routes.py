@@ -52,7 +52,7 @@ class AuthorRoutes(BaseRoute):
         self._compiled: Sequence[Route] = ()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Say whether a request is for one of them."""
+        """Return whether a request is for one of them."""
         found = [route.matches(scope)[0] for route in self._routes()]
         return max(found, key=lambda match: match.value, default=Match.NONE), {}
 

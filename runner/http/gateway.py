@@ -1,4 +1,4 @@
-"""Who calls, as a gateway in front says: taken from the gateway itself, and from nobody else.
+"""Callers named by a gateway's header, accepted from the gateway only.
 
 The gateway has logged its user in and names him in a header. Anybody can send a header, so it counts only on
 a connection that comes from an address that the operator named, or whose client certificate carries a name

@@ -1,4 +1,4 @@
-"""Who a request beside MCP comes from, and whether another web page sent it.
+"""Caller of a request beside MCP, and the check for other web pages.
 
 1. A bearer token, checked as on `/mcp`, names the user; the header `Mcp-Session-Id` may name the session.
 2. Otherwise the cookie of a browser session names both. `runner.http.browser_session` set it. Over https

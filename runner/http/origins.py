@@ -1,4 +1,4 @@
-"""Which `Host` and `Origin` the HTTP server answers to, against DNS rebinding and foreign web pages.
+"""Allowed `Host` and `Origin` of the HTTP server, against DNS rebinding and foreign web pages.
 
 FastMCP's guard looks at `Host`: the server's own address, the loopback names and `allowed_hosts` are
 answered to. It lets pages of every port of this machine in, and compares by patterns. So `Origin` is looked

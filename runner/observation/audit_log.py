@@ -82,7 +82,7 @@ _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Where the log ends.
+    """End of the log.
 
     Attributes:
         file: Number of the last file; 0 before the first.

@@ -34,7 +34,7 @@ _STEP_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """What there is at one moment.
+    """Gauges at one moment.
 
     Attributes:
         running: Calls that run.

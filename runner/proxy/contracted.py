@@ -97,7 +97,7 @@ async def _performed(call: RemoteCall, client: Client) -> Completed:
 
 
 async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Inputs) -> Executed:
-    """Have the server execute its tool. A command goes on running while its outputs are read.
+    """Execute the tool on its server. A command continues while its outputs are read.
 
     That harms nobody but itself: `runner.artifacts.named_file` opens them as those of an enemy.
     """

@@ -32,7 +32,7 @@ _PATH = re.compile(r"(?<![\w/.:-])/[^\s:;,'\"`()\[\]{}<>\u2018\u2019]+")
 
 
 class UnlentPaths:
-    """What one server has named.
+    """Paths that one server has named.
 
     Attributes:
         readable: What its processes may read or list besides, as found when one was started.
@@ -63,7 +63,7 @@ class UnlentPaths:
         self._told: set[str] = set()
 
     def note(self, said: str) -> None:
-        """Tell the operator of the paths in what a server said of a failure, each option once."""
+        """Log the paths in a server's error for the operator, each option once."""
         if len(self._told) >= _MOST_TOLD or len(self._known) >= _MOST_KNOWN:
             return
         for found in itertools.islice(_PATH.finditer(said[:_MOST_CHARS]), _MOST_PATHS):

@@ -82,7 +82,7 @@ async def with_descriptions(
 
 
 def takes_files(tool: Mapping[str, Any]) -> bool:
-    """Say whether a listed tool has an argument that names files of the user."""
+    """Return whether a listed tool has an argument that names files of the user."""
     schema = tool.get("inputSchema")
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     return isinstance(properties, Mapping) and any(

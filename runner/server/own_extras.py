@@ -1,4 +1,4 @@
-"""What the runner offers of its own: the contract, and the available-files block, as resources and a prompt.
+"""Resources and a prompt of the runner: the contract and the available-files block.
 
 Source: `runner.contract.models`; document 001, section 4; requirement S1-38; `docs/guide.md`.
 """

@@ -29,7 +29,7 @@ Prepare = Callable[[Settings], Take]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reloaded:
-    """What came of it.
+    """Outcome of a reload.
 
     Attributes:
         changed: What holds from now on, in sentences.

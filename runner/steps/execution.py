@@ -123,7 +123,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """How a tool call ended.
+    """Outcome of a tool call.
 
     Attributes:
         processed: The contract value and its files.
@@ -139,7 +139,7 @@ class Completed:
 
 
 class Service(Protocol):
-    """What serves calls: a toolset of our own files, or a proxy's upstreams."""
+    """Protocol of call services: a toolset of our files, or a proxy's upstreams."""
 
     @property
     def settings(self) -> Settings:
@@ -171,7 +171,7 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFiles:
-    """Where a call finds its files, and where it leaves them.
+    """Files of a call: its inputs and outputs.
 
     Attributes:
         files: My Files of its user; what it keeps there counts for its limits by name.
@@ -190,7 +190,7 @@ class CallFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreturnedFiles:
-    """What becomes of files that a call has changed and does not return.
+    """Treatment of files that a call changed and did not return.
 
     Attributes:
         of: Says which those are beside a result.
@@ -203,7 +203,7 @@ class UnreturnedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """What came of a tool that was executed.
+    """Result of an executed tool.
 
     Attributes:
         wire: Its result as on the wire.
@@ -415,7 +415,7 @@ def observed(service: Service, request: Request) -> Request:
 
 
 def observe_guarded(service: Service, request: Request, outcome: str) -> None:
-    """Tell the log and the observers of a call whose result has only been guarded, if nobody has told them.
+    """Record a call whose result was only guarded, unless it has been recorded.
 
     Args:
         service: What served it.
@@ -526,7 +526,7 @@ async def _show(
 
 
 def _changed(service: Service, request: Request, method: str, uri: object) -> None:
-    """Tell the user's clients that listen for changes of what has changed by a call."""
+    """Notify the user's subscribed clients of changes that a call made."""
     kind = method.removeprefix("notifications/").removesuffix("/list_changed")
     user, session = request.user.segment, request.user.session
     if kind in ("tools", "prompts", "resources"):
@@ -541,7 +541,7 @@ def _announce(
     completed: Completed,
     publish: Callable[[Mapping[str, Any]], None],
 ) -> None:
-    """Tell the user's interface of the files of a result, if one listens."""
+    """Send the user's interface events on the files of a result, if one listens."""
     if not service.events.heard(user=request.user.segment, session=request.facts.session_id):
         return
     value = referenced(completed.processed)
@@ -552,7 +552,7 @@ def _announce(
 def _observe(
     service: Service, request: Request, completed: Completed | None, *, is_known: bool, outcome: str
 ) -> None:
-    """Tell the log and whoever else is to hear of each call, once, and before it is answered unnoticed."""
+    """Record the call in the log and notify observers. Idempotent."""
     if request.steps.is_told:
         return
     request.steps.is_told = True

@@ -1,4 +1,4 @@
-"""What calls leave in a home without returning it: which files, whose they are to tell of, and what is kept.
+"""Collector of files that a call wrote and did not return.
 
 The last call that is under way in a home tells of all that changed there; the others hand over to it what
 they have seen.

@@ -22,7 +22,7 @@ def refused_jobs(settings: Settings, tools: Mapping[str, ToolSpec]) -> tuple[str
 
 
 def warn_of_refused_jobs(settings: Settings, tools: Mapping[str, ToolSpec]) -> None:
-    """Say in the log which tools stand still between calls although their authors ask for more."""
+    """Log which tools stand still between calls although their authors ask for more."""
     refused = refused_jobs(settings, tools)
     if refused:
         log.warning(

@@ -1,4 +1,4 @@
-"""What logins leave behind: clients that registered, logins under way, tokens of the login provider.
+"""State of logins: registered clients, pending logins, tokens of the provider.
 
 A folder for each kind, in `logins` of the state folder; an entry is a file that nobody else may read, named
 by the digest of its key, so that no listing shows a code or a token. Entries end by themselves. Strangers can

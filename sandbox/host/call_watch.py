@@ -53,7 +53,7 @@ _HOME_LOOKS = ThreadPoolExecutor(4, thread_name_prefix="look-at-home")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What one look has found.
+    """Findings of one check.
 
     Attributes:
         tasks: Processes and threads of the call.
@@ -140,7 +140,7 @@ def behind_death(
 
 @dataclass(slots=True)
 class LookPace:
-    """When to look again. Whoever used no processor since the last look has taken nothing either."""
+    """Schedule of the next check. A call without processor time since the last one has taken nothing."""
 
     slowest_s: float = _SLOWEST_S
     _delay_s: float = FIRST_LOOK_S
