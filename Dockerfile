@@ -1,4 +1,4 @@
-# One container for one user. How to build and run it: docs/container.md
+# One container for one user. How to build and run it: docs/deploying.md
 
 FROM python:3.13-slim-trixie AS build
 WORKDIR /build

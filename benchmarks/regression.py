@@ -1,4 +1,4 @@
-"""Whether a run is worse than the figures that were committed, by its ratios alone.
+"""Comparison of a run with the committed figures, by its ratios alone.
 
 A ratio of two figures of one run depends little on the machine; milliseconds do. A ratio counts as worse
 if it is off the committed one by more than the tolerance, to the bad side of its limit.

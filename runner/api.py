@@ -3,7 +3,7 @@
 It is what `runner call` and `runner serve --transport http` are made of, so that every call runs as confined
 as theirs do. The program's own store of artifacts may take the place of the one that the settings name.
 
-Source: `docs/embedding.md`; requirements S4-64, S4-68 and S4-69.
+Source: `docs/serving.md`; requirements S4-64, S4-68 and S4-69.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""What a tool may import: `artifacts`, which keeps bytes for the user while the tool is still running.
+"""The module that tool files import: `artifacts` keeps bytes for the user while the tool is running.
 
     from runner.author import artifacts
 

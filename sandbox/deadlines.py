@@ -18,7 +18,7 @@ LAST_NOTICE_BEFORE_END_S = 5.0
 
 
 class Rung(enum.Enum):
-    """What silence of a certain length means."""
+    """Rung of the ladder: the effect of a certain silence."""
 
     FIRST_NOTICE = "first notice"
     SECOND_NOTICE = "second notice"
@@ -29,7 +29,7 @@ class Rung(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """How long one call may take. All values in seconds.
+    """Time limits of one call. All values in seconds.
 
     Attributes:
         idle_s: Longest silence between two progress reports.
@@ -64,7 +64,7 @@ def _rungs(idle_s: float) -> tuple[tuple[float, Rung], ...]:
 
 @dataclass(slots=True)
 class Ladder:
-    """Where one call stands on its ladder.
+    """Position of one call on its ladder.
 
     Args:
         deadlines: The limits of the call.

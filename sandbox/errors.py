@@ -1,4 +1,4 @@
-"""What can go wrong in the sandbox itself. How a *call* ended is an `Outcome`, not an exception.
+"""Errors of the sandbox itself. The end of a *call* is an `Outcome`, not an exception.
 
 SandboxError
 ├── ConfinementError      a layer could not be put in place; nothing ran

@@ -58,7 +58,7 @@ _NO_ESCAPE = b"\0\0"
 
 
 class FrameKind(bytes, enum.Enum):
-    """What a frame says: the byte that stands for it."""
+    """Kind of a frame: its first byte."""
 
     # Host to forkserver, host to zygote.
     ZYGOTE = b"Z"
@@ -156,7 +156,7 @@ class Decoder:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has come of a further frame."""
+        """True if nothing has come of a further frame."""
         return not self._buffer
 
     def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:

@@ -1,4 +1,4 @@
-"""How a worker ended: frames and wait status become one value."""
+"""Outcome of a worker: frames and wait status become one value."""
 
 import enum
 import signal
@@ -53,7 +53,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How one call ended.
+    """Outcome of one call.
 
     Attributes:
         ending: The kind of end.
@@ -89,7 +89,7 @@ class Outcome:
 
 
 def describe_status(status: int) -> str:
-    """Say a wait status (as `os.waitpid` gives it) in words."""
+    """Describe a wait status (as `os.waitpid` gives it) in words."""
     exit_code = -(status & 0x7F) if status & 0x7F else (status >> 8) & 0xFF
     if exit_code >= 0:
         return f"exit status {exit_code}"

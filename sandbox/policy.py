@@ -55,7 +55,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What one zygote and its workers may touch.
+    """Rights of one zygote and its workers.
 
     Attributes:
         home: The one folder a worker may write, or None for a worker that may write nothing.
@@ -150,17 +150,17 @@ class Policy:
 
     @property
     def has_own_id(self) -> bool:
-        """Whether no other process and no file of this machine has the zygote's user id, but its user's."""
+        """True if no other process and no file of this machine has the zygote's user id, but its user's."""
         return self.uid is not None and self.gid is None
 
     @property
     def is_gated(self) -> bool:
-        """Whether anything may be connected, through the gate."""
+        """True if anything may be connected, through the gate."""
         return self.has_network or self.sockets
 
     @property
     def has_network(self) -> bool:
-        """Whether anything of the network may be reached."""
+        """True if anything of the network may be reached."""
         return bool(self.reach or self.net)
 
     def to_json(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What a worker may read by default: the system, the interpreter, and the tool file with what lies beside it.
+"""Default read rights of a worker: the system, the interpreter, the tool file and its folder.
 
 Landlock grants hierarchies and takes nothing back beneath them. So a folder that holds something
 denied is not granted, but replaced by what it holds, down to the denied name (`carve`).
@@ -61,7 +61,7 @@ _SYSTEM_SECRETS = (
     "/etc/wireguard",
     "/etc/letsencrypt",
     "/etc/NetworkManager/system-connections",
-    # What other servers of this machine keep, where they are kept as docs/deploy.md has it.
+    # What other servers of this machine keep, where they are kept as docs/deploying.md has it.
     "/var/lib/toolcell/*/state",
     "/var/lib/toolcell/*/store",
     "/var/lib/toolcell/up/supervisor",
@@ -101,7 +101,7 @@ class _TooLarge(Exception):
 
 
 class _Survey(NamedTuple):
-    """What lies beneath a folder: what may be read and listed, and what was found to be secret."""
+    """Content of a folder: readable and listable parts, and secrets found."""
 
     readable: Readable
     secrets: tuple[Path, ...]

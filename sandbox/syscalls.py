@@ -138,7 +138,7 @@ _libc.syscall.restype = ctypes.c_long
 
 
 class Resolve(enum.IntFlag):
-    """How `openat2` walks a path."""
+    """Options of `openat2` for walking a path."""
 
     NO_XDEV = 0x01
     NO_MAGICLINKS = 0x02
@@ -171,7 +171,7 @@ class _SigAction(ctypes.Structure):
 
 
 def ignore_stops_of_children() -> None:
-    """Have SIGCHLD come for children that end, and not for those that are stopped or continued.
+    """Receive SIGCHLD for children that end, and not for those that are stopped or continued.
 
     To be called after a handler was set, which stays.
 

@@ -73,7 +73,7 @@ async def act(toolset: Toolset, user: str, name: str, *arguments: Any) -> Any:
 
 
 def found_in_memory(pid: int, wanted: bytes) -> bool:
-    """Say whether the bytes are anywhere in the writable memory, arguments or environment of a process."""
+    """Return whether the bytes are anywhere in the writable memory, arguments or environment of a process."""
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for line in maps:
             span = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw", line)

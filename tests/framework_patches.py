@@ -79,7 +79,7 @@ def _makers(tree: ast.Module, theirs: frozenset[str]) -> Iterator[str]:
 
 
 def _names_one(annotation: ast.expr | None, theirs: frozenset[str]) -> bool:
-    """Say whether an annotation is a class of theirs, or a union or tuple with one."""
+    """Return whether an annotation is a class of theirs, or a union or tuple with one."""
     match annotation:
         case ast.Name(id=name):
             return name in theirs

@@ -137,7 +137,7 @@ class Ran:
 
 
 def until(condition: Callable[[], bool]) -> bool:
-    """Say whether something is so, or becomes so while one waits."""
+    """Return whether something is so, or becomes so while one waits."""
     deadline = time.monotonic() + _PATIENCE_S
     while not condition() and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
@@ -161,7 +161,7 @@ def stop(process: "subprocess.Popen[str]") -> None:
 
 
 def alive(pid: int) -> bool:
-    """Say whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -170,7 +170,7 @@ def alive(pid: int) -> bool:
 
 
 def held(mark: Path) -> bool:
-    """Say whether somebody lives who has made a mark, or a descendant, by whatever number."""
+    """Return whether somebody lives who has made a mark, or a descendant, by whatever number."""
     try:
         with mark.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -201,7 +201,7 @@ def test_patches_are_found_on_whatever_is_of_the_framework() -> None:
 
 
 def test_every_module_of_the_edge_has_its_reason_and_what_to_do_when_it_breaks() -> None:
-    lines = (ROOT / "docs/versions.md").read_text().splitlines()
+    lines = (ROOT / "docs/development.md").read_text().splitlines()
     edge = [path for path in INTERNALS if path.name != "__init__.py"]
     rows = {str(module): [line for line in lines if f"`{module}`" in line] for module in edge}
     cells = {module: row.strip("|").split("|") for module, found in rows.items() for row in found}
@@ -217,7 +217,7 @@ def test_every_module_that_is_called_public_is_there_and_used() -> None:
 
 
 def test_private_names_of_the_framework_are_25_at_most() -> None:
-    """Each is a name that a minor version may take away; docs/versions.md has what to do then."""
+    """Each is a name that a minor version may take away; docs/development.md has what to do then."""
     found = exposure()
 
     assert len(found) <= 25, found

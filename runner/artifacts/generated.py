@@ -4,7 +4,7 @@ What is kept lies in My Files as any artifact does. A file that later calls chan
 kept of it, so a file of state is there once, not once for each call. Nothing here makes an error of a call:
 what cannot be kept is told, with the reason.
 
-Source: requirements S1-24, S1-27; `docs/decisions/0034-what-a-call-leaves-in-its-home.md`.
+Source: requirements S1-24, S1-27; `docs/decisions/0034-collect-generated-files.md`.
 """
 
 import hashlib
@@ -65,7 +65,7 @@ def _told_nobody(record: Record) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """How files that are not returned are kept.
+    """Settings for keeping files that are not returned.
 
     Attributes:
         mode: Whether they are kept, or only told of.

@@ -1,4 +1,4 @@
-"""What a running tool puts into My Files with `runner.author`: kept at once, and for good.
+"""Files that a running tool puts into My Files with `runner.author`, kept at once.
 
 The tool is alive while its file is read, and may change it meanwhile. That harms nobody but itself: what is
 kept is what was read, with the digest of it, and the file is opened with the care of any other output.

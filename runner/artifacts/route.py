@@ -1,4 +1,4 @@
-"""Which way a file goes to its caller: inside the message, or as a reference to the store.
+"""Route of a file to its caller: inside the message, or as a reference to the store.
 
 Source: document 001, section 6.2; rule R1 of the conformance cases; contradiction C14; requirements S1-15,
 S1-17, S1-25, S1-26, S1-69, S1-70, S1-75 and S1-112.

@@ -43,7 +43,7 @@ def open_within(home_fd: int, home: Path, relative: str) -> int:
 
 @dataclass(slots=True)
 class _Walk:
-    """Where a walk has come to, as names without links, and what lies ahead of it."""
+    """State of a path walk: the resolved names, and those ahead."""
 
     home_fd: int
     home: Path

@@ -1,6 +1,6 @@
 """Rules of `runner check` by id, and one finding in a file.
 
-Source: `docs/check.md`, which explains each rule by an example.
+Source: `docs/guide.md`, which explains each rule by an example.
 """
 
 import ast

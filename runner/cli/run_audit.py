@@ -1,6 +1,6 @@
 """What `runner audit` does: checks the audit log, or digests a value as the log does.
 
-Source: `docs/observation.md`, "The audit log".
+Source: `docs/operating.md`, "Audit log".
 """
 
 import contextlib

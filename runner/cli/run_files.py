@@ -1,6 +1,6 @@
 """`runner files`: My Files from a shell. Prints names and what is known of files, never a store's keys.
 
-Source: `docs/cli.md`; `docs/files.md`.
+Source: `docs/cli.md`; `docs/guide.md`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """`runner up`: files for the servers of users, and the commands that apply them.
 
-Source: `docs/cli.md`, "up"; `docs/deploy.md`.
+Source: `docs/cli.md`, "up"; `docs/deploying.md`.
 """
 
 import json

@@ -82,7 +82,7 @@ def available_files(records: Iterable[Record]) -> list[AvailableFile]:
 
 
 def human_facts(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Say for people what is known of a content; a value that is no such number says nothing."""
+    """Describe the known facts of a content for people; an invalid number yields nothing."""
     rows, width, height = (_number(facts, name) for name in ("rows", "width", "height"))
     if rows is not None:
         about = "~" if facts.get("rows_estimated") else ""

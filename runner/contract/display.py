@@ -1,4 +1,4 @@
-"""Which file of a result opens, in which order and viewer, and which page beside the chat. Decides only.
+"""Decision on the file of a result that opens, its order and viewer, and the page beside the chat.
 
 Everything a tool says here is a hint: an unknown word falls back, and nothing ever fails. What opens is
 decided by the first of these that speaks: `open_canvas`, `storage_action: store_and_open`, an
@@ -48,7 +48,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a user interface does with the files of one result.
+    """Display decision for the files of one result.
 
     Attributes:
         open: Whether the canvas opens.

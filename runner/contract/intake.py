@@ -82,7 +82,7 @@ class Intake:
         return [*self.warnings, f"no mime type is declared for {shown}"]
 
     def is_empty(self) -> bool:
-        """Say whether the result names no file, not even one that was refused."""
+        """Return whether the result names no file, not even one that was refused."""
         return not (self.artifacts or self.deferred or self.refusals or self.incomplete)
 
     def artifact(self, entry: object) -> str | None:
@@ -177,7 +177,7 @@ class Intake:
             self._media[kind] += 1
 
     def _has_room(self) -> bool:
-        """Say whether one more file is looked at; refuse all the others together, once."""
+        """Return whether one more file is looked at; refuse all the others together, once."""
         if len(self.artifacts) + len(self.deferred) + len(self.refusals) < FILES_MAX:
             return True
         if not self._is_full:
@@ -265,5 +265,5 @@ def _deprecated(called: list[Any]) -> str:
     name = legible(first, 100)
     return (
         "returned_file_names and returned_file_contents are deprecated; write instead "
-        f'"artifacts": [{{"name": {name!r}, "path": f"/tmp/{{username}}/{name}"}}] (docs/migration.md)'
+        f'"artifacts": [{{"name": {name!r}, "path": f"/tmp/{{username}}/{name}"}}] (docs/contract.md)'
     )

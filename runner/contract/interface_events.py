@@ -1,4 +1,4 @@
-"""What a user interface is told of one result: events as plain data, in the order in which they are sent.
+"""Events for a user interface about one result: plain data, in the order in which they are sent.
 
 Events never hold bytes, paths or places in a store: a file is described, not carried.
 

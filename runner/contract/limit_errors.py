@@ -1,8 +1,8 @@
-"""What people are told where a call has reached a limit of its resources: what happened, and what to do.
+"""Errors of exceeded resource limits, in words for people: the event and the remedy.
 
 Which limits there are, and which setting raises each, stands in `runner.settings.resource_limits`.
 
-Source: docs/limits.md; the table of error codes in `docs/cli.md`.
+Source: docs/isolation.md; the table of error codes in `docs/cli.md`.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ __all__ = ["disk_full", "over_limit", "server_memory_full"]
 
 
 class _Words(NamedTuple):
-    """What there is to say of one limit; `{limit}` and `{used}` are filled in."""
+    """Words and setting of one limit; `{limit}` and `{used}` are filled in."""
 
     says: str
     cure: str

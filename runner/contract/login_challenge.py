@@ -1,4 +1,4 @@
-"""Who may call a tool, as it says itself in its `_meta`, and how a client is asked to log its user in. Pure.
+"""Callers that a tool allows in its `_meta`, and the login challenge for a client. Pure.
 
 Source: document 003, "Auth"; requirements S3-3, S3-140, S3-143, decision C36; RFC 6750, section 3.
 """

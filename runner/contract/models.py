@@ -56,7 +56,7 @@ class _Part(BaseModel):
 
 
 class S3Ref(_Part):
-    """Where a file above the limit lies in the object store. Written by the runner, refused from a tool."""
+    """Address in the object store of a file above the limit. Written by the runner, refused from a tool."""
 
     bucket: str = Field(description="Name of the bucket.")
     key: str = Field(description="`{user}/artifacts/{YYYYMMDD}/{name}`.")
@@ -64,7 +64,7 @@ class S3Ref(_Part):
 
 
 class FileHints(_Part):
-    """What a tool may say of a file beside its name and content. A hint that is unknown never fails."""
+    """Hints of a tool on a file, beside its name and content. An unknown hint never fails."""
 
     description: str | None = Field(None, description="What the file is, for people.")
     viewer: Viewer = Field("auto", description="How to show it; an unknown word counts as `auto`.")
@@ -101,7 +101,7 @@ class Artifact(FileHints):
 
 
 class DeferralHints(FileHints):
-    """What a tool may say of a deferred file beside its name and path."""
+    """Hints of a tool on a deferred file, beside its name and path."""
 
     reason: str | None = Field(
         None,
@@ -131,7 +131,7 @@ class DeferredArtifact(DeferralHints):
 
 
 class Display(_Part):
-    """Which file to show, and how. Hints: what is unknown falls back to the default."""
+    """Display hints: the file to show, and its viewer. Unknown values mean the default."""
 
     open_canvas: bool | None = Field(
         None,
@@ -199,7 +199,7 @@ class ArtifactError(_Part):
 
 
 class Result(_Part):
-    """What a tool returns and what a caller gets. Only `results` is required."""
+    """The value that a tool returns and a caller gets. Only `results` is required."""
 
     results: Any = Field(description="The concise primary result, any JSON; an object is best.")
     meta_data: dict[str, Any] | None = Field(

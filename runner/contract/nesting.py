@@ -1,4 +1,4 @@
-"""How deep a JSON value nests: what is said beside results reaches clients only as deep as all of them read.
+"""Nesting depth of JSON values, bounded to the depth that all clients read.
 
 Readers of JSON stop somewhere, and then lose the whole message, and with it whoever waits for it: that of
 pydantic, which clients of the Python SDK use, goes 200 levels deep. Pure.
@@ -11,7 +11,7 @@ MOST_LEVELS = 100
 
 
 def nests_deeper(value: object, levels: int = MOST_LEVELS) -> bool:
-    """Say whether lists and objects lie more than so many levels deep in a JSON value.
+    """Return whether lists and objects lie more than so many levels deep in a JSON value.
 
     Looks at each item once, whatever it is, and never recurses.
     """

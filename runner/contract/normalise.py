@@ -191,7 +191,7 @@ def _payload(
 
 
 def _says(text: str, payload: Any) -> bool:
-    """Say whether `text` is only the payload once more, as FastMCP adds it for older clients."""
+    """Return whether `text` is only the payload once more, as FastMCP adds it for older clients."""
     inner = _only_result(payload)
     if not text or text == inner:
         return True
@@ -410,7 +410,7 @@ def _weigh(results: Any, max_bytes: int, warnings: list[str]) -> None:
 
 
 def is_small_meta_data(meta_data: object) -> bool:
-    """Say whether facts are small enough for a model to read: at most `META_DATA_MAX_BYTES` of JSON."""
+    """Return whether facts are small enough for a model to read: at most `META_DATA_MAX_BYTES` of JSON."""
     return len(json.dumps(meta_data, ensure_ascii=False).encode()) <= META_DATA_MAX_BYTES
 
 

@@ -1,4 +1,4 @@
-"""Whether a page that a result names may be opened, and in what sandbox. Pure.
+"""Decision on a page that a result names: allowed or not, and its sandbox. Pure.
 
 An address must read the same to us and to a browser: what the two could understand differently is refused.
 

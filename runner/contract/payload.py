@@ -1,4 +1,4 @@
-"""What a tool returned, out of the MCP result that carries it, and back into one.
+"""Conversion between MCP results and the values that tools returned.
 
 The structured content, without the wrapping that FastMCP gives to what is no object; else the one text, read
 as JSON where it is an object or a list; else the content blocks.

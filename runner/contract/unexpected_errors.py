@@ -1,4 +1,4 @@
-"""What nobody expected: an exception of our own code becomes an error with an id, and goes to the log.
+"""Errors for unexpected exceptions of our own code: an id for the client, the cause for the log.
 
 Such an exception is a fault of ours. Its text may hold paths, arguments or secrets, and says nothing to
 whoever called; so the log gets it, with its traceback, under an id that the caller is told.

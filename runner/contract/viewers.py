@@ -68,7 +68,7 @@ def viewer_of(artifact: Mapping[str, Any]) -> Viewer | None:
 
 
 def suits(wish: Viewer, own: Viewer) -> bool:
-    """Say whether a viewer can show what `own` shows; any text can be read as code or as data."""
+    """Return whether a viewer can show what `own` shows; any text can be read as code or as data."""
     return wish == own or (wish in ("code", "data") and own in ("html", "code"))
 
 

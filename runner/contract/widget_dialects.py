@@ -55,7 +55,7 @@ WIDGET_CALL_META = "toolcell/widget"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WidgetRights:
-    """What a tool says of calls that a widget asks for. One that says nothing allows none.
+    """Callers that a tool allows for a widget. A tool that names none allows none.
 
     Attributes:
         may_call: Whether widgets may call it.

@@ -1,1 +1,1 @@
-"""What `runner doctor` looks at and what `--repair` mends."""
+"""Checks and repairs of `runner doctor`."""

@@ -42,12 +42,12 @@ _CURES = {
     "landlock": "use Linux 6.2 or newer with landlock in its lsm= list, and a profile that allows its calls",
     "seccomp": "use a kernel built with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
 }
-_OTHER_CURE = "look for a container profile that forbids it; docs/container.md has one that works"
+_OTHER_CURE = "look for a container profile that forbids it; docs/deploying.md has one that works"
 _GATE_CURE = "they need Linux 5.9, kernel.yama.ptrace_scope at most 1, and no other listener on the filters"
 
 
 class Level(enum.Enum):
-    """How a line is meant."""
+    """Kind of a line."""
 
     OK = "ok"
     NOTE = "note"
@@ -140,7 +140,7 @@ def report(settings: Settings, *more: DoctorLine, whole_bucket: bool = False) ->
 
 
 def reflinks(source: Path, target: Path) -> bool:
-    """Say whether a file of `source` can be shared with `target` without copying its bytes.
+    """Return whether a file of `source` can be shared with `target` without copying its bytes.
 
     Raises:
         OSError: A file cannot be made in one of the folders.

@@ -1,4 +1,4 @@
-"""What is learnt of a file when it arrives: rows of a text table, pixels of an image.
+"""Facts of an arriving file: rows of a text table, pixels of an image.
 
 The content is untrusted and is read in the host, so nothing is decoded or rendered: headers are read,
 line breaks are counted; a format that takes more than that is not read here. Every reader has a bound in
@@ -6,7 +6,7 @@ bytes, never in time, so that the same file always gives the same facts; what ca
 is malformed, is left out. Facts are what the file says of itself, for people and models to read, and nothing
 is decided on them.
 
-Source: requirement S1-43; `docs/decisions/0036-what-the-host-reads-of-a-file.md`.
+Source: requirement S1-43; `docs/decisions/0036-no-parsers-in-the-host.md`.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""What users' interfaces hear when a file comes into My Files or goes.
+"""Events for users' interfaces when a file is added to My Files or removed.
 
 `artifact_stored` and `artifact_removed` carry a reference, never content. The first says all that a row of
 a list of files has, so that nobody asks for the list anew. A file that was uploaded is

@@ -75,7 +75,7 @@ _UNNAMED = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deferral:
-    """What is said of a file that is kept for later calls.
+    """Metadata of a deferred file.
 
     Attributes:
         expires_at: The last moment at which it is found.
@@ -106,7 +106,7 @@ class FileChange:
 
 
 def _unheard(_: FileChange) -> None:
-    """Tell no listener of a changed file."""
+    """Ignore a changed file."""
 
 
 def _uncounted(_: int) -> None:

@@ -1,4 +1,4 @@
-"""What a server does for My Files beside its calls, whoever executes those: end sessions, send on, sweep.
+"""Maintenance of My Files in a server: ends sessions, sends pending files, sweeps.
 
 Source: requirements S1-12 and S1-13; architecture, decisions "Session" and "Retention".
 """

@@ -1,4 +1,4 @@
-"""Where the Redis of a fleet is, and whether calls may be entrusted to the way there.
+"""Address of a fleet's Redis, and the check that the connection is safe.
 
 Whoever can write to it decides what worker nodes do, and whoever can read it reads arguments and results of
 all users. So beyond this machine it must be reached over TLS, with its certificate checked, and with a
@@ -86,7 +86,7 @@ def _lacking(parts: SplitResult) -> list[str]:
 
 
 def _is_verified(parts: SplitResult) -> bool:
-    """Say whether the client checks who answers, as it does unless its address says otherwise."""
+    """Return whether the client checks who answers, as it does unless its address says otherwise."""
     asked = parse_qs(parts.query, keep_blank_values=True)
     needed, names = asked.get("ssl_cert_reqs", ["required"]), asked.get("ssl_check_hostname", ["true"])
     return set(needed) == {"required"} and {name.lower() for name in names} <= {"true", "1", "yes"}

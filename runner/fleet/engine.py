@@ -5,7 +5,7 @@ falls silent, whether the call may be given to another. A node asks before it be
 and a call that was taken away from it cannot begin. So no call runs twice, unless its tool says that this
 does no harm.
 
-Source: `docs/decisions/0044-a-fleet-over-redis.md`; MCP, tool annotations, `idempotentHint`.
+Source: `docs/decisions/0044-fleet-over-redis.md`; MCP, tool annotations, `idempotentHint`.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class _Rate:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FleetEngine:
-    """Has calls executed by worker nodes. A `RemoteExecutor`.
+    """Executor of calls on worker nodes. A `RemoteExecutor`.
 
     Attributes:
         toolset: What is served; its own workers only tell what there is.
@@ -114,7 +114,7 @@ class FleetEngine:
     @classmethod
     @asynccontextmanager
     async def open(cls, toolset: Toolset) -> AsyncIterator["FleetEngine"]:
-        """Have the calls of a toolset executed by the fleet that its settings name, until the block ends.
+        """Execute the calls of a toolset in the fleet of its settings, until the block ends.
 
         Raises:
             UsageError: The settings do not say which, or Redis cannot be used.
@@ -169,11 +169,11 @@ class FleetEngine:
         return [call.id for call in self._calls.values() if call.has_begun]
 
     async def faults(self) -> Mapping[str, str]:
-        """Say why calls cannot be taken now, if it is the fleet's fault."""
+        """Return the reason why calls cannot be taken now, if it is the fleet's fault."""
         return {} if self._fault is None else {"fleet": self._fault}
 
     async def end_session(self, session: str) -> None:
-        """Have every node end what goes on in a session."""
+        """End the background work of a session on every node."""
         keys = self.connection.keys
         with contextlib.suppress(*REDIS_FAILURES):
             for node in await self.connection.redis.smembers(keys.nodes(self.release)):
@@ -198,7 +198,7 @@ class FleetEngine:
     async def call(
         self, request: Request, spec: ToolSpec, listener: CallListener, limits: Sequence[Counted]
     ) -> Completed:
-        """Have a tool call executed. See `RemoteExecutor`."""
+        """Execute a tool call. See `RemoteExecutor`."""
         ended = await self._ended(
             FarCall(
                 request=request,
@@ -225,7 +225,7 @@ class FleetEngine:
     async def relay(
         self, request: Request, listener: CallListener, limits: Sequence[Counted]
     ) -> Mapping[str, Any]:
-        """Have any other request answered. See `RemoteExecutor`."""
+        """Answer any other request. See `RemoteExecutor`."""
         call = FarCall(
             request=request, is_tool=False, is_idempotent=True, limits=self._limits(request, limits)
         )
@@ -313,7 +313,7 @@ class FleetEngine:
         return read_ended(said.body)
 
     async def _answer(self, call: FarCall, listener: CallListener, body: Mapping[str, Any]) -> None:
-        """Ask the client what a tool wants to know, and tell the node."""
+        """Send a tool's request to the client, and its answer to the node."""
         if body.get("method") in CLIENT_REQUESTS:
             said = await listener.request(body)
         else:

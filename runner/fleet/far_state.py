@@ -42,7 +42,7 @@ class FarState:
     _versions: dict[str, bytes] = field(default_factory=dict)
 
     async def fetch(self, user: str, *, stays: bool) -> None:
-        """Have the state of a user as the last call has left it, on whichever node.
+        """Load the state of a user as the last call left it, on any node.
 
         Args:
             user: The user.

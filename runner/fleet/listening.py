@@ -1,4 +1,4 @@
-"""What a call on a worker node tells its client, which is connected with a host: everything goes there.
+"""Notifications of a call on a worker node for its client, sent to the client's host.
 
 The node hears its worker for itself, too: for the last thing that a tool said before it fell silent.
 """
@@ -44,6 +44,6 @@ class FarListener(CallListener):
         return await self.ask({"method": value["method"], "params": value.get("params")})
 
     async def tell(self, text: str) -> None:
-        """Have the host give the client a notice."""
+        """Send a notice to the client through the host."""
         self.notices.append(text)
         await self.say({"method": NOTICE, "params": {"message": text}})

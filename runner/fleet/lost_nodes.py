@@ -1,8 +1,8 @@
-"""When a worker node is believed to be dead, by itself and by the hosts whose calls it has.
+"""Liveness of worker nodes, as judged by themselves and by the hosts of their calls.
 
 A node that Redis does not answer ends its calls before any host takes them back: none runs twice.
 
-Source: `docs/decisions/0044-a-fleet-over-redis.md`.
+Source: `docs/decisions/0044-fleet-over-redis.md`.
 """
 
 __all__ = ["FENCE_S", "MISSED_S", "TTL_S"]

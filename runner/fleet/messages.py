@@ -1,4 +1,4 @@
-"""What hosts and worker nodes tell each other, as JSON. All that comes from the other side is checked here.
+"""Messages between hosts and worker nodes, as JSON. Everything received is validated here.
 
 A host writes a `SentCall` for one node; the node answers with any number of `NodeMessage`, the last of which
 ends the call. A host may tell the node more of a call that runs, as `HostMessage`.

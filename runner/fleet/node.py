@@ -4,7 +4,7 @@ Its life is that of one name in Redis. It says every second that it is there; wh
 `FENCE_S`, it ends all its calls, before any host may take it for dead and give them to others. Then it begins
 a new life, with a new name and nothing of the old one.
 
-Source: `docs/decisions/0044-a-fleet-over-redis.md`.
+Source: `docs/decisions/0044-fleet-over-redis.md`.
 """
 
 import asyncio
@@ -275,7 +275,7 @@ class Node:
         return None
 
     async def _beat(self) -> None:
-        """Say that this node is there, and end calls that nobody waits for; end all of them in time."""
+        """Renew the lease of this node, and end calls without a host; end all of them in time."""
         while True:
             leave_if_cancelled()
             began = time.monotonic()

@@ -61,7 +61,7 @@ class NodeCall:
     _questions: "dict[str, asyncio.Future[Mapping[str, object]]]" = field(default_factory=dict)
 
     async def tell_how_far(self) -> None:
-        """Tell its host that it was taken, or has begun, once it has lasted for a moment: most have not."""
+        """Report to its host that it was taken, or has begun, once it has lasted for a moment."""
         far: Literal["took", "begun"] = "begun" if self.has_begun else "took"
         if far != self._told:
             self._told = far
@@ -142,7 +142,7 @@ class NodeCall:
         )
 
     async def _begins(self) -> None:
-        """Ask whether it may begin; where its zygote ended before it had, it is asked once.
+        """Request the right to begin; once if its zygote ended before.
 
         Raises:
             Unwanted: It may not.

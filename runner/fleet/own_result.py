@@ -5,7 +5,7 @@ into a message. And what the checked value says already, as structured content a
 do, is sent once. What a node says is believed no more than what a worker says: structured content is an
 object, or what the checked value says.
 
-Source: `docs/decisions/0044-a-fleet-over-redis.md`; MCP, `CallToolResult`.
+Source: `docs/decisions/0044-fleet-over-redis.md`; MCP, `CallToolResult`.
 """
 
 import json
@@ -27,7 +27,7 @@ _Named = Literal["results", "value"]
 
 
 class InValue(BaseModel):
-    """What of a tool's own result is in the value, and not sent with it.
+    """Parts of a tool's own result that the value contains, and that are not sent with it.
 
     Attributes:
         structured: What its structured content is.

@@ -128,7 +128,7 @@ class Placing:
             )
 
     async def listen(self) -> None:
-        """Hear what becomes free, and wake the calls that may have it; for as long as the host is there."""
+        """Receive freed places, and wake waiting calls, while the host lives."""
         while True:
             leave_if_cancelled()
             with contextlib.suppress(*REDIS_FAILURES):
@@ -142,7 +142,7 @@ class Placing:
             await asyncio.sleep(_LOOK_S)
 
     async def look(self) -> None:
-        """Ask now and then whose turn it is, while calls wait; for as long as the host is there."""
+        """Poll for the next turn while calls wait, as long as the host lives."""
         keys = self.connection.keys
         while True:
             leave_if_cancelled()

@@ -1,4 +1,4 @@
-"""What is called how in Redis. All of a fleet begins with its name; another fleet may use the same Redis."""
+"""Keys in Redis. All begin with the fleet's name, so fleets can share one Redis."""
 
 from dataclasses import dataclass
 

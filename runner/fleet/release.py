@@ -1,4 +1,4 @@
-"""What tells one version of what a fleet serves from another, so that two may run side by side."""
+"""Release of a fleet's service, so that two can run side by side."""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
-"""How a call ended on a worker node, on its way back to the host.
+"""Result of a call on a worker node, on its way back to the host.
 
 A node has collected the files of a call and put them into the store; it names them by their ids. The host
 believes a node no more than it believes a worker: the value goes through the contract again, every file is
 looked up in the store as its user's own, and what is told of it is what the store says.
 
-Source: `docs/decisions/0044-a-fleet-over-redis.md`.
+Source: `docs/decisions/0044-fleet-over-redis.md`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ class _Generated(_Part):
 
 
 class _Fared(_Part):
-    """How its worker fared, for the report, the audit log and the metrics."""
+    """Facts of its worker, for the report, the audit log and the metrics."""
 
     is_fresh: bool = True
     goes_on: bool | None = None
@@ -95,7 +95,7 @@ class _Fared(_Part):
 
 
 class Ended(_Part):
-    """How a call ended: with a value and files, an interim answer, an error, or, of no tool, with an answer.
+    """End of a call: a value with files, an interim answer, an error, or an answer without a tool.
 
     Attributes:
         value: The contract value without its files.

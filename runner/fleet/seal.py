@@ -4,7 +4,7 @@ Redis carries what they tell each other. A record without the seal of this key, 
 receiver, is dropped. So another program that uses the same Redis, or has found its password, can take calls
 away, and cannot make any.
 
-Source: RFC 2104; `docs/decisions/0044-a-fleet-over-redis.md`.
+Source: RFC 2104; `docs/decisions/0044-fleet-over-redis.md`.
 """
 
 import hashlib

@@ -73,7 +73,7 @@ async def serve_node(settings: Settings, targets: Sequence[str]) -> int:
 
 @dataclass(slots=True)
 class _Now:
-    """What there is on this node at one moment.
+    """Gauges of this node at one moment.
 
     Attributes:
         toolset: What executes calls; None while it takes none.

@@ -69,7 +69,7 @@ class SharedEvents:
 
     @asynccontextmanager
     async def shared(self, *, hears: bool) -> AsyncIterator[None]:
-        """Tell others until the block ends.
+        """Publish events until the block ends.
 
         Args:
             hears: Whether somebody may listen here, too.
@@ -136,7 +136,7 @@ class SharedEvents:
                 is_behind = False
 
     async def _publish(self) -> None:
-        """Say some of what waits, and how much was lost; keep it where that fails.
+        """Publish some of the queue, with the number of lost events; keep it on failure.
 
         Raises:
             REDIS_FAILURES: Redis does not answer.

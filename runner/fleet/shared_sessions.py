@@ -7,7 +7,7 @@ then ends the session.
 
 As `runner.files.sessions.Sessions`, its methods block, and are called in threads.
 
-Source: requirements S1-12 and S1-13; `docs/decisions/0044-a-fleet-over-redis.md`.
+Source: requirements S1-12 and S1-13; `docs/decisions/0044-fleet-over-redis.md`.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ _WAIT_S = 40.0
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Where one session is noted."""
+    """Redis keys of one session."""
 
     note: str
     known: str

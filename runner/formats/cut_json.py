@@ -5,7 +5,7 @@ digit, and a member whose value never came is left out. Where all brackets are t
 them is missing, it is put there. Text that is wrong before its end is refused, not guessed at: arguments
 decide what a tool does.
 
-Source: rule A4 of the conformance cases; RFC 8259; `docs/decisions/0037-three-parsers-measured.md`.
+Source: rule A4 of the conformance cases; RFC 8259; `docs/decisions/0037-three-readers-measured.md`.
 """
 
 import contextlib

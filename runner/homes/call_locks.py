@@ -1,4 +1,4 @@
-"""Who has a call under way, for whoever would remove what belongs to that user: by a lock on a file each.
+"""Locks of running calls, one file for each user, for commands that remove a user.
 
 A call holds the lock of its user shared, in whichever server; who removes a user holds it alone, and no call
 of that user begins meanwhile. A lock goes with the process that holds it.
@@ -38,7 +38,7 @@ class CallLocks:
     state: Path
 
     def calling(self, segment: str) -> AbstractContextManager[None]:
-        """Have a call of a user under way. Where that cannot be noted, as on a full disk, go on without.
+        """Hold the lock of a running call. If it cannot be recorded, as on a full disk, continue without.
 
         Args:
             segment: The name of the user's home.
@@ -65,7 +65,7 @@ class CallLocks:
         raise _removed()
 
     def is_calling(self, segment: str) -> bool:
-        """Say whether a call of a user is under way."""
+        """Return whether a call of a user is under way."""
         with contextlib.suppress(OSError), self.alone(segment) as alone:
             return not alone
         return False

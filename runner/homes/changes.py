@@ -1,4 +1,4 @@
-"""Which files of a home changed while a call ran: by their change times, in the walk that measures the home.
+"""Files of a home that changed during a call: by change time, in the walk that measures the home.
 
 No tool can set the change time of a file (ctime), so one that is not older than the call was written, changed
 or renamed since the call began. Looking costs no walk of its own: `runner.homes.leftovers` measures a home
@@ -11,7 +11,7 @@ place of that lock is the time, in ns since 1970, from which on nobody has looke
 over the earliest place there is, so nothing is missed when the call that had it ends first.
 
 Source: stat(2), inode(7) on st_ctime; fcntl(2) on open file description locks; requirements S1-24, S1-27;
-`docs/decisions/0034-what-a-call-leaves-in-its-home.md`.
+`docs/decisions/0034-collect-generated-files.md`.
 """
 
 import fcntl
@@ -69,7 +69,7 @@ class ChangedFile(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Changes:
-    """What changed in a home since a call began, or since the earliest call that overlaps it did.
+    """Changes in a home since a call began, or since the earliest overlapping one did.
 
     Attributes:
         beyond: How many changed files were met beyond the first 1000, which are all that is noticed.
@@ -106,17 +106,17 @@ class Changes:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other call is under way in the home now."""
+        """True if no other call is under way in the home now."""
         return self._lock is not None and not self._is_locked(0, 0)
 
     def there_before(self, found: os.stat_result) -> None:
-        """Hear of an entry that was there when the call began."""
+        """Record an entry that existed when the call began."""
         # In the step of the clock in which this call began, another may have written it.
         if self._began_ns <= found.st_ctime_ns <= self._began_ns + _STEP_NS:
             self._before[found.st_ino] = (found.st_ctime_ns, found.st_size)
 
     def there_after(self, path: str, found: os.stat_result) -> None:
-        """Hear of an entry, as `./folder/file`, that is there when the call has answered."""
+        """Record an entry, as `./folder/file`, that exists when the call has answered."""
         if found.st_ctime_ns < self._since_ns or not stat.S_ISREG(found.st_mode):
             return
         # Of a call that is still under way it is looked at with all that that one has changed.
@@ -221,7 +221,7 @@ def _flock(fd: int, command: int, kind: int, start: int, length: int) -> tuple[i
 
 
 def _is_output(file: str) -> bool:
-    """Say whether a file may be somebody's output: neither cache, nor lock, nor hidden, nor temporary.
+    """Return whether a file may be somebody's output: neither cache, nor lock, nor hidden, nor temporary.
 
     Args:
         file: Its path below the home.

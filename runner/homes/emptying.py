@@ -26,7 +26,7 @@ _MAX_PENDING = 1000
 
 @dataclass(slots=True)
 class Emptied:
-    """What became of a folder's content.
+    """Outcome of emptying a folder.
 
     Attributes:
         removed: How many files, links and folders are gone.

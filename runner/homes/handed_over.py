@@ -4,7 +4,7 @@ The last of overlapping calls looks at what all of them changed. Where it fails,
 nobody could tell them from those of the others; so each that ends well before it says here what changed
 while it ran.
 
-Source: `docs/decisions/0034-what-a-call-leaves-in-its-home.md`.
+Source: `docs/decisions/0034-collect-generated-files.md`.
 """
 
 import logging
@@ -24,7 +24,7 @@ _MOST = 1000
 
 @dataclass(slots=True, eq=False)
 class HandedOver:
-    """What is handed over in the homes of one runner, by the name of the home and the path of the file."""
+    """Files handed over in the homes of one runner, by name of the home and path."""
 
     _files: dict[str, dict[str, ChangedFile]] = field(default_factory=dict)
 

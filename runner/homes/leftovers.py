@@ -1,10 +1,10 @@
-"""What a call finds in its home, and leaves there when it is ended: partial files, which are discarded.
+"""Partial files of a terminated call, found in its home and discarded.
 
 A home is measured once more when a call that may write it has answered, since a burst can be too short for
 any look at it. One that is over its limit when a call begins, as two calls at once can leave it, may be made
 smaller by the call and not larger.
 
-Source: requirement S1-123; the architecture's decisions "Time" and "Homes"; docs/limits.md.
+Source: requirement S1-123; the architecture's decisions "Time" and "Homes"; docs/isolation.md.
 """
 
 import contextlib
@@ -151,7 +151,7 @@ def _folders_in(folder: int) -> list[tuple[str, int]]:
 
 
 def _holds(folder: int, name: str, known: frozenset[int]) -> bool:
-    """Say whether something of before lies in a new folder."""
+    """Return whether something of before lies in a new folder."""
     try:
         with _opened(folder, name) as inside:
             return any(entry.inode() in known for _folder, entry in walk(inside))

@@ -1,4 +1,4 @@
-"""What is noted of a home: that we made it, for whom, and until when it is kept.
+"""Record of a home: its maker, its user, and its end.
 
 The note is an extended attribute of the home itself. So it is there for every runner that comes to the
 home, also after the state folder is gone, and it goes with the home. No tool can write it: a `trusted.`
@@ -38,7 +38,7 @@ _NOT_KEPT = (errno.ENOTSUP, errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EINVA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeNote:
-    """What is noted of one home.
+    """Record of one home.
 
     Attributes:
         segment: The name of the home's folder: a note that was moved elsewhere with its folder is void.
@@ -63,13 +63,13 @@ class HomeNote:
 
     @property
     def is_kept(self) -> bool:
-        """Whether a session that goes on later counts on the home."""
+        """True if a session that goes on later counts on the home."""
         return self.kept_until > time.time()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeMark:
-    """What tells one folder from any other, also from a later one of the same name and inode number."""
+    """Identity of a folder, also against a later one of the same name and inode number."""
 
     device: int
     inode: int
@@ -82,7 +82,7 @@ class HomeMark:
         return cls(device=found.st_dev, inode=found.st_ino, born_ns=birth_ns(fd))
 
     def is_named_by(self, record: Mapping[str, Any]) -> bool:
-        """Say whether a record is one of this folder."""
+        """Return whether a record is one of this folder."""
         # Device numbers may change when a machine or a container starts anew; births do not.
         same = (self.inode, self.born_ns) == (record.get("inode"), record.get("born_ns"))
         return same and (self.born_ns is not None or self.device == record.get("device"))

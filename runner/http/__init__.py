@@ -1,1 +1,1 @@
-"""What the HTTP server offers beside MCP, and the checks in front: who comes, how often, with how much."""
+"""HTTP routes beside MCP, and the checks in front: identity, rate, size."""

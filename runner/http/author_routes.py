@@ -4,7 +4,7 @@ The host knows their paths only, and knows them behind all of its own. Who may c
 nobody else. What comes back was made by code of an author, on the origin of this server's own pages: so a
 browser gets it in a sandbox, without a cookie, and with the headers that are harmless there.
 
-Source: Content Security Policy Level 3, `sandbox`; `docs/http.md`.
+Source: Content Security Policy Level 3, `sandbox`; `docs/serving.md`.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ class AuthorRoutes(BaseRoute):
         self._compiled: Sequence[Route] = ()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Say whether a request is for one of them."""
+        """Return whether a request is for one of them."""
         found = [route.matches(scope)[0] for route in self._routes()]
         return max(found, key=lambda match: match.value, default=Match.NONE), {}
 

@@ -4,7 +4,7 @@ Whoever may call begins one: with a bearer token, or without one where the serve
 holds a token of its own, never the one it was made for; no script can read it, no other site's page can
 send it, and it ends with the bearer token or after twelve hours.
 
-Source: RFC 6265; the design's notes on the security of shown content; `docs/http.md`.
+Source: RFC 6265; the design's notes on the security of shown content; `docs/serving.md`.
 """
 
 import secrets

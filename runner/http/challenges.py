@@ -1,4 +1,4 @@
-"""What a token has to have on every route, and what who comes without a right one is told.
+"""Requirements of a token on every route, and the challenge without a valid one.
 
 FastMCP asks for the scopes of `auth.required_scopes` on `/mcp` only; files and events are asked for here. And
 whoever is refused is told where this server describes itself, and so where to log in.

@@ -1,4 +1,4 @@
-"""What the routes beside MCP work with: one value, made by `runner serve` and by tests alike."""
+"""Services of the routes beside MCP: one value, made by `runner serve` and by tests alike."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence

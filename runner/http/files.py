@@ -3,7 +3,7 @@
 An upload is answered when the store has it on disk, and not before.
 
 Source: requirements S0-54, S0-75, S1-18 to S1-20, S4-78, S4-97; rule H1 of the conformance cases;
-`docs/http.md`.
+`docs/serving.md`.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Who calls, as a gateway in front says: taken from the gateway itself, and from nobody else.
+"""Callers named by a gateway's header, accepted from the gateway only.
 
 The gateway has logged its user in and names him in a header. Anybody can send a header, so it counts only on
 a connection that comes from an address that the operator named, or whose client certificate carries a name
@@ -8,7 +8,7 @@ is who is connected, never what `X-Forwarded-For` says of where a request came f
 A request that counts goes on with a pass in place of a token, so that it is checked, counted and shared out
 as every other. The header goes no further.
 
-Source: RFC 7239, section 8.1; RFC 9700, 4.13; `docs/identity.md`.
+Source: RFC 7239, section 8.1; RFC 9700, 4.13; `docs/serving.md`.
 """
 
 import asyncio

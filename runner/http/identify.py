@@ -1,4 +1,4 @@
-"""Who a request beside MCP comes from, and whether another web page sent it.
+"""Caller of a request beside MCP, and the check for other web pages.
 
 1. A bearer token, checked as on `/mcp`, names the user; the header `Mcp-Session-Id` may name the session.
 2. Otherwise the cookie of a browser session names both. `runner.http.browser_session` set it. Over https
@@ -11,7 +11,7 @@ address, for any page. So such a request must come from a page of this server, f
 origin that the operator named.
 
 Source: W3C Fetch Metadata; RFC 6265bis, 4.1.3 (names of cookies); architecture, decision "Identity";
-`docs/http.md`.
+`docs/serving.md`.
 """
 
 import re

@@ -3,7 +3,7 @@
 The token is the permission, so a request needs no cookie and no login; it opens one file of one user
 until it expires, or once.
 
-Source: requirements S0-52, S0-53; rule H2 of the conformance cases; `docs/http.md`.
+Source: requirements S0-52, S0-53; rule H2 of the conformance cases; `docs/serving.md`.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Which browser sessions hold: a note for each, by whose absence a cookie is refused.
+"""Valid browser sessions: a note for each; a cookie without its note is refused.
 
 A cookie is signed, so on its own it would hold to its end, wherever a copy of it is. So a session holds only
 as long as its note is there, which is taken away when the user logs out. That needs no room, holds for every
@@ -9,7 +9,7 @@ A note is a symbolic link that leads nowhere: it is there as a whole or not at a
 disk that is full. It says when the session ends, when the token ends that it was made from, and which that
 was.
 
-Source: symlink(7); `docs/http.md`.
+Source: symlink(7); `docs/serving.md`.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _ABANDONED_AFTER_S = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """What is noted of a browser session.
+    """Note of a browser session.
 
     Attributes:
         end: When it ends, in whole seconds since the epoch.
@@ -140,7 +140,7 @@ def _name(text: str) -> str:
 
 
 def _is_abandoned(note: Path) -> bool:
-    """Say whether nobody will put an unfinished note in its place any more: who made it has ended."""
+    """Return whether nobody will put an unfinished note in its place any more: who made it has ended."""
     with contextlib.suppress(FileNotFoundError):
         made = note.lstat()
         return stat.S_ISLNK(made.st_mode) and time.time() - made.st_mtime > _ABANDONED_AFTER_S

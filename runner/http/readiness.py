@@ -1,4 +1,4 @@
-"""Whether a call would work now: what `/readyz` answers, asked at any rate by whoever sends requests here.
+"""Readiness for calls, as answered by `/readyz` at any rate of requests.
 
 Each part is asked at most once a second, by one task at a time, and nobody waits for it for long: what
 takes its time is answered from the last look, while that is not too old.
@@ -66,7 +66,7 @@ class _Part:
 
 
 class Checked(Protocol):
-    """What calls work with, as far as it is looked at."""
+    """Parts of a server that readiness checks."""
 
     settings: Settings
     library: Library
@@ -77,11 +77,11 @@ class Checked(Protocol):
         """Return the files that are served."""
 
     async def faults(self) -> Mapping[str, str]:
-        """Say why calls cannot be taken now: a sentence for each part that is at fault, by its name."""
+        """Return the parts at fault, by name, each with a sentence on why calls cannot be taken now."""
 
 
 class Readiness:
-    """Says what keeps a server from taking calls.
+    """Readiness of a server: the faults that keep it from taking calls.
 
     Args:
         settings: The effective settings.
@@ -183,7 +183,7 @@ def _disk_faults(state: Path, homes: Path) -> Mapping[str, str]:
 
 
 def _writing_fault(folder: Path) -> str | None:
-    """Say why no file can be made and written in a folder."""
+    """Return the reason why no file can be made and written in a folder."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"ready?")
@@ -194,7 +194,7 @@ def _writing_fault(folder: Path) -> str | None:
 
 
 def _room_fault(folder: Path) -> str | None:
-    """Say that there is too little room for a call."""
+    """Return a sentence on too little room for a call."""
     there = os.statvfs(folder)
     free, total = there.f_bavail * there.f_frsize, there.f_blocks * there.f_frsize
     if free < least_free_bytes(folder):

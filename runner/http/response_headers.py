@@ -51,7 +51,7 @@ class ResponseHeaders:
         await self._app(scope, receive, sent)
 
     def _came_by_https(self, scope: Scope) -> bool:
-        """Say whether this request came by https, as far as that is known: by itself, or to `public_url`."""
+        """Return whether this request used https, as far as known: by itself, or to `public_url`."""
         if scope["scheme"] == "https" or self._public.scheme != "https":
             return bool(scope["scheme"] == "https")
         headers = Headers(scope=scope)

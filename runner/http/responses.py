@@ -1,4 +1,4 @@
-"""What every answer of the files API has in common: headers that keep it harmless, sentences of refusal.
+"""Common parts of files API answers: headers that keep it harmless, sentences of refusal.
 
 An answer may hold bytes that anybody made, so no browser is to run it, guess about it or keep it.
 

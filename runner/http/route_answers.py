@@ -5,7 +5,7 @@ bounds before a value is read. A header passes if its full name is in `_ALLOWED`
 others are dropped: many are an instruction to a proxy in front (`X-Accel-Redirect`, `X-Sendfile`) or to the
 browser for the whole origin (`Set-Cookie`, `Clear-Site-Data`, `Access-Control-*`, `Link`).
 
-Source: RFC 9110, sections 8 to 10 and 15; RFC 9111, section 5.2.2; RFC 6266; CSP Level 3; `docs/http.md`.
+Source: RFC 9110, sections 8 to 10 and 15; RFC 9111, section 5.2.2; RFC 6266; CSP Level 3; `docs/serving.md`.
 """
 
 import binascii

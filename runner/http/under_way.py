@@ -1,8 +1,8 @@
-"""What is under way in browser sessions, so that it ends with them: streams of events, calls, MCP sessions.
+"""Cancels in-flight requests when their browser session ends: event streams, calls, MCP sessions.
 
 A request is looked at when it comes. One that stays open would go on after its session has ended, for hours.
 
-Source: `docs/http.md`, "Who asks".
+Source: `docs/serving.md`, "Browser sessions".
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class UnderWay:
                     del self._scopes[key]
 
     def also(self, end: Callable[[User], Awaitable[None]]) -> None:
-        """Have something else done when a session is ended."""
+        """Add an action for the end of a session."""
         self._more.append(end)
 
     async def end(self, user: User) -> None:

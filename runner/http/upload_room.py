@@ -46,7 +46,7 @@ class UploadRooms:
 
     @asynccontextmanager
     async def one(self, files: MyFiles) -> AsyncIterator["UploadRoom"]:
-        """Have one upload count until the block ends, by when the store has it or it is given up."""
+        """Reserve the bytes of one upload until the block ends: stored, or given up."""
         user = self._users.setdefault(files.user, _User())
         room = UploadRoom(quota=self.quota, files=files, user=user)
         user.rooms.append(room)
@@ -100,7 +100,7 @@ class UploadRoom:
             await self._reserve(self._came)
 
     async def ask(self) -> None:
-        """Ask the store what its user has; where it cannot say, what it said last counts."""
+        """Read the user's usage from the store; on failure use the last known value."""
         with contextlib.suppress(CallError, TimeoutError):
             async with asyncio.timeout(_ASK_S):
                 sizes = await self.files.sizes()

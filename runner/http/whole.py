@@ -49,7 +49,7 @@ def again(first: Message, receive: Receive) -> Receive:
 
 
 def note_left(scope: Scope) -> None:
-    """Tell the log of a client that left before its request had come."""
+    """Log a client that left before its request had come."""
     log.info(
         "a client left before its request had come", extra={"method": scope["method"], "path": scope["path"]}
     )

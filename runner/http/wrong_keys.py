@@ -91,7 +91,7 @@ _LET_IN = None
 
 @dataclass(slots=True)
 class WrongOnes:
-    """How many wrong ones came of late, by address, user or key. The time is an argument, in seconds."""
+    """Recent failures by address, user or key. The time is an argument, in seconds."""
 
     _of: OrderedDict[str, tuple[int, float]] = field(default_factory=OrderedDict)
 
@@ -107,7 +107,7 @@ class WrongOnes:
 
 @dataclass(slots=True)
 class _Told:
-    """What the log and `hear` are told: a line at once, then one for all that came in some seconds."""
+    """Rate limit of log lines and `hear`: one at once, then a summary after some seconds."""
 
     hear: Hear
     _count: int = 0

@@ -1,6 +1,6 @@
-"""Whether an audit log is as it was written: every line whole, in order, and bound to the one before.
+"""Verification of an audit log: every line whole, in order, and chained to the one before.
 
-Source: `docs/observation.md`, "The audit log".
+Source: `docs/operating.md`, "Audit log".
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _MOST_OPEN = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditVerdict:
-    """What was found.
+    """Findings of a verification.
 
     Attributes:
         records: How many lines there are that are as they were written.

@@ -13,7 +13,7 @@ it is, and the next file says so. A disk that has taken a line may fail to keep 
 that once and forgets: so a line stays in memory until it is on disk, and is written again.
 
 Source: RFC 6962, 2.1 (a log that only grows), simplified to a chain; flock(2); fsync(2), "NOTES";
-`docs/observation.md`.
+`docs/operating.md`.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """Where the log ends.
+    """End of the log.
 
     Attributes:
         file: Number of the last file; 0 before the first.

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallLine:
-    """What the line says.
+    """Fields of the line.
 
     Attributes:
         call: The call's id.

@@ -1,4 +1,4 @@
-"""What is noted of a call once it has ended: facts about it, and none of what it was given or returned."""
+"""Record of an ended call: facts about it, and none of its arguments or results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -4,7 +4,7 @@ Counters and histograms are counted as calls end; what there is at one moment is
 label has a bounded number of values: a tool that does not exist is `unknown`, whatever it was called, and so
 many tools have a name of their own; servers behind a proxy may offer new ones for ever.
 
-Source: prometheus.io, "Metric and label naming"; `docs/observation.md`, "Metrics".
+Source: prometheus.io, "Metric and label naming"; `docs/operating.md`, "Metrics".
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +34,7 @@ _STEP_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """What there is at one moment.
+    """Gauges at one moment.
 
     Attributes:
         running: Calls that run.

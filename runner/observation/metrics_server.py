@@ -3,7 +3,7 @@
 They name users and tools, so it is no path beside `/mcp`: who may reach it is for the operator's network
 to say. A page in a browser cannot read it: it answers to addresses, `localhost` and `allowed_hosts` only.
 
-Source: `docs/observation.md`, "Metrics".
+Source: `docs/operating.md`, "Metrics".
 """
 
 import asyncio

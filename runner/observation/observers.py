@@ -1,4 +1,4 @@
-"""Who hears of each call that has ended: the log, and audit log, metrics and spans where settings ask."""
+"""Recorders of ended calls: the log, and audit log, metrics and spans if settings request them."""
 
 import asyncio
 import contextvars
@@ -85,7 +85,7 @@ class Observers:
         )
 
     def __bool__(self) -> bool:
-        """Say whether anybody hears of calls."""
+        """Return whether anybody hears of calls."""
         return not (self.audit is None and self.metrics is None and self.spans is None)
 
     def check(self) -> None:
@@ -125,7 +125,7 @@ class Observers:
         span: "CallSpan | None" = None,
         noted: NotedCall | None = None,
     ) -> None:
-        """Tell all of a call, once its answer is on its way: nobody waits for a line, a record or a span.
+        """Record a call after its answer, with all recorders.
 
         Of a call without a first line the record is written before.
 
@@ -147,7 +147,7 @@ class Observers:
             self._telling = loop, timer
 
     def tell(self) -> None:
-        """Tell all of the calls that have ended, before somebody asks or nobody can any more."""
+        """Flush the records of ended calls, before a scrape or a shutdown."""
         if self._telling is not None:
             self._telling[1].cancel()
             self._telling = None
@@ -168,7 +168,7 @@ class Observers:
                 log.exception("a call could not be told of", extra={"call": one.line.call})
 
     def logins_refused(self, count: int, said: Mapping[str, Any]) -> None:
-        """Tell of tokens and keys that were refused.
+        """Record refused tokens and keys.
 
         Args:
             count: How many they are.
@@ -180,7 +180,7 @@ class Observers:
             self.metrics.logins_refused(count)
 
     def faults(self) -> Mapping[str, str]:
-        """Say why calls cannot be taken now, or will not be before long."""
+        """Return the reason why calls cannot be taken now, or will not be before long."""
         fault = None if self.audit is None else self.audit.fault
         return {} if fault is None else {"audit": f"the audit log cannot be written: {fault}"}
 

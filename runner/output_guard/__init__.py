@@ -1,1 +1,1 @@
-"""What keeps binary and oversized output out of what a model reads."""
+"""Guard that keeps binary and oversized output out of the text for a model."""

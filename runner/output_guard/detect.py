@@ -48,7 +48,7 @@ _UNKNOWN = BinaryFormat("bin", DEFAULT_MIME)
 
 @dataclass(frozen=True, slots=True)
 class Detector:
-    """Tells encoded binary content from text.
+    """Detector of encoded binary content in text.
 
     Attributes:
         min_chars: Shorter strings are left alone.

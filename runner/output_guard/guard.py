@@ -77,12 +77,12 @@ class GuardedCall:
 
     @property
     def is_message_made_by_tool(self) -> bool:
-        """Whether what a client gets is made of the tool's own message, and not of the contract value."""
+        """True if what a client gets is made of the tool's own message, and not of the contract value."""
         return self.is_own or self.schema is not None
 
     @property
     def is_met_in_message(self) -> bool:
-        """Whether the operator's own function meets the message, and not the `results` before it."""
+        """True if the operator's own function meets the message, and not the `results` before it."""
         return self.is_message_made_by_tool or (self.server is not None and not self.is_contract)
 
     @property

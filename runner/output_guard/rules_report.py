@@ -1,4 +1,4 @@
-"""Which rules apply to a tool, and where each was given: what `runner config --tool NAME` prints.
+"""Report of the rules for one tool with their sources: the output of `runner config --tool NAME`.
 
 Source: document 004, section 4.2.
 """

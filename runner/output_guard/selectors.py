@@ -38,7 +38,7 @@ Selector = tuple[_Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class ValueSlot:
-    """Where a value stands: an item of a list or of an object."""
+    """Position of a value: an item of a list or of an object."""
 
     container: Any
     key: Any

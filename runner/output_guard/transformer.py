@@ -84,7 +84,7 @@ class TransformerArtifacts:
 
 @dataclass(frozen=True, slots=True)
 class TransformContext:
-    """What a transformer may use.
+    """Context of a transformer.
 
     Attributes:
         artifacts: Keeps bytes and text.

@@ -63,10 +63,10 @@ class DirectCall:
 
 
 class Answerer(Protocol):
-    """What answers direct calls."""
+    """Protocol of an object that answers direct calls."""
 
     def takes(self, tool: str) -> bool:
-        """Say whether calls of a tool may come directly."""
+        """Return whether calls of a tool may come directly."""
         ...
 
     def connected(self, session: str | None) -> LiveSession | None:
@@ -118,7 +118,7 @@ def take(
 
 
 def is_usual(params: object, *, has_handshake: bool = False) -> bool:
-    """Say whether the params of a `tools/call` hold what is usual in its era, and nothing else."""
+    """Return whether the params of a `tools/call` hold what is usual in its era, and nothing else."""
     return (
         isinstance(params, dict)
         and params.keys() <= _PARAMS
@@ -129,7 +129,7 @@ def is_usual(params: object, *, has_handshake: bool = False) -> bool:
 
 
 def is_traced() -> bool:
-    """Say whether somebody traces this server with OpenTelemetry, which the SDK sees to."""
+    """Return whether somebody traces this server with OpenTelemetry, which the SDK sees to."""
     return not isinstance(get_tracer_provider(), ProxyTracerProvider)
 
 

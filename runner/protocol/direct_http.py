@@ -105,7 +105,7 @@ class DirectCalls:
         )
 
     async def _ping(self, scope: Scope) -> None:
-        """Have the SDK serve a ping in the session of a request, so that it does not take it for idle."""
+        """Send the SDK a ping in a request's session, so that it does not expire."""
         body = {"type": "http.request", "body": _PING_REQUEST, "more_body": False}
         headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
         # It ends by itself: the answer of a ping is one message.
@@ -141,7 +141,7 @@ def _headers(scope: Scope) -> dict[bytes, bytes] | None:
 
 
 def _is_of_an_era(headers: Mapping[bytes, bytes]) -> bool:
-    """Say whether headers are those of a call in the later era, or of any request in a session."""
+    """Return whether headers are those of a call in the later era, or of any request in a session."""
     version = headers.get(_VERSION_HEADER)
     if _SESSION in headers:
         # The earliest version with sessions has no header for itself.
@@ -150,7 +150,7 @@ def _is_of_an_era(headers: Mapping[bytes, bytes]) -> bool:
 
 
 def _is_json(kind: bytes, *, exactly: bool) -> bool:
-    """Say whether a type is JSON; what reads requests in sessions knows it in small letters only."""
+    """Return whether a type is JSON; what reads requests in sessions knows it in small letters only."""
     named = kind.split(b";")[0]
     return (named.rstrip() if exactly else named.strip().lower()) == b"application/json"
 

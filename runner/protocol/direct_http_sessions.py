@@ -104,7 +104,7 @@ def _request(body: bytes) -> JSONRPCRequest | None:
 
 
 class _Said:
-    """What is said of one request: a stream that the SDK writes messages to.
+    """Messages of one request: a stream that the SDK writes to.
 
     Attributes:
         settled: Is set once nothing more will be said.

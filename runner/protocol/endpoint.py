@@ -1,4 +1,4 @@
-"""What stands in front of the SDK's MCP endpoint, and what is bounded there, for want of arguments.
+"""Checks and bounds in front of the SDK's MCP endpoint, which takes no such arguments.
 
 The SDK refuses bodies above 4 MiB. Its session manager takes another limit, but FastMCP, which makes that
 manager when the application starts, does not pass one on. It bounds the sessions of all, and not those of

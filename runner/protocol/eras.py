@@ -19,7 +19,7 @@ _LATER_ONLY = frozenset({"resultType", *_UNCACHED})
 
 
 def has_sessions(ctx: ServerRequestContext[Any, Any]) -> bool:
-    """Say whether the client's protocol has sessions, that is a handshake."""
+    """Return whether the client's protocol has sessions, that is a handshake."""
     return ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
 
 

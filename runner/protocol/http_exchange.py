@@ -118,7 +118,7 @@ class HttpExchange:
         left()
 
     async def _keep_alive(self) -> None:
-        """Say that there is somebody, to the client at first, and then to whoever is on the way to it."""
+        """Send a keep-alive comment to the client and to proxies on the way."""
         if self.is_stream:
             await self._send_piece(b"")
         clock = asyncio.get_running_loop().time

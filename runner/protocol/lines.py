@@ -86,7 +86,7 @@ class _LongLine:
 
 
 class _Stream:
-    """What both streams have in common: they are entered, and closed when they are left."""
+    """Base of both streams: entered as a context, closed on exit."""
 
     async def aclose(self) -> None:
         raise NotImplementedError
@@ -168,7 +168,7 @@ class IncomingLines(_Stream):
                 await self._refusals.send(SessionMessage(refusal))
 
     def _note(self, problem: Unreadable) -> None:
-        """Tell the log of a line that is no message: nobody else may hear of it."""
+        """Log a line that is no message: nobody else may hear of it."""
         now = time.monotonic()
         lines = self._noted.due(now=now)
         if lines:
@@ -216,7 +216,7 @@ class IncomingLines(_Stream):
         return line
 
     def _is_wanted(self, line: bytes) -> bool:
-        """Say whether somebody waits for a line, where all else would be dropped once it was read."""
+        """Return whether somebody waits for a line, where all else would be dropped once it was read."""
         # A request or an answer has an id, however it is written; to read all the others takes far longer.
         if b'"id"' in line or not self.sheds():
             return True

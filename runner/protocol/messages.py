@@ -85,7 +85,7 @@ _LAST_ID = re.compile(
 
 
 class Unreadable(ValueError):
-    """What came is no message.
+    """Input that is not a message.
 
     Attributes:
         id: The id that it names; None if it names none that can be found.

@@ -57,7 +57,7 @@ class InvalidAnswer(RemoteError):
 
 
 class Remote(Protocol):
-    """What answers for the server. All methods raise `RemoteError`."""
+    """Source of a server's resources. All methods raise `RemoteError`."""
 
     async def list_resources(self, cursor: str | None) -> Mapping[str, Any]:
         """Return the wire result of `resources/list`."""
@@ -94,7 +94,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Who reads.
+    """User and session of a read.
 
     Attributes:
         store: Where content is kept.
@@ -109,7 +109,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cached:
-    """What a read gave, and the artifacts without which it is worth nothing."""
+    """Result of a read, and the artifacts that it depends on."""
 
     value: dict[str, Any]
     ids: tuple[str, ...]
@@ -306,7 +306,7 @@ def blocks_of(linked: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _problem(contents: Iterable[Mapping[str, Any]]) -> str | None:
-    """Say why contents cannot be read, before any of them is kept."""
+    """Return the reason why contents cannot be read, before any is kept."""
     held = [item for item in contents if isinstance(item.get("text"), str) or item.get("blob") is not None]
     if not held:
         return _NO_CONTENT

@@ -52,7 +52,7 @@ class McpClient:
         await notify_client(self._ctx, method, params)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask the client something on the stream of the request.
+        """Send the client a request on the stream of this request.
 
         Raises:
             ClientRefusal: The client refused, or cannot be asked.
@@ -74,7 +74,7 @@ class DirectClient:
         await self._call.notify(method, params)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask the client something ahead of the answer, where its era lets a server ask.
+        """Send the client a request ahead of the answer, if its protocol version allows that.
 
         Raises:
             ClientRefusal: The client refused, or cannot be asked.

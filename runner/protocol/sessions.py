@@ -150,22 +150,22 @@ class LiveSession:
 
     @property
     def has_handshake(self) -> bool:
-        """Whether the session is of the era in which clients shake hands."""
+        """True if the session is of the era in which clients shake hands."""
         return self.connection.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not ended."""
+        """True if it has not ended."""
         return self._is_open
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call is in flight in it that the SDK does not know of."""
+        """True if a call is in flight in it that the SDK does not know of."""
         return bool(self._in_flight)
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes requests: its handshake is over, and it has not ended."""
+        """True if it takes requests: its handshake is over, and it has not ended."""
         return self._is_open and self.connection.initialize_accepted
 
     def begin(

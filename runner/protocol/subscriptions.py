@@ -78,7 +78,7 @@ class Tasks(Protocol):
     def watched(
         self, user: User, names: Sequence[str]
     ) -> AbstractContextManager[AsyncIterator[dict[str, Any]]]:
-        """Tell of changes of a user's tasks while the block lasts."""
+        """Report changes of a user's tasks while the block lasts."""
 
 
 async def _has_none(ctx: _Context, uri: str) -> bool:
@@ -126,7 +126,7 @@ def announced(discovered: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(slots=True, eq=False)
 class _Watch:
-    """What one connection wants to hear of: resources, and whether the list of tools that it has changes."""
+    """Subscriptions of one connection: resources, and changes of its list of tools."""
 
     lists_tools: bool = False
     uris: set[str] = field(default_factory=set)

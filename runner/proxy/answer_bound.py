@@ -1,4 +1,4 @@
-"""How long one message of a server over HTTP may be, in which content coding: counted as it comes in.
+"""Length limit of one message of a server over HTTP, after decoding: counted while it arrives.
 
 The SDK reads an answer whole before it looks at it, and its client undoes five codings on top of each other,
 without a turn of the loop in between: 400 KB became 2.5 GB. So no coding is asked for. Where one comes all
@@ -49,7 +49,7 @@ _EMPTY_LINE = re.compile(b"|".join(_EMPTY_LINES))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerBound:
-    """What holds for all answers of one server.
+    """Bounds of all answers of one server.
 
     Attributes:
         server: Name of the server.
@@ -106,7 +106,7 @@ class AnswerBound:
         response.stream = _Counted(response.stream, self, codings, is_stream=is_stream)
 
     def too_long(self) -> str:
-        """Tell the log that a message was too long, and return the sentence for whoever waits for it."""
+        """Log that a message was too long, and return the sentence for its receiver."""
         times = self._telling.due(now=time.monotonic())
         if times:
             facts = {"server": self.server, "most_bytes": self.most_bytes, "times": times}
@@ -123,7 +123,7 @@ def most_message_bytes(settings: Settings) -> int:
 
 
 def _is_stream(response: httpx2.Response) -> bool:
-    """Say whether an answer is read event by event; any other is read as a whole, whatever it says it is."""
+    """Return whether an answer is read event by event, whatever its declared type."""
     request = response.request
     wanted = request.method != "DELETE" and _EVENTS in request.headers.get("accept", "")
     kind = response.headers.get("content-type", "").lower()
@@ -194,7 +194,7 @@ class _Counted(httpx2.AsyncByteStream):
 
 @dataclass(slots=True)
 class EventSize:
-    """Says how long the events of a stream are; comments count with the event before which they stand."""
+    """Lengths of a stream's events; comments count with the following event."""
 
     _bytes: int = 0
     _last: bytes = b""

@@ -1,4 +1,4 @@
-"""What a server has asked its client for, where the client has other servers too: its tasks, its progress.
+"""Requests of a server to its client, if the client has other servers too: its tasks, its progress.
 
 The ids of a client's tasks are the client's, and tokens of progress each server's. Passed on as they are,
 one server could ask for what the client has answered another, and would hear how far that is. So a server may
@@ -23,7 +23,7 @@ _MOST = 1000
 
 @dataclass(slots=True, eq=False)
 class AskedFor:
-    """What one server has asked one client for."""
+    """Requests of one server to one client."""
 
     _tasks: dict[str, None] = field(default_factory=dict)
     _tokens: dict[str, Any] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class AskedFor:
         return {**answer, "tasks": [each for each in named if _is_in(self._tasks, each.get("taskId"))]}
 
     def has_asked(self, news: Mapping[str, Any]) -> bool:
-        """Say whether the news of a server are of a question that it has asked."""
+        """Return whether the news of a server are of a question that it has asked."""
         return _is_in(self._questions, news.get("elicitationId"))
 
     def heard(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:

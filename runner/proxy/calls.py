@@ -182,7 +182,7 @@ class Calls:
         return [told_beside(task) for task in listed if is_for_one or task.get("taskId") in upstream.tasks]
 
     def _is_for_one(self, server: str) -> bool:
-        """Whether all tasks of a server are one user's: it is a command, or the proxy has one user only.
+        """True if all tasks of a server are one user's: it is a command, or the proxy has one user only.
 
         Of several servers each is asked for what this client has begun there: one could claim another's.
         """

@@ -1,4 +1,4 @@
-"""Whether a tool of another server is treated like one of our own files: `full`, or `guard`. Pure.
+"""Choice of the contract for a tool of another server: `full`, or `guard`. Pure.
 
 Under `full` its arguments are rewritten and its results become contract values. Under `guard` the server gets
 what its client sent, and what a model reads of the answer passes the output guard.
@@ -38,5 +38,5 @@ def contract_of(wish: Wish, spec: ToolSpec | None, arguments: object, *, identit
 
 
 def has_our_words(spec: ToolSpec) -> bool:
-    """Say whether a tool has an argument that the contract gives a meaning: who calls, or files."""
+    """Return whether a tool has an argument that the contract gives a meaning: who calls, or files."""
     return spec.takes_username or spec.takes_files or spec.takes_links

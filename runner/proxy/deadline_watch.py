@@ -48,7 +48,7 @@ class WatchedListener:
             await self._told.wait()
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Ask the client something; a person may take longer than a server may be silent."""
+        """Send the client a request; a person may take longer than a server may be silent."""
         self.ladder.pause(time.monotonic())
         try:
             return dict(await self.listener.client.request(method, params))

@@ -188,7 +188,7 @@ class LineDispatcher:
             raise
 
     async def _abandon(self, id_: RequestId, reason: str, *, courtesy: bool) -> None:
-        """Tell the server that nobody waits for an answer any more."""
+        """Notify the server that an answer is no longer awaited."""
         if courtesy and self._tasks is not None:
             with anyio.move_on_after(_COURTESY_S, shield=True):
                 await self.notify(_CANCELLED, {"requestId": id_, "reason": reason})

@@ -3,7 +3,7 @@
 Each server of each user has a folder of its own, kept between starts, in which files may be written and
 executed. All that an entry says of a server identifies it: another command never finds its packages.
 
-Source: `docs/proxy.md`, "Servers that are fetched"; npm-config(7); uv, "Environment variables".
+Source: `docs/proxy.md`, "Fetched servers"; npm-config(7); uv, "Environment variables".
 """
 
 import hashlib

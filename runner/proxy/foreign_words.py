@@ -1,4 +1,4 @@
-"""What servers of others say that no output guard meets, without words in our name, tokens and length.
+"""Server texts that no output guard covers, without our keys and tokens, and of bounded length.
 
 Of a result the guard meets what a model reads. Errors of JSON-RPC, what is said of a task, and keys that the
 protocol does not know go past it, and clients show those to models too. Pure.

@@ -64,12 +64,12 @@ class _Call:
     expiry: asyncio.TimerHandle | None = None
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Tell the client, once it listens."""
+        """Send to the client, once it listens."""
         self.held.append((method, params))
         await self.catch_up()
 
     async def catch_up(self) -> None:
-        """Tell the client what is held; return once all that is being told has been."""
+        """Notify the client what is held; return once all that is being told has been."""
         async with self.telling:
             while self.held and self.client is not None:
                 method, params = self.held.popleft()
@@ -80,7 +80,7 @@ class _Call:
                     await self.client.notify(method, {**params, "progressToken": self.token})
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask the client once its request has ended, and wait until it comes back."""
+        """Send the client a request after its own has ended, and wait until it returns."""
         number = f"q{uuid.uuid4().hex[:8]}"
         self.questions[number] = {"method": method, "params": dict(params)}
         self.answers[number] = asyncio.get_running_loop().create_future()
@@ -110,7 +110,7 @@ class Pausing:
     _calls: dict[str, _Call] = field(default_factory=dict)
 
     def waits(self, name: str, user: str) -> bool:
-        """Say whether a call of that name waits for an answer of this user."""
+        """Return whether a call of that name waits for an answer of this user."""
         call = self._calls.get(name)
         return call is not None and call.user == user and call.client is None
 

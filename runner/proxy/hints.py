@@ -2,7 +2,7 @@
 
 Decides only, and by words: what a server says is believed as far as the hint goes.
 
-Source: `docs/lending.md`.
+Source: `docs/isolation.md`.
 """
 
 import itertools

@@ -30,7 +30,7 @@ class Names:
 
     @property
     def prefixed(self) -> bool:
-        """Whether anything is renamed."""
+        """True if anything is renamed."""
         return len(self.servers) > 1
 
     def outside(self, server: str, name: str) -> str:

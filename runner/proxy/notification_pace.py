@@ -1,4 +1,4 @@
-"""How many notifications of a server are passed on: many at once, and then so many a second. Only counts.
+"""Rate limit of a server's notifications. Counts only.
 
 A server may say more than anybody reads, and each message that is passed on takes a moment of everybody's
 time. What is too much is dropped and counted, and the client is told how many. Time is an argument.

@@ -192,7 +192,7 @@ def _seconds(retry_after: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announced:
-    """What a server hears of the client on whose behalf it is connected to.
+    """Client facts that a server receives.
 
     Attributes:
         info: Who it is, if it said so.
@@ -212,11 +212,11 @@ class Announced:
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether it answers any question of a server."""
+        """True if it answers any question of a server."""
         return any(map(self.offers, _OFFERED))
 
     def offers(self, method: str) -> bool:
-        """Say whether it answers questions of a kind."""
+        """Return whether it answers questions of a kind."""
         return (
             self.capabilities is not None and getattr(self.capabilities, _OFFERED[method], None) is not None
         )
@@ -273,7 +273,7 @@ class _Way(ClientTransport):
 
 
 def is_modern(client: "Client[Any]") -> bool:
-    """Say whether a connected client speaks a protocol without sessions."""
+    """Return whether a connected client speaks a protocol without sessions."""
     return client.session.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS
 
 
@@ -348,7 +348,7 @@ class RemoteSession:
         return result
 
     async def _is_over(self) -> bool:
-        """Say whether the server no longer knows the session; some say so with the status of bad requests."""
+        """Return whether the server has forgotten the session; some answer with a bad request."""
         http = HttpAnswer()
         with suppress(*FAILURES):
             await ask_remote(

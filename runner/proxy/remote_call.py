@@ -79,7 +79,7 @@ class RemoteCall:
             self._count()
 
     def _goes_on(self) -> bool:
-        """Say whether it was counted when it began, and goes on with the answer that it waited for."""
+        """Return whether it was counted when it began, and goes on with the answer that it waited for."""
         state = str(self.request.params.get("requestState"))
         return self.upstreams.pausing.waits(state, self.request.user.name)
 

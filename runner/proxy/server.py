@@ -155,7 +155,7 @@ class _Proxy:
         return await self._acted(ctx, act)
 
     def _may_be_foreign(self, method: str) -> bool:
-        """Say whether a server may have this method as its own.
+        """Return whether a server may have this method as its own.
 
         Of several servers nothing says which one is meant. What the protocol itself calls so, and we do not
         know, could be another way to a tool's result, past the output guard.
@@ -197,7 +197,7 @@ class _Proxy:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message) from error
 
     async def unsubscribe(self, ctx: _Context, uri: str) -> None:
-        """Ask the server that has this resource to send no further notice of its changes."""
+        """Unsubscribe from a resource at its server."""
         server, inner = self._server_of(uri)
         await self._upstreams.upstream(ctx, self.user_of(ctx), server).unsubscribe(inner)
 
@@ -292,7 +292,7 @@ class _Proxy:
         return found
 
     def _takes_files(self, tool: Mapping[str, Any]) -> bool:
-        """Say whether a listed tool is given the user's files, as a tool of our own is."""
+        """Return whether a listed tool is given the user's files, as a tool of our own is."""
         found = self._upstreams.names.inside(str(tool.get("name")))
         return found is not None and self._upstreams.ways[found[0]].contract != "guard" and takes_files(tool)
 
@@ -410,4 +410,4 @@ class _Proxy:
 
 
 async def _untold(_notice: str) -> None:
-    """Tell nobody that the server is being stopped: only calls of tools are ended for it."""
+    """Ignore the drain: only calls of tools are ended for it."""

@@ -1,4 +1,4 @@
-"""What of a server's standard error stands in our log, and how it looks there. Only decides.
+"""Lines of a server's standard error in our log, and their form. Decides only.
 
 A server writes what it likes, as much as it likes and in whatever form. So each of its lines begins with a
 word and its name, as no line of ours does, holds nothing that a terminal obeys, and ends at a length; and of
@@ -31,7 +31,7 @@ def log_budget() -> TokenBucket:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ServerLog:
-    """What one process says.
+    """Output of one process.
 
     Attributes:
         server: Name of the server.

@@ -1,4 +1,4 @@
-"""What a confined server writes to its standard error: passed on to ours, its end kept for a message.
+"""Standard error of a confined server: passed on to ours, its tail kept for a message.
 
 Source: MCP specification 2025-11-25, "Transports, stdio": a server may log there.
 """

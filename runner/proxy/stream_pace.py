@@ -1,4 +1,4 @@
-"""How often a client opens the streams of one server: some at once, and then a few in a second.
+"""Rate limit of opening the streams of one server.
 
 A server says itself after how many milliseconds a stream that it has ended is opened again, and the SDK does
 so for ever: with 0 neither would do anything else.

@@ -1,4 +1,4 @@
-"""What `runner proxy` stands in front of: a URL, a command, or the servers of an `mcp.json`.
+"""Targets of `runner proxy`: a URL, a command, or the servers of an `mcp.json`.
 
 `-- command args…` is a server that speaks over stdio; it is started confined. A file has the servers under
 `mcpServers`, or `servers`, as the configuration of MCP clients has them.

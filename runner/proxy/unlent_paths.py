@@ -4,7 +4,7 @@ A server that words a denial itself says no more than where it failed: "cannot u
 is for want of an option and perhaps not, and perhaps the server makes it up. So its words go to its client as
 they are, and what would lend the folder to be read stands in the log, once.
 
-Source: `docs/lending.md`, "What an error says".
+Source: `docs/isolation.md`, "Errors and bounds".
 """
 
 import itertools
@@ -32,7 +32,7 @@ _PATH = re.compile(r"(?<![\w/.:-])/[^\s:;,'\"`()\[\]{}<>\u2018\u2019]+")
 
 
 class UnlentPaths:
-    """What one server has named.
+    """Paths that one server has named.
 
     Attributes:
         readable: What its processes may read or list besides, as found when one was started.
@@ -63,7 +63,7 @@ class UnlentPaths:
         self._told: set[str] = set()
 
     def note(self, said: str) -> None:
-        """Tell the operator of the paths in what a server said of a failure, each option once."""
+        """Log the paths in a server's error for the operator, each option once."""
         if len(self._told) >= _MOST_TOLD or len(self._known) >= _MOST_KNOWN:
             return
         for found in itertools.islice(_PATH.finditer(said[:_MOST_CHARS]), _MOST_PATHS):

@@ -105,10 +105,10 @@ class Front(Protocol):
     """A client that can be spoken to while none of its requests is under way."""
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask it something. Raises `MCPError`."""
+        """Send it a request. Raises `MCPError`."""
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Tell it something, if it wants to hear it."""
+        """Send it a notification, if it accepts that."""
 
 
 class ServerUnreachable(RemoteError):
@@ -188,17 +188,17 @@ class Upstream:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is under way."""
+        """True if a request is under way."""
         return bool(self._asking)
 
     @property
     def in_use(self) -> bool:
-        """Whether a request is under way, or somebody listens to a resource."""
+        """True if a request is under way, or somebody listens to a resource."""
         return self.busy or bool(self.subscribed)
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, as far as anybody has noticed."""
+        """True if there is a connection, as far as anybody has noticed."""
         return self._client is not None and self._client.is_connected()
 
     @property
@@ -377,14 +377,14 @@ class Upstream:
             del self.tasks[next(iter(self.tasks))]
 
     async def subscribe(self, uri: str) -> None:
-        """Hear when a resource changes, also after the connection was made again."""
+        """Subscribe to a resource, also after a reconnect."""
         client = await self.connected()
         if not self.subscribed[uri]:
             await self._subscribe(client, uri)
         self.subscribed[uri] += 1
 
     async def unsubscribe(self, uri: str) -> None:
-        """Hear of it no more, once as often as it was subscribed to."""
+        """Unsubscribe, once for each subscription."""
         self.subscribed[uri] -= 1
         if self.subscribed[uri] > 0:
             return
@@ -537,7 +537,7 @@ class Upstream:
     async def _listen(
         self, client: "Client[Any]", wanted: Mapping[str, Any], begun: "asyncio.Future[None]"
     ) -> None:
-        """Hear what a server of the later era says on a stream, and open it again when it is lost."""
+        """Receive a stream of a stateless server, and open it again when it is lost."""
         (uri,) = wanted.get("resource_subscriptions", ("",))
         missed = [f"notifications/{kind.replace('_list', '/list')}" for kind in wanted if not uri]
         backoff = BackOff()
@@ -594,7 +594,7 @@ class Upstream:
             self._questions -= 1
 
     async def _asked_of_client(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Ask the client; where it has other servers, only for what it has begun for this one."""
+        """Send the client a request; if it has other servers, only for its own calls of this one."""
         if self.is_alone:
             return await self._answered(method, params)
         if method in _OF_TASKS:
@@ -642,11 +642,11 @@ class Upstream:
             await self.front.tell(method, said)
 
     def _is_own(self, news: Mapping[str, Any]) -> bool:
-        """Say whether news are of a task that the server has begun, or of a question that it has asked."""
+        """Return whether news are of a task that the server has begun, or of a question that it has asked."""
         return self.is_alone or news.get("taskId") in self.tasks or self._asked_for.has_asked(news)
 
     async def _tell_of_dropped(self, count: int) -> None:
-        """Tell the client, and let it look anew at what it may have missed a change of."""
+        """Notify the client of dropped notifications, and of lists that may have changed."""
         if not count:
             return
         log.warning("notifications were dropped", extra={"server": self.name, "count": count})
@@ -688,13 +688,13 @@ def _listed(asking: list[WatchedListener], watched: WatchedListener | None) -> I
 
 
 async def _quietly(asked: Awaitable[object]) -> None:
-    """Ask for something without which all else works too."""
+    """Send an optional request."""
     with contextlib.suppress(MCPError, RemoteError):
         await asked
 
 
 def _is_news(method: str, params: Mapping[str, Any]) -> bool:
-    """Say whether a notification is news of a form that clients read; others they answer with tracebacks."""
+    """Return whether a notification is well-formed; clients answer others with tracebacks."""
     form = _NEWS.get(method)
     if form is None:
         return False

@@ -1,4 +1,4 @@
-"""What a proxy works with: its servers, and for each client the connections to them.
+"""Upstream servers of a proxy, and for each client the connections to them.
 
 A client of the handshake era has connections of its own, which end with it. Later eras have no sessions:
 there each user has connections, for each kind of client, which end when they have not been used for long.
@@ -100,7 +100,7 @@ def _no_hint(_said: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamSpec:
-    """How one server is reached.
+    """Connection options of one server.
 
     Attributes:
         name: Its name.
@@ -128,13 +128,13 @@ class UpstreamSpec:
 
     @property
     def is_command(self) -> bool:
-        """Whether it is a process of ours."""
+        """True if it is a process of ours."""
         return self.in_home is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
-    """What the proxy says of itself: what its one server says, or that it has several."""
+    """Identity of the proxy: that of its one server, or a note that it has several."""
 
     name: str
     version: str | None = None
@@ -159,7 +159,7 @@ class _Front:
     early: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask the client something, beside any request of its own."""
+        """Send the client a request, outside of its own requests."""
         try:
             # While there is none, the client may wait for this server, which would wait for the client.
             async with asyncio.timeout(_NO_CLIENT_S):
@@ -170,7 +170,7 @@ class _Front:
         return await connection.send_raw_request(method, params, {"timeout": ANSWER_S})
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Tell the client something; log messages only of the levels that it asked for."""
+        """Notify the client something; log messages only of the levels that it asked for."""
         if not self.connection.done():
             size = len(json.dumps(params, default=str))
             if len(self.early) < _MOST_EARLY and size <= _MOST_EARLY_CHARS:
@@ -182,7 +182,7 @@ class _Front:
             await connection.notify(method, told)
 
     async def tell_early(self) -> None:
-        """Tell the client what the server said before it was there."""
+        """Notify the client what the server said before it was there."""
         early, self.early = self.early, []
         for method, params in early:
             # A client that is gone hears none of them.
@@ -285,7 +285,7 @@ class Upstreams(CallServices):
 
     @property
     def kind(self) -> str:
-        """Say what is served, in a word."""
+        """Return what is served, in a word."""
         return "proxy"
 
     @property
@@ -300,17 +300,17 @@ class Upstreams(CallServices):
 
     @property
     def offers_resource_tools(self) -> bool:
-        """Whether a model gets tools with which it reads the servers' resources."""
+        """True if a model gets tools with which it reads the servers' resources."""
         return self.settings.resource_tools and self.guard.config.resources.enabled
 
     @property
     def offers_files(self) -> bool:
-        """Whether clients are told of the contract and of their files, as those of our own tools are."""
+        """True if clients are told of the contract and of their files, as those of our own tools are."""
         return self.settings.extras and bool(self.contracted)
 
     @property
     def may_take_files(self) -> bool:
-        """Whether a tool of some server may be given the user's files; which ones, their lists say later."""
+        """True if a tool of some server may be given the user's files; which ones, their lists say later."""
         return any(way.contract != "guard" for way in self.ways.values())
 
     async def links_for(self, server: str) -> DownloadLinks | None:
@@ -331,7 +331,7 @@ class Upstreams(CallServices):
             await upstream.drop()
 
     def _is_misplaced(self, upstream: Upstream, user: User) -> bool:
-        """Say whether a command should run in the home of its user, and runs elsewhere."""
+        """Return whether a command should run in the home of its user, and runs elsewhere."""
         wants_home = self.ways[upstream.name].is_command and self._is_in(self._homed, user, upstream.name)
         return wants_home and upstream.home is None
 
@@ -360,7 +360,7 @@ class Upstreams(CallServices):
         return own.values()
 
     async def tell(self, ctx: _Context, user: User, method: str) -> None:
-        """Tell the client of a request that a list has changed."""
+        """Notify the client of a request that a list has changed."""
         if has_sessions(ctx):
             await connection_of(ctx).notify(method, None)
         else:
@@ -371,7 +371,7 @@ class Upstreams(CallServices):
         await self.upkeep.end(session)
 
     async def faults(self) -> Mapping[str, str]:
-        """Say why no call can be taken; who cannot reach one server is told so, and calls of others work."""
+        """Return the reason why no call can be taken; one unreachable server does not count."""
         return self.observers.faults()
 
     async def gauges(self) -> Gauges:
@@ -395,7 +395,7 @@ class Upstreams(CallServices):
         return self._of_users[key]
 
     def _bound_kinds(self, user: User, server: str) -> None:
-        """Have a further kind of client of a user take the place of the one that was used longest ago.
+        """Replace the longest unused kind of client of a user by another.
 
         Raises:
             RemoteError: A call of every one of them is under way.

@@ -1,4 +1,4 @@
-"""How each server that a target names is reached: over HTTP, or as a command that is started confined."""
+"""Transports of the servers that a target names: HTTP, or a confined command."""
 
 import os
 from collections.abc import Iterator, Sequence

@@ -61,7 +61,7 @@ def _too_long(world: World, seen: ActEvidence) -> bool:
 
 
 def _stuck(world: World, seen: ActEvidence) -> bool:
-    """Say whether the host waits for somebody who never writes."""
+    """Return whether the host waits for somebody who never writes."""
     host = threading.Thread(target=_handed_out, args=(world, seen), daemon=True)
     host.start()
     host.join(_STUCK_S)

@@ -1,6 +1,6 @@
 """`runner selftest`: try to break out, here and now, and say what came of it.
 
-Source: `docs/selftest.md`.
+Source: `docs/isolation.md`.
 """
 
 import os
@@ -42,7 +42,7 @@ _ORDER = (TrialVerdict.GOT_OUT, TrialVerdict.LEFT_OPEN, TrialVerdict.NOT_PROVABL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelftestOptions:
-    """What was asked for on the command line.
+    """Selection on the command line.
 
     Attributes:
         kinds: Kinds to try; all where none is named.
@@ -68,7 +68,7 @@ class SelftestOptions:
 
     @property
     def isolation(self) -> str:
-        """What the attempts meet, by its name on the command line."""
+        """Opponent of the attempts, by its name on the command line."""
         return self.tier.value if self.against == "sandbox" else Tier.GUARD.value
 
     def setup(self) -> Setup:

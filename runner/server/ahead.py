@@ -1,4 +1,4 @@
-"""What is begun before the framework is imported, because other processes work on it meanwhile.
+"""Work started before the framework is imported, because other processes run it meanwhile.
 
 A server is ready when the tool files are loaded, by the forkserver and a zygote, and when this process has
 imported what speaks MCP. Neither needs the other; so this module imports nothing of what takes long.

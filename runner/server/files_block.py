@@ -6,7 +6,7 @@ of a later moment are named. Descriptions are listed anew when the files change,
 (`runner.protocol.subscriptions`). Both are of one user: no cache may share them.
 
 Source: document 001, section 4; requirements S1-21, S1-38; MCP specification 2025-06-18, "Lifecycle";
-2026-07-28, `server/discover`; `docs/files.md`.
+2026-07-28, `server/discover`; `docs/guide.md`.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ async def with_descriptions(
 
 
 def takes_files(tool: Mapping[str, Any]) -> bool:
-    """Say whether a listed tool has an argument that names files of the user."""
+    """Return whether a listed tool has an argument that names files of the user."""
     schema = tool.get("inputSchema")
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     return isinstance(properties, Mapping) and any(

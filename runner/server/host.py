@@ -299,7 +299,7 @@ class _Relay:
         return await self._extras.answer(ctx.method, request.params, self._toolset, request.user)
 
     async def has_resource(self, ctx: ServerRequestContext[Any, Any], uri: str) -> bool:
-        """Say whether the files list a resource for whoever asks, or a template that begins like it."""
+        """Return whether the files list a resource for whoever asks, or a template that begins like it."""
         request = self._request(ctx)
         listed = await self._listed(request, "resources/list", "resources")
         if any(item.get("uri") == uri for item in listed):
@@ -335,7 +335,7 @@ class _Relay:
         return {**discovered, "capabilities": {**capabilities, "extensions": extensions}}
 
     def takes(self, tool: str) -> bool:
-        """Say whether calls of a tool may come directly. A `runner.protocol.direct.Answerer`."""
+        """Return whether calls of a tool may come directly. A `runner.protocol.direct.Answerer`."""
         spec = self._toolset.catalog.tools.get(tool)
         return spec is not None and not spec.mirrors_arguments
 
@@ -399,7 +399,7 @@ class _Relay:
         return message
 
     def _isolation(self, request: Request) -> dict[str, str]:
-        """Say how a call was kept apart from others, for whoever wants to know."""
+        """Return the isolation of a call, for its `_meta`."""
         steps = request.steps
         worker = "fresh" if steps.is_fresh else "kept"
         return isolation_meta(self._toolset.tier, worker=worker, goes_on=steps.goes_on)

@@ -104,7 +104,7 @@ class _Task:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will change any more."""
+        """True if nothing will change any more."""
         return self.status not in ("working", "input_required")
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
@@ -228,11 +228,11 @@ class McpTasks:
         self._tasks: dict[str, _Task] = {}
 
     def takes(self, method: str) -> bool:
-        """Say whether a method is one of tasks."""
+        """Return whether a method is one of tasks."""
         return method in _METHODS
 
     def wants(self, request: Request) -> bool:
-        """Say whether a call is to become a task: its tool may, its client takes one, and there is room."""
+        """Return whether a call becomes a task: its tool and client allow it, and there is room."""
         if self._polls(_tool(request)) is None or request.facts.protocol in HANDSHAKE_PROTOCOL_VERSIONS:
             return False
         self._forget_old()
@@ -295,7 +295,7 @@ class McpTasks:
 
     @contextmanager
     def watched(self, user: User, names: Sequence[str]) -> Iterator[AsyncIterator[dict[str, Any]]]:
-        """Tell of changes of a user's tasks while the block lasts: each as `tasks/get` would."""
+        """Report changes of a user's tasks while the block lasts: each as `tasks/get` would."""
         tasks = [task for name in names if (task := self._of(user, name)) is not None]
         watch = _Watch()
         for task in tasks:
@@ -324,7 +324,7 @@ class McpTasks:
         return f"{number}.{signed}"
 
     def _was_of(self, user: User, name: str) -> bool:
-        """Say whether a name was given to a task of a user, and its time is not over."""
+        """Return whether a name was given to a task of a user, and its time is not over."""
         number, _, signed = name.partition(".")
         try:
             whose = self._tokens().verify(signed, purpose=_PURPOSE, key=number, now=time.time())
@@ -403,7 +403,7 @@ def _tool(request: Request) -> str:
 
 
 def _knows(params: Mapping[str, Any]) -> bool:
-    """Say whether a request declares that its client knows of tasks."""
+    """Return whether a request declares that its client knows of tasks."""
     value: object = params
     for key in ("_meta", CLIENT_CAPABILITIES_META_KEY, "extensions", EXTENSION):
         value = value.get(key) if isinstance(value, Mapping) else None

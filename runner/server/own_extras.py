@@ -1,6 +1,6 @@
-"""What the runner offers of its own: the contract, and the available-files block, as resources and a prompt.
+"""Resources and a prompt of the runner: the contract and the available-files block.
 
-Source: `runner.contract.models`; document 001, section 4; requirement S1-38; `docs/files.md`.
+Source: `runner.contract.models`; document 001, section 4; requirement S1-38; `docs/guide.md`.
 """
 
 import json

@@ -51,7 +51,7 @@ class OwnResources:
         return [tool for tool in resource_tools(self._namespace()) if tool["name"] not in known]
 
     def has(self, tool: str) -> bool:
-        """Say whether one of them is called so."""
+        """Return whether one of them is called so."""
         # Most names do without the list.
         return ".resources_" in tool and any(ours["name"] == tool for ours in self.tools())
 

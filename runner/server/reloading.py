@@ -3,7 +3,7 @@
 Everything is read first, and only then is anything changed: what is wrong with a file, a token or a secret
 is said, and all stays as it was.
 
-Source: `docs/calls.md`, "Reading the configuration anew".
+Source: `docs/operating.md`, "Reload the configuration".
 """
 
 import asyncio
@@ -29,7 +29,7 @@ Prepare = Callable[[Settings], Take]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reloaded:
-    """What came of it.
+    """Outcome of a reload.
 
     Attributes:
         changed: What holds from now on, in sentences.

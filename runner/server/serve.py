@@ -83,10 +83,10 @@ KEY_S = 30 * 24 * 3600.0
 
 
 class Fleet(RemoteExecutor, Protocol):
-    """What executes calls on other machines, and is asked how it is."""
+    """Protocol of an executor on other machines, with its health."""
 
     async def faults(self) -> Mapping[str, str]:
-        """Say why calls cannot be taken now: a sentence for each part that is at fault."""
+        """Return the reason why calls cannot be taken now: a sentence for each part that is at fault."""
 
     async def end_session(self, session: str) -> None:
         """End what goes on in a session, wherever that is."""
@@ -96,7 +96,7 @@ class Fleet(RemoteExecutor, Protocol):
 
 
 class ServedApplication(Protocol):
-    """What an application works with, as far as what stands beside it over HTTP needs it."""
+    """Application with the services that its routes beside MCP need."""
 
     settings: Settings
     counts: CallCounts
@@ -109,7 +109,7 @@ class ServedApplication(Protocol):
 
     @property
     def kind(self) -> str:
-        """Say what it is in a word: `tools` or `proxy`."""
+        """Return its kind: `tools` or `proxy`."""
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ class ServedApplication(Protocol):
         """Give up descriptors that nobody needs now; False if there are none at once."""
 
     async def faults(self) -> Mapping[str, str]:
-        """Say why calls cannot be taken now: a sentence for each part that is at fault, by its name."""
+        """Return the parts at fault, by name, each with a sentence on why calls cannot be taken now."""
 
     async def gauges(self) -> Gauges:
         """Return what there is now, for whoever watches the server."""
@@ -263,7 +263,7 @@ def _hung_up(had_terminal: bool, reloads: Reloads, signals: StopSignals) -> None
 
 @dataclass(slots=True)
 class _Scraped:
-    """What there is at one moment, for whoever scrapes the metrics.
+    """Gauges at one moment, for a scrape of the metrics.
 
     Attributes:
         served: What is served.

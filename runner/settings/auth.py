@@ -1,6 +1,6 @@
 """The settings under `auth`: how it is proved who calls over HTTP, and what belongs to which way.
 
-Source: architecture, decision "Identity"; `docs/identity.md`.
+Source: architecture, decision "Identity"; `docs/serving.md`.
 """
 
 from typing import Literal, Self

@@ -1,6 +1,6 @@
 """What could be lent at all, judged by its name alone, and the option that would lend it.
 
-Source: `docs/lending.md`.
+Source: `docs/isolation.md`.
 """
 
 import os.path

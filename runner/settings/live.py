@@ -4,7 +4,7 @@ What the host decides by can change between two calls, and so can the resource l
 them changes, users' processes are made anew. Rights and folders stay as they are until the server is started
 anew.
 
-Source: `docs/calls.md`, "Reading the configuration anew".
+Source: `docs/operating.md`, "Reload the configuration".
 """
 
 from collections.abc import Iterator, Mapping

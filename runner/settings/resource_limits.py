@@ -2,7 +2,7 @@
 
 What people are told of each stands in `runner.contract.limit_errors`; a new one has its row in both.
 
-Source: docs/limits.md, which has a row for each of these; the table of error codes in `docs/cli.md`.
+Source: docs/isolation.md, which has a row for each of these; the table of error codes in `docs/cli.md`.
 """
 
 import logging

@@ -3,7 +3,7 @@
 Given for all tools, or for one tool instead. What a value means is checked here, once; the kernel enforces
 it (`sandbox.network.egress`, `sandbox.layers.landlock`).
 
-Source: architecture, decisions "Network", "Environment" and "Programs"; `docs/network.md`.
+Source: architecture, decisions "Network", "Environment" and "Programs"; `docs/isolation.md`.
 """
 
 import os

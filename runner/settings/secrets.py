@@ -4,7 +4,7 @@ A value is in this process and, for one call, in the environment of the worker t
 says is searched for the value, so that it does not get out by accident; code that has the value can always
 send it in another form.
 
-Source: `docs/decisions/0042-secrets-are-of-one-call.md`; `SECURITY.md`.
+Source: `docs/decisions/0042-one-process-for-calls-with-secrets.md`; `SECURITY.md`.
 """
 
 import json

@@ -74,12 +74,12 @@ _FIXED = (
     "tools.NAME.max_output_bytes", "worker_age_s", "worker_calls", "worker_idle_s",
 )  # fmt: skip
 _REMOVED: Mapping[str, str] = {
-    "audit_max_files": "move or delete full files of the audit log, oldest first (docs/observation.md)",
+    "audit_max_files": "move or delete full files of the audit log, oldest first (docs/operating.md)",
     "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
     "connect_timeout_s": "set load_timeout_s, which also holds for servers behind `runner proxy`",
     "deny_run": "set allow_run = [] (--deny-run still is an option)",
     "fleet_release": "hosts and nodes with the same tool files and version find each other without it",
-    "generated_except": "have the tool return its files, or say that it ignores others (docs/files.md)",
+    "generated_except": "have the tool return its files, or say that it ignores others (docs/guide.md)",
     "identity_case": "set identity_pattern, such as '[^\\p{Lu}]+' for no upper-case letters",
     "identity_letters": "set identity_pattern, such as '[ -~]+' for ASCII",
     "max_file_bytes": "set max_artifact_bytes, which also bounds what a tool writes",
@@ -94,7 +94,7 @@ _REMOVED: Mapping[str, str] = {
     "playground_connect": "put `runner proxy` in front of the server, and open the proxy's Playground",
     "tools.NAME.calls_per_minute": 'set it under [call_limits.NAME] with tools = ["TOOL"], per = "user"',
     "tools.NAME.deny_run": "set allow_run = [] for this tool",
-    "tools.NAME.generated": "set generated for all tools, or in the tool's own meta (docs/files.md)",
+    "tools.NAME.generated": "set generated for all tools, or in the tool's own meta (docs/guide.md)",
     "tools.NAME.max_file_bytes": "set max_artifact_bytes for all tools",
     **{
         f"tools.NAME.{name}": f"set {name} for all tools"

@@ -1,4 +1,4 @@
-"""Whether a request may call a tool that says who may, and what to answer where it may not. Pure.
+"""Authorisation of a request for a tool, and the answer to a refused one. Pure.
 
 Logins count over HTTP only: on stdio and in a shell the user of the operating system calls, who has nothing
 to log in to. What a widget asks for is marked as such by the host that shows it, which has asked a person

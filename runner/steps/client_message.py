@@ -71,7 +71,7 @@ _ANNOTATIONS = frozenset(
 
 
 class Delivery(enum.Enum):
-    """How the bytes of artifacts reach a client."""
+    """Delivery of artifact bytes to a client."""
 
     REFERENCE = "reference"
     INLINE = "inline"
@@ -113,7 +113,7 @@ class _Draft:
 
     @property
     def has_own_texts(self) -> bool:
-        """Whether the tool's own texts stand for the result."""
+        """True if the tool's own texts stand for the result."""
         return self.processed.is_own or (self.closed and not self.processed.is_error)
 
 
@@ -190,7 +190,7 @@ def render(
 
 
 def is_open_schema(schema: Mapping[str, Any] | None) -> bool:
-    """Say whether any object satisfies an output schema, so that the contract value does."""
+    """Return whether any object satisfies an output schema, so that the contract value does."""
     if schema is None:
         return True
     return (

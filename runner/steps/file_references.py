@@ -32,7 +32,7 @@ _FEW = 8
 
 @dataclass(frozen=True, slots=True)
 class FileReferences:
-    """What stands for what.
+    """Mapping from paths to references.
 
     Attributes:
         uris: The string by which a tool gave a file → the file's URI.

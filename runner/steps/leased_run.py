@@ -169,7 +169,7 @@ async def _run_and_discard(
 
 
 def _is_broken(method: str, outcome: Outcome) -> bool:
-    """Say whether a worker fails inside where no tool runs: a call has spoiled what serves its user there."""
+    """Return whether a worker fails outside of tools: a call has broken its server there."""
     error = (outcome.answer or {}).get("error")
     return method.endswith("/list") and isinstance(error, Mapping) and error.get("code") == INTERNAL_ERROR
 
@@ -205,7 +205,7 @@ def _masked(outcome: Outcome, given: CallSecrets, output_bytes: int) -> Outcome:
 
 
 async def _tell_of_the_end(outcome: Outcome, listener: CallListener, *, tool: str | None) -> None:
-    """Tell the client what it missed, and that its call was ended, if it takes that."""
+    """Notify the client of dropped messages and of the end of its call, if it accepts that."""
     was_silent = outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
     if not (outcome.untold or was_silent):
         return

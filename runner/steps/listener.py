@@ -1,4 +1,4 @@
-"""What a running call tells its client: its own progress and messages, and the ladder's notices.
+"""Notifications of a running call for its client: progress, messages and notices of the ladder.
 
 A worker's notification is hostile until checked: only known methods pass, and progress is sent under
 the caller's own token whatever the worker wrote. The user's interface hears the same as events; payloads
@@ -69,14 +69,14 @@ class ClientRefusal(Exception):
 
 
 class Client(Protocol):
-    """Who asked for a call and hears of it while it runs."""
+    """Client of a call, which receives its notifications."""
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification to the client."""
         ...
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask the client something and return its result.
+        """Send the client a request and return its result.
 
         Raises:
             ClientRefusal: The client refused, or cannot be asked.
@@ -224,15 +224,15 @@ class CallListener:
         return await self.client.request(method, params)
 
     def waits_for_client(self, value: Mapping[str, object]) -> bool:
-        """Whom a client asks, and a store that takes a large file, may take longer than a tool may."""
+        """Return whether a request waits for a client or for the store, so that silence does not count."""
         return value.get("method") in (*CLIENT_REQUESTS, PUT)
 
     async def rung(self, rung: Rung) -> None:
-        """Tell the client that silence has lasted."""
+        """Notify the client that silence has lasted."""
         await self.tell(notice(rung, self.deadlines))
 
     async def dropped(self, count: int) -> None:
-        """Tell the client how many notifications never reached it, if it wants to hear warnings."""
+        """Notify the client how many notifications never reached it, if it wants to hear warnings."""
         words = f"{count} notifications of the tool were dropped: there were more than could be passed on"
         self.publish({"type": "tool_notice", "message": words})
         await self._warn(words)

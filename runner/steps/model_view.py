@@ -1,4 +1,4 @@
-"""What a model reads of a result: no bytes, keys or tokens, and no facts that are too large for it.
+"""View of a result for a model: no bytes, keys or tokens, and no oversized facts.
 
 Source: requirements S0-4, S0-19, S0-23, S2-2, S2-7, S2-9, S2-11 and S2-36 to S2-39.
 """

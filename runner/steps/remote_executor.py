@@ -1,4 +1,4 @@
-"""Where requests are executed, if not on this machine: the seam between a call and a fleet."""
+"""Seam between a call and a fleet: execution on other machines."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ __all__ = ["RemoteExecutor"]
 
 
 class RemoteExecutor(Protocol):
-    """Where requests are executed, if not on this machine, once this host has let them in."""
+    """Protocol of an executor on other machines, for requests that this host has admitted."""
 
     async def count(self, limits: Sequence[Counted]) -> None:
         """Count a call for what may be called how often.
@@ -29,7 +29,7 @@ class RemoteExecutor(Protocol):
     async def call(
         self, request: Request, spec: ToolSpec, listener: CallListener, limits: Sequence[Counted]
     ) -> Completed:
-        """Have a tool call executed, from its staging to its routing.
+        """Execute a tool call, from staging to routing.
 
         Raises:
             CallError: It ended with an error, or could not begin.
@@ -39,7 +39,7 @@ class RemoteExecutor(Protocol):
     async def relay(
         self, request: Request, listener: CallListener, limits: Sequence[Counted]
     ) -> Mapping[str, Any]:
-        """Have any other request answered.
+        """Answer any other request.
 
         Raises:
             CallError: It was not answered.

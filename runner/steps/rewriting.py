@@ -46,7 +46,7 @@ _PLACE = re.compile(r"[/\\]|(?!(?i:artifact):)[A-Za-z][A-Za-z0-9+.-]*:[/\\]|data
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What a tool is called with.
+    """Arguments of a tool call.
 
     Attributes:
         arguments: The arguments, rewritten.

@@ -1,4 +1,4 @@
-"""What a person reads of a result in a shell: `runner call` prints it.
+"""View of a result for a person in a shell, as printed by `runner call`.
 
 Source: `docs/cli.md`, "runner call".
 """

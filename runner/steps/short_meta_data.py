@@ -1,4 +1,4 @@
-"""What of oversized `meta_data` a model reads: that a call failed, which files are missing, and nothing else.
+"""Parts of oversized `meta_data` for a model: the failure and missing files only.
 
 The whole of it stands in `_meta`. Where a tool's output schema wants a `meta_data`, the structured content
 has one that satisfies the schema and is as small as any other.

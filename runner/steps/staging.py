@@ -120,7 +120,7 @@ def _claimed(claims: Path, lease: HomeLease, name: str, *, first: int) -> Iterat
 
 
 def _is_locked(home_fd: int, folders: Sequence[str], name: str) -> bool:
-    """Say whether somebody holds what lies in a place."""
+    """Return whether somebody holds what lies in a place."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         with _folder(home_fd, folders, open_folder) as folder:

@@ -1,6 +1,6 @@
-"""How long each step of a call took, for whoever asks for a report of it.
+"""Durations of the steps of a call, for its report.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import time
@@ -51,7 +51,7 @@ class Steps:
     _done: list[tuple[str, float]] = field(default_factory=list)
 
     def done(self, step: str) -> None:
-        """Say that a step is done, which began when the one before it was."""
+        """Record the duration since the previous step."""
         self._done.append((step, time.perf_counter() - self._began))
 
     def elapsed_s(self) -> float:
@@ -94,6 +94,6 @@ class Steps:
 
 
 def wants_report(params: Mapping[str, object]) -> bool:
-    """Say whether a request asks for a report."""
+    """Return whether a request asks for a report."""
     meta = params.get("_meta")
     return isinstance(meta, Mapping) and meta.get(REPORT) is True

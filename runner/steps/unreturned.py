@@ -1,9 +1,9 @@
-"""What calls leave in a home without returning it: which files, whose they are to tell of, and what is kept.
+"""Collector of files that a call wrote and did not return.
 
 The last call that is under way in a home tells of all that changed there; the others hand over to it what
 they have seen.
 
-Source: requirements S1-24, S1-27; `docs/decisions/0034-what-a-call-leaves-in-its-home.md`.
+Source: requirements S1-24, S1-27; `docs/decisions/0034-collect-generated-files.md`.
 """
 
 from collections.abc import Mapping, Sequence

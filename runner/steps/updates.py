@@ -29,7 +29,7 @@ _PAYLOAD_MAX_CHARS = 2 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What one report says.
+    """Content of one progress report.
 
     Attributes:
         message: In words, cut to `MESSAGE_MAX_CHARS`; None where it has none.

@@ -60,7 +60,7 @@ _TOLD = ("memory_bytes", "open_files", _FILE, "processes", DISK_FULL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Where:
-    """What a call can see of homes and of folders of others.
+    """Visibility of homes and of other users' folders for a call.
 
     Attributes:
         home: The home of the call, or None.
@@ -182,7 +182,7 @@ def _answered(
 
 
 def _is_of_the_protocol(answer: Mapping[str, Any], raised: Mapping[str, Any], error: CallError) -> bool:
-    """Say whether the author's server has made an error of JSON-RPC of what the tool raised.
+    """Return whether the author's server has made an error of JSON-RPC of what the tool raised.
 
     FastMCP itself answers with a result that is an error; so this is what middleware of the author's wants
     clients to get, such as `ErrorHandlingMiddleware`. Where we know better why it failed, that is told.
@@ -212,7 +212,7 @@ def _masked(error: CallError, raised: Mapping[str, Any], result: object) -> Call
 
 
 def _is_authors(result: Mapping[str, Any], error: CallError) -> bool:
-    """Say whether an answer has an author's words, and not FastMCP's for an exception that we know better."""
+    """Return whether an answer has an author's words, not FastMCP's for a known exception."""
     content = result.get("content")
     first = content[0] if isinstance(content, list) and content else None
     said = first.get("text") if isinstance(first, dict) else None

@@ -1,1 +1,1 @@
-"""What the operating system gives: files, sockets, threads, environment, logs."""
+"""Operating system services: files, sockets, threads, environment, logs."""

@@ -1,4 +1,4 @@
-"""How the C library keeps memory that a server has given back: in few places, and not for long.
+"""Settings of the C library's allocator: few arenas, and early release.
 
 A server has a handful of threads: they copy files, look at processes and homes, and ask the index of the
 store. glibc gives each thread an arena of its own, up to eight for each processor, and an arena returns to

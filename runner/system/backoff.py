@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: twice as long after each failure, up to a bound. Only decides.
+"""Exponential back-off with an upper bound. Decides only.
 
 Source: A. Brooker, "Exponential Backoff And Jitter", 2015.
 """
@@ -18,7 +18,7 @@ def doubled_s(failures: int, *, first_s: float, most_s: float) -> float:
 
 @dataclass(slots=True)
 class BackOff:
-    """When the next attempt may be made. Time is an argument, in seconds."""
+    """Time of the next attempt. Time is an argument, in seconds."""
 
     first_s: float = 0.5
     most_s: float = 30.0

@@ -62,5 +62,5 @@ def held(fd: int) -> Iterator[int]:
 
 
 def is_linked(fd: int) -> bool:
-    """Say whether an open file has a name yet: who had its lock before may have removed it."""
+    """Return whether an open file has a name yet: who had its lock before may have removed it."""
     return os.fstat(fd).st_nlink > 0

@@ -146,7 +146,7 @@ def _add_call_id(record: logging.LogRecord) -> bool:
 
 
 class _Remotes:
-    """Has what remote servers say that is no message told now and then, and without a traceback."""
+    """Rate-limits the log of malformed messages from remote servers, without tracebacks."""
 
     def __init__(self) -> None:
         self._due: dict[tuple[str, int], NowAndThen] = {}
@@ -168,7 +168,7 @@ class _Remotes:
 
 
 class _WebServer:
-    """Has the web server say what strangers bring about now and then, and its end in one sentence."""
+    """Rate-limits uvicorn's client-error logs; logs shutdown once."""
 
     def __init__(self) -> None:
         self._due: dict[str, NowAndThen] = {}

@@ -1,4 +1,4 @@
-"""What would be said each time is said now and then, with how often it was due since."""
+"""Rate limit of log lines, with the number of those left out."""
 
 from dataclasses import dataclass
 

@@ -106,7 +106,7 @@ def made_folder(homes_fd: int, prefix: str = _UNFINISHED) -> tuple[str, int]:
 
 
 def is_at(homes_fd: int, name: str, fd: int) -> bool:
-    """Say whether a name still leads to the folder that is open: after a lock was waited for, it need not."""
+    """Return whether a name still leads to the open folder, which may change during a wait for a lock."""
     try:
         there = os.stat(name, dir_fd=homes_fd, follow_symlinks=False)
     except OSError:

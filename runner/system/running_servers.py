@@ -65,7 +65,7 @@ class RunningServer:
             yield server
 
     def reloaded(self, outcome: Mapping[str, Any]) -> None:
-        """Say what came of reading the configuration anew."""
+        """Return the outcome of a reload."""
         self._write({**self._said, "reloads": self._said["reloads"] + 1, "outcome": dict(outcome)})
 
     def _write(self, said: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ def _untold(error: OSError) -> None:
 
 
 def _is_left(fd: int) -> bool:
-    """Say whether a file is of a server that has ended."""
+    """Return whether a file is of a server that has ended."""
     return locks.try_lock(fd, shared=True)
 
 

@@ -1,4 +1,4 @@
-"""Which files of the state folder and of a local store this user may not use, found before anything is done.
+"""Inaccessible files of the state folder and of a local store, found before a start.
 
 Who has changed the owner or the mode of such a file, or runs a server as another user than before, is told
 which file it is and what to do. It is not taken for one that is missing: what it holds is needed, and what
@@ -128,7 +128,7 @@ def _folders_in(folder: Path) -> list[Path]:
 
 
 def _denied(path: Path) -> Denied | None:
-    """Say what may not be done with a file or folder; None if all may, or there is none."""
+    """Return what may not be done with a file or folder; None if all may, or there is none."""
     try:
         found = path.stat()
     except PermissionError:

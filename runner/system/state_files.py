@@ -47,7 +47,7 @@ _CLOSED_TO_OTHERS = 0o600
 
 
 class Damaged(ValueError):
-    """What lies in the place of a file is not what was written; the message says why, as a clause."""
+    """Error of a state file with foreign content; the message has the cause, as a clause."""
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:

@@ -1,4 +1,4 @@
-"""Who may start a call now: limits in all and by user, and queues with bounds, in which users take turns.
+"""Admission of calls: limits in all and by user, and bounded queues in which users take turns.
 
 A user at their own limit waits without holding up anybody else. `runner.toolset.fair_queue` decides; here is
 waited.

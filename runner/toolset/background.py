@@ -1,6 +1,6 @@
 """Tools that ask to go on between calls, and what the operator says to that.
 
-Source: `docs/calls.md`, "Jobs"; `docs/isolation.md`.
+Source: `docs/guide.md`, "Background jobs"; `docs/isolation.md`.
 """
 
 import logging
@@ -22,7 +22,7 @@ def refused_jobs(settings: Settings, tools: Mapping[str, ToolSpec]) -> tuple[str
 
 
 def warn_of_refused_jobs(settings: Settings, tools: Mapping[str, ToolSpec]) -> None:
-    """Say in the log which tools stand still between calls although their authors ask for more."""
+    """Log which tools stand still between calls although their authors ask for more."""
     refused = refused_jobs(settings, tools)
     if refused:
         log.warning(

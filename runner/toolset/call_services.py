@@ -1,4 +1,4 @@
-"""What calls work with and count against, whoever executes them: tool files of ours, or servers of others.
+"""Services and quotas of calls, for tool files of ours and servers of others.
 
 Both have one life cycle: calls are observed, and files and sessions looked after, until the last has ended.
 """
@@ -37,7 +37,7 @@ _SWEEP_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCounts:
-    """What calls count against, and who hears of them: one for all that takes calls of the same users.
+    """Quotas and recorders of calls: one for all executors of the same users.
 
     Attributes:
         admission: Who may start a call.
@@ -64,7 +64,7 @@ class CallCounts:
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class CallServices(ABC):
-    """What calls work with.
+    """Services of calls.
 
     Attributes:
         settings: The effective settings.

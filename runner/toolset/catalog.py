@@ -1,4 +1,4 @@
-"""What the host knows of a tool file: its server's identity and its tools. Made from a zygote's hello."""
+"""Catalog of a tool file: its server's identity and its tools. Made from a zygote's hello."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ LINK_ARGUMENTS = ("file_names",)
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSpec:
-    """What the host knows of one tool. Each call of it asks; so what is found is kept.
+    """Facts of one tool, cached, since each call reads them.
 
     Attributes:
         name: Its name on the wire.
@@ -96,28 +96,28 @@ class ToolSpec:
         )
 
     def declares(self, argument: str) -> bool:
-        """Say whether the tool has this argument."""
+        """Return whether the tool has this argument."""
         properties = self.parameters.get("properties")
         return isinstance(properties, Mapping) and argument in properties
 
     @cached_property
     def takes_username(self) -> bool:
-        """Whether the tool is given the identity, and with it a home that it may write."""
+        """True if the tool is given the identity, and with it a home that it may write."""
         return self.declares(self.identity)
 
     @cached_property
     def takes_files(self) -> bool:
-        """Whether the tool is given input files."""
+        """True if the tool is given input files."""
         return any(self.declares(name) for name in FILE_ARGUMENTS)
 
     @cached_property
     def takes_links(self) -> bool:
-        """Whether the tool is given download links, whatever the settings say (C1)."""
+        """True if the tool is given download links, whatever the settings say (C1)."""
         return any(self.declares(name) for name in LINK_ARGUMENTS)
 
     @cached_property
     def wraps_result(self) -> bool:
-        """Whether its bare result is wrapped as `{"result": value}`, as FastMCP says and the SDK does."""
+        """True if its bare result is wrapped as `{"result": value}`, as FastMCP says and the SDK does."""
         schema = self.output_schema or {}
         fields = schema.get("properties")
         return bool(schema.get("x-fastmcp-wrap-result")) or (

@@ -35,14 +35,14 @@ class Drain:
 
     @property
     def fault(self) -> str | None:
-        """Say that whoever has a choice should ask another server: this one stops; None while it does not."""
+        """Return the reason for clients to use another server, or None while this one does not stop."""
         if self._ends_at is None and not self._is_leaving:
             return None
         takes = "takes no" if self._ends_at is not None else "soon takes no"
         return f"the server is being stopped and {takes} new calls"
 
     def leave(self) -> None:
-        """Say from now on that the server stops, and take calls until those who send them have heard it."""
+        """Fail readiness from now on, and accept calls until their senders have noticed."""
         self._is_leaving = True
 
     def call(self, tell: Tell, *, of_tool: bool = True) -> AbstractAsyncContextManager[None]:

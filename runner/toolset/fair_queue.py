@@ -1,4 +1,4 @@
-"""Which call starts next, where more want to run than may: users take turns. Only decides, never waits.
+"""Choice of the next call if more wait than may run: users take turns. Decides only, never waits.
 
 Each user has a queue of their own. A clock that counts calls instead of seconds says whose turn it is: a
 call's turn comes one after that of the same user's call before, and no earlier than the clock stands when
@@ -83,7 +83,7 @@ class FairQueue(Generic[T]):
         return 0 if known is None else known.running
 
     def starts(self, user: str, places: Sequence[PlaceDemand] = (), *, cost: float = 1.0) -> bool:
-        """Say whether a call may start now, and count it if so."""
+        """Return whether a call may start now, and count it if so."""
         mine = self._of(user)
         if not self._may_run(mine) or (places and (not self._has_room(places) or self._is_saved(places))):
             return False
@@ -153,7 +153,7 @@ class FairQueue(Generic[T]):
         return (user for user in self._users.values() if user.waiting and self._may_run(user))
 
     def _is_saved(self, places: Sequence[PlaceDemand]) -> bool:
-        """Say whether somebody waits for more of a kind than there is left."""
+        """Return whether somebody waits for more of a kind than there is left."""
         kinds = {place.kind for place in places if place.takes > 1}
         return bool(kinds) and any(
             place.kind in kinds and not self._has_room((place,))
@@ -190,5 +190,5 @@ class FairQueue(Generic[T]):
         return self._users.setdefault(user, _User())
 
     def _is_owed(self, user: _User[T]) -> bool:
-        """Say whether forgetting a user would change anything; while nobody waits, nobody is behind."""
+        """Return whether forgetting a user would change anything; while nobody waits, nobody is behind."""
         return bool(user.running or user.waiting) or (self._waiting > 0 and user.turn > self._clock)

@@ -3,7 +3,7 @@
 A grant is a path without links that holds nothing of the runner's state, store and keys, and no place of keys
 in anybody's home folder. So a link in a folder that nobody trusts opens nothing.
 
-Source: `docs/lending.md`, "Without being lent"; architecture, decision "Reads".
+Source: `docs/isolation.md`, "Files beside the tool file"; architecture, decision "Reads".
 """
 
 import os

@@ -4,7 +4,7 @@ A program that looks for `.env` and finds nothing goes on without a word, and no
 its own the file is absent. So its text is searched for the names of what lies hidden beside it. Nothing here
 protects.
 
-Source: `docs/lending.md`, "Hidden files"; python-dotenv, `find_dotenv`.
+Source: `docs/isolation.md`, "Files beside the tool file"; python-dotenv, `find_dotenv`.
 """
 
 import ast

@@ -1,10 +1,10 @@
-"""What an operator lends: files and folders of this machine that tools may read, or write, beside their home.
+"""Grants of an operator: files and folders that tools may read or write, beside their home.
 
 Looked at once, when the runner starts: links are followed then and never again, what is not there or would
 open more than was meant is refused, and as whom tools have to run there is decided. The kernel enforces it
 (`sandbox.layers.landlock`, `sandbox.layers.mounts`).
 
-Source: `docs/lending.md`; `docs/decisions/0030-*`.
+Source: `docs/isolation.md`; `docs/decisions/0030-*`.
 """
 
 import os
@@ -196,7 +196,7 @@ def _owner(found: Sequence[_Named]) -> tuple[int, int] | None:
 
 
 def _is_closed(path: Path) -> bool:
-    """Say whether somebody who is neither its owner nor in its group cannot read something."""
+    """Return whether somebody who is neither its owner nor in its group cannot read something."""
     mode = path.stat().st_mode
     wanted = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
     return mode & wanted != wanted or any(not top.stat().st_mode & stat.S_IXOTH for top in path.parents)
@@ -220,5 +220,5 @@ def _real(path: Path) -> Path:
 
 
 def _overlap(one: Path, other: Path) -> bool:
-    """Say whether one of two paths is, or lies beneath, the other."""
+    """Return whether one of two paths is, or lies beneath, the other."""
     return within(one, other) or within(other, one)

@@ -1,4 +1,4 @@
-"""Whether the tool files can be loaded now: tried where there is doubt, and again until they can.
+"""Check that the tool files load: tried in case of doubt, and again until they do.
 
 That one user's workers cannot be had proves nothing of the others'. So a pool is made that is bound to
 nobody, as the one that gave the catalog was; whoever asks whether calls work hears what became of the last.

@@ -1,4 +1,4 @@
-"""What the processes of a user's pool may touch: policy, user id, scratch folder, facts for their program.
+"""Policies of a user's pool: user id, scratch folder, and facts for its program.
 
 Decided from the settings, the tool files and the tier; the same for all user pools but for user and access.
 
@@ -39,7 +39,7 @@ GUARD_ONLY = ("landlock", "seccomp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyBuilder:
-    """What holds for every user pool of a toolset.
+    """Policy parts that are equal for every user pool of a toolset.
 
     Attributes:
         settings: The effective settings.

@@ -1,4 +1,4 @@
-"""How a user pool comes to be and gets its workers, and who gives workers up where descriptors run short.
+"""Creation of user pools, and their end if descriptors run short.
 
 A pool costs the host descriptors and a user may have several. Where too few are left for one more, the pool
 that nobody has used for longest is given up: its processes end, the home and the session stay as they are.

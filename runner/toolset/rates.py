@@ -1,4 +1,4 @@
-"""What limits by name allow in a minute, an hour or a day, and limits of a tool. Time is an argument.
+"""Named limits by minute, hour or day, and limits of a tool. Time is an argument.
 
 A call is counted for all its limits or, where one refuses it, for none. Its processor time and its files are
 known when it has ended, so the calls under way at the limit still end in order.
@@ -82,7 +82,7 @@ class _Window:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Rates:
-    """What has been counted for limits by name.
+    """Counters of named limits.
 
     Attributes:
         limits: The limits; others may come in their place while calls run.

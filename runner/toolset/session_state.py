@@ -63,7 +63,7 @@ class _OfUser:
     changed: dict[str, bool] = field(default_factory=dict)
 
     def place(self, name: str, entry: _Entry) -> None:
-        """Have a value, in place of the one before it."""
+        """Set a value."""
         self.remove(name)
         self.entries[name] = entry
         self.size += _size(name, entry.text)
@@ -71,7 +71,7 @@ class _OfUser:
             self.rules[name] = _size(name, entry.text)
 
     def remove(self, name: str) -> bool:
-        """Have a value no more; say whether there was one."""
+        """Remove a value; return whether it existed."""
         entry = self.entries.pop(name, None)
         if entry is None:
             return False
@@ -157,7 +157,7 @@ class SessionState:
         return {name: _kept(mine.entries[name]) if name in mine.entries else None for name in names}
 
     def take_over(self, user: str, entries: "Mapping[str, StateItem]") -> None:
-        """Have these values, and no other, for a user."""
+        """Replace all values of a user."""
         now = time.monotonic()
         mine = self._users[user] = _OfUser()
         for name, kept in entries.items():

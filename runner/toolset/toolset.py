@@ -220,7 +220,7 @@ class Toolset(CallServices):
 
     @property
     def kind(self) -> str:
-        """Say what is served, in a word."""
+        """Return the kind of service in a word."""
         return "tools"
 
     def access(self, tool: ToolSpec | None = None) -> HomeAccess:
@@ -397,7 +397,7 @@ class Toolset(CallServices):
         await user_pool.retire()
 
     def _warn_of_secrets(self) -> None:
-        """Say in the log which tools that are to have a secret are in no file, which may be a slip."""
+        """Log which tools that are to have a secret are in no file, which may be a slip."""
         named = {tool for secret in self.secrets.rules.values() for tool in secret.tools}
         if unknown := sorted(named - set(self.catalog.tools)):
             log.warning("secrets are for tools that no file has now", extra={"tools": unknown})
@@ -444,7 +444,7 @@ class Toolset(CallServices):
 
     @contextlib.contextmanager
     def _doubting(self) -> Iterator[None]:
-        """Where one user's workers cannot be had, find out whether anybody's can."""
+        """Find out whether any user's workers can be made, after one user's could not."""
         try:
             yield
         except SandboxError:
@@ -480,7 +480,7 @@ class Toolset(CallServices):
         return True
 
     async def faults(self) -> Mapping[str, str]:
-        """Say why calls cannot be taken now: a sentence for each part that is at fault, by its name."""
+        """Return the parts at fault, by name, each with a sentence on why calls cannot be taken now."""
         found = {
             "forkserver": await self.forkserver.fault(),
             "tools": self.load_check.fault,
@@ -510,7 +510,7 @@ class Toolset(CallServices):
         )
 
     def _start(self, key: PoolKey, made: Coroutine[None, None, UserPool]) -> "asyncio.Task[UserPool]":
-        """Have a user pool made for all who ask for one of this key."""
+        """Make a user pool for all callers that request this key."""
         task = self._user_pools[key] = asyncio.create_task(made)
         # Whoever waits for the user pool hears the failure; if nobody does, nobody needs to.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -568,7 +568,7 @@ class Toolset(CallServices):
                     self.handed_over.forget(key.segment)
 
     def has_jobs(self, segment: str) -> bool:
-        """Say whether something that a call of this user began goes on between calls."""
+        """Return whether something that a call of this user began goes on between calls."""
         return any(
             user_pool.pool.has_jobs for user_pool in self._made_pools() if user_pool.key.segment == segment
         )
@@ -578,7 +578,7 @@ class Toolset(CallServices):
         return self._pool_maker.give_up_one()
 
     def share(self, sessions: KnownSessions) -> None:
-        """Have My Files go by sessions that other hosts have, too: they outlive this one.
+        """Consider sessions of other hosts for My Files: they outlive this one.
 
         Args:
             sessions: Them.

@@ -31,7 +31,7 @@ _AGAIN_S = 30.0
 
 
 class HomeAccess(enum.Enum):
-    """What a call may do with its user's home."""
+    """Access of a call to its user's home."""
 
     NONE = "none"
     READ = "read"
@@ -55,7 +55,7 @@ class HomeAccess(enum.Enum):
 
 
 class PoolKey(NamedTuple):
-    """What a pool is for: no two of these share a zygote.
+    """Key of a pool: no two pools share a zygote.
 
     Attributes:
         segment: Whose it is.
@@ -131,12 +131,12 @@ class UserPool:
 
     @property
     def is_ready(self) -> bool:
-        """Whether calls can have its workers as they are now."""
+        """True if calls can have its workers as they are now."""
         return self.pool.alive and (self._beginning is None or self._beginning.done())
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call uses it, or is about to."""
+        """True if no call uses it, or is about to."""
         return self.calls == 0
 
     def idle_s(self, now: float) -> float:
@@ -154,7 +154,7 @@ class UserPool:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether its next call should have workers made by other settings, and it is time to make them.
+        """True if its next call should have workers made by other settings, and it is time to make them.
 
         What goes on between calls is not ended for that.
         """
@@ -188,7 +188,7 @@ class UserPool:
             self.rest()
 
     async def ready(self) -> None:
-        """Have workers, also where the last ones have ended.
+        """Provide workers, also if the last ones have ended.
 
         Raises:
             SandboxError: No zygote could be had; the message says why.

@@ -1,6 +1,6 @@
 """The users file: read and checked as a whole, with the server of each user.
 
-Source: `docs/deploy.md`, "One machine, no orchestrator".
+Source: `docs/deploying.md`, "Many users on one machine".
 """
 
 import hashlib

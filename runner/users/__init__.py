@@ -1,1 +1,1 @@
-"""Who calls: identities, names, tokens, logins, and what is told to one user only."""
+"""Callers: identities, names, tokens, logins, and events for one user."""

@@ -75,7 +75,7 @@ class TimedVerifier(JWTVerifier):
         return found if name is None else found.model_copy(update={"subject": name})
 
     async def fault(self) -> str | None:
-        """Say why no token can be checked now; None if one can."""
+        """Return the reason why no token can be checked now; None if one can."""
         said = await self._keys.fault(self.jwks_uri) if self.jwks_uri else None
         return said and f"the keys of the issuer cannot be fetched from {self._keys_from}: {said}"
 
@@ -94,7 +94,7 @@ class TimedVerifier(JWTVerifier):
 
 
 def fault_in_times(claims: Mapping[str, object], *, now: float) -> str | None:
-    """Say what is wrong with the times of a token; None if it counts now.
+    """Return what is wrong with the times of a token; None if it counts now.
 
     Args:
         claims: What it says, its signature checked.

@@ -190,7 +190,7 @@ class Tokens:
             raise TokenError("this link cannot be checked at present; try again later") from error
 
     def fault(self) -> str | None:
-        """Say why no link or session can be signed or checked now, as a sentence; None if they can."""
+        """Return a sentence on why no link or session can be signed or checked now, or None."""
         try:
             self._secrets()
         except StartError as error:

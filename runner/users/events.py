@@ -35,7 +35,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Subscription:
-    """What one listener has still to hear. An asynchronous iterator over events; it ends when closed.
+    """Queue of one listener. An asynchronous iterator over events; it ends when closed.
 
     Attributes:
         user: Whose events it hears.
@@ -56,7 +56,7 @@ class Subscription:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def hears(self, *, user: str, session: str | None) -> bool:
-        """Say whether an event of that user and session is for this listener."""
+        """Return whether an event of that user and session is for this listener."""
         return self.user == user and (self.session is None or session in (None, self.session))
 
     def offer(self, event: Mapping[str, Any], size: int) -> None:
@@ -102,7 +102,7 @@ class Events:
     _subscriptions: list[Subscription] = field(default_factory=list)
 
     def heard(self, *, user: str, session: str | None = None) -> bool:
-        """Say whether anyone listens for that user and session."""
+        """Return whether anyone listens for that user and session."""
         # Mostly nobody does, and each call asks.
         return bool(self._subscriptions) and any(
             each.hears(user=user, session=session) for each in self._subscriptions

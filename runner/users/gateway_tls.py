@@ -62,7 +62,7 @@ def names_of(certificate: Mapping[str, Any] | None, *, now: float) -> frozenset[
 
 @dataclass(slots=True, eq=False)
 class GatewayTls:
-    """What connections are made with. Make one with `of`."""
+    """TLS context of connections. Make one with `of`."""
 
     _auth: Auth
     _context: ssl.SSLContext

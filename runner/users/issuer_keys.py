@@ -30,7 +30,7 @@ _FETCH_S = 10.0
 
 
 class IssuerKeys(httpx2.AsyncBaseTransport):
-    """What a client that fetches keys is made with: it answers with a set of keys, or fails.
+    """HTTP client options for fetching keys.
 
     Args:
         clock: Says the time in seconds, from any moment on.
@@ -41,7 +41,7 @@ class IssuerKeys(httpx2.AsyncBaseTransport):
         self._last: tuple[bytes, float] | None = None
 
     async def fault(self, address: str) -> str | None:
-        """Say why no token could be checked now, as a clause; None if there are keys, or can be.
+        """Return a clause on why no token can be checked now, or None if keys exist or can be fetched.
 
         Args:
             address: Where the issuer publishes them.

@@ -1,4 +1,4 @@
-"""What logins leave behind: clients that registered, logins under way, tokens of the login provider.
+"""State of logins: registered clients, pending logins, tokens of the provider.
 
 A folder for each kind, in `logins` of the state folder; an entry is a file that nobody else may read, named
 by the digest of its key, so that no listing shows a code or a token. Entries end by themselves. Strangers can
@@ -6,7 +6,7 @@ have some made, so there is a bound: one more takes away the one that was used l
 
 An `AsyncKeyValue` of the package py-key-value-aio, as FastMCP's proxies take it.
 
-Source: `docs/identity.md`.
+Source: `docs/serving.md`.
 """
 
 import contextlib

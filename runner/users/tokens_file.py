@@ -1,6 +1,6 @@
 """The list of tokens that are let in, in `auth.tokens_file`: a JSON object from token to user name.
 
-Source: `docs/identity.md`.
+Source: `docs/serving.md`.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""What five of the runner's pages show, as types: a tool that returns one can be shown by its page.
+"""Data types of five built-in pages: a tool that returns one can be shown by its page.
 
     from runner.widgets.forms import Table
 

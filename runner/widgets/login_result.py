@@ -1,4 +1,4 @@
-"""How a tool asks for a logged-in user: the result that makes a client log its user in.
+"""Result of a tool that needs a login: it makes a client log its user in.
 
 Source: document 003, "Error handling expectations"; requirement S3-143.
 """

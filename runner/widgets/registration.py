@@ -56,7 +56,7 @@ class _Addresses(ResourceTemplate):
 
 
 class _Listing(Transform):
-    """Says of the tools of widgets which schema dialect their arguments are in, and hides the addresses."""
+    """Sets the schema dialect of tools with widgets, and hides the addresses of pages."""
 
     async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         return [_in_dialect(tool) for tool in tools]
@@ -74,7 +74,7 @@ class _Listing(Transform):
 
 
 class MountedPages(Transform):
-    """Says in the tools of a server that is mounted under a prefix where its pages then are."""
+    """Sets the addresses of pages in the tools of a mounted server."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

@@ -32,7 +32,7 @@ _PERMISSIONS = ("camera", "microphone", "geolocation", "clipboardWrite")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Csp:
-    """What a page may load and connect to, as domains; everything else is blocked by its host.
+    """Domains that a page may load from and connect to; its host blocks everything else.
 
     A domain is a host, perhaps with `*.` before it, a port behind it, and a scheme, by default https.
 

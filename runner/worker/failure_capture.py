@@ -135,7 +135,7 @@ def _left_by(error: BaseException) -> str:
 
 
 def _describe(error: BaseException, folder: Path) -> dict[str, object]:
-    """Say in JSON what a tool raised; the cause that the author wrote, not FastMCP's wrapping."""
+    """Describe a tool's exception in JSON: the author's cause, not FastMCP's wrapper."""
     is_of_arguments = isinstance(error, ValidationError) or type(error) is SdkToolError
     if is_of_arguments and isinstance(error.__cause__, PydanticValidationError):
         faults = error.__cause__.errors(include_url=False, include_context=False)
@@ -196,7 +196,7 @@ def _behind(error: BaseException) -> Iterator[tuple[str, BaseException]]:
 
 
 def _is_unknown(error: BaseException) -> bool:
-    """Say whether a server of the SDK says so of a name that it does not know."""
+    """Return whether a server of the SDK says so of a name that it does not know."""
     return type(error) is SdkToolError and error.__cause__ is None and str(error).startswith("Unknown tool: ")
 
 

@@ -53,7 +53,7 @@ class HostLine:
             self._channel.send(FrameKind.NOTIFY, strict({"method": method, "params": params}))
 
     async def request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Ask the host something and return its answer.
+        """Send the host a request and return its answer.
 
         Raises:
             MCPError: The host, or the client behind it, refused.

@@ -36,7 +36,7 @@ NAME = "output_transformer"
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What the function may use.
+    """Context of the function.
 
     Attributes:
         artifacts: Keeps bytes and text for the user, see `runner.author`.

@@ -307,7 +307,7 @@ def _list(value: object) -> list[object]:
 
 @contextlib.contextmanager
 def _set_for_call(secrets: Mapping[str, str]) -> Iterator[None]:
-    """Have the secrets of a call in the environment, and no longer than it."""
+    """Set the secrets of a call in the environment, for its duration."""
     before = {name: os.environ.get(name) for name in secrets}
     os.environ.update(secrets)
     try:

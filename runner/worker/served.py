@@ -1,4 +1,4 @@
-"""What a worker serves with: the author's server, of FastMCP or of the MCP SDK, asked alike.
+"""Server of a worker: the author's, of FastMCP or of the MCP SDK, behind one interface.
 
 A worker knows a server by this, and by the low-level server of the SDK in it, which answers every request.
 """
@@ -81,7 +81,7 @@ class AuthorServer(Protocol):
         """Enter its own lifespan; yields the state that its requests need."""
 
     def has_lifespan(self) -> bool:
-        """Say whether the author has written a lifespan, which may have something to undo at its end."""
+        """Return whether the author has written a lifespan, which may have something to undo at its end."""
 
     def lists(self) -> object:
         """Return what is another value once the lists of what it offers have changed."""

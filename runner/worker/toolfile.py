@@ -163,7 +163,7 @@ async def _awaited(value: Any) -> Any:
 
 
 def _way_out(module: ModuleType, entry: EntryPoint) -> str:
-    """Say what to do with a file that has no server at its top level."""
+    """Return what to do with a file that has no server at its top level."""
     makers = [name for name, value in vars(module).items() if _makes(value, module)]
     if makers:
         return f"name the function that makes it: {entry.file.name}:{makers[0]}"
@@ -195,7 +195,7 @@ def _same(one: str | None, other: str) -> bool:
 
 
 def _makes(value: object, module: ModuleType) -> bool:
-    """Say whether a function of the file says that it returns a server, and needs nothing for it."""
+    """Return whether a function of the file says that it returns a server, and needs nothing for it."""
     if not inspect.isfunction(value) or value.__module__ != module.__name__:
         return False
     try:
@@ -279,7 +279,7 @@ class _SiblingFinder(MetaPathFinder):
 
 
 def _explain(entry: EntryPoint, error: BaseException) -> LoadError:
-    """Say in one sentence why the import failed, with the author's own line."""
+    """Return the reason for a failed import in one sentence, with the author's own line."""
     path = entry.file
     if isinstance(error, LoadError):
         return error
@@ -363,13 +363,13 @@ def _lending(error: OSError, folder: Path) -> str:
 
 
 def _is_of_environ(error: KeyError) -> bool:
-    """Say whether a key was looked for in `os.environ`, whose own frame is the last one then."""
+    """Return whether a key was looked for in `os.environ`, whose own frame is the last one then."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return last.filename == os.__file__ or last.filename == "<frozen os>"
 
 
 def _missing(error: ModuleNotFoundError, entry: EntryPoint) -> str:
-    """Say which module is missing, with what a library says of it and, for an old SDK, the way out."""
+    """Return the missing module, with a library's own advice and, for an old SDK, the remedy."""
     if str(error) == f"No module named {error.name!r}":
         told = "" if entry.config is None else f"; see `environment` in {entry.config.name}"
         return f"needs the module {error.name!r}, which is not installed here{told}"

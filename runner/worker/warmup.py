@@ -1,4 +1,4 @@
-"""What is done once in a zygote, so that no call has to be the first to do it.
+"""Warm-up in a zygote, so that no call is the first to use a library.
 
 The first use of a library costs more than all later ones: modules are imported late, tables are built, code
 runs that nobody has run before. Each worker would pay that with its first call; where each call has a worker

@@ -54,7 +54,7 @@ VISIBILITY_SUFFIX = ":_visibility_rules"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
-    """What a tool can learn of the request it serves. A JSON object on its way to a worker.
+    """Facts of a request for its tool. A JSON object on its way to a worker.
 
     Attributes:
         request_id: Id of the client's request.

@@ -28,7 +28,7 @@ class DatabaseDenied(GuardDenied, sqlite3.OperationalError):
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """Where an event carries a path, and the descriptor that this path may be relative to."""
+    """Path argument of an audit event, and the descriptor that it may be relative to."""
 
     act: Act
     position: int

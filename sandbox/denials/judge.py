@@ -21,7 +21,7 @@ _ASKED = "/sys/"
 
 
 class GuardDenied(PermissionError):
-    """What the kernel was about to deny, in words; `filename` is the path as it was named.
+    """Imminent denial of the kernel, in words; `filename` is the path as written.
 
     Attributes:
         wants: What right to the path would have been needed: `read` or `write`.
@@ -60,7 +60,7 @@ class Judge:
         self._destinations = Destinations.parse(rules.net)
 
     def is_plain_read(self, path: object) -> bool:
-        """Say, at the cost of a few comparisons, whether reading `path` needs no further look.
+        """Return, by a few comparisons, whether reading `path` needs no further check.
 
         A link from elsewhere into a home is missed here; the kernel does not miss it.
         """
@@ -104,7 +104,7 @@ class Judge:
         raise denied
 
     def may_reach(self, address: object) -> bool:
-        """Say whether a network address, or a host alone, is one that may be reached."""
+        """Return whether a network address, or a host alone, is one that may be reached."""
         match address:
             case (host, int() as port, *_):
                 return (host, port) in self._rules.reach
@@ -113,21 +113,21 @@ class Judge:
         return False
 
     def may_look_up(self, host: str, port: int | None) -> bool:
-        """Say whether the addresses of a name may be known, for a port where it is known."""
+        """Return whether the addresses of a name may be known, for a port where it is known."""
         return is_numeric(host) or self._destinations.may_look_up(host, port)
 
     @property
     def has_destinations(self) -> bool:
-        """Whether the host decides where a connection may lead: it alone knows which address is whose."""
+        """True if the host decides where a connection may lead: it alone knows which address is whose."""
         return bool(self._destinations.all)
 
     def may_run(self, program: object) -> bool:
-        """Say whether a program may be run."""
+        """Return whether a program may be run."""
         name = name_of(program)
         return name is None or may_run(name, self._rules)
 
     def may_write(self, path: str) -> bool:
-        """Say whether a file may be written, as far as its path tells."""
+        """Return whether a file may be written, as far as its path tells."""
         base = base_of(path)
         verdict = None if base is None else decide(Act.WRITE, path, base=base, rules=self._rules)
         return verdict is not PathVerdict.NOT_WRITABLE
@@ -162,7 +162,7 @@ class Judge:
             self._thread.reporting = False
 
     def has_passed(self, path: object) -> bool:
-        """Say whether a patch has looked at `path` and is now calling the original."""
+        """Return whether a patch has looked at `path` and is now calling the original."""
         return bool(self._thread.passed) and name_of(path) in self._thread.passed
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a program wanted of the network when it was denied: found in the error, or announced beforehand.
+"""Network target of a denied operation: found in the error, or announced beforehand.
 
 The kernel says neither name nor address, only that it may not be. Where an error went through a function
 that knew where it was to lead, its frame still says so.
@@ -45,7 +45,7 @@ def denied_network(error: BaseException, rules: PathRules) -> Denial | None:
 
 
 def is_numeric(host: str) -> bool:
-    """Say whether a host is an address, so that nothing has to be looked up."""
+    """Return whether a host is an address, so that nothing has to be looked up."""
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -49,7 +49,7 @@ class Patch(Generic[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """Where a function takes a path, and the descriptor that this path may be relative to."""
+    """Path argument of a function, and the descriptor that it may be relative to."""
 
     act: Act
     position: int

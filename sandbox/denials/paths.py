@@ -1,4 +1,4 @@
-"""Where a path leads and whether a worker may go there. Decides only: nothing here changes anything.
+"""Target of a path, and the rules for it. Decides only: nothing here changes anything.
 
 Paths are looked at as the kernel would walk them: links are followed in every folder on the way, and
 in the last part only by the acts that follow it (`open` does, `unlink` does not).
@@ -33,7 +33,7 @@ DEVICES = tuple(Path("/dev") / name for name in ("null", "zero", "full", "random
 
 
 class Act(enum.Enum):
-    """What is about to be done with a path."""
+    """Intended operation on a path."""
 
     READ = "read or list it"
     WRITE = "write it, creating it if need be"
@@ -49,7 +49,7 @@ class Act(enum.Enum):
 
 
 class PathVerdict(enum.Enum):
-    """What the rules say about one act."""
+    """Verdict of the rules on one operation."""
 
     ALLOWED = "allowed"
     NOT_WRITABLE = "not writable"
@@ -60,7 +60,7 @@ class PathVerdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathRules:
-    """What the guard knows of a policy. Compared with real paths, so use `resolved` once.
+    """Rules of a policy for the guard. Compared with real paths, so use `resolved` once.
 
     Attributes:
         home: The one folder that may be written, or None.
@@ -112,7 +112,7 @@ class PathRules:
 
     @property
     def is_gated(self) -> bool:
-        """Whether anything of the network may be reached."""
+        """True if anything of the network may be reached."""
         return bool(self.reach or self.net)
 
     def resolved(self) -> "PathRules":
@@ -188,7 +188,7 @@ def locate(act: Act, path: str, *, base: str) -> str | None:
 
 
 def decide(act: Act, path: str, *, base: str, rules: PathRules) -> PathVerdict:
-    """Say whether the rules let a worker do `act` to `path`, walked from the folder `base`."""
+    """Return whether the rules let a worker do `act` to `path`, walked from the folder `base`."""
     real = locate(act, path, base=base)
     if real is None or _is_descriptor(real):
         return PathVerdict.UNKNOWN
@@ -202,7 +202,7 @@ def decide(act: Act, path: str, *, base: str, rules: PathRules) -> PathVerdict:
 
 
 def is_moot(act: Act, path: str, *, base: str) -> bool:
-    """Say whether the kernel will refuse `act` for a reason of its own, which honest code may wait for.
+    """Return whether the kernel will refuse `act` for a reason of its own, which honest code may wait for.
 
     `mkdir` of what exists is `FileExistsError` and removal of what does not is `FileNotFoundError`,
     wherever it is.

@@ -35,7 +35,7 @@ _BARE = re.compile(r"(?<![\w/.-])/[^\s:;,'\"]+")
 
 
 def wants_socket(said: str) -> bool:
-    """Say whether a text tells of a UNIX socket that could not be made or listened at."""
+    """Return whether a text tells of a UNIX socket that could not be made or listened at."""
     return _SOCKET.search(said[-_MOST_CHARS:]) is not None
 
 

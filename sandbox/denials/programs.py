@@ -1,4 +1,4 @@
-"""Which program could not be run, where a policy names the programs that may be, or lets none.
+"""Program that could not be run, if a policy names the allowed ones, or none.
 
 Source: Python documentation, module `subprocess`; execve(2).
 """
@@ -19,7 +19,7 @@ RUN = "run"
 
 
 def may_run(program: str, rules: PathRules) -> bool:
-    """Say whether the rules let a program be run; what is no program at all, the kernel says."""
+    """Return whether the rules let a program be run; what is no program at all, the kernel says."""
     if rules.programs and not rules.run:
         return True
     found = program if "/" in program else shutil.which(program)

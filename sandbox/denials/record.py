@@ -1,4 +1,4 @@
-"""What a worker tried and was denied, kept once each and bounded.
+"""Denied operations of a worker, each once and bounded.
 
 Source: requirement S1-102.
 """
@@ -76,7 +76,7 @@ class Recorder:
                 mine.forward(denial)
 
     def has(self, path: str) -> bool:
-        """Say whether a denial of this path was kept, whatever was tried with it."""
+        """Return whether a denial of this path was kept, whatever was tried with it."""
         return any(denial.path == path for denial in self._mine.denials)
 
     def opened_to_read(self, database: str) -> None:

@@ -6,7 +6,7 @@ Processes and homes are looked at apart, in threads that nothing else runs in: n
 to measure nor a host that copies files keeps anybody from looking at processes.
 What a look finds is weighed by `exceeded` and `overfull`, which know no clock and no kernel.
 
-Source: sandbox notes, "Limits"; docs/limits.md.
+Source: sandbox notes, "Limits"; docs/isolation.md.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ _HOME_LOOKS = ThreadPoolExecutor(4, thread_name_prefix="look-at-home")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What one look has found.
+    """Findings of one check.
 
     Attributes:
         tasks: Processes and threads of the call.
@@ -140,7 +140,7 @@ def behind_death(
 
 @dataclass(slots=True)
 class LookPace:
-    """When to look again. Whoever used no processor since the last look has taken nothing either."""
+    """Schedule of the next check. A call without processor time since the last one has taken nothing."""
 
     slowest_s: float = _SLOWEST_S
     _delay_s: float = FIRST_LOOK_S

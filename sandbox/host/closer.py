@@ -32,11 +32,11 @@ class Closer:
 
     @property
     def behind(self) -> int:
-        """How many descriptors are still to be closed."""
+        """The number of descriptors that are still to be closed."""
         return len(self._left)
 
     def close(self, *descriptors: int) -> None:
-        """Have descriptors closed; returns at once. They belong to the closer from now on."""
+        """Close descriptors in a thread; return at once. The closer owns them from now on."""
         with self._lock:
             self._left.extend(descriptors)
             if self._is_running or not self._left:

@@ -1,4 +1,4 @@
-"""How many descriptors this process has open, and how many it may have; and how many another has open.
+"""Descriptors of this process and of another: the number open, and the limit.
 
 Each user with a pool of workers costs the host some, and so does each connection; by default a process may
 have 1,024 of them open, though most systems let it have far more as soon as it asks.
@@ -58,5 +58,5 @@ def left() -> int:
 
 
 def are_plenty() -> bool:
-    """Say whether there are enough of them to make something that is not needed yet."""
+    """Return whether there are enough of them to make something that is not needed yet."""
     return left() > limit() // _KEPT_FREE

@@ -120,12 +120,12 @@ class Forkserver:
 
     @property
     def alive(self) -> bool:
-        """Whether zygotes can still be had, as far as is known."""
+        """True if zygotes can still be had, as far as is known."""
         return not self._closing and self._loss is None
 
     @property
     def loss(self) -> ForkserverDied | None:
-        """Why it has ended, if nobody has closed it."""
+        """Reason of its end, unless it was closed."""
         return self._loss
 
     async def up(self) -> None:
@@ -156,7 +156,7 @@ class Forkserver:
         once: bool = False,
         reuse: Reuse | None = None,
     ) -> Zygote:
-        """Have a zygote forked for `policy`. It is loading when this returns: see `Zygote.load`.
+        """Fork a zygote for `policy`. It is loading when this returns: see `Zygote.load`.
 
         Args:
             policy: What it may touch, for its whole life.
@@ -281,7 +281,7 @@ class Forkserver:
         return time.monotonic(), self._carried_out, _wanted_processor_s(self.process.pid)
 
     def _is_held_up(self, was: tuple[float, int, float]) -> bool:
-        """Say whether it works or would since it was seen, and only waits for a processor, the disk or us.
+        """Return whether it works or would since it was seen, and only waits for a processor, the disk or us.
 
         All tools of all users end with it. So it is not ended for what a busy machine does to it.
         """
@@ -436,7 +436,7 @@ def _wanted_processor_s(pid: int) -> float:
 
 
 def _waits_for_the_disk(pid: int) -> bool:
-    """Say whether a process sleeps in the kernel where no signal reaches it, as for the disk or for memory.
+    """Return whether a process sleeps in the kernel, out of reach of signals, as for disk or memory.
 
     Source: proc_pid_stat(5), state D.
     """

@@ -1,4 +1,4 @@
-"""How much a home holds: on disk, in entries, and in files that are open and have no name any more.
+"""Usage of a home: bytes on disk, entries, and open files without a name.
 
 A home is measured while a hostile tool changes it, so nothing here follows a link, leaves the home or
 goes over a mount, one folder is open at a time, and the walk ends at a number of entries.
@@ -38,7 +38,7 @@ _IN_SOCKETS = re.compile(rb"^scm_fds: ([1-9]\d*)$", re.MULTILINE)
 
 @dataclass(slots=True)
 class HomeUsage:
-    """What a home holds.
+    """Content of a home.
 
     Attributes:
         bytes: On disk, in bytes: a sparse file counts by its blocks.
@@ -72,7 +72,7 @@ class HomeUsage:
 
 @dataclass(slots=True)
 class HomeDisk:
-    """What the file system of a home has lost since it was emptiest, to whomever.
+    """Loss of free space in a home's file system since its maximum, whatever used it.
 
     Attributes:
         folder: Descriptor of the home; `O_PATH` is enough.
@@ -89,14 +89,14 @@ class HomeDisk:
         self.ask()
 
     def ask(self) -> None:
-        """Ask how much is free now."""
+        """Read the free space."""
         found = os.fstatvfs(self.folder)
         self.free_bytes, self.free_entries = found.f_bfree * found.f_frsize, found.f_ffree
         self._most_free_bytes = max(self._most_free_bytes, self.free_bytes)
 
     @property
     def lost_bytes(self) -> int:
-        """How much less was free when last asked than when most was."""
+        """Return the loss of free space since its maximum, at the last reading."""
         return self._most_free_bytes - self.free_bytes
 
 
@@ -150,7 +150,7 @@ def measure(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenFiles:
-    """What a process has open.
+    """Open files of a process.
 
     Attributes:
         descriptors: How many descriptors; 0 if it has ended, or if the kernel does not let us look.

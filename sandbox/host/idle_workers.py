@@ -1,4 +1,4 @@
-"""How many workers a pool keeps parked: as many as calls have lately needed at once. Only decides.
+"""Number of parked workers in a pool: as many as recent concurrent calls needed. Decides only.
 
 A call that finds no worker parked waits for a fork. Each that does raises the number by one, as long as
 there is memory for it. Each time in which there was always one to spare lowers it by one again.
@@ -36,7 +36,7 @@ class IdleWorkers:
 
     @property
     def is_raised(self) -> bool:
-        """Whether it is above its least."""
+        """True if it is above its least."""
         return self.size > self.least
 
     def found(self, parked: int, *, has_room: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""What a program prints while a zygote imports it: its beginning goes to the log, the rest is dropped.
+"""Output of a program during import: its beginning goes to the log, the rest is dropped.
 
 A tool file can print without end, and each line of the log takes a moment of everybody's time. So lines are
 counted as well as bytes.

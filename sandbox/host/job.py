@@ -1,4 +1,4 @@
-"""What goes on in a worker between two calls, where its operator lets it: heard, watched and bounded.
+"""Background job in a worker between two calls: received, watched and bounded.
 
 Such a worker is not stopped, and so nothing of it is left to itself: a watch looks at its processes and its
 home as in a call, and whatever it says to the host, or its end, is heard at once. Processor time is bounded
@@ -29,7 +29,7 @@ _REAP_S = 20.0
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Job:
-    """What goes on in one worker, from the end of one call to the beginning of the next.
+    """Background work of one worker, from the end of one call to the beginning of the next.
 
     Attributes:
         worker: The worker.
@@ -54,7 +54,7 @@ class Job:
     _tasks: "list[asyncio.Task[None]]" = field(init=False, default_factory=list)
 
     def begin(self) -> None:
-        """Hear and watch from now on.
+        """Start to receive and watch.
 
         Raises:
             OSError: The host has too many descriptors open.
@@ -83,7 +83,7 @@ class Job:
         self._tasks += [watching, asyncio.create_task(self._drop_output())]
 
     def stop(self) -> None:
-        """Hear and watch no more: a call does that now, or the worker has ended."""
+        """Stop to receive and watch: a call does that now, or the worker has ended."""
         self.over.set()
         if self._readers is not None:
             self._readers.close()

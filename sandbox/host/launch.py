@@ -32,7 +32,7 @@ class Launched:
     control: socket.socket
 
     def fits(self, program: str, environment: Mapping[str, str], *, lasting: bool) -> bool:
-        """Say whether it is what `launch` would start with these arguments."""
+        """Return whether it is what `launch` would start with these arguments."""
         return (self.program, self.environment, self.lasting) == (program, environment, lasting)
 
     def discard(self) -> None:

@@ -124,7 +124,7 @@ class Lease:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether its worker has served no call before."""
+        """True if its worker has served no call before."""
         return self.worker.calls == 0
 
     @property
@@ -275,7 +275,7 @@ class Lease:
         return "not ready" if self._answer is not None and not self._is_ready else "disorder"
 
     def _is_orderly(self, ending: Ending | None) -> bool:
-        """Say whether a worker that is ready has answered, and nothing of its call is still under way."""
+        """Return whether a worker that is ready has answered, and nothing of its call is still under way."""
         return (
             ending is Ending.ANSWERED
             and self._is_ready
@@ -453,7 +453,7 @@ class Lease:
             self._end(ending)
 
     def _climb(self, now: float) -> Ending | None:
-        """Tell of the rungs that silence has reached; return how the call ends, if one of them ends it."""
+        """Notify of the rungs that silence has reached; return the end of the call, if one ends it."""
         for rung in self._ladder.climb(now):
             if rung is Rung.TOTAL_END:
                 return Ending.TOTAL_TIMEOUT

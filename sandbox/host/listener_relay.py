@@ -1,4 +1,4 @@
-"""What a worker says in a call to whoever listens to it, and what it is answered.
+"""Relay of a worker's notifications and requests to the owner of its call, and of the answers.
 
 Notifications and rungs of the ladder reach the listener in their order, one at a time; what it does not keep
 up with is dropped and counted. Requests are answered one after the other, unless they wait for a person.
@@ -34,10 +34,10 @@ _INTERNAL_ERROR = -32603
 
 
 class Listener(Protocol):
-    """What the owner of a call wants to hear while it runs."""
+    """Receiver of a call's notifications and requests."""
 
     async def notify(self, value: Mapping[str, object]) -> None:
-        """Hear a notification of the program."""
+        """Receive a notification of the program."""
         ...
 
     async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
@@ -45,17 +45,17 @@ class Listener(Protocol):
         ...
 
     def waits_for_client(self, value: Mapping[str, object]) -> bool:
-        """Say whether a request waits for a person or client, so that silence does not count."""
+        """Return whether a request waits for a person or client, so that silence does not count."""
         ...
 
     async def rung(self, rung: Rung) -> None:
-        """Hear that silence has reached a rung of the ladder that does not end the call."""
+        """Receive a rung of the ladder that does not end the call."""
         ...
 
 
 @dataclass(slots=True)
 class _Backlog:
-    """How much of one kind is held for later; bounded in number and bytes; the rest is counted."""
+    """Queue of one kind, bounded in number and bytes; the rest is counted."""
 
     count: int = 0
     size: int = 0
@@ -105,12 +105,12 @@ class ListenerRelay:
 
     @property
     def untold(self) -> int:
-        """How many notices the listener has not been told."""
+        """The number of notices the listener has not been told."""
         return self._untold.refused + self._untold.count
 
     @property
     def is_answering(self) -> bool:
-        """Whether a request of the worker has no answer yet."""
+        """True if a request of the worker has no answer yet."""
         return bool(self._replies)
 
     def offer(self, notice: Mapping[str, object] | Rung, size: int = 0) -> None:
@@ -121,7 +121,7 @@ class ListenerRelay:
             self._notices.put_nowait((notice, size))
 
     def ask(self, value: Mapping[str, object], size: int) -> None:
-        """Have a request of so many bytes answered.
+        """Answer a request of so many bytes.
 
         Raises:
             FrameError: The worker has asked too much at once.
@@ -196,7 +196,7 @@ class ListenerRelay:
             return await self.share.measured(_reply_to(value, self.listener))
 
     async def _asked_client(self, value: Mapping[str, object]) -> bytes:
-        """Have a person or client asked; while that takes, others are answered and silence does not count."""
+        """Send a request to a person or client; meanwhile others are answered and silence does not count."""
         self.ladder.pause(time.monotonic())
         try:
             async with self._serving:

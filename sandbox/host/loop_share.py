@@ -1,4 +1,4 @@
-"""How much of the host's event loop the workers of one user, or one connection, may take from all others.
+"""Share of the host's event loop for the workers of one user, or for one connection.
 
 A worker decides what its host has to do: a frame of a hundred bytes may ask for a value of a megabyte. So the
 time that its frames take is counted, and whoever has taken more than a burst rests for a multiple of it.
@@ -71,7 +71,7 @@ class LoopShare(TokenBucket):
 
 
 class LoopTurn:
-    """What the loop does between two moments, without what it does for others while somebody waits."""
+    """Loop activity between two moments, without work for others while a caller waits."""
 
     __slots__ = ("_began", "_share", "_waits", "_waits_since")
 

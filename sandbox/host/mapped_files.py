@@ -100,7 +100,7 @@ def shared_files(pid: int, device: int) -> list[MappedFile]:
 
 
 def _asked(maps: int, device: int) -> list[MappedFile]:
-    """Ask the kernel for one mapping after the other.
+    """Read one mapping after the other from the kernel.
 
     Raises:
         OSError: It does not answer that.

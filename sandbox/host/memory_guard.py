@@ -38,7 +38,7 @@ _OWN = "total_memory_bytes"
 
 
 class Holder(Protocol):
-    """What holds memory and can be ended: a call, or what goes on in a worker between two calls."""
+    """Holder of memory that can be ended: a call, or a background job of a worker."""
 
     @property
     def worker(self) -> Worker:

@@ -30,7 +30,7 @@ LOOK_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What a process had when it was looked at; counts while its state is the same, then stands in for it."""
+    """Memory of a process at a check; valid while its state is unchanged."""
 
     size: int
     state: tuple[float, int]
@@ -39,7 +39,7 @@ class _Share:
 
 @dataclass(slots=True)
 class MemoryShares:
-    """What is known of the memory of processes. May be asked from any thread.
+    """Memory of processes, as last read. Thread-safe.
 
     Attributes:
         look_s: For how long processes are looked at each time, in seconds.

@@ -1,4 +1,4 @@
-"""What a forkserver leaves behind when it is killed: found by its sessions, killed, and waited for.
+"""Orphans of a killed forkserver: found by their sessions, killed, and awaited.
 
 Zygotes and workers die with their parents, but what a call has started does not, and who has just been
 forked does not yet. Each of them carries the session of its zygote, or of the forkserver, for life.

@@ -1,4 +1,4 @@
-"""What a worker prints, standard output and error in one: its end is kept for its call, the rest dropped.
+"""Output of a worker, standard output and error in one: the tail is kept for its call.
 
 It comes through a pipe whose end here never blocks; what the worker makes of its own end is its affair.
 
@@ -32,7 +32,7 @@ def drop_output(pipe: int) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class KeptOutput:
-    """What is kept of what one call prints: the end, since that is what explains a crash.
+    """Tail of one call's output, since that explains a crash.
 
     Attributes:
         pipe: Where it comes from.

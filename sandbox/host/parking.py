@@ -312,7 +312,7 @@ class Parking:
 
 
 def _is_stopping(worker: Worker, now: float) -> bool:
-    """Say whether a worker has been told to stop so shortly that it may do so at any moment."""
+    """Return whether a worker has been told to stop so shortly that it may do so at any moment."""
     return worker.told_to_stop and now - worker.idle_since < _STOPPED_S
 
 
@@ -322,7 +322,7 @@ def _first_asked(worker: Worker) -> tuple[bool, bool]:
 
 
 def _told(worker: Worker, used: Mapping[str, object]) -> str | None:
-    """Have a worker renew its limits itself; return why it must go, if it does not listen."""
+    """Renew the limits inside a worker; return the reason to retire it, if it does not respond."""
     try:
         left = worker.connection.send_now(encode(FrameKind.RENEW, used))
     except OSError:
@@ -331,7 +331,7 @@ def _told(worker: Worker, used: Mapping[str, object]) -> str | None:
 
 
 def same_limits(mine: Limits | None, wanted: Limits) -> bool:
-    """Say whether a worker's limits of the kernel are those that a call wants."""
+    """Return whether a worker's limits of the kernel are those that a call wants."""
     return mine is not None and (
         # Usually they are those that a tool's settings give each call.
         mine is wanted or _of_kernel(mine) == _of_kernel(wanted)
@@ -343,7 +343,7 @@ def _of_kernel(limits: Limits) -> tuple[int, ...]:
 
 
 def _has_spoken(worker: Worker) -> bool:
-    """Say whether something came, or an end, from a worker that nobody has asked."""
+    """Return whether something came, or an end, from a worker that nobody has asked."""
     poll = select.poll()
     poll.register(worker.connection, select.POLLIN | select.POLLRDHUP)
     return bool(poll.poll(0))

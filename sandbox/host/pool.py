@@ -36,11 +36,11 @@ _REST_S = 0.003
 
 
 class ZygoteSource(Protocol):
-    """Where zygotes come from: a forkserver, or what keeps one running."""
+    """Source of zygotes: a forkserver, or its supervisor."""
 
     @property
     def alive(self) -> bool:
-        """Whether zygotes can still be had."""
+        """True if zygotes can still be had."""
         ...
 
     async def zygote(
@@ -52,7 +52,7 @@ class ZygoteSource(Protocol):
         once: bool = False,
         reuse: Reuse | None = None,
     ) -> Zygote:
-        """Have a zygote forked: see `sandbox.host.forkserver.Forkserver.zygote`."""
+        """Fork a zygote: see `sandbox.host.forkserver.Forkserver.zygote`."""
         ...
 
 
@@ -143,7 +143,7 @@ class Pool:
 
     @property
     def alive(self) -> bool:
-        """Whether workers can still be had."""
+        """True if workers can still be had."""
         return not self._closed and (self.zygote.alive or not self.forks)
 
     def refill(self) -> None:
@@ -304,7 +304,7 @@ class Pool:
 
     @property
     def has_jobs(self) -> bool:
-        """Whether anything goes on in a worker between calls."""
+        """True if anything goes on in a worker between calls."""
         return any(zygote.jobs() for zygote in (self.zygote, *self._kept))
 
     def end_jobs(self, session: str) -> None:

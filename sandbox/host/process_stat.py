@@ -1,4 +1,4 @@
-"""What `/proc/PID/stat` says of a process, and `/proc/PID/task/TID/stat` of a thread: read and split once.
+"""Parser of `/proc/PID/stat` and `/proc/PID/task/TID/stat`: read and split once.
 
 The name in it is what the process calls itself, and may hold blanks and brackets: what counts stands behind
 the last bracket.
@@ -92,15 +92,15 @@ class ProcessStat:
 
     @property
     def threads(self) -> int:
-        """How many threads it has."""
+        """The number of threads that it has."""
         return int(self.fields[17])
 
     @property
     def started(self) -> int:
-        """When it began, in ticks since the machine did."""
+        """Its start time, in ticks since the machine did."""
         return int(self.fields[19])
 
     @property
     def environment_address(self) -> int:
-        """Where in its memory its environment begins; 0 for whoever may not know."""
+        """Start address of its environment; 0 without the right to know it."""
         return int(self.fields[47])

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Readers:
-    """What to call while a descriptor has something to read. Made in an event loop, and closed there.
+    """Callbacks for readable descriptors. Made in an event loop, and closed there.
 
     A descriptor that is attended to must not be closed before.
 

@@ -1,4 +1,4 @@
-"""When a worker may not serve another call of its user. Only decides."""
+"""Decision on retiring a worker after a call. Pure."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,7 +14,7 @@ WORKER_CALLS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reuse:
-    """How long a worker stays with its user.
+    """Lifetime of a worker with its user.
 
     Attributes:
         calls: How many calls it serves; 1 for a fresh worker for each call.
@@ -32,26 +32,26 @@ class Reuse:
 
 
 class WorkerHistory(Protocol):
-    """What a worker has done so far: times in seconds of the monotonic clock."""
+    """History of a worker: times in seconds of the monotonic clock."""
 
     @property
     def calls(self) -> int:
-        """How many calls it has been given."""
+        """The number of its calls."""
         ...
 
     @property
     def first_called(self) -> float:
-        """When its first call began."""
+        """The time at which its first call began."""
         ...
 
     @property
     def idle_since(self) -> float:
-        """When it was parked last."""
+        """The time at which it was parked last."""
         ...
 
     @property
     def goes_on(self) -> bool:
-        """Whether what its calls have begun goes on between them."""
+        """True if what its calls have begun goes on between them."""
         ...
 
 
@@ -73,7 +73,7 @@ def why_idle(worker: WorkerHistory, reuse: Reuse, *, now: float) -> str | None:
 
 
 def holds_too_many(descriptors: int, limits: Limits) -> bool:
-    """Say whether a worker has more descriptors open between two calls than half of what a call may have."""
+    """Return whether an idle worker holds more descriptors than half of a call's limit."""
     return descriptors > max(16, limits.open_files // 2)
 
 

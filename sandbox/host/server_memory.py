@@ -1,4 +1,4 @@
-"""How much memory the host and all below it may use together, and how much of it is left.
+"""Memory limit of the host and its processes, and the rest of it.
 
 It is the smallest limit of a control group that this process is in, or of one above that, in version 1 and
 version 2 alike; else it is the machine's. What the kernel would drop before it kills, copies of files, does
@@ -58,12 +58,12 @@ class ServerMemory:
 
     @property
     def whose(self) -> str:
-        """Say in words whose limit it is."""
+        """Return the owner of the limit in words."""
         return "the machine" if self.group is None else "the server's container or service (control group)"
 
     @property
     def reserve_bytes(self) -> int:
-        """How much of it is kept for the host, beyond what it uses now."""
+        """The reserve of the host, beyond its present use."""
         share = int(_RESERVE_SHARE * self.limit_bytes)
         return min(max(share, _LEAST_RESERVE_BYTES), _MOST_RESERVE_BYTES)
 

@@ -157,7 +157,7 @@ class SharedLease(Lease):
         self.sharing.reaped(status)
 
     async def _cancel(self) -> None:
-        """Have the call cancelled in the worker, and wait until it has ended there."""
+        """Cancel the call in the worker, and wait until it has ended there."""
         # Set when the call has ended in the worker, or sends without end what nobody waits for.
         gone: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         received = ready = answered = False

@@ -68,21 +68,21 @@ class Sharing:
 
     @property
     def is_open(self) -> bool:
-        """Whether another call may join those that are there."""
+        """True if another call may join those that are there."""
         return bool(self._leased) and not (self.is_drained or self.is_dead)
 
     @property
     def running(self) -> int:
-        """How many calls run."""
+        """The number of running calls."""
         return len(self._running)
 
     @property
     def is_resting(self) -> bool:
-        """Whether the worker is stopped, since outputs of a call are read."""
+        """True if the worker is stopped, since outputs of a call are read."""
         return bool(self._resting)
 
     def is_alone(self, call: Sharer) -> bool:
-        """Say whether no other call has the worker."""
+        """Return whether no other call has the worker."""
         return not self._leased - {call}
 
     def lease(self, call: Sharer) -> None:

@@ -45,7 +45,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFacts:
-    """What the kernel says of a worker between two calls.
+    """State of a worker in the kernel, between two calls.
 
     Attributes:
         state: The letter of its state.
@@ -79,7 +79,7 @@ def look(pid: int) -> WorkerFacts | None:
 
 
 def stop_process(pidfd: int) -> None:
-    """Have a process stopped, which is when `is_stopped` says so; and what else there is in its group.
+    """Stop a process and its group; `is_stopped` tells when that has happened.
 
     A process that forks at this moment does not get away with it: the kernel repeats a fork that a signal
     to the group has come between.
@@ -110,7 +110,7 @@ def _signal(pidfd: int, number: signal.Signals) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Say whether every thread of a process is stopped; False if it has ended."""
+    """Return whether every thread of a process is stopped; False if it has ended."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
         states = (state_of(f"{pid}/task/{thread}") for thread in threads)
@@ -120,7 +120,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def is_at_rest(pid: int) -> bool:
-    """Say whether no thread of a process executes an instruction: stopped, or ended."""
+    """Return whether no thread of a process executes an instruction: stopped, or ended."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:

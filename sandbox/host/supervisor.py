@@ -87,7 +87,7 @@ class ForkserverSupervisor:
 
     @property
     def alive(self) -> bool:
-        """Whether zygotes can be had, perhaps of a forkserver that is just being started."""
+        """True if zygotes can be had, perhaps of a forkserver that is just being started."""
         return not self._closed
 
     async def zygote(
@@ -99,7 +99,7 @@ class ForkserverSupervisor:
         once: bool = False,
         reuse: Reuse | None = None,
     ) -> Zygote:
-        """Have a zygote forked; see `Forkserver.zygote`. Waits for the next forkserver, if there is none.
+        """Fork a zygote; see `Forkserver.zygote`. Waits for the next forkserver, if there is none.
 
         Raises:
             ForkserverDied: It ended meanwhile, or it has ended so often that the next start has to wait.
@@ -129,7 +129,7 @@ class ForkserverSupervisor:
         return self._current
 
     async def fault(self) -> str | None:
-        """Say in a sentence why no zygote can be had now; None if one can."""
+        """Return a sentence on why no zygote can be had now; None if one can."""
         if self._fault is not None:
             return str(self._fault)
         if not self._current.alive:

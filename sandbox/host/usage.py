@@ -1,4 +1,4 @@
-"""What a call uses, as the kernel tells the host: its processes, their memory and their time.
+"""Usage of a call, from the kernel: its processes, their memory and their time.
 
 Memory of several processes is their proportional set size: what they share counts once. It costs
 milliseconds to ask for, so it is asked for only where the sum of what each has resident, which is
@@ -51,7 +51,7 @@ _GROUPS = (
 
 
 def has_memory_to_spare() -> bool:
-    """Say whether a tenth of the memory is free: of the machine, and of the control group we are in.
+    """Return whether a tenth of the memory is free: of the machine, and of the control group we are in.
 
     Source: proc_meminfo(5) on MemAvailable; the kernel's admin-guide/cgroup-v2.rst on memory.max.
     """
@@ -62,7 +62,7 @@ def has_memory_to_spare() -> bool:
 
 
 def has_room() -> bool:
-    """Say whether there are memory and descriptors for what is kept ahead of need."""
+    """Return whether there are memory and descriptors for what is kept ahead of need."""
     return has_memory_to_spare() and descriptors.are_plenty()
 
 

@@ -76,7 +76,7 @@ class Worker:
     data_bytes: int = 0
 
     def is_running(self) -> bool:
-        """Say whether it has not ended by itself."""
+        """Return whether it has not ended by itself."""
         try:
             signal.pidfd_send_signal(self.pidfd, 0)
         except ProcessLookupError:

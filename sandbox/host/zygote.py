@@ -59,7 +59,7 @@ _MOST_BEHIND = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What a zygote said after it loaded its program.
+    """Report of a zygote after it loaded its program.
 
     Attributes:
         hello: The value that the program's `load` returned.
@@ -160,17 +160,17 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        """Whether workers can still be had."""
+        """True if workers can still be had."""
         return not self._closed
 
     @property
     def idle(self) -> int:
-        """How many workers are parked or on their way."""
+        """The number of parked and ordered workers."""
         return len(self._parking) + self._ordered
 
     @property
     def at_hand(self) -> int:
-        """How many workers are parked, and could be had at once."""
+        """The number of parked workers."""
         return len(self._parking)
 
     async def load(self, timeout_s: float) -> Loaded:
@@ -188,7 +188,7 @@ class Zygote:
             raise LoadError(f"it was still being imported after {timeout_s:g} seconds") from None
 
     def order(self, count: int) -> None:
-        """Ask for `count` more workers; they announce themselves when they are parked."""
+        """Order `count` more workers; they report when they are parked."""
         if count > 0 and not self._closed and not self.once:
             # A worker that somebody waits for has no time for libraries. Nor has one beside as many others as
             # there are processors: who comes next will wait for it.
@@ -392,7 +392,7 @@ class Zygote:
         await asyncio.gather(*self._reapings, return_exceptions=True)
 
     def has_strays(self, worker: int) -> bool:
-        """Say whether a call has left processes beside its worker: its children, or orphans it made.
+        """Return whether a call has left processes beside its worker: its children, or orphans it made.
 
         Orphans become children of the zygote, their nearest subreaper. A tool that times its forks
         against this look gains nothing: its processes are killed all the same, only not waited for.
@@ -454,7 +454,7 @@ class Zygote:
         self._fail_waiters(error)
 
     def _fail_waiters(self, error: ZygoteDied) -> None:
-        """Tell everybody who waits for this zygote, and let go of what nobody took."""
+        """Notify everybody who waits for this zygote, and let go of what nobody took."""
         for worker in self._parking.clear():
             worker.kill()
             worker.close()

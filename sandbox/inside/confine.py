@@ -88,7 +88,7 @@ _LARGE_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLayers:
-    """What a worker adds to what it inherits, prepared before any code of the author was loaded.
+    """Additions of a worker to its inheritance, prepared before any author code was loaded.
 
     A descriptor or filter is None where its layer was left out.
 

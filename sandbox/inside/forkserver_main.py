@@ -103,7 +103,7 @@ def serve_orders(control: socket.socket, host: int, program: Program) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Forkserver:
-    """What it takes to serve orders, and the zygotes that have not been reaped."""
+    """State for serving orders, with the zygotes that are not reaped."""
 
     control: socket.socket
     host: int

@@ -1,4 +1,4 @@
-"""What a worker puts back after each call: whatever a call finds in place, the next one finds too.
+"""Process state that a worker restores after each call.
 
 It is a courtesy to honest tools, not a wall: code that ran in this process can undo it. The wall stands
 between users, who never share a process.
@@ -64,7 +64,7 @@ class KernelLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """What a worker finds in place that has served no call yet.
+    """State of a worker before its first call.
 
     Attributes:
         folder: The working folder. By its path: a descriptor would be one that tools can see and close.

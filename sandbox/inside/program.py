@@ -1,4 +1,4 @@
-"""What a program is to the sandbox: something a zygote loads once and its workers run, call by call.
+"""Interface of a program: a zygote loads it once, and its workers run it, call by call.
 
 The sandbox knows nothing of what a program does; it carries JSON values to it and from it.
 """
@@ -20,7 +20,7 @@ __all__ = ["CallOver", "Channel", "JoinedCall", "Program"]
 
 
 class CallOver(ConnectionError):
-    """What was to be sent belongs to a call that has been answered."""
+    """Error of sending for a call that has been answered."""
 
 
 class Channel:
@@ -45,7 +45,7 @@ class Channel:
 
     @property
     def is_over(self) -> bool:
-        """Whether the call has been answered."""
+        """True if the call has been answered."""
         return self._is_over
 
     def retire(self) -> None:
@@ -53,7 +53,7 @@ class Channel:
         self._is_over = True
 
     def enter(self) -> None:
-        """Have what is denied in this context reported here, while other calls run beside this one."""
+        """Report denials of this context here, while other calls run beside it."""
         self._recorder.enter(self.denied)
 
     def send(self, kind: FrameKind, value: object) -> None:
@@ -93,11 +93,11 @@ class Channel:
             raise CallOver("the call has been answered")
 
     def denied(self, denial: Denial) -> None:
-        """Tell the host of something that was denied."""
+        """Report a denial to the host."""
         self.send(FrameKind.DENIED, asdict(denial))
 
     def explain(self, error: BaseException) -> Denial | None:
-        """Say which denial stands behind an error, if one does; tell the host of one it cannot know."""
+        """Return the denial behind an error, if there is one; report one that the host cannot know."""
         for found in behind(error):
             if isinstance(found, GuardDenied):
                 path = shown(str(found.filename))

@@ -28,7 +28,7 @@ __all__ = ["Birth", "run_worker"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Birth:
-    """What a zygote gives each of its workers.
+    """State that a zygote passes to each of its workers.
 
     Attributes:
         program: What to serve the call with.
@@ -128,7 +128,7 @@ def _next(birth: Birth, channel: Channel, *, goes_on: bool) -> tuple[FrameKind, 
 
 
 def _unheard(_denial: Denial) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def _get_ready(birth: Birth, *, parent: int, warm: bool) -> Channel | None:

@@ -29,7 +29,7 @@ __all__ = ["Order", "run_zygote"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What the host wants of a new zygote.
+    """Order of the host for a new zygote.
 
     Attributes:
         control: Socket for frames with the host. The first says what the forkserver has no need to know.
@@ -54,7 +54,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """What the host says to a zygote alone.
+    """Messages of the host to a zygote.
 
     Attributes:
         policy: What it and its workers may touch.

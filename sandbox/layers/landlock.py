@@ -127,7 +127,7 @@ _SYS_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class LandlockRule:
-    """What is allowed on one file, or on one folder and all beneath it; no part of the path is a link."""
+    """Rights on one file, or on one folder and all beneath it; no part of the path is a link."""
 
     path: Path
     access: AccessRight

@@ -62,7 +62,7 @@ _MOST_SHARED_NAMES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountView:
-    """How the file system is to look, by paths without links.
+    """Plan of the file system, by paths without links.
 
     Attributes:
         covered: Folders in whose place an empty one is put.

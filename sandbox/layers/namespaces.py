@@ -33,7 +33,7 @@ def apply() -> None:
 
 
 def needs_user_namespace() -> bool:
-    """Say whether this process needs a user namespace to make any other one."""
+    """Return whether this process needs a user namespace to make any other one."""
     with open("/proc/self/status", encoding="utf-8") as status:
         held = next(int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
     return not held >> _CAP_SYS_ADMIN & 1

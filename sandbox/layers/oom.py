@@ -1,4 +1,4 @@
-"""Who ends first where memory runs out: the tools, then what starts them, the host last of all.
+"""Order of the kernel's out-of-memory kills: tools, then their parents, the host last.
 
 The kernel kills the process with the most memory, after adding to each what its score says, in thousandths
 of all there is. A score is inherited, and who has no privilege may raise its own, and lower it to where a

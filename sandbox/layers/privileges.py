@@ -55,7 +55,7 @@ def refuse_new_privileges() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Ask the kernel for SIGKILL when the parent ends.
+    """Request SIGKILL from the kernel for the end of the parent.
 
     Args:
         parent: Its process id; 0 where it lies outside of this process's pid namespace, and then it

@@ -1,4 +1,4 @@
-"""What confined processes see of /proc: a few files about the machine, and themselves.
+"""View of /proc for confined processes: a few files about the machine, and themselves.
 
 With namespaces there is a /proc of the zygote's own, where a process sees what it may trace: itself, and
 what it has started. Landlock, whose domains are siblings, keeps calls of one user apart there too. What tells

@@ -139,7 +139,7 @@ def call_limits(limits: Limits, *, granted: Limits, renewable: bool = False) -> 
 
 
 def may_raise_limits() -> bool:
-    """Say whether this process may raise hard limits: whether it has CAP_SYS_RESOURCE."""
+    """Return whether this process may raise hard limits: whether it has CAP_SYS_RESOURCE."""
     effective = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
     return effective is not None and bool(int(effective[1], 16) >> _CAP_SYS_RESOURCE & 1)
 

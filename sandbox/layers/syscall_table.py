@@ -1,4 +1,4 @@
-"""Which system calls the filter denies or looks at, and their numbers for each architecture.
+"""Tables of denied and inspected system calls, with their numbers for each architecture.
 
 A name is here because the filter names it. None: this architecture never had that call.
 

@@ -1,4 +1,4 @@
-"""Where a confined process may connect to: names, addresses and ports, as an operator writes them.
+"""Allowed destinations of a confined process: names, addresses and ports, as written by an operator.
 
 Decides only. Nothing here looks anything up or connects; `sandbox.network.egress` does.
 
@@ -86,17 +86,17 @@ class Destination:
         return cls(network=network, port=port) if network else cls(name=_name(host, text), port=port)
 
     def has_port(self, port: int) -> bool:
-        """Say whether a port is the one, or any is."""
+        """Return whether a port is the one, or any is."""
         return self.port is None or self.port == port
 
     def matches_name(self, name: str) -> bool:
-        """Say whether a name, in lower case and without a dot at its end, is one of these."""
+        """Return whether a name, in lower case and without a dot at its end, is one of these."""
         if self.name is None or self.name == ANYWHERE:
             return self.network is None
         return name.endswith(self.name[1:]) if self.name.startswith("*.") else name == self.name
 
     def covers(self, address: IpAddress) -> bool:
-        """Say whether an address is named by itself, whatever kind it is."""
+        """Return whether an address is named by itself, whatever kind it is."""
         if self.network is not None:
             return address in self.network
         if self.name is None:
@@ -120,7 +120,7 @@ class Destinations:
         return cls(tuple(Destination.parse(text) for text in texts))
 
     def may_look_up(self, name: str, port: int | None = None) -> bool:
-        """Say whether the addresses of a name may be known, for a port where it is known."""
+        """Return whether the addresses of a name may be known, for a port where it is known."""
         name = plain(name)
         if not is_name(name):
             return False
@@ -172,7 +172,7 @@ def plain(name: str) -> str:
 
 
 def is_name(name: str) -> bool:
-    """Say whether a name, as `plain` returns it, is one that may be handed to a C library.
+    """Return whether a name, as `plain` returns it, is one that may be handed to a C library.
 
     That is what RFC 1123 calls a name, with the underscore that some hosts have in theirs. What else a
     question may hold, the C library does not take for what was judged here: it ends a name at a zero byte,
@@ -182,14 +182,14 @@ def is_name(name: str) -> bool:
 
 
 def is_public(address: IpAddress) -> bool:
-    """Say whether an address is one of the Internet at large."""
+    """Return whether an address is one of the Internet at large."""
     if address.is_multicast or address == _AZURE_AGENT or _is_in(address, _SPECIAL):
         return False
     return address.is_global and (address.version == 4 or address in _GLOBAL_V6)
 
 
 def _is_never_meant(address: IpAddress) -> bool:
-    """Say whether a port alone does not mean this address: clouds give out keys at link-local ones."""
+    """Return whether a port alone does not mean this address: clouds give out keys at link-local ones."""
     nobody = address.is_multicast or address.is_unspecified or address.is_link_local
     return nobody or address == _AZURE_AGENT or _is_in(address, _CARRYING)
 

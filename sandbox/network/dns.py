@@ -33,14 +33,14 @@ _TTL_S = 1
 
 
 class RecordType(enum.IntEnum):
-    """What is asked for."""
+    """Question of a DNS query."""
 
     IPV4 = 1
     IPV6 = 28
 
 
 class ResponseCode(enum.IntEnum):
-    """What is said beside the addresses."""
+    """Response code and flags beside the addresses."""
 
     FOUND = 0
     TRY_AGAIN = 2

@@ -1,4 +1,4 @@
-"""Where the workers of one zygote may go: the host's half of a policy's network.
+"""Egress of one zygote's workers: the host's half of a policy's network.
 
 The gate asks here before it connects. A name is looked up by the host, when the worker's own C library
 asks for it: the questions go to port 53 over TCP, and there the worker gets a connection with this module
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Learned:
-    """What the processes of one call have asked for: names by address, and names refused."""
+    """Lookups of one call's processes: names by address, and refused names."""
 
     names: dict[str, set[str]] = field(default_factory=dict)
     refused: dict[str, None] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Egress:
     _places: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(_AT_A_TIME))
 
     def allows(self, address: Address, group: int) -> bool:
-        """Say whether a process group may reach an address."""
+        """Return whether a process group may reach an address."""
         if address in self.reach:
             return True
         if not self.destinations.all or address[1] in self.closed_ports:
@@ -95,7 +95,7 @@ class Egress:
         return self.destinations.may_reach(*address, names, is_own=self.is_own)
 
     def tells_gates_apart(self, address: Address) -> bool:
-        """Say whether it is one of our own addresses: others need not know of gates."""
+        """Return whether it is one of our own addresses: others need not know of gates."""
         return address in self.reach
 
     def own(self, address: Address, group: int) -> socket.socket | None:

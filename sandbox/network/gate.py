@@ -79,11 +79,11 @@ class EgressPolicy(Protocol):
     """Decides for a gate. Each question comes with the process group of who asks."""
 
     def allows(self, address: Address, group: int) -> bool:
-        """Say whether an address may be reached."""
+        """Return whether an address may be reached."""
         ...
 
     def tells_gates_apart(self, address: Address) -> bool:
-        """Say whether who listens at a loopback address shall see by its source which gate it is."""
+        """Return whether who listens at a loopback address shall see by its source which gate it is."""
         ...
 
     def own(self, address: Address, group: int) -> socket.socket | None:
@@ -132,7 +132,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a call is told: an error number, or 0, and the socket that it gets."""
+    """Answer to a call: an error number, or 0 with a socket."""
 
     asked: _Asked
     number: int
@@ -141,7 +141,7 @@ class _Answer:
 
 @dataclass(slots=True)
 class _Knocks:
-    """What one process group asked for in vain: how often, and the first addresses."""
+    """Failed attempts of one process group: their number, and the first addresses."""
 
     count: int = 0
     refused: list[str] = field(default_factory=list)

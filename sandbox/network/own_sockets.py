@@ -78,7 +78,7 @@ def _walked(thread: int, path: str) -> int:
 
 
 def _is_beneath(place: int, home: Path) -> bool:
-    """Say whether a handle is beneath the home, by the path that the kernel has of it."""
+    """Return whether a handle is beneath the home, by the path that the kernel has of it."""
     return Path(os.readlink(f"/proc/self/fd/{place}")).is_relative_to(os.path.realpath(home))
 
 

@@ -1,1 +1,1 @@
-"""What this machine can confine with."""
+"""Probe of the mechanisms of this machine."""

@@ -1,4 +1,4 @@
-"""Whether the gate works here, found out by going through it.
+"""Probe of the gate, by going through it.
 
 Container profiles may refuse any of the calls it is made of, and Yama may keep this process from reading
 what its descendants ask for; so a confined child asks for one connection and this process makes it.

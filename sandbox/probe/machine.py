@@ -1,4 +1,4 @@
-"""What this machine can enforce: the kernel's offer as a value, and every layer tried for real.
+"""Mechanisms that this machine can enforce: the kernel's offer, and every layer tried for real.
 
 `probe` and `missing` only look. `layers` confines a forked child for each layer and lets it try
 what the layer is there to deny, so that a container profile or a patched kernel cannot fool it.
@@ -66,7 +66,7 @@ class Tier(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What the running kernel offers this process.
+    """Offer of the running kernel to this process.
 
     Attributes:
         kernel: Its release, as `uname -r` prints it.
@@ -124,7 +124,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerReport:
-    """How one layer did when it was tried.
+    """Result of trying one layer.
 
     Attributes:
         name: Its name.
@@ -138,7 +138,7 @@ class LayerReport:
 
 
 def probe(*, uid: int = TRIAL_UID, tried: Collection[Tier] = (Tier.USER, Tier.NAMESPACE)) -> Probe:
-    """Ask the kernel what it offers. Changes nothing.
+    """Read the features of the kernel. Changes nothing.
 
     Args:
         uid: A user id that could be a user's own.
@@ -274,7 +274,7 @@ def _look_around(top: Path, uid: int | None, home: int, answer: int) -> str:
 
 
 class _NotEnforced(Exception):
-    """What a layer is there to deny was not denied."""
+    """Error of a layer that did not deny its test operation."""
 
 
 class _Closed(Exception):

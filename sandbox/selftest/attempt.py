@@ -143,7 +143,7 @@ class ActEvidence:
 
     @property
     def blind(self) -> bool:
-        """Whether the host was not allowed to look, so that nothing is known."""
+        """True if the host was not allowed to look, so that nothing is known."""
         return isinstance(self.during, Blind)
 
 

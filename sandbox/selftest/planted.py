@@ -1,4 +1,4 @@
-"""What is planted for an attempt beside files: a stranger's process, sockets, queues, a key, a terminal.
+"""Targets of an attempt beside files: a stranger's process, sockets, queues, a key, a terminal.
 
 Each is a context manager that takes away what it planted, and whatever an attempt left of the kind.
 
@@ -72,7 +72,7 @@ class Victim:
 
     @property
     def signalled(self) -> bool:
-        """Whether it was sent the signal that it does not take."""
+        """True if it was sent the signal that it does not take."""
         if self.process.poll() is not None:
             return True
         pending = [line.split()[1] for line in self._read("status").splitlines() if "Pnd:" in line]

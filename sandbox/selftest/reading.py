@@ -179,7 +179,7 @@ def _watched_widely(place: Surroundings) -> Callable[[], str]:
 
 
 def _asked_kernel(_place: Surroundings) -> str:
-    """Ask the kernel's socket directory for the names of all UNIX sockets."""
+    """Read the names of all UNIX sockets from the kernel's socket directory."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
         body = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFF_FFFF, 0, _SHOW_NAME, 0, 0)
         header = struct.pack("=IHHII", 16 + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0)

@@ -271,7 +271,7 @@ def _opened(_place: Surroundings) -> None:
 
 
 def _received(_place: Surroundings) -> object:
-    """Have the kernel make descriptors, as messages that carry them arrive."""
+    """Make the kernel create descriptors, as messages that carry them arrive."""
     pair = ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for _ in range(4):
         socket.send_fds(ours, [b"x"], [1] * (LIMITS.open_files // 2))

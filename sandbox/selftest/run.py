@@ -15,7 +15,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelftestReport:
-    """What came of a run.
+    """Result of a run.
 
     Attributes:
         trials: One for each attempt and mode, in the order of the attempts.
@@ -31,7 +31,7 @@ class SelftestReport:
 
     @property
     def modes(self) -> tuple[Mode, ...]:
-        """How workers were kept, in the order in which that was tried."""
+        """Modes of keeping workers, in the order of the run."""
         return tuple(mode for mode in Mode if any(trial.mode is mode for trial in self.trials))
 
     def in_mode(self, mode: Mode) -> "SelftestReport":
@@ -50,7 +50,7 @@ class SelftestReport:
 
     @property
     def held(self) -> bool:
-        """Whether nothing got out that should not."""
+        """True if nothing got out that should not."""
         return not self.of(TrialVerdict.GOT_OUT)
 
 

@@ -86,7 +86,7 @@ def _subreaper(place: Surroundings) -> None:
 
 
 def _deaf(place: Surroundings) -> None:
-    """Ask for no signal at the death of the parent, and take none that can be refused."""
+    """Clear the parent-death signal, and block all signals that can be blocked."""
     raised("prctl", libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0))
     signal.pthread_sigmask(signal.SIG_SETMASK, set(signal.Signals))
     stay(place)

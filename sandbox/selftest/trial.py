@@ -33,7 +33,7 @@ _CALLS = 1000
 
 
 class Mode(enum.Enum):
-    """How long the worker of an attempt lives: the values of the setting `worker_reuse`."""
+    """Lifetime of an attempt's worker: the values of the setting `worker_reuse`."""
 
     USER = "user"
     """It has served a call of the attacker before, has been stopped and continued, and stays afterwards."""
@@ -42,7 +42,7 @@ class Mode(enum.Enum):
 
 
 class TrialVerdict(enum.Enum):
-    """What came of an attempt."""
+    """Verdict on an attempt."""
 
     HELD = "held"
     GOT_OUT = "GOT OUT"
@@ -74,14 +74,14 @@ class Trial:
 
     @property
     def verdict(self) -> TrialVerdict:
-        """What came of it."""
+        """Result of the trial."""
         if self.escaped:
             return TrialVerdict.LEFT_OPEN if self.left_open else TrialVerdict.GOT_OUT
         return TrialVerdict.HELD if self.provable and not self.seen.blind else TrialVerdict.NOT_PROVABLE
 
     @property
     def stopped_by(self) -> str:
-        """How it was held, as far as the worker or the kernel said so; empty where it was not."""
+        """Barrier that held, as reported by worker or kernel; else empty."""
         if self.escaped:
             return ""
         if self.seen.guarded:
@@ -92,7 +92,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What the attempts are made against.
+    """Opponent of the attempts.
 
     Attributes:
         program: Module of the program that has the acts.
@@ -114,7 +114,7 @@ class Setup:
 
     @property
     def has_ids(self) -> bool:
-        """Whether each user has a user id."""
+        """True if each user has a user id."""
         return self.tier in (Tier.USER, Tier.NAMESPACE) and os.geteuid() == 0
 
     def leaves_open(self) -> frozenset[Residue]:
@@ -126,7 +126,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Where attempts are tried. Make one with `bench`."""
+    """Bench of the attempts. Make one with `bench`."""
 
     ground: Ground
     controls: Controls

@@ -50,7 +50,7 @@ Facts = tuple[int, int, int, int, int, int, int, bytes, tuple[tuple[str, bytes],
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """Where the worlds of one run lie.
+    """Folders of the worlds of one run.
 
     Attributes:
         homes: The folder of all homes; no worker may read it.
@@ -80,7 +80,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What one attempt finds, and what the host looks at afterwards.
+    """World of one attempt, and the places that the host checks afterwards.
 
     Attributes:
         place: What the act is told.
@@ -129,15 +129,15 @@ class World:
         return self.victim
 
     def changed(self) -> bool:
-        """Say whether anything outside the home is not as it was."""
+        """Return whether anything outside the home is not as it was."""
         return _outside(self.other, Path(self.place.state), Path(self.place.readable)) != self.before
 
     def reached(self) -> bool:
-        """Say whether anything that listens was reached."""
+        """Return whether anything that listens was reached."""
         return self.ears is not None and self.ears.reached()
 
     def outlived(self) -> bool:
-        """Say whether a process that took the lock of the home is alive."""
+        """Return whether a process that took the lock of the home is alive."""
         try:
             descriptor = os.open("pulse", os.O_RDWR, dir_fd=self.fd)
         except OSError:

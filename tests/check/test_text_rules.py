@@ -113,7 +113,7 @@ def test_the_network_programs_and_variables_a_tool_needs_are_named_once_with_the
 
 
 def test_every_rule_is_documented_with_its_severity() -> None:
-    document = (ROOT / "docs" / "check.md").read_text()
+    document = (ROOT / "docs" / "guide.md").read_text()
     documented = dict(re.findall(r"(?m)^### `([\w-]+)` \((must|should)\)$", document))
 
     assert documented == {name: severity.value for name, severity in RULES.items()}

@@ -289,7 +289,7 @@ def test_a_command_that_makes_no_sense_says_what_would(given: dict[str, object],
 
 
 def test_the_page_on_files_shows_every_command() -> None:
-    page = (ROOT / "docs" / "files.md").read_text()
+    page = (ROOT / "docs" / "guide.md").read_text()
 
     assert [action for action in ACTIONS if f"runner files {action}" not in page] == []
 

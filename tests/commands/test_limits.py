@@ -362,7 +362,7 @@ def test_descriptors_that_a_call_has_under_way_keep_nobody_from_their_worker(dri
     assert sent == {"results": "ETOOMANYREFS"}
 
 
-# What each row of the table in docs/limits.md is driven with: an act beyond the limit.
+# What each row of the table in docs/isolation.md is driven with: an act beyond the limit.
 BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     "memory_mb": ("eats", {"mib": 400}),
     "call_memory_mb": ("eat_together", {"mib": 100, "children": 4, "seconds": 0.5}),
@@ -380,7 +380,7 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
 
 def who_bounds_what() -> dict[str, dict[str, str]]:
     """Read the table of the document: by setting and tier, who bounds it."""
-    text = (ROOT / "docs/limits.md").read_text().partition("## Who bounds what")[2].partition("\n## ")[0]
+    text = (ROOT / "docs/isolation.md").read_text().partition("### Who bounds what")[2].partition("\n##")[0]
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     tiers = [toolset.replace("`", "") for toolset in rows[0][1:]]
     return {

@@ -172,7 +172,7 @@ def leads_no_group(pid: int) -> bool:
 
 
 def is_left(group: Path) -> bool:
-    """Say whether a control group has outlived the forkserver that made it."""
+    """Return whether a control group has outlived the forkserver that made it."""
     maker = group.name.removeprefix("toolcell-").partition("-")[0]
     return not Path("/proc", maker).exists()
 

@@ -88,7 +88,7 @@ def remounted(shown: Shown, *, alone: bool) -> Any:
 
 
 def host(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether our host side has closed a widget after it delivered a result."""
+    """True if our host side has closed a widget after it delivered a result."""
     return in_browser(lambda show: delivered(show, case))
 
 

@@ -1,4 +1,4 @@
-"""What `deploy/` holds: that it is what the engines take, and that it keeps the rules of docs/deploy.md."""
+"""Files in `deploy/`: accepted by the engines, and by the rules of docs/deploying.md."""
 
 import configparser
 import functools

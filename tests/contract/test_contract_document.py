@@ -37,7 +37,7 @@ def section(title: str) -> str:
 
 @pytest.mark.parametrize("title", PARTS)
 def test_every_field_stands_in_its_section(title: str) -> None:
-    text = section(title) + (section("What else is read") if title == "Result" else "")
+    text = section(title) + (section("Other forms that are read") if title == "Result" else "")
 
     assert [name for name in PARTS[title].model_fields if not re.search(rf"[`\"]{name}[`\"]", text)] == []
 

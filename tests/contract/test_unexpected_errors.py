@@ -71,7 +71,7 @@ def text_of(answer: CallToolResult) -> str:
 
 
 def is_harmless(said: str, logged: str) -> bool:
-    """Say whether an answer names the id under which the log has the fault, and nothing of the fault."""
+    """Return whether an answer names the id under which the log has the fault, and nothing of the fault."""
     ids = CALL_ID.findall(said)
     return bool(ids) and SECRET not in said and "AST" not in said and SECRET in logged
 

@@ -331,7 +331,7 @@ def maze(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kernel_path(path: str) -> Path | None:
-    """Ask the kernel where an existing path leads."""
+    """Resolve an existing path in the kernel."""
     try:
         descriptor = os.open(path, os.O_PATH)
     except OSError:
@@ -343,7 +343,7 @@ def kernel_path(path: str) -> Path | None:
 
 
 def touched_path(act: Act, path: str) -> Path | None:
-    """Ask the kernel what `act` would touch; None where it will not walk that far."""
+    """Resolve the target of `act` in the kernel; None if it refuses the walk."""
     folder, name = os.path.split(path)
     if act.follows or name in ("", ".", ".."):
         existing = kernel_path(path)

@@ -146,7 +146,7 @@ def read(marks: Marks) -> dict[str, Requirement]:
 
 
 def complaints(requirements: Mapping[str, Requirement], marks: Marks) -> list[str]:
-    """Say what is missing: a phrase, a place, a test, a reason; nothing if the table may be believed."""
+    """Return what is missing: a phrase, a place, a test, a reason; nothing if the table may be believed."""
     known = sentences()
     missing = [f"{name} has no phrase in requirements.toml" for name in known if name not in requirements]
     unknown = [f"{name} is no requirement, requirements.toml" for name in requirements if name not in known]

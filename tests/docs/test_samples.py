@@ -59,8 +59,8 @@ def test_a_sample_is_short_enough_to_read(sample: Path) -> None:
     assert len(sample.read_text().splitlines()) <= 150
 
 
-def test_the_page_on_samples_lists_each_of_them() -> None:
-    page = (ROOT / "docs" / "samples.md").read_text()
+def test_guide_lists_each_sample() -> None:
+    page = (ROOT / "docs" / "guide.md").read_text()
 
     listed = re.findall(r"^\| \[[a-z_]+\.py\]\(\.\./sample_tools/([a-z_]+)\.py\)", page, re.MULTILINE)
 

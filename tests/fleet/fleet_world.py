@@ -69,7 +69,7 @@ class RedisServer:
         program = shutil.which("redis-server")
         assert program, "redis-server is missing: apt-get install redis-server, as scripts/setup does"
         usual = ["--port", str(self.port), "--bind", self.address, "--dir", str(self.folder), "--save", ""]
-        # As docs/fleet.md has it: what it has acknowledged is there after a restart.
+        # As docs/deploying.md has it: what it has acknowledged is there after a restart.
         durable = ["--appendonly", "yes", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction"]
         with (self.folder / "redis.log").open("ab") as log:
             self.process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""deploy/nginx.conf and the Envoy route of docs/fleet.md: clients stay with their host."""
+"""deploy/nginx.conf and the Envoy route of docs/deploying.md: clients stay with their host."""
 
 import os
 import shutil
@@ -115,7 +115,7 @@ def envoy(folder: Path, hosts: Sequence[HostProcess], hashes: bool) -> Iterator[
 
 
 def _envoy_config(port: int, hosts: Sequence[HostProcess], *, hashes: bool) -> Mapping[str, Any]:
-    document = (_ROOT / "docs" / "fleet.md").read_text()
+    document = (_ROOT / "docs" / "deploying.md").read_text()
     route = yaml.safe_load(document.partition("```yaml\n")[2].partition("```")[0])
     if not hashes:
         del route["route"]["hash_policy"]

@@ -1,4 +1,4 @@
-"""A fleet gets a new release while calls come: as docs/fleet.md says it is done, and no call is lost."""
+"""A fleet gets a new release while calls come: as docs/deploying.md says it is done, and no call is lost."""
 
 import asyncio
 import signal

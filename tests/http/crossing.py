@@ -67,7 +67,7 @@ class Answer:
 
     @property
     def is_good(self) -> bool:
-        """Whether what was asked for was done."""
+        """True if what was asked for was done."""
         return self.status < 400 and '"error":' not in self.text and '"isError":true' not in self.text
 
 

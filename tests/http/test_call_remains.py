@@ -73,7 +73,7 @@ def code_in(answer: bytes) -> str | None:
 
 
 def none_under_way() -> bool:
-    """Say whether all that calls have begun is over: their burials come after their answers."""
+    """Return whether all that calls have begun is over: their burials come after their answers."""
     running = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
     return not any(name.startswith(("Lease.", "Watch.", "Exchange.")) for name in running)
 

@@ -100,7 +100,7 @@ async def let_in(crowd: Crowd, asked: Asked) -> list[str]:
 
 
 def has_no(server: Server, row: Row) -> bool:
-    """Say whether a server offers nothing of a kind: what stands behind the proxy here makes no tasks."""
+    """Return whether a server offers nothing of a kind: what stands behind the proxy here makes no tasks."""
     return server.kind == "proxy" and row.name.startswith(("tasks/", "resources/subscribe a memo"))
 
 

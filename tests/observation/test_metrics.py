@@ -93,7 +93,7 @@ def test_the_dashboard_and_the_document_ask_for_metrics_that_there_are() -> None
         for target in panel["targets"]
         for name in re.findall(r"\b(?:toolcell|process)_\w+", target["expr"])
     }
-    told = set(re.findall(r"`(toolcell_\w+)`", (ROOT / "docs" / "observation.md").read_text()))
+    told = set(re.findall(r"`(toolcell_\w+)`", (ROOT / "docs" / "operating.md").read_text()))
 
     assert len(asked) > 10
     assert asked <= there

@@ -1,4 +1,4 @@
-"""Whether calls would work, told to whoever scrapes a server over stdio, which has no `/readyz`."""
+"""Readiness metrics of a server over stdio, which has no `/readyz`."""
 
 import os
 import sys

@@ -52,7 +52,7 @@ def drafted(username: str) -> dict[str, Any]:
 
 @mcp.tool
 def hinted() -> dict[str, Any]:
-    """Say how files are to be shown."""
+    """Return the display of files."""
     files = [
         _entry("first.html", b"<h1>As a source</h1>", "text/html"),
         _entry("second.txt", TABLE.encode(), "text/plain", viewer="data"),

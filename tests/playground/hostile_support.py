@@ -257,7 +257,7 @@ def heard(opened: Opened, sink: Sink) -> Seen:
 
 
 def quiet(seen: Seen, sink: Sink) -> bool:
-    """Whether nothing ran and nothing got out."""
+    """True if nothing ran and nothing got out."""
     ran = [each for each in seen.said if "pwned" in each and "Content Security Policy" not in each]
     assert (ran, sink.asked, sink.datagrams) == ([], [], [])
     assert seen.page.evaluate("window.pwned === undefined && ({}).polluted === undefined")

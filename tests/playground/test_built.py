@@ -1,6 +1,6 @@
 """The built page is what its sources make, and small enough to be there at once.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import os

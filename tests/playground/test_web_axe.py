@@ -1,6 +1,6 @@
 """What readers make of the page: axe finds nothing in any view and state, and all contrasts are decided.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """What axe says of calls that run, ask and fail, and of files in their viewers: nothing.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """Calls in a browser: the list, the form, raw JSON, a call while it runs, what it gives.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """A server behind `runner proxy` that cannot be reached: named where its tools are missed, with why.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """What people see at three widths: nothing leaves its place, and every stop says how to go on.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 from collections.abc import Callable, Iterator

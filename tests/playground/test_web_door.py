@@ -1,6 +1,6 @@
 """Logging in with a token, in a browser.
 
-Source: decision 15; `docs/playground.md`.
+Source: decision 15; `docs/widgets.md`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """All of MCP in the page, tried with the official everything-server, in both eras of the protocol.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """What tools made, My Files, resources and past calls, in a browser.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The page in Firefox: into it, through its views, a call by keys, files in their viewers, a widget.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The first things that people do in the Playground, in a browser.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import json

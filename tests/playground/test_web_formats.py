@@ -1,6 +1,6 @@
 """Workbooks, tables and sounds in a browser: honest ones are shown, hostile ones do nothing.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import io

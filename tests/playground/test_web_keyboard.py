@@ -1,6 +1,6 @@
 """Without a mouse: from the load to a result, through the lists, and to everything by the palette.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import re

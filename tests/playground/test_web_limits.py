@@ -1,6 +1,6 @@
 """What a page shows when something comes to its end: time, a file kept for a while, room in a message.
 
-Source: `docs/playground.md`; requirements S1-113 to S1-128.
+Source: `docs/widgets.md`; requirements S1-113 to S1-128.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """My Files in a browser: many files, found, sorted, in folders, several at once; what events change.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import io

@@ -1,6 +1,6 @@
 """Other people's servers behind `runner proxy`, in a browser: resources, and widgets that keep to their own.
 
-Source: `docs/playground.md`; requirement S4-98; MCP Apps 2026-01-26, "Tool Visibility".
+Source: `docs/widgets.md`; requirement S4-98; MCP Apps 2026-01-26, "Tool Visibility".
 """
 
 import json

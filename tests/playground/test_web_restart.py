@@ -1,6 +1,6 @@
 """The Playground after its server restarts, and after logging out, in a browser.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Work that is kept: requests by name, as a set with expectations, shared, taken along; history with pins.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Dashboards, widgets, every view without a fault of accessibility, narrow screens, in a browser.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import json

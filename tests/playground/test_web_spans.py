@@ -1,6 +1,6 @@
 """The spans of a call in the page, where the operator has tracing on.
 
-Source: `docs/playground.md`; `docs/observation.md`.
+Source: `docs/widgets.md`; `docs/operating.md`.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The sample widgets in the Playground's host.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import json

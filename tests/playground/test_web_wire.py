@@ -1,6 +1,6 @@
 """What happens on the wire: the log of messages, found, paired, saved, changed and sent again.
 
-Source: `docs/playground.md`.
+Source: `docs/widgets.md`.
 """
 
 import re

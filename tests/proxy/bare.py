@@ -39,7 +39,7 @@ def connect(host: str, port: int) -> None:
 
 
 def lock_among_processes() -> list[str]:
-    """Say whether another process gets a lock, a POSIX semaphore, while it is held here and after."""
+    """Return whether another process gets a lock, a POSIX semaphore, while it is held here and after."""
     lock = multiprocessing.get_context("spawn").Lock()
 
     def taken() -> str:

@@ -89,7 +89,7 @@ LINES = {"blank": "\n", "words": "1\n"}
 
 
 def flooded(asked: dict[str, Any], token: Any) -> dict[str, Any]:
-    """Say what is asked for, or answer with it."""
+    """Return what is asked for, or answer with it."""
     kind, count = asked["kind"], asked["count"]
     if kind == "values":
         return {"content": [], "structuredContent": {"a": [1] * count}}

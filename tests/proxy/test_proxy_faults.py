@@ -44,7 +44,7 @@ def fail(*_arguments: Any) -> Any:
 
 
 def is_harmless(said: str, logged: str) -> bool:
-    """Say whether an answer names the id under which the log has the fault, and nothing of the fault."""
+    """Return whether an answer names the id under which the log has the fault, and nothing of the fault."""
     has_id = re.search(r"\b[0-9a-f]{12}\b", said) is not None
     return has_id and SECRET not in said and "AST" not in said and SECRET in logged
 

@@ -98,7 +98,7 @@ def lone_envelope() -> dict[str, Any]:
 
 @mcp.tool
 def take(filename: str) -> dict[str, Any]:
-    """Say how a file came, and what is in it."""
+    """Return the origin and the facts of a file."""
     return {"results": {"given": filename, "content": fetched(filename)}}
 
 

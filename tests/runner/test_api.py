@@ -76,7 +76,7 @@ def own(folder: Path) -> dict[str, object]:
 
 
 def test_the_example_of_the_document_prints_what_the_document_says(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "embedding.md").read_text()
+    text = (ROOT / "docs" / "serving.md").read_text().partition("## From a Python program")[2]
     report, program, *_ = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     (printed,) = re.findall(r"^It prints `(.*)`\.$", text, re.MULTILINE)
     (tmp_path / "report.py").write_text(report)

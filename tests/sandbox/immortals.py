@@ -1,4 +1,4 @@
-"""Whether this Python has immortal objects that `sandbox.inside.immortal` knows, judged by its build."""
+"""Detection of a Python build whose immortal objects `sandbox.inside.immortal` knows."""
 
 import sys
 import sysconfig

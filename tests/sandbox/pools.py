@@ -67,7 +67,7 @@ class Ears:
         return self.answer
 
     def waits_for_client(self, value: Mapping[str, object]) -> bool:
-        """Say whether a request waits for a person."""
+        """Return whether a request waits for a person."""
         return self.waits
 
     async def rung(self, rung: Rung) -> None:

@@ -72,7 +72,7 @@ def test_what_is_left_open_is_what_security_md_says() -> None:
 
 
 def test_documentation_names_every_kind_and_every_verdict() -> None:
-    text = (ROOT / "docs" / "selftest.md").read_text()
+    text = (ROOT / "docs" / "isolation.md").read_text()
 
     assert [kind.value for kind in AttemptKind if f"`{kind.value}`" not in text] == []
     assert [verdict.value for verdict in TrialVerdict if f"`{verdict.value}`" not in text] == []

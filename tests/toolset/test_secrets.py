@@ -49,7 +49,7 @@ async def serving(folder: Path, **more: Any) -> AsyncIterator[Toolset]:
 
 
 def has_it(pid: int) -> bool:
-    """Say whether the secret is in the memory of a process, which may have ended meanwhile."""
+    """Return whether the secret is in the memory of a process, which may have ended meanwhile."""
     try:
         return found_in_memory(pid, KEY.encode())
     except (FileNotFoundError, ProcessLookupError):

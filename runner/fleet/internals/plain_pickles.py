@@ -48,6 +48,6 @@ class _PlainPickles:
 
 
 def read_plain_pickles_only() -> None:
-    """Have pydocket load plain values only, in this process, from now on."""
+    """Make pydocket load plain values only, in this process, from now on."""
     for module in (docket.execution, docket.strikelist):
         vars(module)["cloudpickle"] = _PlainPickles

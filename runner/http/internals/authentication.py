@@ -1,4 +1,4 @@
-"""What checks the tokens of a server, changed after it was made.
+"""Token verifiers of a server, changed after it was made.
 
 FastMCP takes it as an argument of the server, and a list of tokens as an argument of what checks them; that
 either may be given anew is not documented.
@@ -26,7 +26,7 @@ def replace_auth(app: FastMCP, change: Callable[[AuthProvider], AuthProvider]) -
 
 
 def replace_tokens(auth: StaticTokenVerifier, tokens: dict[str, dict[str, Any]]) -> None:
-    """Have a list of tokens hold from the next request on, in place of the one that held.
+    """Replace the list of tokens from the next request on.
 
     Args:
         auth: What checks tokens.

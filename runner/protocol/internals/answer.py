@@ -100,5 +100,5 @@ def error_of(error: Exception, *, has_handshake: bool) -> ErrorData:
 
 
 def is_told(error: Exception) -> bool:
-    """Say whether an exception is one that the SDK has words for: a refusal, not a fault."""
+    """Return whether an exception is one that the SDK has words for: a refusal, not a fault."""
     return handler_exception_to_error_data(error) is not None

@@ -49,7 +49,7 @@ def session_of(connection: Connection, scope: Scope | None) -> str:
 
 
 def is_ready(ctx: ServerRequestContext[Any, Any]) -> bool:
-    """Say whether the connection has finished its handshake, where its era has one."""
+    """Return whether the connection has finished its handshake, where its era has one."""
     return connection_of(ctx).initialize_accepted
 
 
@@ -106,7 +106,7 @@ async def notify_client(
 async def request_client(
     ctx: ServerRequestContext[Any, Any], method: str, params: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Ask the client something on the stream of this request."""
+    """Send the client a request on the stream of this request."""
     message: Any = _Raw(name=method, params=params)
     here = ServerMessageMetadata(related_request_id=ctx.request_id)
     return (await ctx.session.send_request(message, _Result, metadata=here)).root

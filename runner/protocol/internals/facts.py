@@ -1,4 +1,4 @@
-"""What a worker needs to know of a request, gathered in the host."""
+"""Facts of a request for a worker, collected in the host."""
 
 import json
 import uuid

@@ -87,7 +87,7 @@ def hide_bodies_in_errors() -> None:
 
 
 def use_input_schemas(app: FastMCP, schemas: Callable[[str], Mapping[str, Any] | None]) -> None:
-    """Tell the HTTP transport the input schema of a tool, which it would else list all tools for."""
+    """Set the input schema of a tool in the HTTP transport, which would list all tools for it."""
     low_level(app).get_tool_input_schema = schemas
 
 

@@ -85,7 +85,7 @@ class _Sent:
 
 
 class _Messages:
-    """What the SDK's transports over HTTP read messages with, in place of pydantic alone."""
+    """Reader of messages for the SDK's HTTP transports, in place of pydantic alone."""
 
     @staticmethod
     def validate_json(data: str | bytes, *, by_name: bool) -> JSONRPCMessage:

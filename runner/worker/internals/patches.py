@@ -13,7 +13,7 @@ __all__ = ["give_contexts_artifacts", "make_spans_if_recorded"]
 
 
 class _Spans:
-    """Whether it was we who changed the setting that an author or an operator may have made."""
+    """True if it was we who changed the setting that an author or an operator may have made."""
 
     left_out = False
 

@@ -113,7 +113,7 @@ def listing_of(
 
 
 def has_own_lifespan(low: Server[Any]) -> bool:
-    """Say whether the author of a server has written a lifespan."""
+    """Return whether the author of a server has written a lifespan."""
     return low.lifespan is not default_lifespan
 
 

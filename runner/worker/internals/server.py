@@ -1,4 +1,4 @@
-"""What a worker serves its one request with, and what its zygote does ahead of that.
+"""Server that answers one request in a worker, and its preparation in the zygote.
 
 The SDK's own single-exchange driver answers it, so that claims, headers, session id, state and elicitation
 reach the tool exactly as in plain FastMCP. Warming up builds what the first call would build.
@@ -78,7 +78,7 @@ def inner_provider(provider: Provider) -> Provider:
 
 
 class _TypedState:
-    """What FastMCP reads session state through, in place of its `PydanticAdapter`.
+    """Session state adapter for FastMCP, in place of its `PydanticAdapter`.
 
     That one comes with a library whose import is a fifth of the time in which `runner call` starts.
     """
@@ -195,7 +195,7 @@ async def lifespan(server: FastMCP) -> AsyncIterator[Any]:
 
 
 def has_lifespan(server: FastMCP) -> bool:
-    """Say whether the author of a server, or of one that it mounts, has written a lifespan."""
+    """Return whether the author of a server, or of one that it mounts, has written a lifespan."""
     mounted = [inner for inner in map(inner_provider, server.providers) if isinstance(inner, FastMCPProvider)]
     has_default = any(value is default_lifespan for value in vars(server).values())
     return not has_default or any(has_lifespan(inner.server) for inner in mounted)
@@ -248,12 +248,12 @@ def _made_of(server: FastMCP) -> tuple[object, ...]:
 
 
 def masks_errors(server: FastMCP) -> bool:
-    """Say whether a server tells its clients no more of an exception than that there was one."""
+    """Return whether a server tells its clients no more of an exception than that there was one."""
     return bool(server._mask_error_details)
 
 
 def auth_of(auth: Any) -> dict[str, Any] | None:
-    """Say how a file would have tokens checked: by which class, and, for JSON web tokens, with what."""
+    """Return how a file would have tokens checked: by which class, and, for JSON web tokens, with what."""
     if auth is None:
         return None
     verifier = getattr(auth, "token_verifier", auth)

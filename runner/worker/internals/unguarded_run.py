@@ -24,7 +24,7 @@ _METHODS: dict[type[Any], tuple[str, ...]] = {
 
 @contextlib.contextmanager
 def serving_nothing() -> Iterator[None]:
-    """Have servers not serve meanwhile, however they are asked to."""
+    """Keep servers from serving during the block, whatever starts them."""
     with contextlib.ExitStack() as stack:
         for kind, names in _METHODS.items():
             for name in names:

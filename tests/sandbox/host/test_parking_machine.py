@@ -325,7 +325,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def _runs(pid: int) -> bool:
-    """Say whether any thread of a process runs: until the last has ended, what it had open is open."""
+    """Return whether any thread of a process runs: until the last has ended, what it had open is open."""
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
     except OSError:
