@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner.artifacts.accept import ArtifactFile, Keep, Processed, failed, process_artifacts
+from runner.artifacts.accept import Keep, Processed, failed, process_artifacts
 from runner.artifacts.generated import with_earlier
 from runner.artifacts.named_file import OpenHome
 from runner.contract.display import decide
@@ -30,7 +30,6 @@ from runner.files.download_links import without_tokens
 from runner.files.my_files import Deferral, MyFiles
 from runner.homes.changes import ChangedFile
 from runner.homes.homes import HomeLease
-from runner.observation.call_log import CallLine
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord, FileFacts, operation
 from runner.observation.observers import Observers
 from runner.settings.named_limits import Counted
@@ -399,14 +398,10 @@ def observed(service: Service, request: Request) -> Request:
     """
     if not service.observers:
         return request
-    request.steps.noted = service.observers.noted(
-        request.id,
-        user=request.user.name,
-        method=request.method,
-        tool=request.tool,
-        arguments=request.params.get("arguments"),
-    )
-    span, params = service.observers.began(request.params)
+    facts = {"call": request.id, "user": request.user.name, "method": request.method}
+    facts["tool"] = request.tool[:MOST_NAME_CHARS]
+    request.steps.begin = service.observers.begin_line(facts, request.params.get("arguments"))
+    span, params = service.observers.start_span(request.params)
     if span is None:
         return request
     # The steps are the same for both: who reports of them has the request as it came.
@@ -552,67 +547,28 @@ def _announce(
 def _observe(
     service: Service, request: Request, completed: Completed | None, *, is_known: bool, outcome: str
 ) -> None:
-    """Tell the log and whoever else is to hear of each call, once, and before it is answered unnoticed."""
-    if request.steps.is_told:
+    """Record the end of a call, once."""
+    if request.steps.is_recorded:
         return
-    request.steps.is_told = True
-    steps, processed = request.steps, completed.processed if completed is not None else None
-    files = 0 if processed is None else len(processed.files)
-    took, now = steps.elapsed_s(), time.time()
-    line = CallLine(
-        call=request.id,
-        user=request.user.name,
-        tool=request.tool,
-        outcome=outcome,
-        ended=now,
-        elapsed_ms=round(took * 1000, 1),
-        files=files,
-        generated=len(steps.generated),
-    )
-    # It holds what the call was given for as long as nobody has been told, so it is made for those who ask.
-    record = None
-    if service.observers:
-        record = partial(
-            _record,
-            service,
-            request,
-            files=() if processed is None else (*processed.files, *processed.deferred),
-            is_known=is_known,
-            outcome=outcome,
-            # What comes after is no step of the call, but of its answer.
-            laps=steps.since_begin(),
-            took=took,
-            now=now,
-        )
-    service.observers.call_ended(line, record, steps.span, steps.noted)
-
-
-def _record(
-    service: Service,
-    request: Request,
-    *,
-    files: Sequence[ArtifactFile],
-    is_known: bool,
-    outcome: str,
-    laps: Sequence[tuple[str, float]],
-    took: float,
-    now: float,
-) -> CallRecord:
-    """Return what is noted of a call that has ended."""
+    request.steps.is_recorded = True
     steps, ours = request.steps, request.steps.outcome
-    return CallRecord(
+    processed = completed.processed if completed is not None else None
+    files = () if processed is None else (*processed.files, *processed.deferred)
+    took = steps.elapsed_s()
+    record = CallRecord(
         id=request.id,
         user=request.user.name,
         tool=request.tool if is_known else request.tool[:MOST_NAME_CHARS],
         is_known=is_known,
         method=request.method,
         outcome=outcome,
-        began=now - took,
+        began=time.time() - took,
         elapsed_s=took,
-        steps=laps,
-        arguments=request.params.get("arguments"),
+        # A later one is not a step of the call, but of its answer.
+        steps=steps.since_begin(),
         inputs=[FileFacts(sha256=file.sha256, size=file.size) for file in steps.inputs],
         outputs=[FileFacts(sha256=file.sha256, size=file.size) for file in files],
+        returned=0 if processed is None else len(processed.files),
         generated=[FileFacts(id=file.id, sha256=file.sha256, size=file.size) for file in steps.generated],
         tier=service.tier.value if ours is not None else None,
         worker=None if ours is None else "fresh" if steps.is_fresh else "kept",
@@ -620,3 +576,4 @@ def _record(
             (operation(denial.operation), denial.layer) for denial in (() if ours is None else ours.denials)
         ],
     )
+    service.observers.call_ended(record, steps.span, steps.begin)
