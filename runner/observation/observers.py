@@ -57,10 +57,6 @@ class Observers:
             metrics=Metrics() if settings.metrics_address is not None else None,
         )
 
-    def __bool__(self) -> bool:
-        """Return whether there is any beside the log."""
-        return not (self.audit is None and self.metrics is None and self.spans is None)
-
     def check(self) -> None:
         """Refuse a call that could not be recorded.
 

@@ -396,8 +396,6 @@ def observed(service: Service, request: Request) -> Request:
 
     Each only where the settings ask for it.
     """
-    if not service.observers:
-        return request
     facts = {"call": request.id, "user": request.user.name, "method": request.method}
     facts["tool"] = request.tool[:MOST_NAME_CHARS]
     request.steps.begin = service.observers.begin_line(facts, request.params.get("arguments"))

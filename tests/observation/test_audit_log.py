@@ -395,6 +395,24 @@ def test_lines_that_a_disk_has_not_kept_are_told_of_and_written_again_until_it_d
     assert told.count("audit log synced again") == 1
 
 
+def test_a_disk_that_keeps_nothing_holds_a_bounded_number_of_lines(tmp_path: Path) -> None:
+    with (
+        small_disk(tmp_path / "below", mib=16) as below,
+        mounted(thin_image(below / "image"), below / "disk") as disk,
+    ):
+        log = AuditLog.open(disk / "audit", max_bytes=1 << 24)
+        fill(below)
+        for _ in range(40):
+            log.calls_ended([ended(log)])
+        sync(log)
+        assert log.pending == 40
+        log.calls_ended([ended(log)] * 4 * MOST_PENDING)
+        held = log.pending
+        log.close()
+
+    assert held == 3 * MOST_PENDING
+
+
 def test_no_call_is_taken_once_too_much_waits_for_a_disk_that_keeps_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
