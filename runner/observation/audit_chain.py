@@ -75,11 +75,7 @@ def _verify(folder: Path, expected: str | None) -> AuditVerdict:
     last_hash, is_there = GENESIS, expected is None
     open_calls: dict[str, str] = {}
     faults: list[str] = []
-    notes = [
-        f"{path.name} was written by an earlier version: if that host was killed, its lines are "
-        "calls without a record; keep it with the log, or remove it"
-        for path in sorted(folder.glob("under-way-*.notices"))
-    ]
+    notes: list[str] = []
     for where, line in _lines(folder, numbers, faults):
         if not line.endswith(b"\n"):
             # Only a process that died in the middle of it leaves that, and the next file goes on.

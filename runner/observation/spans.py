@@ -50,7 +50,8 @@ class Spans:
         if str(resource.attributes.get("service.name")).startswith("unknown_service"):
             resource = resource.merge(Resource({"service.name": "toolcell"}))
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(processor or BatchSpanProcessor(OTLPSpanExporter()))
+        self._processor = processor or BatchSpanProcessor(OTLPSpanExporter())
+        self._provider.add_span_processor(self._processor)
         self._tracer = self._provider.get_tracer("toolcell", version)
         self._propagator = TraceContextTextMapPropagator()
 
@@ -74,11 +75,28 @@ class Spans:
         """End the span of a call, and make those of its steps, unless its trace is not sampled."""
         if not isinstance(span, ReadableSpan) or span.start_time is None:
             return
-        call, before = trace.set_span_in_context(span, Context()), span.start_time
+        call, before = span.get_span_context(), span.start_time
         for step, done in record.steps:
-            below = self._tracer.start_span(step, call, start_time=before)
-            before = span.start_time + int(done * _NS)
-            below.end(before)
+            # Not by the tracer, which takes six times as long for it.
+            below = trace.SpanContext(
+                call.trace_id,
+                self._provider.id_generator.generate_span_id(),
+                is_remote=False,
+                trace_flags=call.trace_flags,
+                trace_state=call.trace_state,
+            )
+            began, before = before, span.start_time + int(done * _NS)
+            self._processor.on_end(
+                ReadableSpan(
+                    step,
+                    context=below,
+                    parent=call,
+                    resource=span.resource,
+                    instrumentation_scope=span.instrumentation_scope,
+                    start_time=began,
+                    end_time=before,
+                )
+            )
         span.set_attributes(
             {
                 "mcp.method.name": record.method,

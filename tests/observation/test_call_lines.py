@@ -165,19 +165,6 @@ def test_a_full_file_is_closed_by_the_sync(tmp_path: Path) -> None:
     assert verify(tmp_path).is_whole
 
 
-def test_notices_of_an_earlier_version_are_named(tmp_path: Path) -> None:
-    log = opened(tmp_path)
-    log.add({"kind": "call", "call": "old", "outcome": "ok"})
-    log.close()
-    (tmp_path / "under-way-0123456789abcdef.notices").write_text("{}")
-
-    verdict = verify(tmp_path)
-
-    assert verdict.is_whole
-    assert not verdict.open_calls
-    assert any("abcdef.notices was written by an earlier version" in note for note in verdict.notes)
-
-
 def test_what_ends_with_the_host_is_recorded_before_it_goes(tmp_path: Path) -> None:
     log = opened(tmp_path)
     observers = Observers(audit=log)
