@@ -3,6 +3,7 @@
 Source: `docs/selftest.md`.
 """
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -149,33 +150,19 @@ async def selftest_from_shell(options: SelftestOptions) -> int:
     setup, attempts = options.setup(), options.attempts()
     if options.junit is not None and not os.access(options.junit.parent, os.W_OK):
         raise UsageError(f"--junit {options.junit}: its folder cannot be written; name another file")
-    counter = _Counter(len(attempts) * len(setup.modes))
-    report = await run(attempts, setup, tell=counter.tell)
-    counter.close()
+    done, total = itertools.count(1), len(attempts) * len(setup.modes)
+
+    def count(_trial: Trial) -> None:
+        if sys.stderr.isatty():
+            number = next(done)
+            draw(f"\r\x1b[K{number}/{total}" if number < total else "\r\x1b[K", sys.stderr)
+            sys.stderr.flush()
+
+    report = await run(attempts, setup, tell=count)
     if options.junit is not None:
         options.junit.write_bytes(_junit(report, options))
     print(json_text(_json(report, options), indent=2) if options.as_json else _text(report, options))  # noqa: T201
     return 0 if report.held else 1
-
-
-class _Counter:
-    """Counts on standard error while attempts are made, where that is a terminal."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._done = 0
-        self._live = sys.stderr.isatty()
-
-    def tell(self, _trial: Trial) -> None:
-        self._done += 1
-        if self._live:
-            draw(f"\r\x1b[K{self._done}/{self._total}", sys.stderr)
-            sys.stderr.flush()
-
-    def close(self) -> None:
-        if self._live:
-            draw("\r\x1b[K", sys.stderr)
-            sys.stderr.flush()
 
 
 def _text(report: SelftestReport, options: SelftestOptions) -> str:

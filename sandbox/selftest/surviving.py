@@ -28,10 +28,6 @@ _CHAIN_S = 8.0
 _NEW = os.O_CREAT | os.O_RDWR
 
 
-def _outlived(world: World, _seen: ActEvidence) -> bool:
-    return world.outlived()
-
-
 def _left_in_kernel(kind: Leftover, act: Act) -> tuple[Judge, Act]:
     return lambda world, _seen: kind in world.leftovers(), act
 
@@ -178,6 +174,6 @@ _IN_KERNEL: Rows = {
 }
 
 SURVIVING = (
-    *rows(AttemptKind.SURVIVE, _outlived, _ALIVE),
+    *rows(AttemptKind.SURVIVE, lambda world, _seen: world.outlived(), _ALIVE),
     *rows(AttemptKind.SURVIVE, _has_shared, _IN_KERNEL),
 )

@@ -14,7 +14,7 @@ import struct
 import subprocess
 import threading
 
-from sandbox.selftest.attempt import ActEvidence, AttemptKind, Oracle, Rows, Surroundings, rows
+from sandbox.selftest.attempt import AttemptKind, Oracle, Rows, Surroundings, rows
 from sandbox.selftest.calls import (
     AT_CWD,
     AT_EMPTY_PATH,
@@ -28,7 +28,6 @@ from sandbox.selftest.calls import (
     put,
     raised,
 )
-from sandbox.selftest.world import World
 
 __all__ = ["WRITING"]
 
@@ -43,10 +42,6 @@ _MKDIRAT = 37
 _MAP_PRIVATE_ANONYMOUS_32BIT = 0x62
 _I386_CHMOD = 15
 _ONE_SECOND = struct.pack("=4q", 1, 0, 1, 0)
-
-
-def _changed(world: World, _seen: ActEvidence) -> bool:
-    return world.changed()
 
 
 def _made_in_home(kind: int) -> Oracle:
@@ -263,4 +258,4 @@ _ALONE: Rows = {
     "socket: bind(2) of a named socket, in the own home": (_made_in_home(stat.S_IFSOCK), _named_socket),
 }
 
-WRITING = (*rows(AttemptKind.WRITE, _changed, _ALONE),)
+WRITING = rows(AttemptKind.WRITE, lambda world, _seen: world.changed(), _ALONE)
