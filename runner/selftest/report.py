@@ -1,4 +1,4 @@
-"""`runner selftest`: try to break out, here and now, and say what came of it.
+"""`runner selftest`: attempts to break out, here and now, and a report of them.
 
 Source: `docs/selftest.md`.
 """
@@ -43,7 +43,7 @@ _ORDER = (TrialVerdict.GOT_OUT, TrialVerdict.LEFT_OPEN, TrialVerdict.NOT_PROVABL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelftestOptions:
-    """What was asked for on the command line.
+    """The options of the command line.
 
     Attributes:
         kinds: Kinds to try; all where none is named.
@@ -51,7 +51,7 @@ class SelftestOptions:
         against: One of `AGAINST`.
         guard: Whether the Python patches are in place.
         tier: The tier that the attempts are made in.
-        reuse: How workers are kept meanwhile, `user` or `call`; empty for each in turn.
+        reuse: Lifetime of workers, `user` or `call`; empty for each in turn.
         uids: User ids that the tier may give to users.
         as_json: Whether to print one JSON document instead of the table.
         junit: Where to write a JUnit report, if anywhere.
@@ -69,7 +69,7 @@ class SelftestOptions:
 
     @property
     def isolation(self) -> str:
-        """What the attempts meet, by its name on the command line."""
+        """Return the isolation that attempts are made against, by its name on the command line."""
         return self.tier.value if self.against == "sandbox" else Tier.GUARD.value
 
     def setup(self) -> Setup:
@@ -141,7 +141,7 @@ def settings_to_attack(isolation: str | None, *, against: str) -> Settings:
 
 
 async def selftest_from_shell(options: SelftestOptions) -> int:
-    """Make the attempts, print what came of them, and return the exit status: 1 when something got out.
+    """Make the attempts, print the report, and return the exit status: 1 when something got out.
 
     Raises:
         UsageError: The options do not go together.

@@ -134,7 +134,7 @@ def _moved(_place: Surroundings) -> None:
 
 
 def _stack(_place: Surroundings) -> None:
-    """Let the stack grow as far as a limit goes that nobody has lowered."""
+    """Grow the stack as far as the hard limit."""
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
     resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
     libc.getauxval.restype = ctypes.c_ulong
@@ -243,7 +243,7 @@ def _opened(_place: Surroundings) -> None:
 
 
 def _received(_place: Surroundings) -> object:
-    """Have the kernel make descriptors, as messages that carry them arrive."""
+    """Receive messages that carry descriptors, which the kernel makes."""
     pair = ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for _ in range(4):
         socket.send_fds(ours, [b"x"], [1] * (LIMITS.open_files // 2))

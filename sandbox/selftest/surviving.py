@@ -70,7 +70,7 @@ def _raw_session(place: Surroundings) -> None:
 
 
 def _parents_group(place: Surroundings) -> None:
-    """Hide in the group of whoever started this process."""
+    """Enter the group of the process that started this one."""
     group = os.getpgid(os.getppid())
     os.setpgid(_left(stay)(place), group)
 
@@ -82,7 +82,7 @@ def _subreaper(place: Surroundings) -> None:
 
 
 def _deaf(place: Surroundings) -> None:
-    """Ask for no signal at the death of the parent, and take none that can be refused."""
+    """Refuse the signal at the death of the parent, and all others that can be refused."""
     raised("prctl", libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0))
     signal.pthread_sigmask(signal.SIG_SETMASK, set(signal.Signals))
     stay(place)
@@ -97,7 +97,7 @@ def _stopped(place: Surroundings) -> None:
 
 
 def _chain(place: Surroundings) -> None:
-    """Be a new process at every moment, faster than a list of processes can be walked."""
+    """Fork faster than a list of processes can be walked."""
     pulse(place)
     deadline = time.monotonic() + _CHAIN_S
     while time.monotonic() < deadline and os.fork() == 0:

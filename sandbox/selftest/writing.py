@@ -119,7 +119,7 @@ def _by_child(place: Surroundings) -> None:
 
 
 def _by_ring(place: Surroundings) -> None:
-    """Have the kernel make a folder, by a queue that no filter of system calls looks into."""
+    """Make a folder by a queue that no filter of system calls inspects."""
     parameters = bytearray(120)
     ring = call("io_uring_setup", 1, parameters)
     tail, array = struct.unpack_from("=I", parameters, 44)[0], struct.unpack_from("=I", parameters, 64)[0]
@@ -133,7 +133,7 @@ def _by_ring(place: Surroundings) -> None:
 
 
 def _by_old_calls(place: Surroundings) -> None:
-    """Ask as a 32-bit program does: through another door, with other numbers."""
+    """Make a system call as a 32-bit program does, with other numbers."""
     if os.uname().machine != "x86_64":
         raise OSError(38, "only x86_64 has this door")
     page = libc.mmap(None, ctypes.c_size_t(4096), 7, _MAP_PRIVATE_ANONYMOUS_32BIT, -1, ctypes.c_long(0))
