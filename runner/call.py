@@ -118,7 +118,6 @@ class FileCall(Call):
     remote: RemoteExecutor | None
     _pool_key: PoolKey | None = None
 
-<<<<<<< HEAD
     passed_on: ClassVar[type[Exception]] = WireError
 
     @classmethod
@@ -133,19 +132,6 @@ class FileCall(Call):
         spec = toolset.catalog.tools.get(request.tool)
         return cls(
             service=toolset, toolset=toolset, request=request, listener=listener, spec=spec, remote=remote
-=======
-async def _run_here(
-    toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, pool_key: PoolKey | None
-) -> Completed:
-    """Execute an admitted call in a worker of this machine."""
-    async with toolset.drain.call(listener.tell):
-        return await _in_a_user_pool(
-            toolset,
-            request,
-            # Worked out anew with each attempt: a reload may have changed the rights of the tool.
-            lambda: pool_key or toolset.key(request.user, spec, links=_takes_links(toolset, spec)),
-            partial(_with_files, toolset, request, spec, listener),
->>>>>>> docs
         )
 
     async def execute(self) -> Completed:
@@ -332,86 +318,6 @@ async def _in_user_pool(
             restarts = restarts - 1 if isinstance(error, ForkserverDied) else 0
 
 
-<<<<<<< HEAD
-=======
-def _with_files(
-    toolset: Toolset, request: Request, spec: ToolSpec, listener: CallListener, user_pool: UserPool
-) -> Awaitable[Completed]:
-    """Execute the tool in a worker of the user pool, by the steps that every call takes."""
-    request.steps.done("admit")
-    # Inputs are staged in a home that a tool may only read, too; only one that it may write has outputs.
-    home = user_pool.home if toolset.access(spec) is HomeAccess.WRITE else None
-    files = toolset.files(request.user, trace=request.id, counted=request.counted)
-    links = user_pool.links or toolset.links
-    puts = RunningPuts(files=files, home=home, max_bytes=toolset.settings.max_artifact_bytes)
-    listener.keep = puts.put
-    place = CallFiles(
-        files=files,
-        inputs=user_pool.home,
-        outputs=home,
-        link=lambda file: links.to(files.holder, file.id, name=file.shown),
-        file_delivery=file_delivery_of(toolset.settings),
-    )
-    in_a_worker = partial(_in_a_worker, toolset, request, spec, user_pool, home, listener, puts)
-    return perform(toolset, request, spec, place, listener, in_a_worker)
-
-
-async def _in_a_worker(
-    toolset: Toolset,
-    request: Request,
-    spec: ToolSpec,
-    user_pool: UserPool,
-    home: HomeLease | None,
-    listener: CallListener,
-    puts: RunningPuts,
-    inputs: Inputs,
-) -> Executed:
-    """Execute a tool of ours; hold its worker until it is released.
-
-    The worker is given back once: by whoever is done with what is returned, or here, if nothing is.
-    """
-    params = {**request.params, "arguments": inputs.arguments}
-    changes = Changes() if home is not None else None
-    try:
-        lease, outcome = await run_in_lease(
-            toolset, request, params, user_pool, listener, spec=spec, changes=changes
-        )
-        try:
-            # Files that nobody named are told of by the call that ends last in the home, whosever they are.
-            is_last = changes is not None and changes.end()
-            left = left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
-            try:
-                wire = judge(
-                    outcome,
-                    listener,
-                    home=home.path if home is not None else None,
-                    unknown=inputs.unknown,
-                    limits=toolset.effective(spec.name).limits,
-                    homes=toolset.settings.homes,
-                    unseen=toolset.unseen,
-                )
-            except CallError as error:
-                if is_last and home is not None:
-                    # Files that other calls have left for this one to tell of.
-                    error.beside = await left_by_others(toolset, request, spec, home, lease)
-                raise
-            return Executed(
-                wire=wire,
-                is_long=outcome.answer_bytes > SHORT_BYTES,
-                at_rest=lease.at_rest,
-                facts=_noted(toolset, outcome),
-                left=left,
-                release=partial(_release, toolset, lease),
-            )
-        except BaseException:
-            _release(toolset, lease)
-            raise
-    finally:
-        if changes is not None:
-            changes.close()
-
-
->>>>>>> docs
 def _release(toolset: Toolset, lease: Lease) -> None:
     """Give a worker back; what it may go on with until its user's next call is watched."""
     job = lease.release()
@@ -419,48 +325,6 @@ def _release(toolset: Toolset, lease: Lease) -> None:
         toolset.memory_guard.hold(job)
 
 
-<<<<<<< HEAD
-=======
-async def _current_spec(
-    toolset: Toolset, request: Request, spec: ToolSpec | None, remote: RemoteExecutor | None = None
-) -> tuple[ToolSpec | None, PoolKey | None]:
-    """Return the tool as this user is offered it now, and the user pool whose worker alone has it so.
-
-    A file may offer a session what it did not offer when it was loaded, and a call may change what the server
-    in its own worker offers; the pool of that worker is set apart (decision 32). Only then is it asked, by a
-    request that takes its turn like any other.
-    """
-    apart = toolset.apart(request.user)
-    if spec is not None and (
-        apart is None or apart == toolset.key(request.user, spec, links=_takes_links(toolset, spec))
-    ):
-        return spec, None
-    found = await _spec_from_worker(toolset, request, remote)
-    # One that is offered as it was loaded is so in any worker of the user.
-    return (spec, None) if found == spec else (found, apart)
-
-
-async def _spec_from_worker(
-    toolset: Toolset, request: Request, remote: RemoteExecutor | None
-) -> ToolSpec | None:
-    """Look the tool up in the user's worker. Raises `CallError`: the worker cannot be reached."""
-    params: dict[str, Any] = {"name": request.tool, "arguments": {}}
-    if "_meta" in request.params:
-        params["_meta"] = request.params["_meta"]
-    asking = replace(request, method=FIND_TOOL, params=params, steps=Steps())
-    try:
-        answer = await relay(toolset, asking, remote)
-    except WireError:
-        return None
-    try:
-        (tool,) = answer["tools"]
-        return ToolSpec.of(tool, identity=toolset.settings.username_parameter)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        # There is none, or what a worker calls one is none.
-        return None
-
-
->>>>>>> docs
 async def relay(
     toolset: Toolset,
     request: Request,

@@ -75,18 +75,12 @@ async def dry_run(toolset: Toolset, source: SourceFile) -> tuple[list[dict[str, 
 async def _called(
     toolset: Toolset, user: User, spec: ToolSpec, source: SourceFile
 ) -> tuple[dict[str, Any], list[Finding]]:
+    report: dict[str, Any] = {"tool": spec.name, "arguments": {}, "wrote": [], "read": [], "denied": []}
     try:
         arguments = {key: item for key, item in example(spec.parameters).items() if key != source.identity}
     except MALFORMED as fault:
         untried = f"it was not called, as its schema has no example: {legible(str(fault))}"
-        return {
-            "tool": spec.name,
-            "arguments": {},
-            "error": untried,
-            "wrote": [],
-            "read": [],
-            "denied": [],
-        }, []
+        return report | {"error": untried}, []
     request = _request(toolset, user, "tools/call", {"name": spec.name, "arguments": arguments})
     error, unreturned = None, []
     try:
@@ -114,8 +108,7 @@ async def _called(
         named = raised_by["filename"]
         if raised_by["type"] == "FileNotFoundError" and named.startswith(_OF_OTHERS):
             missing = "" if named.startswith(home) or named in str(arguments) else legible(named)
-    report = {
-        "tool": spec.name,
+    report |= {
         "arguments": arguments,
         "error": None if error is None else legible(error),
         "wrote": list(dict.fromkeys(opened["write"])),
@@ -142,10 +135,10 @@ async def _called(
     if unreturned:
         message = f"{run} wrote {', '.join(map(repr, unreturned))} and did not return it: nothing shows it"
         cure = (
-            'name it in the result: `"artifacts": [{"name": …, "path": …}]`; or set `generated` in its meta'
+            'name it in the result: `"artifacts": [{"name": …, "path": …}]`, or set `generated` in its meta'
         )
         findings.append(("unreturned-file", message, cure))
-    return report, [Finding(rule=r, line=line, message=m, cure=c) for r, m, c in findings]
+    return report, [Finding(rule, line, message, cure) for rule, message, cure in findings]
 
 
 async def pages(toolset: Toolset) -> list[Mapping[str, Any]]:

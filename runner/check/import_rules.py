@@ -22,14 +22,11 @@ def seen_at_import(hello: Mapping[str, Any], source: SourceFile, *, threads: int
         threads: Threads that were left after the import.
 
     Raises:
-        ValueError: The report is malformed; only a hostile tool file can cause that.
+        LookupError, TypeError, ValueError: The report is malformed; only a hostile tool file can cause that.
     """
-    try:
-        watched = hello["watched"]
-        seconds = {int(line): float(spent) for line, spent in watched["seconds"]}
-        started = [int(line) for line in watched["threads"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the report of the import is malformed: {error}") from error
+    watched = hello["watched"]
+    seconds = {int(line): float(spent) for line, spent in watched["seconds"]}
+    started = [int(line) for line in watched["threads"]]
     imports = {
         line
         for node in source.nodes
@@ -40,10 +37,10 @@ def seen_at_import(hello: Mapping[str, Any], source: SourceFile, *, threads: int
     libraries = {line: seconds.get(line, 0.0) for line in sorted(imports)}
     if sum(code.values()) > _SLOW_CODE_S:
         cure = "move it into a tool, or into a function with `functools.cache` that a tool calls"
-        yield _at(_longest(code), "slow-import", f"{_took(code)} while the file is imported", cure)
+        yield Finding("slow-import", _longest(code), f"{_took(code)} while the file is imported", cure)
     elif sum(libraries.values()) > _SLOW_LIBRARIES_S:
         cure = "import less of it, or import it in the one tool that needs it"
-        yield _at(_longest(libraries), "slow-import", f"{_took(libraries)} to import", cure)
+        yield Finding("slow-import", _longest(libraries), f"{_took(libraries)} to import", cure)
     if threads > 1:
         subject, line = "a thread is started here while the file is imported", min(started, default=0)
         if not line:
@@ -51,7 +48,7 @@ def seen_at_import(hello: Mapping[str, Any], source: SourceFile, *, threads: int
             subject = "a library that the file imports, most likely this one, starts a thread"
             line = _longest(libraries)
         message = f"{subject}, so every call gets an interpreter of its own"
-        yield _at(line, "threads-at-import", message, "start it in the tool that needs it")
+        yield Finding("threads-at-import", line, message, "start it in the tool that needs it")
 
 
 def _longest(seconds: Mapping[int, float]) -> int:
@@ -60,7 +57,3 @@ def _longest(seconds: Mapping[int, float]) -> int:
 
 def _took(seconds: Mapping[int, float]) -> str:
     return f"this takes {max(seconds.values()):.1f} s of processor time, for which first calls wait,"
-
-
-def _at(line: int, rule: str, message: str, cure: str) -> Finding:
-    return Finding(rule=rule, line=line, message=message, cure=cure)

@@ -33,29 +33,28 @@ RULES = {**dict.fromkeys(_MUST, Severity.MUST), **dict.fromkeys(_SHOULD, Severit
 """Severity of each rule by its id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One rule that one line breaks.
 
     Attributes:
         rule: Id of the rule.
         line: Line of the author's file, from 1.
-        column: Column in that line, from 1.
         message: Content of the line and its consequence.
         cure: Text to write instead.
+        column: Column in that line, from 1.
     """
 
     rule: str
     line: int
-    column: int = 1
     message: str
     cure: str
+    column: int = 1
 
     @classmethod
     def at(cls, node: ast.AST, rule: str, message: str, cure: str) -> "Finding":
         """Make a finding at the place of a node."""
-        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
-        return cls(rule=rule, line=line, column=column, message=message, cure=cure)
+        return cls(rule, getattr(node, "lineno", 1), message, cure, getattr(node, "col_offset", 0) + 1)
 
     @property
     def severity(self) -> Severity:

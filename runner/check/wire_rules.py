@@ -42,12 +42,8 @@ def tool_faults(tool: Mapping[str, Any], source: SourceFile) -> Iterator[Finding
     name, identity = str(tool.get("name")), source.identity
     function = next((o.function for o in source.offers if o.kind == "tool" and o.name == name), None)
     at: ast.AST = source.tree if function is None else function
-    args = (
-        [node for node in ast.walk(function.args) if isinstance(node, ast.arg)]
-        if function is not None
-        else []
-    )
-    arguments = {arg.arg: arg for arg in args}
+    parts = [] if function is None else ast.walk(function.args)
+    arguments = {part.arg: part for part in parts if isinstance(part, ast.arg)}
     schema = tool.get("inputSchema", {})
     properties = schema.get("properties", {})
     if not tool.get("description"):
@@ -57,10 +53,8 @@ def tool_faults(tool: Mapping[str, Any], source: SourceFile) -> Iterator[Finding
         place = arguments.get(key, at)
         if key in arguments and arguments[key].annotation is None:
             message = f"`{key}` of the tool {name!r} has no type, so callers may pass any value"
-            cure = (
-                f"write `{key}: Context`" if key in ("ctx", "context") else f"write `{key}: str`, or its type"
-            )
-            yield Finding.at(place, "unannotated-parameter", message, cure)
+            cure = f"`{key}: Context`" if key in ("ctx", "context") else f"`{key}: str`, or its type"
+            yield Finding.at(place, "unannotated-parameter", message, f"write {cure}")
         if key in ("filename", "filenames") and identity not in properties:
             message = f"the tool {name!r} takes `{key}` but no `{identity}`: it can read its files, not write"
             cure = f"add the parameter `{identity}: str`"
@@ -77,12 +71,9 @@ def tool_faults(tool: Mapping[str, Any], source: SourceFile) -> Iterator[Finding
             yield Finding.at(at, "widget-csp-on-tool", message, cure)
     for key in dialects.INVOCATION_KEYS:
         if isinstance(text := meta.get(key), str) and not 0 < len(text) <= dialects.INVOCATION_MAX_CHARS:
-            message = (
-                f"hosts show 1 to {dialects.INVOCATION_MAX_CHARS} characters meanwhile; this has {len(text)}"
-            )
-            yield Finding.at(
-                at, "widget-invocation-text", message, "use a shorter text: `Drawing the chart...`"
-            )
+            message = f"hosts show 1 to {dialects.INVOCATION_MAX_CHARS} characters meanwhile, not {len(text)}"
+            cure = "use a shorter text: `Drawing the chart...`"
+            yield Finding.at(at, "widget-invocation-text", message, cure)
     if (dialects.RESOURCE_URI in meta or "resourceUri" in ui) and "visibility" not in ui:
         message = "nothing declares if the page may call this tool, and hosts differ in their default"
         cure = 'add `"visibility": ["model"]`, or `["model", "app"]` if the page may call it'
@@ -111,16 +102,13 @@ def page_faults(page: Mapping[str, Any], tools: Sequence[Mapping[str, Any]], lin
     metas = [tool.get("_meta") or {} for tool in tools]
     uis = [meta["ui"] if isinstance(meta.get("ui"), Mapping) else {} for meta in metas]
     used = {dialects.SKYBRIDGE for meta in metas if uri == meta.get(dialects.OUTPUT_TEMPLATE)}
-    used |= {
-        dialects.MCP_APP
-        for meta in (*uis, *metas)
-        if uri in (meta.get("resourceUri"), meta.get(dialects.RESOURCE_URI))
-    }
+    pages = ({meta.get("resourceUri"), meta.get(dialects.RESOURCE_URI)} for meta in (*uis, *metas))
+    used |= {dialects.MCP_APP for named in pages if uri in named}
     wanted = sorted(used or {dialects.SKYBRIDGE, dialects.MCP_APP})
     if uri.startswith(dialects.SCHEME) and mime not in wanted:
         message = f"hosts do not show {uri} as {mime!r}; they expect {' or '.join(map(repr, wanted))}"
         cure = "declare the page as a `Widget`, which serves it in both, or write the media type exactly so"
-        yield Finding(rule="widget-mime", line=line, message=message, cure=cure)
+        yield Finding("widget-mime", line, message, cure)
     own = page.get("_meta") or {}
     csp = own["ui"].get("csp") if isinstance(own.get("ui"), Mapping) else None
     hosts: list[Any] = []
@@ -136,4 +124,4 @@ def page_faults(page: Mapping[str, Any], tools: Sequence[Mapping[str, Any]], lin
         if host not in allowed and not any(n.startswith("*.") and host.endswith(n[1:]) for n in allowed):
             message = f"the page loads {url}, which hosts block: its CSP does not name {host}"
             cure = "put it into the page itself, or name the host in `Csp(resources=…)`"
-            yield Finding(rule="widget-remote-code", line=line, message=message, cure=cure)
+            yield Finding("widget-remote-code", line, message, cure)

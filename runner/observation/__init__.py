@@ -1,1 +1,1 @@
-"""Observation of calls: an audit log, metrics and spans. Never a value, content or token."""
+"""Observation of calls by an operator: audit log, metrics and spans. Never a value, content or token."""

@@ -24,17 +24,17 @@ _MOST_OPEN = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditVerdict:
-    """Findings of a verification.
+    """The result of a verification.
 
     Attributes:
-        records: How many lines there are that are as they were written.
+        records: Number of lines that are as they were written.
         first: Number of the first of them; 0 where there is none.
         last: Number of the last.
         hash: The hash of the last; with it, kept elsewhere, nothing before it can be changed unnoticed.
         open_calls: Calls with a `begin` and no end, by id, the last 100, as `USER TOOL, began TIME`: they run
             now, or their host was killed.
-        notes: What is no fault, but worth knowing.
-        faults: What is not as it was written, the first 20.
+        notes: Facts that are not faults.
+        faults: Lines and files that are not as they were written, the first 20.
     """
 
     records: int
@@ -47,7 +47,7 @@ class AuditVerdict:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether nothing was found that is not as it was written."""
+        """Return whether all lines are as they were written."""
         return not self.faults
 
 
@@ -55,109 +55,85 @@ def verify(folder: Path, *, expected: str | None = None) -> AuditVerdict:
     """Check an audit log.
 
     Args:
-        folder: Where its files are.
+        folder: Folder of its files.
         expected: The hash of a record that must be in it, as an earlier verdict named it.
 
     Raises:
         UsageError: There is no audit log in the folder, or it cannot be read.
     """
     try:
-        return _Chain().read(folder, expected)
+        return _verify(folder, expected)
     except OSError as error:
         raise UsageError(f"the audit log in {folder} cannot be read: {error}") from error
 
 
-class _Chain:
-    def __init__(self) -> None:
-        self._records = self._first = self._last = 0
-        self._hash = GENESIS
-        self._hashes: set[str] = set()
-        self._open: dict[str, str] = {}
-        self._notes: list[str] = []
-        self._faults: list[str] = []
-
-    def read(self, folder: Path, expected: str | None) -> AuditVerdict:
-        files = sorted((int(match[1]), path) for path, match in _named(folder))
-        if not files:
-            raise UsageError(f"there is no audit log in {folder}; is it the setting audit_dir?")
-        for index, (number, path) in enumerate(files):
-            if index and number != files[index - 1][0] + 1:
-                self._fault(f"a file is missing before {path.name}")
-            self._file(path, is_last=index == len(files) - 1)
-        head = read_head(folder)
-        if head is None:
-            self._notes.append("head.json is missing, so records missing at the end would not be noticed")
-        elif (head.seq, head.hash) != (self._last, self._hash) and head.seq >= self._last:
-            self._fault(f"the log ends with record {self._last}, and record {head.seq} was the last written")
-        for path in sorted(folder.glob("under-way-*.notices")):
-            self._notes.append(
-                f"{path.name} was written by an earlier version: if that host was killed, its lines are "
-                "calls without a record; keep it with the log, or remove it"
-            )
-        if expected is not None and expected not in self._hashes:
-            self._fault(f"no record has the expected hash {expected}")
-        return AuditVerdict(
-            records=self._records,
-            first=self._first,
-            last=self._last,
-            hash=self._hash,
-            open_calls=dict(list(self._open.items())[-_MOST_OPEN:]),
-            notes=tuple(self._notes),
-            faults=tuple(self._faults[:_MOST_FAULTS]),
-        )
-
-    def _file(self, path: Path, *, is_last: bool) -> None:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                where = f"{path.name} line {number}"
-                if not line.endswith(b"\n"):
-                    # Only a process that died in the middle of it leaves that, and the next file goes on.
-                    told = "nothing follows" if is_last else "the next file goes on"
-                    self._notes.append(f"{where} was cut short by the end of a process; {told}")
-                else:
-                    self._line(where, line)
-
-    def _line(self, where: str, line: bytes) -> None:
+def _verify(folder: Path, expected: str | None) -> AuditVerdict:
+    numbers = sorted(int(match[1]) for path in folder.iterdir() if (match := FILES.fullmatch(path.name)))
+    if not numbers:
+        raise UsageError(f"there is no audit log in {folder}; is it the setting audit_dir?")
+    records = first = last = 0
+    last_hash, is_there = GENESIS, expected is None
+    open_calls: dict[str, str] = {}
+    faults: list[str] = []
+    notes: list[str] = []
+    for where, line in _lines(folder, numbers, faults):
+        if not line.endswith(b"\n"):
+            # Only a process that died in the middle of it leaves that, and the next file goes on.
+            notes.append(f"{where} was cut short by the end of a process; the next file, if any, goes on")
+            continue
         body, end = line[:-_END_BYTES], _END.fullmatch(line[-_END_BYTES:])
-        if end is None:
-            return self._fault(f"{where} is not a record")
         digest = hashlib.sha256(body).hexdigest()
-        if digest != end[1].decode():
-            return self._fault(f"{where} is not what was written: its hash does not fit")
-        said = _read(body)
-        seq, before, call = said.get("seq"), said.get("prev"), str(said.get("call"))
+        record = {} if end is None else _record(body)
+        seq, call = record.get("seq"), str(record.get("call"))
+        if end is not None and digest != end[1].decode():
+            faults.append(f"{where} is not what was written: its hash does not fit")
+            continue
         if type(seq) is not int:
-            return self._fault(f"{where} is not a record")
-        if said.get("kind") == "begin":
-            self._open[call] = f"{said.get('user')} {said.get('tool')}, began {said.get('time')}"
+            faults.append(f"{where} is not a record")
+            continue
+        if record.get("kind") == "begin":
+            open_calls[call] = f"{record.get('user')} {record.get('tool')}, began {record.get('time')}"
         else:
-            self._open.pop(call, None)
-        if not self._records:
-            self._first = seq
-            if before != GENESIS:
-                self._notes.append(f"the log begins with record {seq}: the files before are not here")
-        elif before != self._hash:
-            self._fault(f"{where}: record {seq} does not follow record {self._last}")
-        self._records += 1
-        self._last, self._hash = seq, digest
-        self._hashes.add(digest)
-        return None
+            open_calls.pop(call, None)
+        if records and record.get("prev") != last_hash:
+            faults.append(f"{where}: record {seq} does not follow record {last}")
+        elif not records and record.get("prev") != GENESIS:
+            notes.append(f"the log begins with record {seq}: the files before are not here")
+        records, first, last, last_hash = records + 1, first if records else seq, seq, digest
+        is_there = is_there or digest == expected
+    head = read_head(folder)
+    if head is None:
+        notes.append("head.json is missing, so records missing at the end would not be noticed")
+    elif (head.seq, head.hash) != (last, last_hash) and head.seq >= last:
+        faults.append(f"the log ends with record {last}, and record {head.seq} was the last written")
+    if not is_there:
+        faults.append(f"no record has the expected hash {expected}")
+    return AuditVerdict(
+        records=records,
+        first=first,
+        last=last,
+        hash=last_hash,
+        open_calls=dict(list(open_calls.items())[-_MOST_OPEN:]),
+        notes=tuple(notes),
+        faults=tuple(faults[:_MOST_FAULTS]),
+    )
 
-    def _fault(self, told: str) -> None:
-        self._faults.append(told)
+
+def _lines(folder: Path, numbers: list[int], faults: list[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield each line with its place; a file that is missing in between is a fault."""
+    for before, number in zip([numbers[0] - 1, *numbers], numbers, strict=False):
+        path = folder / f"audit-{number:06}.jsonl"
+        if number != before + 1:
+            faults.append(f"a file is missing before {path.name}")
+        with path.open("rb") as lines:
+            for index, line in enumerate(lines, 1):
+                yield f"{path.name} line {index}", line
 
 
-def _read(body: bytes) -> dict[str, Any]:
+def _record(body: bytes) -> dict[str, Any]:
     """Return the content of a record; nothing for another line, whose hash may be right even so."""
     try:
-        said = json.loads(body + b"}")
+        record = json.loads(body + b"}")
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
-
-
-def _named(folder: Path) -> Iterator[tuple[Path, "re.Match[str]"]]:
-    for path in folder.iterdir():
-        match = FILES.fullmatch(path.name)
-        if match:
-            yield path, match
+    return record if isinstance(record, dict) else {}

@@ -1,15 +1,20 @@
-"""Record of an ended call: facts about it, and none of its arguments or results."""
+"""The record of a call that has ended, for all that is observed: it holds no value, content or token."""
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from runner.system.logging_setup import CallScope
 
 __all__ = ["MOST_NAME_CHARS", "OTHER", "CallRecord", "FileFacts", "operation"]
 
+log = logging.getLogger(__name__)
+
 OTHER = "other"
-"""What stands for a word that is not one of ours."""
+"""Stands for a word that is not one of ours."""
 
 MOST_NAME_CHARS = 128
-"""So much is noted of the name of a tool that does not exist, which is whatever its client said."""
+"""Bound of the recorded name of an unknown tool, which is any text its client sent."""
 
 _OF_OS = (
     "chown chroot lchown link listdir makedirs mkdir mkfifo mknod open remove removexattr rename replace "
@@ -25,24 +30,17 @@ _OPERATIONS = frozenset(
 )
 
 
-def operation(named: str) -> str:
+def operation(name: str) -> str:
     """Return the name of an operation that was denied, or `other`.
 
-    A worker says what it was denied, and code in it could say anything there: words of its own, a new one
-    each time. So only those count that the guard and the gate have.
+    Code in a worker could send any word there, a new one each time; the guard and the gate use these only.
     """
-    return named if named in _OPERATIONS else OTHER
+    return name if name in _OPERATIONS else OTHER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFacts:
-    """A file that a call took or made.
-
-    Attributes:
-        sha256: Hex digest of its bytes, where it is known.
-        size: Its length in bytes.
-        id: Its id in the store, where a record is to say it: no result does.
-    """
+    """A file that a call took or made; with its id in the store where no result has it."""
 
     sha256: str | None
     size: int
@@ -54,22 +52,16 @@ class CallRecord:
     """One call that has ended.
 
     Attributes:
-        id: The call's, on every log record of it.
-        user: Who called.
-        tool: The tool, as its client named it.
         is_known: Whether there is such a tool: only then is the name one of a bounded number.
-        method: The MCP method.
-        outcome: `ok`, `error` for what the tool called one, or the code of the envelope.
-        began: When it began, in seconds since the epoch.
-        elapsed_s: How long it took, in seconds.
-        steps: Each step, and when it was done, in seconds since `began`; in order.
-        arguments: What the client sent for the tool; for a digest only.
-        inputs: The files that it was given.
-        outputs: The files that it returned.
-        generated: What was kept of files that the tool wrote and did not return.
-        tier: The isolation tier, where a worker of ours ran it.
-        worker: `fresh` or `kept`; None where none of ours ran it.
-        denials: What it was denied: the operation and the layer.
+        outcome: `ok`, `error` for a result that the tool marked as one, or the code of the envelope.
+        began: Seconds since the epoch.
+        steps: The end of each step, in seconds since `began`; in order.
+        outputs: The files that it returned or deferred.
+        returned: Number of the files that it returned.
+        generated: Files that the tool wrote and did not return, and that were stored.
+        tier: The isolation tier; None where no worker of ours ran it.
+        worker: `fresh` or `kept`; None as with `tier`.
+        denials: The operation and the layer of each denial.
     """
 
     id: str
@@ -81,10 +73,33 @@ class CallRecord:
     began: float
     elapsed_s: float
     steps: Sequence[tuple[str, float]] = ()
-    arguments: object = field(default=None, repr=False)
     inputs: Sequence[FileFacts] = ()
     outputs: Sequence[FileFacts] = ()
+    returned: int = 0
     generated: Sequence[FileFacts] = ()
     tier: str | None = None
     worker: str | None = None
     denials: Sequence[tuple[str, str]] = ()
+
+    @property
+    def elapsed_ms(self) -> float:
+        """Return its duration in milliseconds, as the log and the audit log have it."""
+        return round(self.elapsed_s * 1000, 1)
+
+    def log_end(self) -> None:
+        """Log the call, with the time of its end: the line may be written a little later."""
+        if not log.isEnabledFor(logging.INFO):
+            return
+        facts: dict[str, object] = {
+            "user": self.user,
+            "tool": self.tool,
+            "elapsed_ms": self.elapsed_ms,
+            "outcome": self.outcome,
+            "files": self.returned,
+        }
+        facts |= {"generated": len(self.generated)} if self.generated else {}
+        line = log.makeRecord(log.name, logging.INFO, __file__, 0, "call ended", (), None, extra=facts)
+        line.created = self.began + self.elapsed_s
+        line.msecs = line.created % 1 * 1000
+        with CallScope(self.id):
+            log.handle(line)

@@ -1,14 +1,16 @@
-"""Metrics for Prometheus: calls and their outcomes, where their time went, and what the server holds now.
+"""Metrics for Prometheus: calls, their outcomes, the time of their steps, and the load of the server.
 
-Counters and histograms are counted as calls end; what there is at one moment is asked when it is scraped. A
-label has a bounded number of values: a tool that does not exist is `unknown`, whatever it was called, and so
-many tools have a name of their own; servers behind a proxy may offer new ones for ever.
+Counters and histograms grow as calls end; gauges are read at a scrape. A label has a bounded number of
+values: a tool that does not exist is `unknown`, and beyond `MOST_TOOLS` a tool is `other`; servers behind a
+proxy may offer new ones without end.
 
 Source: prometheus.io, "Metric and label naming"; `docs/operating.md`, "Metrics".
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -21,49 +23,45 @@ from runner.observation.store_facts import StoreFacts
 __all__ = ["CONTENT_TYPE", "MOST_TOOLS", "Gauges", "Metrics"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""What `exposition` gives."""
+"""MIME type of an `exposition`."""
 
 MOST_TOOLS = 1000
-"""So many tools are told apart; the others are `other`."""
+"""Number of tools with a label of their own; the others are `other`."""
 
 _UNKNOWN = "unknown"
+_Family = GaugeMetricFamily | CounterMetricFamily
 # Seconds: from a kept worker's empty tool to the longest call that the default settings allow.
 _CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600)
 _STEP_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 600)
 
 
+def _row(name: str, about: str, label: str = "", *, kind: type[_Family] = GaugeMetricFamily) -> Any:
+    """Declare a field that is a metric, with a value for each value of its label if it has one."""
+    return field(default_factory=dict if label else int, metadata={"row": (name, about, label, kind)})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """Gauges at one moment.
+    """The load of a server at one moment.
 
-    Attributes:
-        running: Calls that run.
-        waiting: Calls that wait for a place.
-        workers: Workers that are kept for their users' next calls.
-        user_pools: Pools of workers, one or a few for each user that was heard of lately.
-        retired: Workers that had served a call and serve no other, by reason, since the server began.
-        user_memory: Memory of the processes of each user, in bytes.
-        faults: Parts that keep calls from working.
-        audit_pending: Records that wait for the audit log's disk.
-        store: What there is of the store, and what it did not take.
-        events_lost: Events that could not be told to other hosts of a fleet, since the server began.
-        component: `node` for a worker node, whose calls the hosts of its fleet count, too; else empty.
+    `component` is `node` for a worker node: a sum over a fleet leaves it out, since hosts count its calls.
     """
 
-    running: int = 0
-    waiting: int = 0
-    workers: int = 0
-    user_pools: int = 0
-    retired: Mapping[str, int] = field(default_factory=dict)
-    user_memory: Mapping[str, int] = field(default_factory=dict)
+    running: int = _row("calls_running", "Calls that run.")
+    waiting: int = _row("calls_waiting", "Calls that wait for a place.")
+    workers: int = _row("workers_kept", "Workers kept for their users' next calls.")
+    user_pools: int = _row("user_pools", "Pools of workers, a few for each recent user.")
+    retired: Mapping[str, int] = _row(
+        "workers_retired", "Workers that serve no other call, by reason.", "reason", kind=CounterMetricFamily
+    )
+    user_memory: Mapping[str, int] = _row("user_memory_bytes", "Memory of the user's processes.", "user")
     faults: Iterable[str] = ()
-    audit_pending: int = 0
+    audit_pending: int = _row("audit_pending", "Records that wait for the audit log's disk.")
     store: StoreFacts = field(default_factory=StoreFacts)
-    events_lost: int = 0
+    events_lost: int = _row(
+        "events_lost", "Events not sent to other hosts of a fleet.", kind=CounterMetricFamily
+    )
     component: str = ""
-
-
-_Counted = Callable[[float], None]
 
 
 class Metrics:
@@ -72,15 +70,14 @@ class Metrics:
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
         self._now = Gauges()
+        self._tools: set[str] = set()
         ProcessCollector(registry=registry)
         about = "Calls that have ended, by tool and outcome: ok, error, or a code."
-        self._calls = Counter("toolcell_calls", about, ("tool", "outcome"), registry=registry)
-        about = "Time from a call to its answer."
-        name = "toolcell_call_seconds"
-        self._call_seconds = Histogram(name, about, ("tool",), buckets=_CALL_BUCKETS, registry=registry)
-        about = "Time of each step of calls."
-        name = "toolcell_step_seconds"
-        self._step_seconds = Histogram(name, about, ("step",), buckets=_STEP_BUCKETS, registry=registry)
+        calls = Counter("toolcell_calls", about, ("tool", "outcome"), registry=registry)
+        about, name = "Time from a call to its answer.", "toolcell_call_seconds"
+        call_seconds = Histogram(name, about, ("tool",), buckets=_CALL_BUCKETS, registry=registry)
+        about, name = "Time of each step of calls.", "toolcell_step_seconds"
+        step_seconds = Histogram(name, about, ("step",), buckets=_STEP_BUCKETS, registry=registry)
         about = "What tools tried and were denied."
         self._denials = Counter("toolcell_denials", about, ("operation", "layer"), registry=registry)
         about = "Files that calls took, returned and left to be kept."
@@ -88,101 +85,85 @@ class Metrics:
         self._bytes = Counter("toolcell_file_bytes", "Length of these files.", ("way",), registry=registry)
         about = "Tokens and keys that were refused."
         self._refused = Counter("toolcell_refused_logins", about, registry=registry)
-        # Looking a child up takes longer than counting.
-        self._known: dict[tuple[str, str], tuple[_Counted, _Counted]] = {}
-        self._tools: set[str] = set()
-        self._steps: dict[str, _Counted] = {}
+        # The lookup of a child takes longer than the count.
+        self._calls, self._call_seconds = cache(calls.labels), cache(call_seconds.labels)
+        self._step_seconds = cache(step_seconds.labels)
         registry.register(self)
 
     def call_ended(self, record: CallRecord) -> None:
         """Count a call."""
         tool = self._label(record.tool) if record.is_known else _UNKNOWN
-        key = (tool, record.outcome)
-        if key not in self._known:
-            self._known[key] = self._calls.labels(*key).inc, self._call_seconds.labels(tool).observe
-        count, observe = self._known[key]
-        count(1)
-        observe(record.elapsed_s)
+        self._calls(tool, record.outcome).inc()
+        self._call_seconds(tool).observe(record.elapsed_s)
         before = 0.0
         for step, done in record.steps:
-            if step not in self._steps:
-                self._steps[step] = self._step_seconds.labels(step).observe
-            self._steps[step](done - before)
+            self._step_seconds(step).observe(done - before)
             before = done
         for operation, layer in record.denials:
             self._denials.labels(operation, layer).inc()
-        of_ways = {"in": record.inputs, "out": record.outputs, "generated": record.generated}
-        for way, files in of_ways.items():
+        ways = {"in": record.inputs, "out": record.outputs, "generated": record.generated}
+        for way, files in ways.items():
             if files:
                 self._files.labels(way).inc(len(files))
                 self._bytes.labels(way).inc(sum(file.size for file in files))
 
     def _label(self, tool: str) -> str:
-        shown = _written(tool)
+        label = _utf8(tool)
         if len(self._tools) < MOST_TOOLS:
-            self._tools.add(shown)
-        return shown if shown in self._tools else OTHER
+            self._tools.add(label)
+        return label if label in self._tools else OTHER
 
     def logins_refused(self, count: int) -> None:
         """Count tokens and keys that were refused."""
         self._refused.inc(count)
 
     def exposition(self, now: Gauges) -> bytes:
-        """Return all of them as Prometheus reads them.
+        """Return all of them in the text format of Prometheus.
 
         Args:
-            now: What there is at this moment.
+            now: The load at this moment.
         """
         self._now = now
         return generate_latest(self._registry)
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: what there is depends on when one asks."""
+        """Return nothing: the families of `collect` depend on the moment."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Yield what there is at the moment of `exposition`."""
-        now, store, gauge, counter = self._now, self._now.store, GaugeMetricFamily, CounterMetricFamily
-        # Of a node with a label: who adds up a fleet leaves them out, since its hosts count the same calls.
-        of, node = "component" if now.component else "", now.component
-        yield _family(gauge, "calls_running", "Calls that run.", {node: now.running}, of)
-        yield _family(gauge, "calls_waiting", "Calls that wait for a place.", {node: now.waiting}, of)
-        yield _family(gauge, "workers_kept", "Workers kept for their users' next calls.", now.workers)
-        about = "Pools of workers, a few for each user heard of lately."
-        yield _family(gauge, "user_pools", about, now.user_pools)
-        yield _family(
-            gauge, "audit_pending", "Records that wait for the audit log's disk.", now.audit_pending
-        )
-        about = "Events that could not be told to other hosts of a fleet."
-        yield _family(counter, "events_lost", about, now.events_lost)
-        about = "Workers that serve no other call, by reason."
-        yield _family(counter, "workers_retired", about, now.retired, "reason")
-        about = "Memory of the processes of each user."
-        yield _family(gauge, "user_memory_bytes", about, now.user_memory, "user")
+        """Yield the gauges of `exposition`."""
+        now, store, faults = self._now, self._now.store, dict.fromkeys(self._now.faults, 1)
+        for part in fields(now):
+            if "row" in part.metadata:
+                name, about, label, kind = part.metadata["row"]
+                values = getattr(now, part.name)
+                if now.component and name in ("calls_running", "calls_waiting"):
+                    label, values = "component", {now.component: values}
+                yield _family(name, about, values, label, kind=kind)
         if store.kept_bytes is not None:
-            yield _family(gauge, "store_bytes", "Length of all that the store keeps.", store.kept_bytes)
-        yield _family(gauge, "store_pending_files", "Files that wait for the store.", store.pending_files)
-        yield _family(gauge, "store_pending_bytes", "Length of these files.", store.pending_bytes)
-        yield _family(counter, "store_failed_puts", "Puts that the store did not take.", store.failed_puts)
-        faults = dict.fromkeys(now.faults, 1)
-        yield _family(gauge, "fault", "1 for each part that keeps calls from working.", faults, "part")
-        yield _family(gauge, "ready", "1 while calls would work.", int(not faults))
+            yield _family("store_bytes", "Length of all that the store keeps.", store.kept_bytes)
+        yield _family("store_pending_files", "Files that wait for the store.", store.pending_files)
+        yield _family("store_pending_bytes", "Length of these files.", store.pending_bytes)
+        about = "Puts that the store did not take."
+        yield _family("store_failed_puts", about, store.failed_puts, kind=CounterMetricFamily)
+        yield _family("fault", "1 for each part that keeps calls from working.", faults, "part")
+        yield _family("ready", "1 while calls would work.", int(not faults))
 
 
 def _family(
-    kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
     name: str,
     about: str,
     values: float | Mapping[str, float],
     label: str = "",
+    *,
+    kind: type[_Family] = GaugeMetricFamily,
 ) -> Metric:
-    """Return one metric: a value, or a value for each value of a label."""
     family = kind(f"toolcell_{name}", about, labels=(label,) if label else ())
     for key, value in (values if isinstance(values, Mapping) else {"": values}).items():
-        family.add_metric((_written(key),) if label else (), value)
+        family.add_metric((_utf8(key),) if label else (), value)
     return family
 
 
-def _written(name: str) -> str:
-    """Return a name as UTF-8 can have it: one that it cannot would leave no metrics at all."""
+def _utf8(name: str) -> str:
+    """Return a name without half a surrogate pair, which is not UTF-8 and would leave no metrics at all."""
     return name.encode(errors="backslashreplace").decode()

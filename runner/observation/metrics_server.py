@@ -1,7 +1,8 @@
-"""The address of its own at which Prometheus finds the metrics.
+"""The address of the metrics for Prometheus.
 
-They name users and tools, so it is no path beside `/mcp`: who may reach it is for the operator's network
-to say. A page in a browser cannot read it: it answers to addresses, `localhost` and `allowed_hosts` only.
+Metrics name users and tools, so they are not a path beside `/mcp`: the operator's network decides who
+reaches the address. A page in a browser cannot read it: it answers to addresses, `localhost` and
+`allowed_hosts` only.
 
 Source: `docs/operating.md`, "Metrics".
 """
@@ -24,8 +25,6 @@ from runner.system.listening import QuietServer, listen_on
 
 __all__ = ["metrics_served"]
 
-_GRACE_S = 1
-
 
 @asynccontextmanager
 async def metrics_served(
@@ -38,10 +37,10 @@ async def metrics_served(
     """Serve metrics at an address until the block ends; without one, do nothing.
 
     Args:
-        address: HOST:PORT; port 0 takes a free one, and standard error says which.
-        metrics: What is served.
-        gauges: Says what there is now.
-        hosts: Names, beside `localhost` and addresses, that a scraper may know this server by.
+        address: HOST:PORT; port 0 takes a free one, which standard error names.
+        metrics: The metrics.
+        gauges: Returns the load now.
+        hosts: Names, beside `localhost` and addresses, that a scraper may use for this server.
 
     Raises:
         UsageError: The address cannot be listened on.
@@ -53,32 +52,25 @@ async def metrics_served(
     listener = listen_on(host, int(port), setting="metrics_address")
 
     async def answer(request: Request) -> Response:
-        if not _is_known(request.url.hostname, hosts):
-            told = "this server does not know itself by that name; an operator adds it to allowed_hosts\n"
-            return PlainTextResponse(told, status_code=421)
+        name = (request.url.hostname or "").strip("[]")
+        if name != "localhost" and name not in hosts:
+            try:
+                ipaddress.ip_address(name)
+            except ValueError:
+                text = "this server does not know itself by that name; an operator adds it to allowed_hosts\n"
+                return PlainTextResponse(text, status_code=421)
         return Response(metrics.exposition(await gauges()), headers={"content-type": CONTENT_TYPE})
 
     web = Starlette(routes=[Route("/metrics", answer, methods=["GET"])])
     config = uvicorn.Config(
-        web, ws="none", log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_GRACE_S
+        web, ws="none", log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
     )
     server = QuietServer(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    shown = f"{host}:{listener.getsockname()[1]}"
-    print(f"metrics at http://{shown}/metrics", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"metrics at http://{host}:{listener.getsockname()[1]}/metrics", file=sys.stderr, flush=True)  # noqa: T201
     try:
         yield
     finally:
         server.should_exit = True
         with contextlib.suppress(Exception):
             await serving
-
-
-def _is_known(name: str | None, hosts: Collection[str]) -> bool:
-    if name is None or name == "localhost" or name in hosts:
-        return name is not None
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True

@@ -1,12 +1,11 @@
 """Spans of calls for OpenTelemetry: one for each call, with its steps below it.
 
-They continue the trace of the client (`traceparent` in `_meta`), and the tool's own server is told of the
-call's span in the same place, so that what an author records goes on from there. A provider of our own
-samples them: the process-wide one would have the SDK record each message besides, and keep calls from the
-short way.
+They continue the trace of the client (`traceparent` in `_meta`), and the tool's own server gets the call's
+span in the same place, so that an author's spans continue it. The provider is our own: with the process-wide
+one the SDK of MCP would make a span of each message, and calls could not take the short way.
 
-Spans are made once a call has been answered, several calls at a time. The SDK's batch processor sends them
-from a thread of its own; a collector that is away costs spans and no call.
+The batch processor of the SDK sends them from a thread of its own; a collector that is away costs spans and
+no call. The spans of steps are made after the answer.
 
 Source: W3C Trace Context; OpenTelemetry semantic conventions for MCP; SEP-414 (`_meta.traceparent`).
 """
@@ -14,7 +13,6 @@ Source: W3C Trace Context; OpenTelemetry semantic conventions for MCP; SEP-414 (
 import logging
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry import trace
@@ -23,8 +21,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import Decision
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Span as CallSpan
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord
@@ -34,52 +31,32 @@ __all__ = ["CallSpan", "Spans"]
 log = logging.getLogger(__name__)
 
 _NS = 1_000_000_000
-# Longest wait for a collector as the host ends.
+# Longest wait for a collector as the host ends; of its own the SDK waits for thirty.
 _END_S = 10.0
-
 _FIELDS = ("traceparent", "tracestate")
-_NO_CONTEXT = Context()
-_SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
-_NOT_SAMPLED = trace.TraceFlags(trace.TraceFlags.DEFAULT)
-
-
-@dataclass(frozen=True, slots=True)
-class CallSpan:
-    """The span of a call that has begun.
-
-    Attributes:
-        name: Its name.
-        context: Its ids, and whether its trace is sampled.
-        parent: Its client's, if that has told of one.
-    """
-
-    name: str
-    context: trace.SpanContext
-    parent: trace.SpanContext | None
 
 
 class Spans:
-    """Begins the spans of one server's calls, and makes those of each that has ended.
+    """The spans of one server's calls.
 
     Args:
         version: Version of the runner.
-        processor: Takes the spans; by default they are sent to the collector that the environment names.
+        processor: Takes the spans; by default it sends them to the collector that the environment names.
     """
 
     def __init__(self, version: str, processor: SpanProcessor | None = None) -> None:
-        # Which traces are sampled, and how ids are made, the environment says.
-        provider = TracerProvider(shutdown_on_exit=False)
-        self._sampler, self._ids = provider.sampler, provider.id_generator
-        self._propagator = TraceContextTextMapPropagator()
-        # What the environment says of the service (OTEL_SERVICE_NAME) counts before ours.
+        # The environment's name of the service (OTEL_SERVICE_NAME) precedes ours.
         resource = Resource({"service.name": "toolcell", "service.version": version}).merge(Resource.create())
         if str(resource.attributes.get("service.name")).startswith("unknown_service"):
             resource = resource.merge(Resource({"service.name": "toolcell"}))
-        self._resource, self._scope = resource, InstrumentationScope("toolcell", version)
-        self._processor = BatchSpanProcessor(OTLPSpanExporter()) if processor is None else processor
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._processor = processor or BatchSpanProcessor(OTLPSpanExporter())
+        self._provider.add_span_processor(self._processor)
+        self._tracer = self._provider.get_tracer("toolcell", version)
+        self._propagator = TraceContextTextMapPropagator()
 
-    def begin(self, params: Mapping[str, Any]) -> "tuple[CallSpan, dict[str, Any]]":
-        """Begin the span of a call; return it, and the params that tell the tool's server of it.
+    def begin(self, params: Mapping[str, Any]) -> tuple[CallSpan, dict[str, Any]]:
+        """Begin the span of a call; return it, and the params that carry its context to the tool's server.
 
         Args:
             params: Of the call, as on the wire.
@@ -87,49 +64,41 @@ class Spans:
         meta = params.get("_meta")
         meta = dict(meta) if isinstance(meta, Mapping) else {}
         carrier = {key: meta[key] for key in _FIELDS if isinstance(meta.get(key), str)}
-        outer = self._propagator.extract(carrier, Context()) if carrier else _NO_CONTEXT
-        parent = trace.get_current_span(outer).get_span_context() if carrier else None
-        if parent is not None and not parent.is_valid:
-            parent = None
-        name = f"tools/call {str(params.get('name'))[:MOST_NAME_CHARS]}"
-        trace_id = self._ids.generate_trace_id() if parent is None else parent.trace_id
-        sampled = self._sampler.should_sample(outer, trace_id, name, trace.SpanKind.SERVER)
-        context = trace.SpanContext(
-            trace_id,
-            self._ids.generate_span_id(),
-            is_remote=False,
-            trace_flags=_SAMPLED if sampled.decision is Decision.RECORD_AND_SAMPLE else _NOT_SAMPLED,
-            trace_state=sampled.trace_state,
-        )
-        told: dict[str, str] = {}
-        self._propagator.inject(told, trace.set_span_in_context(trace.NonRecordingSpan(context), Context()))
-        return CallSpan(name, context, parent), {**params, "_meta": {**meta, **told}}
+        name = _utf8(f"tools/call {str(params.get('name'))[:MOST_NAME_CHARS]}")
+        outer = self._propagator.extract(carrier, Context())
+        span = self._tracer.start_span(name, outer, trace.SpanKind.SERVER)
+        context: dict[str, str] = {}
+        self._propagator.inject(context, trace.set_span_in_context(span, Context()))
+        return span, {**params, "_meta": {**meta, **context}}
 
-    def end(self, span: "CallSpan", record: CallRecord) -> None:
-        """Make the span of a call that has ended, and those of its steps, unless its trace is not sampled."""
-        if not span.context.trace_flags.sampled:
+    def end(self, span: CallSpan, record: CallRecord) -> None:
+        """End the span of a call, and make those of its steps, unless its trace is not sampled."""
+        if not isinstance(span, ReadableSpan) or span.start_time is None:
             return
-        before = 0.0
+        call, before = span.get_span_context(), span.start_time
         for step, done in record.steps:
-            context = trace.SpanContext(
-                span.context.trace_id,
-                self._ids.generate_span_id(),
+            # Not by the tracer, which takes six times as long for it.
+            below = trace.SpanContext(
+                call.trace_id,
+                self._provider.id_generator.generate_span_id(),
                 is_remote=False,
-                trace_flags=_SAMPLED,
-                trace_state=span.context.trace_state,
+                trace_flags=call.trace_flags,
+                trace_state=call.trace_state,
             )
-            self._send(step, context, span.context, record.began + before, record.began + done)
-            before = done
-        is_error = record.outcome != "ok"
-        self._send(
-            span.name,
-            span.context,
-            span.parent,
-            record.began,
-            record.began + record.elapsed_s,
-            kind=trace.SpanKind.SERVER,
-            status=trace.Status(trace.StatusCode.ERROR, record.outcome) if is_error else trace.Status(),
-            attributes={
+            began, before = before, span.start_time + int(done * _NS)
+            self._processor.on_end(
+                ReadableSpan(
+                    step,
+                    context=below,
+                    parent=call,
+                    resource=span.resource,
+                    instrumentation_scope=span.instrumentation_scope,
+                    start_time=began,
+                    end_time=before,
+                )
+            )
+        span.set_attributes(
+            {
                 "mcp.method.name": record.method,
                 "gen_ai.tool.name": _utf8(record.tool[:MOST_NAME_CHARS]) if record.is_known else "unknown",
                 "enduser.id": _utf8(record.user),
@@ -138,39 +107,19 @@ class Spans:
                 "toolcell.tier": record.tier or "",
                 "toolcell.worker": record.worker or "",
                 "toolcell.denials": len(record.denials),
-            },
+            }
         )
+        if record.outcome != "ok":
+            span.set_status(trace.StatusCode.ERROR, record.outcome)
+        span.end(span.start_time + int(record.elapsed_s * _NS))
 
     def close(self) -> None:
-        """Send what waits, for ten seconds at most."""
-        # Of its own it waits for thirty.
-        ending = threading.Thread(target=self._processor.shutdown, daemon=True)
+        """Send pending spans, for ten seconds at most."""
+        ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
         ending.join(_END_S)
         if ending.is_alive():
             log.warning("spans dropped at end: collector slow")
-
-    def _send(
-        self,
-        name: str,
-        context: trace.SpanContext,
-        parent: trace.SpanContext | None,
-        began: float,
-        ended: float,
-        **more: Any,
-    ) -> None:
-        self._processor.on_end(
-            ReadableSpan(
-                _utf8(name),
-                context=context,
-                parent=parent,
-                resource=self._resource,
-                instrumentation_scope=self._scope,
-                start_time=int(began * _NS),
-                end_time=int(ended * _NS),
-                **more,
-            )
-        )
 
 
 def _utf8(text: str) -> str:

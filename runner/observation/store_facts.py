@@ -1,4 +1,4 @@
-"""Gauges of a store, for an operator."""
+"""Facts about a store for an operator."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ __all__ = ["StoreFacts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFacts:
-    """Gauges at one moment.
+    """Facts at one moment.
 
     Attributes:
         kept_bytes: Length of all that is kept, equal contents of one user once; None where it is not known:

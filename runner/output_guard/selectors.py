@@ -1,4 +1,4 @@
-"""Paths to fields: dots, indices, wildcards, and what of JSONPath selects by name.
+"""Paths to fields: names with dots, indices, wildcards, and JSONPath selection by name.
 
 `content`, `result.pdf_data`, `files[*].b64`, `files[0]`, `$..blob`, `$['a.b']`. A name applied to a list is
 applied to each of its items. Filters, slices and scripts are refused.
@@ -7,30 +7,30 @@ Source: document 004, section 3.4; requirement S4-28; rule X3 of the conformance
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Selector", "ValueSlot", "find", "parse"]
 
-_TOKEN = re.compile(
+_STEP = re.compile(
     r"""
-    (?P<deep>\.\.)
-    | \.?(?P<wild>\*|\[\s*\*\s*\])
-    | \[\s*(?P<index>-?\d+)\s*\]
-    | \[\s*(?P<quote>['"])(?P<quoted>.+?)(?P=quote)\s*\]
-    | \.?(?P<name>[^.\[\]*\s'"]+)
+    (?P<deep>\.\.)?
+    (?: \.?(?P<wild>\*|\[\s*\*\s*\])
+      | \[\s*(?P<index>-?\d+)\s*\]
+      | \[\s*(?P<quote>['"])(?P<quoted>.+?)(?P=quote)\s*\]
+      | \.?(?P<name>[^.\[\]*\s'"]+)
+    )
     """,
     re.VERBOSE,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """One step: a name, an index, or anything (None); `deep`: at any depth below."""
 
     key: str | int | None
-    deep: bool = False
+    deep: bool
 
 
 Selector = tuple[_Step, ...]
@@ -38,18 +38,18 @@ Selector = tuple[_Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class ValueSlot:
-    """Position of a value: an item of a list or of an object."""
+    """An item of a list or of an object."""
 
     container: Any
     key: Any
 
     @property
     def value(self) -> Any:
-        """Return the value that stands there now."""
+        """Return its present value."""
         return self.container[self.key]
 
     def put(self, value: Any) -> None:
-        """Put another value there."""
+        """Replace its value."""
         self.container[self.key] = value
 
 
@@ -57,23 +57,17 @@ def parse(text: str) -> Selector:
     """Return the steps of a path.
 
     Raises:
-        ValueError: It is no path; the message says what is allowed.
+        ValueError: It is not a path; the message names what is allowed.
     """
-    body = text.strip().removeprefix("$")
-    steps: list[_Step] = []
-    position, deep = 0, False
-    while position < len(body):
-        token = _TOKEN.match(body, position)
-        if token is None or (token["deep"] and deep):
-            raise ValueError(_refusal(text))
+    body, steps, position = text.strip().removeprefix("$"), list[_Step](), 0
+    while (token := _STEP.match(body, position)) is not None:
+        key = None if token["wild"] else token["quoted"] or token["name"]
+        steps.append(_Step(int(token["index"]) if token["index"] else key, token["deep"] is not None))
         position = token.end()
-        if token["deep"]:
-            deep = True
-            continue
-        steps.append(_Step(_key(token), deep=deep))
-        deep = False
-    if deep or not steps:
-        raise ValueError(_refusal(text))
+    if not steps or position < len(body):
+        raise ValueError(
+            f"{text!r} is not a field path; use names with dots, [0], [*] or $..name, as in files[*].content"
+        )
     return tuple(steps)
 
 
@@ -81,59 +75,24 @@ def find(root: Any, path: Sequence[_Step]) -> Iterator[ValueSlot]:
     """Yield every place in `root` to which `path` leads. The caller may put other values there."""
     head, rest = path[0], path[1:]
     for place in list(_places(root, head)):
-        if not rest:
-            yield place
-        else:
+        if rest:
             yield from find(place.value, rest)
-
-
-def _refusal(text: str) -> str:
-    return f"{text!r} is no field path; write names with dots, [0], [*] or $..name, such as files[*].content"
-
-
-def _key(token: re.Match[str]) -> str | int | None:
-    if token["wild"]:
-        return None
-    if token["index"] is not None:
-        return int(token["index"])
-    return token["quoted"] or token["name"]
+        else:
+            yield place
 
 
 def _places(root: Any, step: _Step) -> Iterator[ValueSlot]:
-    yield from _here(root, step.key)
-    if step.deep:
-        for child in _children(root):
-            yield from _places(child.value, step)
-
-
-def _here(root: Any, key: str | int | None) -> Iterator[ValueSlot]:
+    is_list, key = isinstance(root, list), step.key
+    keys: Iterable[Any] = range(len(root)) if is_list else root if isinstance(root, dict) else ()
+    if is_list and isinstance(key, str) and key.isdecimal():
+        key = int(key)
     if key is None:
-        yield from _children(root)
-    elif isinstance(root, dict):
-        if key in root:
-            yield ValueSlot(root, key)
-    elif isinstance(root, list):
-        yield from _in_list(root, key)
-
-
-def _in_list(items: list[Any], key: str | int) -> Iterator[ValueSlot]:
-    index = _index(key)
-    if index is None:
-        for item in items:
-            if isinstance(item, dict):
-                yield from _here(item, key)
-    elif -len(items) <= index < len(items):
-        yield ValueSlot(items, index)
-
-
-def _index(key: str | int) -> int | None:
-    if isinstance(key, int):
-        return key
-    return int(key) if key.isdecimal() else None
-
-
-def _children(root: Any) -> Iterator[ValueSlot]:
-    if isinstance(root, dict):
-        yield from (ValueSlot(root, key) for key in root)
-    elif isinstance(root, list):
-        yield from (ValueSlot(root, index) for index in range(len(root)))
+        yield from (ValueSlot(root, each) for each in keys)
+    elif is_list and isinstance(key, str):
+        # A name applies to each item of a list.
+        yield from (ValueSlot(item, key) for item in root if isinstance(item, dict) and key in item)
+    elif -len(root) <= key < len(root) if is_list and isinstance(key, int) else key in keys:
+        yield ValueSlot(root, key)
+    if step.deep:
+        for each in keys:
+            yield from _places(root[each], step)

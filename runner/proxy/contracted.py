@@ -134,41 +134,6 @@ async def answer_of_task(
     return await _message(call, completed, messages)
 
 
-<<<<<<< HEAD
-=======
-async def _performed(call: RemoteCall, client: Client) -> Completed:
-    listener = call.listener(client)
-    user, locks = call.request.user, call.upstreams.call_locks
-    async with call.upstreams.upkeep.in_use(user), call.upstream.held_home() as home:
-        place, at_the_server = await _place(call, home), partial(_at_the_server, call, listener)
-        with locks.calling(user.segment):
-            return await perform(call.upstreams, call.request, _spec(call), place, listener, at_the_server)
-
-
-async def _at_the_server(call: RemoteCall, listener: CallListener, inputs: Inputs) -> Executed:
-    """Execute the tool on its server. A command continues while its outputs are read.
-
-    That harms nobody but itself: `runner.artifacts.named_file` opens them as those of an enemy.
-    """
-    tokens = tuple(token for place in inputs.names if (token := place.partition("token=")[2]))
-    try:
-        wire = await call.asked(listener, arguments=inputs.arguments)
-    except MCPError as error:
-        told = error.error
-        message, data = (without_secrets(said, tokens) for said in (told.message, told.data))
-        raise MCPError(code=told.code, message=message, data=data) from error
-    call.request.steps.done("run")
-    if tokens:
-        wire = await asyncio.to_thread(without_secrets, wire, tokens)
-    task = begun_task(wire)
-    if task is not None:
-        call.began(task)
-        return Executed(wire=wire, interim=task_said(wire))
-    wire = await call.linked(wire, call.guarded())
-    return Executed(wire=wire, is_long=least_chars(wire, SHORT_BYTES) > SHORT_BYTES)
-
-
->>>>>>> docs
 def _spec(call: RemoteCall) -> ToolSpec:
     """Return the tool; one that the server does not list declares nothing, and is given nothing of ours."""
     if call.spec is not None:

@@ -61,7 +61,7 @@ def _too_long(world: World, seen: ActEvidence) -> bool:
 
 
 def _stuck(world: World, seen: ActEvidence) -> bool:
-    """Return whether the host waits for somebody who never writes."""
+    """Return whether the host waits for a writer that never comes."""
     host = threading.Thread(target=_handed_out, args=(world, seen), daemon=True)
     host.start()
     host.join(_STUCK_S)
@@ -73,7 +73,7 @@ def _stuck(world: World, seen: ActEvidence) -> bool:
 
 
 def _leaked_later(world: World, seen: ActEvidence) -> bool:
-    """Give whoever is left of the call the moment that it waits for, then take the artifact."""
+    """Signal the process left of the call, wait for its swap, then take the artifact."""
     (world.path / "go").touch()
     deadline = time.monotonic() + _SWAP_S
     while world.outlived() and not (world.path / "done").exists() and time.monotonic() < deadline:

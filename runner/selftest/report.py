@@ -1,8 +1,9 @@
-"""`runner selftest`: try to break out, here and now, and say what came of it.
+"""`runner selftest`: attempts to break out, here and now, and a report of them.
 
 Source: `docs/isolation.md`.
 """
 
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -42,7 +43,7 @@ _ORDER = (TrialVerdict.GOT_OUT, TrialVerdict.LEFT_OPEN, TrialVerdict.NOT_PROVABL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelftestOptions:
-    """Selection on the command line.
+    """The options of the command line.
 
     Attributes:
         kinds: Kinds to try; all where none is named.
@@ -50,7 +51,7 @@ class SelftestOptions:
         against: One of `AGAINST`.
         guard: Whether the Python patches are in place.
         tier: The tier that the attempts are made in.
-        reuse: How workers are kept meanwhile, `user` or `call`; empty for each in turn.
+        reuse: Lifetime of workers, `user` or `call`; empty for each in turn.
         uids: User ids that the tier may give to users.
         as_json: Whether to print one JSON document instead of the table.
         junit: Where to write a JUnit report, if anywhere.
@@ -68,7 +69,7 @@ class SelftestOptions:
 
     @property
     def isolation(self) -> str:
-        """Opponent of the attempts, by its name on the command line."""
+        """Return the isolation that attempts are made against, by its name on the command line."""
         return self.tier.value if self.against == "sandbox" else Tier.GUARD.value
 
     def setup(self) -> Setup:
@@ -140,7 +141,7 @@ def settings_to_attack(isolation: str | None, *, against: str) -> Settings:
 
 
 async def selftest_from_shell(options: SelftestOptions) -> int:
-    """Make the attempts, print what came of them, and return the exit status: 1 when something got out.
+    """Make the attempts, print the report, and return the exit status: 1 when something got out.
 
     Raises:
         UsageError: The options do not go together.
@@ -149,33 +150,19 @@ async def selftest_from_shell(options: SelftestOptions) -> int:
     setup, attempts = options.setup(), options.attempts()
     if options.junit is not None and not os.access(options.junit.parent, os.W_OK):
         raise UsageError(f"--junit {options.junit}: its folder cannot be written; name another file")
-    counter = _Counter(len(attempts) * len(setup.modes))
-    report = await run(attempts, setup, tell=counter.tell)
-    counter.close()
+    done, total = itertools.count(1), len(attempts) * len(setup.modes)
+
+    def count(_trial: Trial) -> None:
+        if sys.stderr.isatty():
+            number = next(done)
+            draw(f"\r\x1b[K{number}/{total}" if number < total else "\r\x1b[K", sys.stderr)
+            sys.stderr.flush()
+
+    report = await run(attempts, setup, tell=count)
     if options.junit is not None:
         options.junit.write_bytes(_junit(report, options))
     print(json_text(_json(report, options), indent=2) if options.as_json else _text(report, options))  # noqa: T201
     return 0 if report.held else 1
-
-
-class _Counter:
-    """Counts on standard error while attempts are made, where that is a terminal."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._done = 0
-        self._live = sys.stderr.isatty()
-
-    def tell(self, _trial: Trial) -> None:
-        self._done += 1
-        if self._live:
-            draw(f"\r\x1b[K{self._done}/{self._total}", sys.stderr)
-            sys.stderr.flush()
-
-    def close(self) -> None:
-        if self._live:
-            draw("\r\x1b[K", sys.stderr)
-            sys.stderr.flush()
 
 
 def _text(report: SelftestReport, options: SelftestOptions) -> str:

@@ -274,7 +274,7 @@ class _Scraped:
     faults: Callable[[], Awaitable[Mapping[str, str]]]
 
     async def gauges(self) -> Gauges:
-        self.served.observers.tell()
+        self.served.observers.record_ended()
         return replace(await self.served.gauges(), faults=tuple(await self.faults()))
 
 

@@ -24,7 +24,6 @@ from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError, Code
 from runner.files.download_links import without_tokens
 from runner.files.my_files import Deferral
-from runner.observation.call_log import CallLine
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord, FileFacts, operation
 from runner.steps.call_events import announce_files, is_watched
 from runner.steps.inputs import prepare_inputs, read_arguments
@@ -205,16 +204,10 @@ def observed(service: Service, request: Request) -> Request:
 
     Each only where the settings ask for it.
     """
-    if not service.observers:
-        return request
-    request.steps.noted = service.observers.noted(
-        request.id,
-        user=request.user.name,
-        method=request.method,
-        tool=request.tool,
-        arguments=request.params.get("arguments"),
-    )
-    span, params = service.observers.began(request.params)
+    facts = {"call": request.id, "user": request.user.name, "method": request.method}
+    facts["tool"] = request.tool[:MOST_NAME_CHARS]
+    request.steps.begin = service.observers.begin_line(facts, request.params.get("arguments"))
+    span, params = service.observers.start_span(request.params)
     if span is None:
         return request
     # The steps are the same for both: a report is made from the request as it came.
@@ -239,48 +232,33 @@ def record_end(
         completed: Its end; None where its result has only been guarded, or there is none.
         is_known: Whether there is its tool.
     """
-    steps = request.steps
-    if steps.is_told:
+    steps, worker_end = request.steps, request.steps.outcome
+    if steps.is_recorded:
         return
-    steps.is_told = True
+    steps.is_recorded = True
     files = () if completed is None else completed.processed.files
     deferred = () if completed is None else completed.processed.deferred
-    # What comes after is no step of the call, but of its answer.
-    laps, took, now = steps.since_begin(), steps.elapsed_s(), time.time()
-
-    def record() -> CallRecord:
-        ours = steps.outcome
-        return CallRecord(
-            id=request.id,
-            user=request.user.name,
-            tool=request.tool if is_known else request.tool[:MOST_NAME_CHARS],
-            is_known=is_known,
-            method=request.method,
-            outcome=outcome,
-            began=now - took,
-            elapsed_s=took,
-            steps=laps,
-            arguments=request.params.get("arguments"),
-            inputs=[FileFacts(sha256=file.sha256, size=file.size) for file in steps.inputs],
-            outputs=[FileFacts(sha256=file.sha256, size=file.size) for file in (*files, *deferred)],
-            generated=[FileFacts(id=file.id, sha256=file.sha256, size=file.size) for file in steps.generated],
-            tier=service.tier.value if ours is not None else None,
-            worker=None if ours is None else "fresh" if steps.is_fresh else "kept",
-            denials=[
-                (operation(denial.operation), denial.layer)
-                for denial in (() if ours is None else ours.denials)
-            ],
-        )
-
-    line = CallLine(
-        call=request.id,
+    took_s = steps.elapsed_s()
+    record = CallRecord(
+        id=request.id,
         user=request.user.name,
-        tool=request.tool,
+        tool=request.tool if is_known else request.tool[:MOST_NAME_CHARS],
+        is_known=is_known,
+        method=request.method,
         outcome=outcome,
-        ended=now,
-        elapsed_ms=round(took * 1000, 1),
-        files=len(files),
-        generated=len(steps.generated),
+        began=time.time() - took_s,
+        elapsed_s=took_s,
+        # A later one is not a step of the call, but of its answer.
+        steps=steps.since_begin(),
+        inputs=[FileFacts(sha256=file.sha256, size=file.size) for file in steps.inputs],
+        outputs=[FileFacts(sha256=file.sha256, size=file.size) for file in (*files, *deferred)],
+        returned=len(files),
+        generated=[FileFacts(id=file.id, sha256=file.sha256, size=file.size) for file in steps.generated],
+        tier=None if worker_end is None else service.tier.value,
+        worker=None if worker_end is None else "fresh" if steps.is_fresh else "kept",
+        denials=[
+            (operation(denial.operation), denial.layer)
+            for denial in (() if worker_end is None else worker_end.denials)
+        ],
     )
-    # A record holds what the call was given until it is written, so it is made only where it is wanted.
-    service.observers.call_ended(line, record if service.observers else None, steps.span, steps.noted)
+    service.observers.call_ended(record, steps.span, steps.begin)

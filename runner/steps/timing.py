@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from runner.observation.audit_log import NotedCall
+from runner.observation.audit_log import BeginLine
 from runner.store.protocol import Record
 from sandbox.outcome import Outcome
 
@@ -34,8 +34,8 @@ class Steps:
         generated: What was kept of files that the tool wrote and did not return.
         trace: The call's span, as a `traceparent`, where spans are made.
         span: The call's span for OpenTelemetry, where spans are made.
-        noted: Its first line in the audit log, if there is one.
-        is_told: Whether the log and the observers have been told of its end.
+        begin: Its first line in the audit log, if there is one.
+        is_recorded: Whether its end was recorded.
     """
 
     outcome: Outcome | None = None
@@ -45,8 +45,8 @@ class Steps:
     generated: list[Record] = field(default_factory=list)
     trace: str | None = None
     span: "CallSpan | None" = None
-    noted: NotedCall | None = None
-    is_told: bool = False
+    begin: BeginLine | None = None
+    is_recorded: bool = False
     _began: float = field(default_factory=time.perf_counter)
     _done: list[tuple[str, float]] = field(default_factory=list)
 

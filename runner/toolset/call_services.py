@@ -148,7 +148,7 @@ class CallServices(ABC):
             # In turn backwards: what ends a call is still observed.
             stack.push_async_callback(asyncio.to_thread, self.observers.close)
             stack.callback(asyncio.create_task(self.observers.run()).cancel)
-            stack.callback(self.observers.tell)
+            stack.callback(self.observers.record_ended)
             if lasting:
                 stack.push_async_callback(self.upkeep.send_the_last)
                 stack.push_async_callback(self.upkeep.end_all)

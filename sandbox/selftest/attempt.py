@@ -30,7 +30,7 @@ __all__ = [
     "Rows",
     "Surroundings",
     "rows",
-    "told",
+    "shows_word",
 ]
 
 SECRET_FILE = "TOOLCELL_SELFTEST_FILE"  # noqa: S105 - the name of a variable, no secret
@@ -100,12 +100,12 @@ class Surroundings:
 
     @property
     def file(self) -> str:
-        """A file of the other user that holds the planted word."""
+        """Return a file of the other user that holds the planted word."""
         return f"{self.other}/file.txt"
 
     @property
     def fresh_name(self) -> str:
-        """The free name for objects of the kernel."""
+        """Return the free name for objects of the kernel."""
         return f"toolcell-{self.fresh}"
 
     def to_json(self) -> dict[str, object]:
@@ -138,12 +138,12 @@ class ActEvidence:
 
     @property
     def text(self) -> str:
-        """The claim as text, to look for a planted word in."""
+        """Return the claim as text, to look for a planted word in."""
         return str(self.claim)
 
     @property
     def blind(self) -> bool:
-        """True if the host was not allowed to look, so that nothing is known."""
+        """Return whether the host was not allowed to look, so that nothing is known."""
         return isinstance(self.during, Blind)
 
 
@@ -154,7 +154,7 @@ Judge = Oracle | tuple[Oracle, Look]
 Rows = Mapping[str, Act | tuple[Judge, Act]]
 
 
-def told(world: "World", seen: ActEvidence) -> bool:
+def shows_word(world: "World", seen: ActEvidence) -> bool:
     """Return whether the answer holds the word that was planted."""
     return world.canary in seen.text
 

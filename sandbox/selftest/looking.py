@@ -1,4 +1,4 @@
-"""Search for leftovers in the kernel, in the namespaces and with the user id of an act.
+"""Objects that an act has left in the kernel, seen from its namespaces and with its user id.
 
 System V objects, message queues and keys are seen only from there, so a host that looked from its own place
 would find nothing whatever was left.
@@ -27,7 +27,7 @@ _LOOK_S = 20
 
 
 class Leftover(enum.Enum):
-    """Kernel objects that outlive a process."""
+    """Kind of an object that the kernel keeps when a process has ended."""
 
     SEGMENT = "segment"
     MESSAGES = "messages"

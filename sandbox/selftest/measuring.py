@@ -1,5 +1,6 @@
 """Oracles and measurements of a process that holds still after its act, by what the kernel says of it."""
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from pathlib import Path
 from sandbox.selftest.attempt import Judge, Look
 from sandbox.selftest.world import World
 
-__all__ = ["above", "exactly", "family", "found_by", "has", "lasting", "links"]
+__all__ = ["above", "amount", "exactly", "family", "found_by", "has", "lasting", "limit", "links"]
 
 # Longer than the host takes to find out. On a machine that is busy all of its looks take longer, and so do
 # these: they are counted, too, and the process has to be above the bound in each.
@@ -42,6 +43,19 @@ def lasting(measure: Callable[[World, int], float], bound: float) -> Callable[[W
         return had
 
     return during
+
+
+def amount(pid: int, file: str, name: str) -> int:
+    """Return an amount of memory in bytes, by its line in a file of /proc about a process; 0 without one."""
+    lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), 0)
+
+
+def limit(pid: int, name: str) -> float:
+    """Return a soft limit of a process, without the privilege that prlimit(2) needs for another user's."""
+    lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    soft = next(line for line in lines if line.startswith(name))[len(name) :].split()[0]
+    return math.inf if soft == "unlimited" else float(soft)
 
 
 def family(pid: int) -> list[int]:

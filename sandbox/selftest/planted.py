@@ -1,4 +1,4 @@
-"""Targets of an attempt beside files: a stranger's process, sockets, queues, a key, a terminal.
+"""Things planted for an attempt beside files: a stranger's process, sockets, queues, a key, a terminal.
 
 Each is a context manager that takes away what it planted, and whatever an attempt left of the kind.
 
@@ -67,12 +67,12 @@ class Victim:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return its process id."""
         return self.process.pid
 
     @property
     def signalled(self) -> bool:
-        """True if it was sent the signal that it does not take."""
+        """Return whether it was sent the signal that it does not take."""
         if self.process.poll() is not None:
             return True
         pending = [line.split()[1] for line in self._read("status").splitlines() if "Pnd:" in line]
@@ -80,7 +80,7 @@ class Victim:
 
     @property
     def word(self) -> str:
-        """The word as it stands in its memory now."""
+        """Return the word as it stands in its memory now."""
         return self._read("environ").partition("WORD=")[2].partition("\0")[0]
 
     def _read(self, name: str) -> str:

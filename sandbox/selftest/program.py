@@ -31,17 +31,17 @@ class Attacker:
         self._attempts = {attempt.id: attempt for attempt in attempts}
 
     def begin(self) -> None:
-        """Nothing is the same for all that will be loaded."""
+        """Do nothing."""
 
     def load(self, config: Mapping[str, object]) -> object:
         """Load nothing: the acts came with the module."""
         return {"acts": len(self._attempts), **config}
 
     def warm_up(self) -> None:
-        """Nothing is to be warmed up."""
+        """Do nothing."""
 
     def prepare(self, *, warm: bool) -> None:
-        """Nothing is to be made ready."""
+        """Do nothing."""
 
     def serve(self, call: object, channel: Channel) -> object:
         """Run one act; answer with what it returned, or how it was denied.
@@ -75,7 +75,7 @@ class Attacker:
         return {"value": value}
 
     def wait(self, connection: socket.socket) -> None:
-        """Nothing is to be done: threads go on by themselves."""
+        """Do nothing: threads go on by themselves."""
 
 
 PROGRAM = Attacker(ATTEMPTS)

@@ -25,7 +25,7 @@ from sandbox.selftest.attempt import (
     Rows,
     Surroundings,
     rows,
-    told,
+    shows_word,
 )
 from sandbox.selftest.calls import (
     AT_CWD,
@@ -58,7 +58,7 @@ _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, _SHOW_NAME = 4, 20, 0x3
 _BYTES = 8192
 
 
-def _told_of_ground(world: World, seen: ActEvidence) -> bool:
+def _shows_ground_word(world: World, seen: ActEvidence) -> bool:
     return world.ground.word in seen.text
 
 
@@ -67,7 +67,7 @@ def _listed(name: Callable[[World], object]) -> Oracle:
     return lambda world, seen: isinstance(seen.claim, list) and str(name(world)) in seen.claim
 
 
-def _told_metadata(path: Callable[[World], str]) -> Oracle:
+def _shows_metadata(path: Callable[[World], str]) -> Oracle:
     return lambda world, seen: seen.claim == _stat(path(world))
 
 
@@ -179,7 +179,7 @@ def _watched_widely(place: Surroundings) -> Callable[[], str]:
 
 
 def _asked_kernel(_place: Surroundings) -> str:
-    """Read the names of all UNIX sockets from the kernel's socket directory."""
+    """Request the names of all UNIX sockets from the socket directory of the kernel."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
         body = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFF_FFFF, 0, _SHOW_NAME, 0, 0)
         header = struct.pack("=IHHII", 16 + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0)
@@ -244,10 +244,10 @@ _ALONE: Rows = {
     "getxattr: getxattr(2) of a known name in another home": lambda p: filled(
         "getxattr", p.file, b"user.word", ..., _BYTES
     ).decode(),
-    "inotify: inotify(7) on another home": ((told, _touch_in_other), _watched),
-    "fanotify: fanotify(7) on another home": ((told, _touch_in_other), _watched_widely),
-    "inherited: a descriptor inherited by accident": (_told_of_ground, _inherited),
-    "environment: a variable of the host's environment": (_told_of_ground, _environment),
+    "inotify: inotify(7) on another home": ((shows_word, _touch_in_other), _watched),
+    "fanotify: fanotify(7) on another home": ((shows_word, _touch_in_other), _watched_widely),
+    "inherited: a descriptor inherited by accident": (_shows_ground_word, _inherited),
+    "environment: a variable of the host's environment": (_shows_ground_word, _environment),
     "lease: fcntl(2) F_SETLEASE on a readable file": (
         found_by(_leased),
         _locking(lambda fd: fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)),
@@ -314,7 +314,10 @@ _HOMES: Rows = {
         lambda _world, seen: seen.claim == [True, False],
         lambda p: [os.access(path, os.F_OK) for path in (p.file, f"{p.other}/nothing")],
     ),
-    "readlink: readlink(2) of a known link in another home": (told, lambda p: os.readlink(f"{p.other}/link")),
+    "readlink: readlink(2) of a known link in another home": (
+        shows_word,
+        lambda p: os.readlink(f"{p.other}/link"),
+    ),
 }
 
 _ELSEWHERE: Rows = {
@@ -330,17 +333,17 @@ _LOCKS: Rows = {
 }
 
 READING = (
-    *rows(AttemptKind.OTHER_USER, told, _ALONE),
-    *rows(AttemptKind.OTHER_USER, told, _VICTIM, needs=AttemptNeed.VICTIM),
-    *rows(AttemptKind.OTHER_USER, told, _IPC, needs=AttemptNeed.IPC),
-    *rows(AttemptKind.OTHER_USER, told, _KEY, needs=AttemptNeed.KEY),
-    *rows(AttemptKind.OTHER_USER, told, _SOCKETS, needs=AttemptNeed.SOCKETS),
+    *rows(AttemptKind.OTHER_USER, shows_word, _ALONE),
+    *rows(AttemptKind.OTHER_USER, shows_word, _VICTIM, needs=AttemptNeed.VICTIM),
+    *rows(AttemptKind.OTHER_USER, shows_word, _IPC, needs=AttemptNeed.IPC),
+    *rows(AttemptKind.OTHER_USER, shows_word, _KEY, needs=AttemptNeed.KEY),
+    *rows(AttemptKind.OTHER_USER, shows_word, _SOCKETS, needs=AttemptNeed.SOCKETS),
     *rows(
-        AttemptKind.OTHER_USER, _told_metadata(lambda world: world.place.file), _HOMES, residue=Residue.HOMES
+        AttemptKind.OTHER_USER, _shows_metadata(lambda world: world.place.file), _HOMES, residue=Residue.HOMES
     ),
     *rows(
         AttemptKind.OTHER_USER,
-        _told_metadata(lambda world: f"{world.place.state}/key"),
+        _shows_metadata(lambda world: f"{world.place.state}/key"),
         _ELSEWHERE,
         residue=Residue.ELSEWHERE,
     ),

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import fcntl
 import hashlib
-import math
 import os
 import resource
 import signal
@@ -27,7 +26,7 @@ from sandbox.host.process_stat import ProcessStat
 from sandbox.selftest.attempt import Act, ActEvidence, AttemptKind, Rows, Surroundings, rows
 from sandbox.selftest.calls import attached, call, libc, opened, raised
 from sandbox.selftest.life import pulse, stay
-from sandbox.selftest.measuring import above, exactly, family, found_by, has, lasting, links
+from sandbox.selftest.measuring import above, amount, exactly, family, found_by, has, lasting, limit, links
 from sandbox.selftest.world import LIMITS, World
 
 __all__ = ["RESOURCES"]
@@ -61,16 +60,6 @@ _LONG = LIMITS.file_bytes * 2
 _PARTS = 2 * LIMITS.home_bytes // LIMITS.file_bytes
 
 
-def _status(name: str) -> Callable[[World, int], int]:
-    """Return a measurement of memory, by its line in the status of a process, in bytes."""
-
-    def during(_world: World, pid: int) -> int:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        return next((int(line.split()[1]) * _KIB for line in lines if line.startswith(f"{name}:")), 0)
-
-    return during
-
-
 def _shares(_world: World, pid: int) -> int:
     """Return the memory of a process and its children, in bytes; what they share is shared out."""
     return sum(_share(each) for each in family(pid))
@@ -78,23 +67,10 @@ def _shares(_world: World, pid: int) -> int:
 
 def _share(pid: int) -> int:
     try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return amount(pid, "smaps_rollup", "Pss")
     except ProcessLookupError:
         # Dead, and not yet reaped: it holds nothing any more, and the others may hold too much.
         return 0
-    return next((int(line.split()[1]) * _KIB for line in lines if line.startswith("Pss:")), 0)
-
-
-def _limit(name: str) -> Callable[[World, int], float]:
-    """Return a measurement of a resource limit of a process."""
-
-    def during(_world: World, pid: int) -> float:
-        # Not by prlimit(2), which wants a privilege for the process of another user id.
-        lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
-        soft = next(line for line in lines if line.startswith(name))[len(name) :].split()[0]
-        return math.inf if soft == "unlimited" else float(soft)
-
-    return during
 
 
 def _disk(world: World, pid: int) -> float:
@@ -121,10 +97,6 @@ def _scheduler(_world: World, pid: int) -> int:
 
 def _too_long(world: World, _seen: ActEvidence) -> bool:
     return any(path.stat().st_size > LIMITS.file_bytes for path in world.path.iterdir() if path.is_file())
-
-
-def _outlived(world: World, _seen: ActEvidence) -> bool:
-    return world.outlived()
 
 
 def _map(length: int, protection: int, flags: int, descriptor: int = -1) -> int:
@@ -162,7 +134,7 @@ def _moved(_place: Surroundings) -> None:
 
 
 def _stack(_place: Surroundings) -> None:
-    """Let the stack grow as far as a limit goes that nobody has lowered."""
+    """Grow the stack as far as the hard limit."""
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
     resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
     libc.getauxval.restype = ctypes.c_ulong
@@ -271,7 +243,7 @@ def _opened(_place: Surroundings) -> None:
 
 
 def _received(_place: Surroundings) -> object:
-    """Make the kernel create descriptors, as messages that carry them arrive."""
+    """Receive messages that carry descriptors, which the kernel makes."""
     pair = ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for _ in range(4):
         socket.send_fds(ours, [b"x"], [1] * (LIMITS.open_files // 2))
@@ -335,7 +307,7 @@ def _long_output(_place: Surroundings) -> None:
         os.write(1, b"x" * 1024)
 
 
-_LOCKS = above(1024 * _KIB, _status("VmLck"))
+_LOCKS = above(1024 * _KIB, lambda _world, pid: amount(pid, "status", "VmLck"))
 _MANY_DESCRIPTORS = above(LIMITS.open_files, lambda _world, pid: len(links(pid)))
 _HIGH_DESCRIPTOR = above(LIMITS.open_files, lambda _world, pid: max(links(pid)))
 _TOGETHER = above(_TOO_MUCH_TOGETHER, lasting(_shares, _TOO_MUCH_TOGETHER))
@@ -387,11 +359,11 @@ _ALONE: Rows = {
     ),
     "dup2: dup2(2)": (_HIGH_DESCRIPTOR, lambda _: os.dup2(1, 3 * LIMITS.open_files)),
     "prlimit: prlimit64(2) of one's own limits": (
-        above(LIMITS.file_bytes, _limit("Max file size")),
+        above(LIMITS.file_bytes, lambda _world, pid: limit(pid, "Max file size")),
         _raised_limit,
     ),
     "setrlimit: setrlimit(2), the old system call": (
-        above(LIMITS.open_files, _limit("Max open files")),
+        above(LIMITS.open_files, lambda _world, pid: limit(pid, "Max open files")),
         _raised_limit_the_old_way,
     ),
     "nice: setpriority(2) of oneself, upwards": (_FAVOUR, lambda _: os.setpriority(os.PRIO_PROCESS, 0, -5)),
@@ -434,7 +406,11 @@ _UNTIL_ENDED: Rows = {
 }
 
 RESOURCES = (
-    *rows(AttemptKind.RESOURCES, above(_TOO_MUCH_BYTES, _status("VmRSS")), _ALONE),
+    *rows(
+        AttemptKind.RESOURCES,
+        above(_TOO_MUCH_BYTES, lambda _world, pid: amount(pid, "status", "VmRSS")),
+        _ALONE,
+    ),
     *rows(AttemptKind.RESOURCES, _TOGETHER, _AT_LENGTH, limit_s=_LIMIT_S),
-    *rows(AttemptKind.RESOURCES, _outlived, _UNTIL_ENDED, limit_s=1.0),
+    *rows(AttemptKind.RESOURCES, lambda world, _seen: world.outlived(), _UNTIL_ENDED, limit_s=1.0),
 )

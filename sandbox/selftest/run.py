@@ -1,4 +1,4 @@
-"""A run: every attempt tried, a few at a time, and what came of all of them."""
+"""A run: every attempt tried, a few at a time, and the result of all of them."""
 
 import asyncio
 import time
@@ -15,11 +15,11 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelftestReport:
-    """Result of a run.
+    """The result of a run.
 
     Attributes:
         trials: One for each attempt and mode, in the order of the attempts.
-        elapsed_s: How long all of it took.
+        elapsed_s: Its duration.
     """
 
     trials: tuple[Trial, ...]
@@ -31,26 +31,26 @@ class SelftestReport:
 
     @property
     def modes(self) -> tuple[Mode, ...]:
-        """Modes of keeping workers, in the order of the run."""
+        """Return the modes of workers, in the order in which they were tried."""
         return tuple(mode for mode in Mode if any(trial.mode is mode for trial in self.trials))
 
     def in_mode(self, mode: Mode) -> "SelftestReport":
-        """Return what came of the attempts with workers kept so."""
+        """Return the result of the attempts in one mode."""
         return replace(self, trials=tuple(trial for trial in self.trials if trial.mode is mode))
 
     @property
     def counted(self) -> tuple[Trial, ...]:
-        """The trials that prove something: their attempt gets out of an unconfined process."""
+        """Return the trials that prove something: their attempt gets out of an unconfined process."""
         return tuple(t for t in self.trials if t.verdict in (TrialVerdict.HELD, TrialVerdict.GOT_OUT))
 
     @property
     def kinds(self) -> tuple[AttemptKind, ...]:
-        """The kinds of what was counted."""
+        """Return the kinds of the trials that were counted."""
         return tuple(kind for kind in AttemptKind if any(t.attempt.kind is kind for t in self.counted))
 
     @property
     def held(self) -> bool:
-        """True if nothing got out that should not."""
+        """Return whether nothing got out that should not."""
         return not self.of(TrialVerdict.GOT_OUT)
 
 
@@ -60,9 +60,9 @@ async def run(
     """Try every attempt, each in a worker of its own, once in each mode of the setup.
 
     Args:
-        attempts: What to try.
-        setup: What to try it against.
-        tell: Called with each trial as it ends.
+        attempts: The attempts.
+        setup: The sandbox that they are made against.
+        tell: Takes each trial as it ends.
 
     Raises:
         SandboxError: No worker could be had.

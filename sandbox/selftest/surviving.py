@@ -28,10 +28,6 @@ _CHAIN_S = 8.0
 _NEW = os.O_CREAT | os.O_RDWR
 
 
-def _outlived(world: World, _seen: ActEvidence) -> bool:
-    return world.outlived()
-
-
 def _left_in_kernel(kind: Leftover, act: Act) -> tuple[Judge, Act]:
     return lambda world, _seen: kind in world.leftovers(), act
 
@@ -74,7 +70,7 @@ def _raw_session(place: Surroundings) -> None:
 
 
 def _parents_group(place: Surroundings) -> None:
-    """Hide in the group of whoever started this process."""
+    """Enter the group of the process that started this one."""
     group = os.getpgid(os.getppid())
     os.setpgid(_left(stay)(place), group)
 
@@ -86,7 +82,7 @@ def _subreaper(place: Surroundings) -> None:
 
 
 def _deaf(place: Surroundings) -> None:
-    """Clear the parent-death signal, and block all signals that can be blocked."""
+    """Refuse the signal at the death of the parent, and all others that can be refused."""
     raised("prctl", libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0))
     signal.pthread_sigmask(signal.SIG_SETMASK, set(signal.Signals))
     stay(place)
@@ -101,7 +97,7 @@ def _stopped(place: Surroundings) -> None:
 
 
 def _chain(place: Surroundings) -> None:
-    """Be a new process at every moment, faster than a list of processes can be walked."""
+    """Fork faster than a list of processes can be walked."""
     pulse(place)
     deadline = time.monotonic() + _CHAIN_S
     while time.monotonic() < deadline and os.fork() == 0:
@@ -178,6 +174,6 @@ _IN_KERNEL: Rows = {
 }
 
 SURVIVING = (
-    *rows(AttemptKind.SURVIVE, _outlived, _ALIVE),
+    *rows(AttemptKind.SURVIVE, lambda world, _seen: world.outlived(), _ALIVE),
     *rows(AttemptKind.SURVIVE, _has_shared, _IN_KERNEL),
 )

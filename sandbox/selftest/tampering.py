@@ -28,8 +28,8 @@ from sandbox.selftest.attempt import (
     Surroundings,
     rows,
 )
-from sandbox.selftest.calls import attached, call, libc, opened, put, raised, seize, transferred
-from sandbox.selftest.measuring import family, found_by, has, links
+from sandbox.selftest.calls import attached, call, filled, libc, opened, put, raised, seize, transferred
+from sandbox.selftest.measuring import family, found_by, has, limit, links
 from sandbox.selftest.planted import key_named, message_queue_of, number_of, semaphore_value
 from sandbox.selftest.world import World
 
@@ -59,21 +59,8 @@ def _stranger(fact: Callable[[int], object], wanted: object) -> Oracle:
     return lambda world, _seen: fact(world.stranger.pid) == wanted
 
 
-def _signalled(world: World, _seen: ActEvidence) -> bool:
-    return world.stranger.signalled
-
-
 def _rewritten(world: World, _seen: ActEvidence) -> bool:
     return world.stranger.word != world.canary
-
-
-def _semaphore_changed(world: World, _seen: ActEvidence) -> bool:
-    return semaphore_value(world.place.semaphores) != number_of(world.canary)
-
-
-def _limit_of_files(pid: int) -> str:
-    lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
-    return next(line for line in lines if line.startswith("Max open files")).split()[3]
 
 
 def _typed(world: World, _seen: ActEvidence) -> bool:
@@ -85,13 +72,11 @@ def _typed(world: World, _seen: ActEvidence) -> bool:
 
 
 def _message_sent(world: World, _seen: ActEvidence) -> bool:
-    buffer = ctypes.create_string_buffer(100)
-    call("msgrcv", world.place.messages, buffer, 90, 0, _IPC_NOWAIT)
+    filled("msgrcv", world.place.messages, ..., 90, 0, _IPC_NOWAIT, skip=8)
     try:
-        call("msgrcv", world.place.messages, buffer, 90, 0, _IPC_NOWAIT)
+        return filled("msgrcv", world.place.messages, ..., 90, 0, _IPC_NOWAIT, skip=8) == b"forged"
     except OSError:
         return False
-    return b"forged" in buffer.raw
 
 
 def _segment_changed(world: World, _seen: ActEvidence) -> bool:
@@ -324,7 +309,7 @@ _VICTIM: Rows = {
         lambda p: put(opened(f"/proc/{p.victim}/oom_score_adj", os.O_WRONLY), b"500"),
     ),
     "prlimit: prlimit64(2) of another process": (
-        _stranger(_limit_of_files, "7"),
+        _stranger(lambda pid: limit(pid, "Max open files"), 7),
         lambda p: call("prlimit64", p.victim, 7, struct.pack("=QQ", 7, 7), None),
     ),
     "nice: setpriority(2) of another process": (
@@ -450,9 +435,16 @@ _ALONE: Rows = {
 }
 
 TAMPERING = (
-    *rows(AttemptKind.TAMPER, _signalled, _VICTIM, needs=AttemptNeed.VICTIM),
+    *rows(
+        AttemptKind.TAMPER, lambda world, _seen: world.stranger.signalled, _VICTIM, needs=AttemptNeed.VICTIM
+    ),
     *rows(AttemptKind.TAMPER, _typed, _TERMINAL, needs=AttemptNeed.TERMINAL),
-    *rows(AttemptKind.TAMPER, _semaphore_changed, _IPC, needs=AttemptNeed.IPC),
+    *rows(
+        AttemptKind.TAMPER,
+        lambda world, _seen: semaphore_value(world.place.semaphores) != number_of(world.canary),
+        _IPC,
+        needs=AttemptNeed.IPC,
+    ),
     *rows(
         AttemptKind.TAMPER,
         lambda world, _seen: key_named(f"toolcell-{world.canary[-12:]}") == b"forged",

@@ -1,4 +1,4 @@
-"""One attempt tried twice: unconfined, to show that it works, and in a worker, to see what comes of it."""
+"""One attempt tried twice: unconfined, to show that it works, and in a worker."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ _CALLS = 1000
 
 
 class Mode(enum.Enum):
-    """Lifetime of an attempt's worker: the values of the setting `worker_reuse`."""
+    """Lifetime of the worker of an attempt: the values of the setting `worker_reuse`."""
 
     USER = "user"
     """It has served a call of the attacker before, has been stopped and continued, and stays afterwards."""
@@ -42,7 +42,7 @@ class Mode(enum.Enum):
 
 
 class TrialVerdict(enum.Enum):
-    """Verdict on an attempt."""
+    """The result of an attempt."""
 
     HELD = "held"
     GOT_OUT = "GOT OUT"
@@ -52,16 +52,16 @@ class TrialVerdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """An attempt and what came of it.
+    """An attempt and its result.
 
     Attributes:
         attempt: The attempt.
         provable: Whether it gets out without confinement, so that its being held means something.
         escaped: Whether it got out of the confinement.
-        seen: What the host had of the confined act.
-        control: What the host had of the unconfined one.
+        seen: Evidence of the confined act.
+        control: Evidence of the unconfined one.
         left_open: Whether the tier leaves this open, as SECURITY.md says.
-        mode: How its worker was kept.
+        mode: Lifetime of its worker.
     """
 
     attempt: Attempt
@@ -74,14 +74,14 @@ class Trial:
 
     @property
     def verdict(self) -> TrialVerdict:
-        """Result of the trial."""
+        """Return its result."""
         if self.escaped:
             return TrialVerdict.LEFT_OPEN if self.left_open else TrialVerdict.GOT_OUT
         return TrialVerdict.HELD if self.provable and not self.seen.blind else TrialVerdict.NOT_PROVABLE
 
     @property
     def stopped_by(self) -> str:
-        """Barrier that held, as reported by worker or kernel; else empty."""
+        """Return the error or the part that held it, as far as it is known; empty where it got out."""
         if self.escaped:
             return ""
         if self.seen.guarded:
@@ -92,7 +92,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Opponent of the attempts.
+    """The sandbox that attempts are made against.
 
     Attributes:
         program: Module of the program that has the acts.
@@ -101,7 +101,7 @@ class Setup:
         naive: Whether the host handles outputs as one without a sandbox does.
         tier: Which layers there are.
         uids: User ids to give to users, in tiers that do so.
-        modes: How workers are kept; each attempt is made once in each way.
+        modes: Lifetimes of workers; each attempt is made once in each.
     """
 
     program: str = "sandbox.selftest.program"
@@ -114,7 +114,7 @@ class Setup:
 
     @property
     def has_ids(self) -> bool:
-        """True if each user has a user id."""
+        """Return whether each user has a user id."""
         return self.tier in (Tier.USER, Tier.NAMESPACE) and os.geteuid() == 0
 
     def leaves_open(self) -> frozenset[Residue]:
@@ -126,7 +126,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Bench of the attempts. Make one with `bench`."""
+    """The place where attempts are tried. Make one with `bench`."""
 
     ground: Ground
     controls: Controls

@@ -1,4 +1,4 @@
-"""The world of one attempt: an attacker's home, and around it what it must not reach. Made anew for each.
+"""The world of one attempt: an attacker's home, and around it what it must not reach. Made for each attempt.
 
 Source: user_namespaces(7) and flock(2) for how the host looks; sandbox notes on what others' files are.
 """
@@ -50,7 +50,7 @@ Facts = tuple[int, int, int, int, int, int, int, bytes, tuple[tuple[str, bytes],
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """Folders of the worlds of one run.
+    """The folders of all worlds of one run.
 
     Attributes:
         homes: The folder of all homes; no worker may read it.
@@ -80,10 +80,10 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """World of one attempt, and the places that the host checks afterwards.
+    """The surroundings of one attempt, at which the host looks afterwards.
 
     Attributes:
-        place: What the act is told.
+        place: The paths and numbers given to the act.
         canary: The word that was planted.
         ground: Where all worlds lie.
         path: The home, which the act may write.
@@ -93,7 +93,7 @@ class World:
         victim: A stranger's process, where one was planted.
         ears: What listens, where something does.
         terminal: Descriptor of the far end of a terminal, where one was planted.
-        uid: User id of whoever may write the home.
+        uid: User id that may write the home.
         zygote: Process whose namespaces the act is in, where they are not the host's; else 0.
     """
 
@@ -112,7 +112,7 @@ class World:
 
     @property
     def root(self) -> Path:
-        """The top of the file system as the act saw it."""
+        """Return the top of the file system as the act saw it."""
         return Path(f"/proc/{self.zygote}/root" if self.zygote else "/")
 
     def leftovers(self) -> frozenset[Leftover]:
@@ -151,7 +151,7 @@ class World:
         return False
 
     def end_survivors(self) -> None:
-        """Kill whoever is left of the act."""
+        """Kill the processes that the act has left."""
         deadline = time.monotonic() + _END_S
         while self.outlived() and time.monotonic() < deadline:
             for pid in _holders(self.path / "pulse"):
@@ -283,7 +283,7 @@ def _facts(path: Path) -> Facts:
         content = path.read_bytes()
         names = os.listxattr(path)
         attributes = tuple((name, os.getxattr(path, name)) for name in sorted(names))
-    # The time of change tells of all that the rest does not show, an owner set anew or a flag.
+    # The time of change shows all that the rest does not, such as an owner or a flag.
     times = (facts.st_mtime_ns, facts.st_ctime_ns)
     identity = (facts.st_dev, facts.st_mode, facts.st_uid, facts.st_gid, facts.st_nlink)
     return *identity, *times, content, attributes

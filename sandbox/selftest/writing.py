@@ -14,7 +14,7 @@ import struct
 import subprocess
 import threading
 
-from sandbox.selftest.attempt import ActEvidence, AttemptKind, Oracle, Rows, Surroundings, rows
+from sandbox.selftest.attempt import AttemptKind, Oracle, Rows, Surroundings, rows
 from sandbox.selftest.calls import (
     AT_CWD,
     AT_EMPTY_PATH,
@@ -28,7 +28,6 @@ from sandbox.selftest.calls import (
     put,
     raised,
 )
-from sandbox.selftest.world import World
 
 __all__ = ["WRITING"]
 
@@ -43,10 +42,6 @@ _MKDIRAT = 37
 _MAP_PRIVATE_ANONYMOUS_32BIT = 0x62
 _I386_CHMOD = 15
 _ONE_SECOND = struct.pack("=4q", 1, 0, 1, 0)
-
-
-def _changed(world: World, _seen: ActEvidence) -> bool:
-    return world.changed()
 
 
 def _made_in_home(kind: int) -> Oracle:
@@ -124,7 +119,7 @@ def _by_child(place: Surroundings) -> None:
 
 
 def _by_ring(place: Surroundings) -> None:
-    """Make the kernel create a folder, by a queue that no system call filter inspects."""
+    """Make a folder by a queue that no filter of system calls inspects."""
     parameters = bytearray(120)
     ring = call("io_uring_setup", 1, parameters)
     tail, array = struct.unpack_from("=I", parameters, 44)[0], struct.unpack_from("=I", parameters, 64)[0]
@@ -138,7 +133,7 @@ def _by_ring(place: Surroundings) -> None:
 
 
 def _by_old_calls(place: Surroundings) -> None:
-    """Call the kernel as a 32-bit program does, with other numbers."""
+    """Make a system call as a 32-bit program does, with other numbers."""
     if os.uname().machine != "x86_64":
         raise OSError(38, "only x86_64 has this door")
     page = libc.mmap(None, ctypes.c_size_t(4096), 7, _MAP_PRIVATE_ANONYMOUS_32BIT, -1, ctypes.c_long(0))
@@ -263,4 +258,4 @@ _ALONE: Rows = {
     "socket: bind(2) of a named socket, in the own home": (_made_in_home(stat.S_IFSOCK), _named_socket),
 }
 
-WRITING = (*rows(AttemptKind.WRITE, _changed, _ALONE),)
+WRITING = rows(AttemptKind.WRITE, lambda world, _seen: world.changed(), _ALONE)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from runner.observation.audit_log import AuditLog, BeginLine
 from runner.observation.call_record import CallRecord, FileFacts
 
 SECRET = "correct horse battery staple"
@@ -18,11 +19,16 @@ def record(**more: object) -> CallRecord:
         "outcome": "ok",
         "began": 0.0,
         "elapsed_s": 0.5,
-        "arguments": {"text": SECRET},
         "inputs": [FileFacts(sha256="ab" * 32, size=7)],
         "denials": [("open", "landlock")],
     }
     return CallRecord(**{**facts, **more})  # type: ignore[arg-type]
+
+
+def ended(log: AuditLog, **more: object) -> tuple[CallRecord, BeginLine]:
+    """Return a call that has ended, whose first line was written before."""
+    begin = BeginLine(log=log, facts={}, arguments=None, digest=log.digest({"text": SECRET}))
+    return record(**more), begin
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

@@ -7,8 +7,6 @@ import logging
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +17,7 @@ from support import becomes
 
 from runner.errors import CallError, Code
 from runner.observation.audit_chain import verify
-from runner.observation.audit_log import AuditLog, NotedCall
-from runner.observation.call_log import CallLine
+from runner.observation.audit_log import AuditLog, BeginLine
 from runner.observation.call_record import CallRecord
 from runner.observation.observers import Observers
 from runner.steps.call import Call, observed
@@ -37,17 +34,16 @@ from sandbox.probe.machine import Tier
 pytestmark = pytest.mark.needs_root
 
 MIB = 1 << 20
-LINE = CallLine(call="c1", user="alice", tool="report", outcome="ok", ended=0.0, elapsed_ms=1.0)
 # Records one call, and has begun another one when it is killed.
 _HOST = """
 import sys, time
 from pathlib import Path
 from audit_records import SECRET, record
-from runner.observation.audit_log import AuditLog, NotedCall
+from runner.observation.audit_log import AuditLog, BeginLine
 log = AuditLog.open(Path(sys.argv[1]), max_bytes=1 << 20)
 for call in ("recorded", "unended"):
     said = {"call": call, "user": "alice", "method": "tools/call", "tool": "report"}
-    noted = NotedCall(log=log, said=said, arguments={"text": SECRET})
+    noted = BeginLine(log=log, facts=said, arguments={"text": SECRET})
     noted.write()
     if call == "recorded":
         log.calls_ended([(record(id=call), noted)])
@@ -60,9 +56,9 @@ def opened(folder: Path) -> AuditLog:
     return AuditLog.open(folder, max_bytes=MIB)
 
 
-def noted(log: AuditLog, call: str = "c1", tool: str = "report") -> NotedCall:
+def noted(log: AuditLog, call: str = "c1", tool: str = "report") -> BeginLine:
     said = {"call": call, "user": "alice", "method": "tools/call", "tool": tool}
-    return NotedCall(log=log, said=said, arguments={"text": SECRET})
+    return BeginLine(log=log, facts=said, arguments={"text": SECRET})
 
 
 def kinds(folder: Path) -> list[tuple[object, object]]:
@@ -122,7 +118,7 @@ def test_the_begin_is_written_before_the_answer(tmp_path: Path) -> None:
     observers = Observers(audit=log)
 
     async def end() -> None:
-        observers.call_ended(LINE, record, noted=noted(log))
+        observers.call_ended(record(), begin=noted(log))
         assert kinds(tmp_path) == [("begin", "c1")]
         assert await becomes(lambda: len(lines(tmp_path)) == 2)
 
@@ -132,21 +128,6 @@ def test_the_begin_is_written_before_the_answer(tmp_path: Path) -> None:
     assert kinds(tmp_path) == [("begin", "c1"), ("call", "c1")]
 
 
-def test_a_call_without_begin_is_recorded_before_its_answer(tmp_path: Path) -> None:
-    log = opened(tmp_path)
-    observers = Observers(audit=log)
-
-    async def end() -> None:
-        observers.call_ended(LINE, record)
-        assert kinds(tmp_path) == [("call", "c1")]
-        observers.tell()
-
-    asyncio.run(end())
-    log.close()
-
-    assert kinds(tmp_path) == [("call", "c1")]
-
-
 def test_a_full_disk_keeps_both_lines_waiting(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mib=1) as disk:
         log = AuditLog.open(disk / "audit", max_bytes=MIB)
@@ -154,8 +135,8 @@ def test_a_full_disk_keeps_both_lines_waiting(tmp_path: Path) -> None:
         observers = Observers(audit=log)
 
         async def end() -> None:
-            observers.call_ended(LINE, record, noted=noted(log))
-            observers.tell()
+            observers.call_ended(record(), begin=noted(log))
+            observers.record_ended()
             assert log.pending == 2
 
         asyncio.run(end())
@@ -177,7 +158,7 @@ def test_a_full_file_is_closed_by_the_sync(tmp_path: Path) -> None:
         noted(log, f"c{number}").write()
     before = open_files()
 
-    asyncio.run(log.synced())
+    log.sync()
 
     # The event loop writes to the next file; a thread waits for the disk.
     assert before == len(list(tmp_path.glob("*.jsonl"))) > 2
@@ -186,27 +167,14 @@ def test_a_full_file_is_closed_by_the_sync(tmp_path: Path) -> None:
     assert verify(tmp_path).is_whole
 
 
-def test_notices_of_an_earlier_version_are_named(tmp_path: Path) -> None:
-    log = opened(tmp_path)
-    log.add({"kind": "call", "call": "old", "outcome": "ok"})
-    log.close()
-    (tmp_path / "under-way-0123456789abcdef.notices").write_text("{}")
-
-    verdict = verify(tmp_path)
-
-    assert verdict.is_whole
-    assert not verdict.open_calls
-    assert any("abcdef.notices was written by an earlier version" in note for note in verdict.notes)
-
-
 def test_what_ends_with_the_host_is_recorded_before_it_goes(tmp_path: Path) -> None:
     log = opened(tmp_path)
     observers = Observers(audit=log)
     one = noted(log)
 
     async def end() -> None:
-        observers.call_ended(LINE, record, noted=one)
-        observers.tell()
+        observers.call_ended(record(), begin=one)
+        observers.record_ended()
         observers.close()
 
     asyncio.run(end())
@@ -221,7 +189,7 @@ def test_what_a_call_was_given_is_not_kept_while_its_record_waits(tmp_path: Path
     log = opened(tmp_path)
     given = Given(text=SECRET)
     said = {"call": "c1", "user": "alice", "method": "tools/call", "tool": "report"}
-    one = NotedCall(log=log, said=said, arguments=given)
+    one = BeginLine(log=log, facts=said, arguments=given)
     one.write()
     gone = weakref.ref(given)
     del given
@@ -232,31 +200,33 @@ def test_what_a_call_was_given_is_not_kept_while_its_record_waits(tmp_path: Path
     log.close()
 
 
-def test_a_call_that_cannot_be_told_of_takes_no_other_with_it(
+def test_a_recipient_that_fails_for_one_call_leaves_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = opened(tmp_path)
-    observers = Observers(audit=log)
+    counted: list[str] = []
 
-    def unmade() -> CallRecord:
-        raise ValueError("there is no record")
+    class Fails:
+        """Fails for one call, in the place of the metrics."""
+
+        def call_ended(self, record: CallRecord) -> None:
+            if record.id == "c2":
+                raise ValueError("not counted")
+            counted.append(record.id)
+
+    observers = Observers(audit=log, metrics=Fails())  # type: ignore[arg-type]
 
     async def end() -> None:
-        ways: dict[str, Callable[[], CallRecord]] = {
-            "c1": partial(record, id="c1"),
-            "c2": unmade,
-            "c3": partial(record, id="c3"),
-        }
-        for call, made in ways.items():
-            observers.call_ended(LINE, made, noted=noted(log, call))
-        observers.tell()
+        for call in ("c1", "c2", "c3"):
+            observers.call_ended(record(id=call), begin=noted(log, call))
+        observers.record_ended()
 
     asyncio.run(end())
     log.close()
 
-    assert outcomes(tmp_path) == [("c1", "ok"), ("c3", "ok")]
-    assert list(verify(tmp_path).open_calls) == ["c2"]
-    assert "could not be told of" in caplog.text
+    assert counted == ["c1", "c3"]
+    assert outcomes(tmp_path) == [("c1", "ok"), ("c2", "ok"), ("c3", "ok")]
+    assert "call record failed" in caplog.text
 
 
 def test_observers_hear_of_calls_in_each_loop(tmp_path: Path) -> None:
@@ -264,12 +234,12 @@ def test_observers_hear_of_calls_in_each_loop(tmp_path: Path) -> None:
     observers = Observers(audit=log)
 
     async def leave() -> None:
-        observers.call_ended(LINE, partial(record, id="c1"), noted=noted(log, "c1"))
+        observers.call_ended(record(id="c1"), begin=noted(log, "c1"))
 
     asyncio.run(leave())
 
     async def hear() -> None:
-        observers.call_ended(LINE, partial(record, id="c2"), noted=noted(log, "c2"))
+        observers.call_ended(record(id="c2"), begin=noted(log, "c2"))
         assert await becomes(lambda: len(outcomes(tmp_path)) == 2)
 
     asyncio.run(hear())
@@ -298,7 +268,7 @@ def test_what_is_told_of_many_calls_has_the_id_of_none(
 
     async def end() -> None:
         with CallScope("c1"):
-            observers.call_ended(LINE, partial(record, id="c1"), noted=noted(log, "c1"))
+            observers.call_ended(record(id="c1"), begin=noted(log, "c1"))
         assert await becomes(lambda: len(said) == 1)
 
     asyncio.run(end())
@@ -355,7 +325,7 @@ def test_a_call_that_is_cancelled_while_its_failure_is_worded_is_recorded(tmp_pa
         task.cancel()
         await asyncio.wait({task})
         assert task.cancelled()
-        service.observers.tell()
+        service.observers.record_ended()
 
     asyncio.run(cancelled())
     log.close()

@@ -13,7 +13,6 @@ from runner.observation.call_record import CallRecord
 from runner.observation.spans import Spans
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-BEGAN = 1_000_000.0
 NS = 1_000_000_000
 
 
@@ -25,10 +24,9 @@ def record(outcome: str = "ok", tool: str = "shout") -> CallRecord:
         is_known=True,
         method="tools/call",
         outcome=outcome,
-        began=BEGAN,
+        began=0.0,
         elapsed_s=0.75,
         steps=[("stage", 0.25), ("run", 0.5)],
-        arguments={},
         inputs=[],
         outputs=[],
         tier="process",
@@ -59,7 +57,8 @@ def test_each_step_of_a_call_has_a_span_below_the_calls_own() -> None:
     assert {span.parent.span_id for span in steps} == {call.context.span_id}
     assert len({span.context.span_id for span in found}) == 3
     assert [
-        (span.name, (span.start_time - BEGAN * NS) / NS, (span.end_time - BEGAN * NS) / NS) for span in steps
+        (span.name, (span.start_time - call.start_time) / NS, (span.end_time - call.start_time) / NS)
+        for span in steps
     ] == [("stage", 0.0, 0.25), ("run", 0.25, 0.5)]
     assert (call.end_time - call.start_time) / NS == 0.75
     assert call.kind.name == "SERVER"
