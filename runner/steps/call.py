@@ -2,7 +2,7 @@
 
 `runner.call.FileCall` executes tools of our own files, `runner.proxy.contracted` those of other servers.
 
-Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-both-executors.md`.
+Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-two-executors.md`.
 """
 
 import asyncio
