@@ -32,16 +32,24 @@ def clean(seen: Seen, state: str) -> None:
     assert (state, faults(seen), undecided(seen)) == (state, [], [])
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_no_view_has_a_fault(seen: Seen, view: str) -> None:
-    seen.go(view)
-    expect(seen.page.get_by_role("main").get_by_role("heading").first).to_be_visible()
-    expect(seen.page.get_by_role("main")).not_to_contain_text("Loading…")
-
-    clean(seen, view)
-    # The menu is a strip that is scrolled on a narrow screen.
-    seen.page.set_viewport_size({"width": 390, "height": 900})
-    assert faults(seen) == []
+@pytest.mark.parametrize("width", [1440, 390])
+def test_no_view_has_a_fault(seen: Seen, width: int) -> None:
+    seen.page.set_viewport_size({"width": width, "height": 900})
+    main = seen.page.get_by_role("main")
+    seen.go("files")
+    seen.page.locator("input[type=file]").set_input_files(
+        {"name": "tide.md", "mimeType": "text/markdown", "buffer": b"# Tide\n\nIt *turns*."}
+    )
+    expect(main.get_by_role("link", name="tide.md")).to_be_visible()
+    for view in VIEWS:
+        seen.go(view)
+        expect(main.get_by_role("heading").first).to_be_visible()
+        expect(main).not_to_contain_text("Loading…")
+        clean(seen, f"{view} at {width} px")
+    seen.go("files")
+    main.get_by_role("link", name="tide.md").click()
+    expect(main.get_by_role("heading", name="Tide")).to_be_visible()
+    clean(seen, f"a file at {width} px")
 
 
 def test_no_part_of_a_result_has_a_fault(seen: Seen) -> None:
