@@ -2,7 +2,7 @@
 import { here } from "./connections";
 import { hasSessions, NEWEST } from "./eras";
 import { info } from "./info";
-import { toJson, type Json } from "./json";
+import { isObject, toJson, type Json } from "./json";
 import type { Params } from "./connection";
 import type { Run } from "./runs";
 import type { Kind } from "./saved";
@@ -33,10 +33,6 @@ export const EXPORTS: Export[] = [
   { id: "python", title: "Python", fits: always, make: python },
   { id: "pytest", title: "pytest", fits: always, make: (taken) => pytestOf([taken]) },
 ];
-
-export function takenOf(run: Run): Taken {
-  return { kind: "tool", target: run.tool, args: run.args, run };
-}
 
 const address = (): string => `${location.origin}/mcp`;
 
@@ -131,8 +127,15 @@ function testOf(taken: Taken, names: Map<string, number>): string[] {
     "    result = asyncio.run(asked())",
     "",
     tool ? `    assert result.is_error is ${failed ? "True" : "False"}, result.content` : "    assert result",
-    ...(failed || taken.run === undefined ? [] : [`    assert result.structured_content == ${pythonValue(taken.run.result?.["structuredContent"] ?? null)}`]),
+    ...(failed || taken.run === undefined ? [] : [expectation(taken.run)]),
   ];
+}
+
+/** The value of the result alone: what stands beside it, such as ids of files, is new in each call. */
+function expectation(run: Run): string {
+  const structured = run.result?.["structuredContent"];
+  const key = isObject(structured) ? ["results", "result"].find((each) => structured[each] !== undefined) : undefined;
+  return key === undefined || !isObject(structured) ? `    assert result.structured_content == ${pythonValue(structured ?? null)}` : `    assert result.structured_content["${key}"] == ${pythonValue(structured[key] ?? null)}`;
 }
 
 /** A word for a POSIX shell. */

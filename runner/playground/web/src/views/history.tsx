@@ -11,7 +11,6 @@ import { byName } from "../model/tools";
 import { forgetStates } from "../model/widget_states";
 import { ago, duration, time } from "../texts/numbers";
 import { Divider } from "./divider";
-import { takenOf } from "../model/exports";
 import { Exported } from "./exported";
 import { plain } from "../model/plain";
 import { Folded } from "./folded";
@@ -97,7 +96,7 @@ function One({ run }: { run: Signal<Run> }): JSX.Element {
           <header><h2>Arguments</h2></header>
           <div class="body"><pre class="code" tabIndex={0}><Folded text={toJson(value.args, 2)} /></pre></div>
           <header><h2>Export</h2></header>
-          <Exported taken={takenOf(value)} />
+          <Exported taken={{ kind: "tool", target: value.tool, args: value.args, run: value }} />
         </section>
         <Divider />
         <RunView run={run} tool={byName.value.get(value.tool)} />
