@@ -12,7 +12,7 @@ goes on. The kernel reports once that a disk has lost written pages, and forgets
 memory until a sync has succeeded, and is written again after one that failed.
 
 Source: RFC 6962, 2.1 (an append-only log), simplified to a chain; flock(2); fsync(2), "NOTES";
-`docs/observation.md`.
+`docs/operating.md`.
 """
 
 import contextlib

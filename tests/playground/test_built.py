@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.needs_npm, pytest.mark.release]
 
 WEB = ROOT / "runner" / "playground" / "web"
 BUILT = ROOT / "runner" / "playground" / "built"
-MOST_BYTES = 150_000
+MOST_BYTES = 130_000
 
 
 @pytest.fixture(scope="module")

@@ -269,32 +269,33 @@ def test_a_question_of_a_tool_is_answered_in_the_page(seen: Seen) -> None:
     assert results(seen) == {"action": "accept", "size": "large"}
 
 
-def test_a_question_that_waits_elsewhere_is_marked_in_the_menu_which_leads_to_it(seen: Seen) -> None:
-    answer = seen.page.get_by_role("button", name="Answer")
-    menu = seen.page.get_by_role("navigation", name="Views")
-    marked = menu.get_by_role("link", name="Tools waits for your answer")
+def test_a_question_stands_in_every_view_until_it_is_answered(seen: Seen) -> None:
     seen.tool("ask")
     seen.page.get_by_role("button", name="Run").first.click()
-    expect(answer).to_be_visible()
-    # Before the person's eyes it needs no mark.
-    expect(menu.get_by_role("img")).to_have_count(0)
-
-    # Another tool stands in the same view.
+    question = seen.page.get_by_role("form", name="The tool asks")
+    expect(question).to_be_visible()
     seen.tool("echo")
-    listed = seen.page.get_by_role("complementary", name="Tools").get_by_role("link", name="ask waits for")
-    expect(listed).to_be_visible()
-    expect(marked).to_be_visible()
-    seen.go("files")
-    expect(marked).to_be_visible()
-    expect(menu.get_by_role("img")).to_have_count(1)
-    marked.click()
-
-    expect(seen.page.locator("h1")).to_have_text("ask")
-    seen.page.get_by_role("button", name="Decline").click()
-    seen.ended()
+    expect(question).to_be_visible()
     seen.go("files")
     expect(seen.page.get_by_role("heading", level=1)).to_have_text("Files")
-    expect(menu.get_by_role("img")).to_have_count(0)
+
+    question.get_by_role("button", name="Decline").click()
+
+    expect(question).to_have_count(0)
+    seen.tool("ask")
+    seen.ended()
+
+
+def test_a_question_goes_with_the_call_that_is_cancelled(seen: Seen) -> None:
+    seen.tool("ask")
+    seen.page.get_by_role("button", name="Run").first.click()
+    question = seen.page.get_by_role("form", name="The tool asks")
+    expect(question).to_be_visible()
+
+    seen.call.get_by_role("button", name="Cancel").click()
+
+    seen.ended("cancelled")
+    expect(question).to_have_count(0)
 
 
 def test_nothing_typed_or_called_is_lost_on_reload(seen: Seen) -> None:

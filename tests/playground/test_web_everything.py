@@ -267,16 +267,16 @@ def test_an_address_to_open_is_shown_with_its_host(either: Seen) -> None:
     expect(either.ended()).to_contain_text("accept")
 
 
-def test_the_level_of_log_messages_is_chosen_and_notifications_come_as_they_are_sent(handshake: Seen) -> None:
+def test_a_chosen_log_level_brings_log_notifications(handshake: Seen) -> None:
     handshake.page.get_by_label("Log messages from").select_option("debug")
     call(handshake, "toggle-simulated-logging")
     handshake.ended()
-    handshake.go("session")
+    handshake.go("messages")
 
-    news = handshake.page.get_by_role("region", name="Notifications")
+    handshake.page.get_by_label("Kind").select_option("notification")
 
-    expect(news.get_by_text("message", exact=True).first).to_be_visible()
-    assert faults(handshake) == []
+    listed = handshake.page.get_by_role("region", name="Messages").get_by_role("listitem")
+    expect(listed.filter(has_text="notifications/message").first).to_be_visible()
     call(handshake, "toggle-simulated-logging")
     handshake.ended()
 

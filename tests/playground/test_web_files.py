@@ -173,7 +173,7 @@ def test_a_followed_resource_that_changes_says_so(seen: Seen) -> None:
     own = seen.page.get_by_role("region", name="Own resources")
     own.get_by_role("link", name="files").click()
     content = seen.page.get_by_role("region", name="Content")
-    with seen.page.expect_request(lambda request: "resourceSubscriptions" in (request.post_data or "")):
+    with seen.page.expect_request(lambda request: "resources/subscribe" in (request.post_data or "")):
         content.get_by_role("button", name="Subscribe").click()
     expect(content.get_by_role("button", name="Subscribed")).to_be_visible()
 
@@ -228,7 +228,7 @@ def test_a_past_call_is_run_again_changed_and_compared(seen: Seen) -> None:
     expect(page.get_by_label("text")).to_have_value("one")
     page.get_by_label("text").fill("three")
     seen.run()
-    expect(seen.tab("Result").locator("pre").first).to_have_text('"sent 5 characters"')
+    expect(seen.tab("Result").locator("pre").first).to_have_text("sent 5 characters")
     seen.go("history")
     for box in page.get_by_role("checkbox").all():
         box.check()

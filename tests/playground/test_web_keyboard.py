@@ -3,7 +3,6 @@
 Source: `docs/widgets.md`.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,7 +26,7 @@ def opened(start: Callable[..., Shown]) -> Iterator[Callable[..., Seen]]:
 @pytest.fixture
 def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
     seen = opened(reduced_motion="reduce")
-    expect(seen.page.get_by_role("complementary", name="Tools").get_by_role("link")).to_have_count(6)
+    expect(seen.page.get_by_role("complementary", name="Tools").get_by_role("link")).to_have_count(9)
     yield seen
     seen.page.context.close()
     assert seen.troubles == []
@@ -97,7 +96,7 @@ def test_every_stop_of_every_view_shows_that_it_has_the_focus(seen: Seen, width:
                     break
                 stops += 1
                 assert (view, key, *focused) == (view, key, focused[0], True, True)
-            assert 10 < stops < 200
+            assert 5 < stops < 200
 
 
 def test_escape_closes_the_palette_and_gives_the_focus_back(seen: Seen) -> None:
@@ -138,18 +137,23 @@ def test_escape_closes_what_is_over_a_running_call_and_only_then_ends_the_call(s
     search.fill("wait")
     press(seen, "Escape")
     expect(search).to_have_value("")
+    press(seen, "Escape")
+    expect(search).not_to_be_focused()
     expect(seen.call).to_contain_text("Running")
     press(seen, "Escape")
     seen.ended("cancelled")
 
 
-def test_escape_ends_a_call_from_the_field_in_which_it_was_begun(seen: Seen) -> None:
+def test_escape_leaves_a_field_and_only_then_ends_the_call(seen: Seen) -> None:
     seen.tool("wait")
     seen.page.get_by_role("tab", name="JSON", exact=True).click()
     seen.page.get_by_label("Arguments as JSON").focus()
     press(seen, "Control+Enter")
     expect(seen.call).to_contain_text("Running")
 
+    press(seen, "Escape")
+    expect(seen.page.get_by_label("Arguments as JSON")).not_to_be_focused()
+    expect(seen.call).to_contain_text("Running")
     press(seen, "Escape")
 
     seen.ended("cancelled")
@@ -172,8 +176,8 @@ def test_the_palette_marks_one_choice_whether_by_keys_or_by_the_mouse(seen: Seen
     press(seen, "Escape")
 
 
-def test_five_keys_lead_from_the_load_to_a_result(seen: Seen) -> None:
-    press(seen, "/", "ArrowDown", "End", "Enter")
+def test_keys_alone_lead_from_the_load_to_a_result(seen: Seen) -> None:
+    press(seen, "/", *"ping", "Enter")
     expect(seen.page.locator("h1")).to_have_text("ping")
     press(seen, "Control+Enter")
 
@@ -190,7 +194,7 @@ def test_the_tool_list_is_one_stop_and_arrows_move_in_it(seen: Seen) -> None:
     press(seen, "ArrowDown")
     expect(links.nth(1)).to_be_focused()
     press(seen, "End")
-    expect(links.nth(5)).to_be_focused()
+    expect(links.last).to_be_focused()
     press(seen, "ArrowDown", "Home")
     expect(links.nth(0)).to_be_focused()
     press(seen, "ArrowUp")
@@ -225,7 +229,7 @@ def test_the_tab_key_goes_to_run_where_a_tool_takes_nothing(seen: Seen) -> None:
 def test_the_palette_reaches_every_view_and_every_tool(seen: Seen) -> None:
     for view in VIEWS[1:]:
         palette(seen, f"{view} view")
-        expect(seen.page.locator("nav a[aria-current=page]")).to_have_text(view)
+        expect(seen.page.get_by_role("heading", level=1)).to_contain_text(view)
     for tool in ("greet", "send", "chatter", "reaches", "ping"):
         palette(seen, f"{tool} tool")
         expect(seen.page.locator("h1")).to_have_text(tool)
@@ -263,61 +267,6 @@ def test_the_palette_finds_prompts_and_resources_that_nobody_has_listed_yet(seen
     palette(seen, "towns resource")
 
     expect(seen.page.get_by_role("region", name="Content")).to_contain_text("Ulm")
-
-
-def test_the_palette_presses_the_buttons_of_the_views(opened: Callable[..., Seen]) -> None:
-    seen = opened(reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"])
-    page, main = seen.page, seen.page.get_by_role("main")
-    seen.tool("greet")
-    seen.write('{"name": "Ada"}')
-    palette(seen, "copy link")
-    expect(main.get_by_role("button", name="Copied")).to_be_focused()
-    assert "#/call/greet?args=" in page.evaluate("navigator.clipboard.readText()")
-    palette(seen, "run action")
-    expect(seen.ended()).to_contain_text("Hello, Ada.")
-    palette(seen, "save this request")
-    expect(main.get_by_role("group", name="Save this request").get_by_label("Name")).to_be_focused()
-    press(seen, "Enter")
-
-    palette(seen, "ping action")
-    expect(main.get_by_role("status").first).to_have_text(re.compile(r"\d"))
-    palette(seen, "protocol 2025-06-18")
-    server = main.get_by_role("region", name="Server", exact=True)
-    agreed = server.locator("dd").last
-    expect(agreed).to_have_text("2025-06-18")
-    expect(server.get_by_text("up", exact=True)).to_be_visible()
-    palette(seen, "protocol 2026-07-28")
-    expect(agreed).to_have_text("2026-07-28")
-    palette(seen, "send a message")
-    expect(main.get_by_role("region", name="Send a message")).to_be_visible()
-    for words, file in (
-        ("export saved file", "requests.json"),
-        ("export pytest", "test_requests.py"),
-    ):
-        with page.expect_download() as download:
-            palette(seen, words)
-        assert download.value.suggested_filename == file
-    palette(seen, "clear messages")
-    expect(main.get_by_text("No messages yet.")).to_be_visible()
-
-    with page.expect_file_chooser() as chooser:
-        palette(seen, "upload")
-    chooser.value.set_files({"name": "sea level.txt", "mimeType": "text/plain", "buffer": b"rises"})
-    expect(main.get_by_role("link", name="sea level.txt")).to_be_visible()
-    seen.go("call")
-    palette(seen, "sea level file")
-    expect(main.locator("figure b").first).to_have_text("sea level.txt")
-
-    palette(seen, "run all action")
-    expect(main.get_by_text("1 of 1 passed")).to_be_visible()
-    palette(seen, "export newest")
-    expect(main.get_by_role("tab", name="runner call")).to_be_focused()
-    palette(seen, "compare")
-    expect(main.get_by_role("region", name="Difference")).to_be_visible()
-    palette(seen, "forget")
-    expect(main.get_by_text("No calls yet.")).to_be_visible()
-    assert seen.troubles == []
-    page.context.close()
 
 
 def test_the_palette_cancels_a_call_that_runs(seen: Seen) -> None:

@@ -1,4 +1,4 @@
-"""Work that is kept: requests by name, as a set with expectations, shared, taken along; history with pins.
+"""Requests saved by name, shared and exported; history with pins.
 
 Source: `docs/widgets.md`.
 """
@@ -49,20 +49,6 @@ def row(seen: Seen, name: str) -> Locator:
     return listed.get_by_role("listitem").filter(has=seen.page.get_by_role("button", name=name)).first
 
 
-def expecting(seen: Seen, name: str, **what: str) -> None:
-    row(seen, name).get_by_role("button", name=name).click()
-    group = row(seen, name).get_by_role("group", name="Expectations")
-    labels = {"text": "Its text has", "artifact": "A file named", "schema": "JSON Schema of"}
-    for key, value in what.items():
-        if key == "status":
-            group.get_by_label("It ends").select_option(value)
-            continue
-        field = group.get_by_label(labels[key])
-        field.fill(value)
-        field.blur()
-    row(seen, name).get_by_role("button", name=name).click()
-
-
 def downloaded(seen: Seen, button: str) -> str:
     with seen.page.expect_download() as download:
         seen.page.get_by_role("button", name=button).click()
@@ -83,55 +69,21 @@ def test_requests_are_kept_by_name_and_opened_again(seen: Seen) -> None:
     expect(seen.page.get_by_label("Arguments as JSON")).to_have_value(re.compile('"first"'))
 
 
-def test_a_set_is_run_and_says_what_is_not_as_expected(seen: Seen) -> None:
-    save(seen, "publish", '{"text": "hello"}', "text")
-    save(seen, "broken", "{}", "failure")
-    save(seen, "gallery", "{}", "files")
-    save(seen, "publish", '{"text": "x"}', "wrong text")
-    save(seen, "gallery", "{}", "wrong file")
-    save(seen, "echo", '{"value": 3}', "wrong schema")
-    seen.go("saved")
-    expecting(seen, "text", text="/sent [0-9]+/")
-    expecting(seen, "failure", status="failed", text="moon")
-    expecting(seen, "files", artifact="*.csv")
-    expecting(seen, "wrong text", text="not there")
-    expecting(seen, "wrong file", artifact="*.exe")
-    expecting(seen, "wrong schema", schema='{"type": "object", "required": ["nowhere"]}')
-
-    seen.page.get_by_role("button", name="Run all of these").click()
-
-    expect(seen.page.get_by_role("status").filter(has_text="3 of 6 passed")).to_be_visible()
-    for name in ("text", "failure", "files"):
-        expect(row(seen, name).get_by_role("status")).to_contain_text("passed")
-    expect(row(seen, "wrong text")).to_contain_text("its text lacks “not there”")
-    expect(row(seen, "wrong file")).to_contain_text("no file *.exe among")
-    expect(row(seen, "wrong schema")).to_contain_text("nowhere")
-    assert faults(seen) == []
-
-
-def test_requests_are_shared_by_file_and_link_and_run_nothing_by_themselves(
+def test_saved_requests_go_to_another_browser_as_a_file(
     seen: Seen, opened: Callable[..., Seen], tmp_path: Path
 ) -> None:
     save(seen, "publish", '{"text": "shared"}', "Shared")
     seen.go("saved")
     text = downloaded(seen, "Save as file")
-    row(seen, "Shared").get_by_role("button", name="Shared").click()
-    row(seen, "Shared").get_by_role("button", name="Copy link").click()
-    link = seen.page.evaluate("navigator.clipboard.readText()")
+    row(seen, "Shared").get_by_role("button", name="Delete").click()
+    expect(seen.page.get_by_role("main")).to_contain_text("Nothing is saved yet")
 
     other = opened()
     file = tmp_path / "requests.json"
     file.write_text(text)
     other.go("saved")
     other.page.get_by_label("Import").set_input_files(file)
-    offer = other.page.get_by_role("region", name="Somebody shares requests with you")
-    expect(offer).to_contain_text("Shared")
-    assert faults(other) == []
-    offer.get_by_role("button", name="Import").click()
     expect(row(other, "Shared")).to_be_visible()
-    other.page.evaluate("link => { location.href = link }", link)
-    expect(offer).to_contain_text('{"text":"shared"}')
-    offer.get_by_role("button", name="Dismiss").click()
     other.go("history")
     expect(other.page.get_by_role("main")).to_contain_text("No calls yet")
     other.page.context.close()
@@ -151,42 +103,44 @@ def test_what_is_no_file_of_requests_is_refused(seen: Seen, tmp_path: Path, text
     expect(seen.page.get_by_role("main")).to_contain_text("Nothing is saved yet")
 
 
-def test_a_set_saved_as_pytest_runs_and_finds_the_same(seen: Seen, tmp_path: Path) -> None:
-    save(seen, "publish", '{"text": "hello"}', "good")
-    save(seen, "publish", '{"text": "hello"}', "bad")
-    seen.go("saved")
-    # As a message has it, which is not all that `runner call` prints.
-    expecting(seen, "good", text="/^SENT [0-9]+ characters$/i", schema='{"required": ["result"]}')
-    expecting(seen, "bad", text="not there")
-    made = downloaded(seen, "Save as pytest")
-
-    file = tmp_path / "test_requests.py"
+def ran(made: str, folder: Path) -> str:
+    """Run a file of tests made by the page, and return the output of pytest."""
+    file = folder / "test_requests.py"
     file.write_text(
         made.replace('"runner"', json.dumps(RUNNER)).replace('"FILE"', json.dumps(str(WEB_TOOLS)))
     )
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            "0",
-            "-p",
-            "no:randomly",
-            "-p",
-            "no:cacheprovider",
-            str(file),
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    options = ["-q", "-n", "0", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, str(file)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    return done.stdout + done.stderr
 
-    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
-    assert "FAILED test_requests.py::test_bad_answers" in done.stdout
+
+def test_saved_requests_run_as_pytest(seen: Seen, tmp_path: Path) -> None:
+    save(seen, "publish", '{"text": "hello"}', "good")
+    save(seen, "broken", "{}", "bad")
+    seen.go("saved")
+    made = downloaded(seen, "Save as pytest")
+
+    said = ran(made, tmp_path)
+
+    assert "1 failed, 1 passed" in said, said
+    assert "FAILED test_requests.py::test_bad_answers" in said
+
+
+def test_a_call_exported_as_pytest_expects_its_result(seen: Seen, tmp_path: Path) -> None:
+    seen.tool("publish")
+    seen.write('{"text": "hello"}')
+    seen.run()
+    seen.go("history")
+    seen.page.get_by_role("link", name="publish").first.click()
+    seen.page.get_by_role("tab", name="pytest").click()
+    made = seen.page.get_by_role("region", name="Arguments").locator("pre").last.inner_text()
+
+    other = made.replace("test_publish_answers", "test_other_result").replace("sent 5", "sent 6")
+    said = ran(f"{made}\n\n{other}", tmp_path)
+
+    assert "1 failed, 1 passed" in said, said
+    assert "FAILED test_requests.py::test_other_result" in said
 
 
 def test_a_call_is_taken_along_in_every_form(seen: Seen) -> None:

@@ -44,7 +44,7 @@ def test_messages_stand_in_order_with_direction_and_time(seen: Seen) -> None:
     assert "→" in texts[sent]
     assert "←" in texts[received]
     assert re.search(r"\d m?s", texts[received])
-    assert any("server/discover" in text for text in texts[:sent])
+    assert any("initialize" in text for text in texts[:sent])
     assert faults(seen) == []
 
 
@@ -110,7 +110,7 @@ def test_a_request_is_changed_and_sent_again(seen: Seen) -> None:
     expect(compose.get_by_role("status")).to_contain_text('"results": 8')
     expect(rows(seen)).to_have_count(4)
     text.fill("no json")
-    expect(compose.get_by_role("alert")).to_contain_text("no JSON object")
+    expect(compose.get_by_role("alert")).to_contain_text("is not valid JSON")
     assert faults(seen) == []
 
 

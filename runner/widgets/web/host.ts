@@ -86,6 +86,8 @@ export interface HostOptions {
   limits?: Partial<Limits>;
 }
 
+type Answer = (params: Dict) => Promise<Dict> | Dict;
+
 /** One widget in a page. */
 export class WidgetHost {
   readonly element: HTMLIFrameElement;
@@ -285,7 +287,7 @@ export class WidgetHost {
   }
 
   #keep(params: Dict): Dict {
-    offered(this.#actions.keepState, "widget state").call(this.#actions, own(params, "state"));
+    this.#act("keepState", "widget state")(own(params, "state"));
     return {};
   }
 
@@ -330,7 +332,9 @@ export class WidgetHost {
     }
     this.#open += 1;
     try {
-      this.#wire.answer(id, await this.#perform(method, params));
+      const answer = own(this.#answers, method) as Answer | undefined;
+      if (answer === undefined) throw new Refusal(`this host has no ${method}`, METHOD_NOT_FOUND);
+      this.#wire.answer(id, await answer(params));
     } catch (error) {
       const code = error instanceof Refusal ? error.code : REFUSED;
       this.#wire.refuse(id, code, messageOf(error));
@@ -339,33 +343,38 @@ export class WidgetHost {
     }
   }
 
-  #perform(method: string, params: Dict): Promise<Dict> | Dict {
-    switch (method) {
-      case "ping":
-        return {};
-      case "ui/initialize":
-        return this.#introduce();
-      case "tools/call":
-        return this.#callTool(params);
-      case "ui/message":
-        return this.#message(params);
-      case "ui/open-link":
-        return this.#openLink(params);
-      case "ui/request-display-mode":
-        return this.#displayMode(params);
-      case "ui/update-model-context":
-        return this.#modelContext(params);
-      case STATE:
-        return this.#keep(params);
-      case UPLOAD:
-        return this.#upload(params);
-      case DOWNLOAD_URL:
-        return this.#downloadUrl(params);
-      case MODAL:
-        return this.#modal(params);
-      default:
-        throw new Refusal(`this host has no ${method}`, METHOD_NOT_FOUND);
-    }
+  /** Answers to requests, by method. */
+  readonly #answers: Record<string, Answer> = {
+    ping: () => ({}),
+    "ui/initialize": () => this.#introduce(),
+    "tools/call": (params) => this.#callTool(params),
+    "ui/message": (params) => this.#message(params),
+    "ui/open-link": (params) => this.#openLink(params),
+    "ui/request-display-mode": (params) => this.#displayMode(params),
+    "ui/update-model-context": async (params) => {
+      await this.#act("updateModelContext", "model context")(params);
+      return {};
+    },
+    [STATE]: (params) => this.#keep(params),
+    [UPLOAD]: async (params) => {
+      const keep = this.#act("uploadFile", "files");
+      const file = own(params, "file");
+      if (!(file instanceof Blob)) throw new Refusal("uploadFile needs a file", BAD_PARAMS);
+      return { fileId: await keep(file) };
+    },
+    [DOWNLOAD_URL]: (params) => this.#downloadUrl(params),
+    [MODAL]: (params) => {
+      const args = own(params, "args");
+      this.#act("openModal", "modals")(isDict(args) ? args : {});
+      return {};
+    },
+  };
+
+  /** An action of the page around. Throws a `Refusal` where it is left out. */
+  #act<K extends Exclude<keyof HostActions, "closed">>(name: K, what: string): NonNullable<HostActions[K]> {
+    const act = this.#actions[name];
+    if (act === undefined) throw new Refusal(`this host takes no ${what}`, METHOD_NOT_FOUND);
+    return act.bind(this.#actions) as NonNullable<HostActions[K]>;
   }
 
   #introduce(): Dict {
@@ -391,7 +400,7 @@ export class WidgetHost {
   }
 
   async #callTool(params: Dict): Promise<Dict> {
-    const act = offered(this.#actions.callTool, "tool calls");
+    const act = this.#act("callTool", "tool calls");
     const name = text(own(params, "name"));
     const args = own(params, "arguments") ?? {};
     if (name === "" || !isDict(args)) throw new Refusal("tools/call needs a name and an object of arguments", BAD_PARAMS);
@@ -399,47 +408,33 @@ export class WidgetHost {
     if (who === undefined) throw new Refusal(`there is no tool ${name}`, BAD_PARAMS);
     if (!who.includes("app")) throw new Refusal(`the tool ${name} may not be called by a widget: its _meta.ui.visibility does not name "app"`, REFUSED);
     if (!this.#calls.admits(performance.now())) throw new Refusal(`a widget may call tools ${this.#limits.callsPerSecond} times a second`, REFUSED);
-    return (await act.call(this.#actions, name, args)) as Dict;
+    return (await act(name, args)) as Dict;
   }
 
   async #message(params: Dict): Promise<Dict> {
-    const act = offered(this.#actions.sendMessage, "messages");
+    const act = this.#act("sendMessage", "messages");
     const prompt = textsOf(params).join("\n").trim();
     if (own(params, "role") !== "user" || prompt === "") throw new Refusal("ui/message needs a text of the role user", BAD_PARAMS);
-    await act.call(this.#actions, prompt);
+    await act(prompt);
     return {};
   }
 
   async #openLink(params: Dict): Promise<Dict> {
-    const act = offered(this.#actions.openLink, "links");
+    const act = this.#act("openLink", "links");
     const url = safeHref(own(params, "url"));
     if (url === undefined) throw new Refusal("ui/open-link needs an http, https or mailto address without a user name or password", BAD_PARAMS);
     if (isOwn(new URL(url), location) && !this.#given.has(url)) throw new Refusal("a widget may not lead to the server of the page it is shown in", REFUSED);
-    await act.call(this.#actions, url);
+    await act(url);
     return {};
-  }
-
-  async #upload(params: Dict): Promise<Dict> {
-    const act = offered(this.#actions.uploadFile, "files");
-    const file = own(params, "file");
-    if (!(file instanceof Blob)) throw new Refusal("uploadFile needs a file", BAD_PARAMS);
-    return { fileId: await act.call(this.#actions, file) };
   }
 
   async #downloadUrl(params: Dict): Promise<Dict> {
-    const act = offered(this.#actions.fileDownloadUrl, "files");
+    const act = this.#act("fileDownloadUrl", "files");
     const fileId = text(own(params, "fileId"));
     if (fileId === "") throw new Refusal("getFileDownloadUrl needs a fileId", BAD_PARAMS);
-    const downloadUrl = new URL(await act.call(this.#actions, fileId), location.href).href;
+    const downloadUrl = new URL(await act(fileId), location.href).href;
     this.#given.add(downloadUrl);
     return { downloadUrl };
-  }
-
-  #modal(params: Dict): Dict {
-    const act = offered(this.#actions.openModal, "modals");
-    const args = own(params, "args");
-    act.call(this.#actions, isDict(args) ? args : {});
-    return {};
   }
 
   async #displayMode(params: Dict): Promise<Dict> {
@@ -451,11 +446,6 @@ export class WidgetHost {
     const mode = possible ? await act.call(this.#actions, wish) : own(this.#context, "displayMode");
     if (mode !== own(this.#context, "displayMode")) this.setContext({ displayMode: mode });
     return { mode };
-  }
-
-  async #modelContext(params: Dict): Promise<Dict> {
-    await offered(this.#actions.updateModelContext, "model context").call(this.#actions, params);
-    return {};
   }
 
   // ---- what goes
@@ -475,17 +465,9 @@ export class WidgetHost {
 }
 
 class Refusal extends Error {
-  readonly code: number;
-
-  constructor(message: string, code: number) {
+  constructor(message: string, readonly code: number) {
     super(message);
-    this.code = code;
   }
-}
-
-function offered<T>(act: T | undefined, what: string): T {
-  if (act === undefined) throw new Refusal(`this host takes no ${what}`, METHOD_NOT_FOUND);
-  return act;
 }
 
 function frame(url: URL, title: string): HTMLIFrameElement {

@@ -10,7 +10,6 @@ import { route, to } from "./model/route";
 import { nextTheme, theme } from "./model/theme";
 import { plain } from "./model/plain";
 import { tools } from "./model/tools";
-import { waitingIn } from "./model/waiting";
 import { messages, wireChanges } from "./model/wire";
 import { Asks } from "./views/asks";
 import { CallView } from "./views/call";
@@ -20,31 +19,31 @@ import { Guarded } from "./views/guarded";
 import { later } from "./views/later";
 import { Palette, paletteOpen, usePalette } from "./views/palette";
 import { ToolList } from "./views/tool_list";
-import { Waits } from "./views/waits";
-import { inserted } from "./texts/inserted";
-import { T } from "./texts/texts";
+import { count } from "./texts/numbers";
 
-type ViewId = keyof typeof T.page.titles;
+const TITLES = {
+  call: "Tools", prompts: "Prompts", resources: "Resources", files: "Files", saved: "Saved", history: "History",
+  messages: "Messages", session: "Connection", show: "File",
+};
+
+type ViewId = keyof typeof TITLES;
 
 interface View {
   id: ViewId;
-  side: boolean;
   body: FunctionComponent;
 }
 
 /** A view that is loaded when somebody looks at it. */
 function viewOf(id: ViewId, load: () => Promise<FunctionComponent>): View {
-  return { id, side: false, body: later(load, { title: () => T.page.titles[id] }) };
+  return { id, body: later(load, TITLES[id]) };
 }
 
-/** Which entry of the navigation leads to views that have none of their own. */
+/** Views in the navigation, and the entry that leads to those that are not in it or in the menu. */
+const NAVIGATION: ViewId[] = ["call", "prompts", "resources", "files", "history"];
 const PART_OF: Partial<Record<ViewId, ViewId>> = { show: "files", saved: "history" };
 
-/** Views in the navigation; those after them are in the menu, or are led to by a part of the page. */
-const NAVIGATION: ViewId[] = ["call", "prompts", "resources", "files", "history"];
-
-export const VIEWS: View[] = [
-  { id: "call", side: true, body: () => <CallView /> },
+const VIEWS: View[] = [
+  { id: "call", body: CallView },
   viewOf("prompts", () => import("./views/prompts").then((module) => module.PromptsView)),
   viewOf("resources", () => import("./views/resources").then((module) => module.ResourcesView)),
   viewOf("files", () => import("./views/files").then((module) => module.FilesView)),
@@ -57,21 +56,21 @@ export const VIEWS: View[] = [
 
 export function App(): JSX.Element {
   usePalette();
-  if (door.value.state === "opening") return <div class="empty" role="status">{T.page.connecting}</div>;
+  if (door.value.state === "opening") return <div class="empty" role="status">Connecting…</div>;
   if (door.value.state === "closed") return <Door why={door.value.why} login={door.value.login} provider={door.value.provider} />;
   const view = VIEWS.find((each) => each.id === route.value.view) ?? VIEWS[0];
   const Body = view?.body;
   useTitle(view?.id);
   return (
     <>
-      <a class="unseen" href="#main">{T.page.skip}</a>
+      <a class="unseen" href="#main">Skip to the content</a>
       <Top here={view === undefined ? "" : (PART_OF[view.id] ?? view.id)} />
-      <Palette views={VIEWS.filter(({ id }) => id !== "show").map(({ id }) => ({ id, title: T.page.titles[id] }))} />
-      <LogOut />
+      {paletteOpen.value && <Palette views={VIEWS.filter(({ id }) => id !== "show").map(({ id }) => ({ id, title: TITLES[id] }))} />}
+      {leaves.value && <LogOutDialog />}
       <Reloaded />
       <FromElsewhere />
-      <div class="page" style={view?.side ? undefined : { gridTemplateColumns: "minmax(0, 1fr)" }}>
-        {view?.side && <ToolList />}
+      <div class="page" style={view?.id === "call" ? undefined : { gridTemplateColumns: "minmax(0, 1fr)" }}>
+        {view?.id === "call" && <ToolList />}
         <main class="content" id="main" tabIndex={-1}><Down /><Asks /><Guarded key={`${view?.id} ${route.value.rest}`}>{Body !== undefined && <Body />}</Guarded></main>
       </div>
       {view?.id !== "messages" && <Dock />}
@@ -79,7 +78,9 @@ export function App(): JSX.Element {
   );
 }
 
-/** On narrow screens the menu is longer than the screen is wide: where one is stays in sight, also in longer words or on a turned screen. Only the menu is moved: the page stays where it is. */
+/** On narrow screens the navigation is longer than the screen is wide: where one is stays in sight, also in longer words or on a turned screen. Only the menu is moved, and shows a few pixels of the next entry: the page stays where it is. */
+const BESIDE = 24;
+
 function inSight(link: HTMLElement | null): void {
   const row = link?.closest("ul");
   if (!link || !row) return;
@@ -88,15 +89,12 @@ function inSight(link: HTMLElement | null): void {
   else if (one.right > all.right) row.scrollLeft += one.right - all.right + BESIDE;
 }
 
-/** Pixels of the next entry, so that one sees that there is one. */
-const BESIDE = 24;
-
 function Top({ here }: { here: string }): JSX.Element {
   const known = info.value;
   return (
     <header class="top">
       <span class="name" title={known?.name ?? ""}>{known?.name ?? ""}</span>
-      <nav aria-label={T.page.views} class="grow">
+      <nav aria-label="Views" class="grow">
         <ul>
           {NAVIGATION.map((id) => (
             <li key={id}>
@@ -105,8 +103,7 @@ function Top({ here }: { here: string }): JSX.Element {
           ))}
         </ul>
       </nav>
-      <span class="unseen" aria-live="polite">{NAVIGATION.filter((id) => waitingIn(id) !== null).map((id) => `${T.page.titles[id]} ${T.page.waits}`).join(", ")}</span>
-      <button class="button quiet goto" title={T.page.goTo} onClick={() => { paletteOpen.value = true; }}><Icon path="M7 2a5 5 0 1 0 0 10A5 5 0 0 0 7 2m3.6 8.6L14.5 14.5" /><span class="word">{T.page.goTo}</span> <kbd>Ctrl K</kbd></button>
+      <button class="button quiet goto" title="Go to" onClick={() => { paletteOpen.value = true; }}><Icon path="M7 2a5 5 0 1 0 0 10A5 5 0 0 0 7 2m3.6 8.6L14.5 14.5" /><span class="word">Go to</span> <kbd>Ctrl K</kbd></button>
       <Menu />
     </header>
   );
@@ -126,13 +123,13 @@ function Menu(): JSX.Element {
   }, []);
   return (
     <details class="menu" ref={menu}>
-      <summary class="button quiet" title={T.page.menu} aria-label={T.page.menu}><Icon path="M8 5.5a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5M8 1.5v2M8 12.5v2M1.5 8h2M12.5 8h2M3.4 3.4l1.4 1.4M11.2 11.2l1.4 1.4M3.4 12.6l1.4-1.4M11.2 4.8l1.4-1.4" /></summary>
+      <summary class="button quiet" title="Menu" aria-label="Menu"><Icon path="M8 5.5a2.5 2.5 0 1 0 0 5 2.5 2.5 0 0 0 0-5M8 1.5v2M8 12.5v2M1.5 8h2M12.5 8h2M3.4 3.4l1.4 1.4M11.2 11.2l1.4 1.4M3.4 12.6l1.4-1.4M11.2 4.8l1.4-1.4" /></summary>
       <div class="card stack">
-        <p class="small"><span title={T.page.userHint}>{known?.user}</span> <span class="soft" title={T.page.tierHint}>{inserted(T.page.tier, { tier: <b>{known?.tier}</b> })}</span></p>
-        <a class="button quiet" href={to("session")} onClick={close}>{T.page.titles.session}</a>
-        <a class="button quiet" href={to("messages")} onClick={close}>{T.page.titles.messages}</a>
-        <button class="button quiet" onClick={nextTheme} title={T.page.themeHint}>{T.page.theme(T.page.themes[theme.value])}</button>
-        <button class="button quiet" title={T.page.logOutHint} onClick={() => { close(); leaves.value = true; }}>{T.page.logOut}</button>
+        <p class="small"><span title="Whose files and calls these are">{known?.user}</span> <span class="soft" title="Isolation tier in force">tier <b>{known?.tier}</b></span></p>
+        <a class="button quiet" href={to("session")} onClick={close}>{TITLES.session}</a>
+        <a class="button quiet" href={to("messages")} onClick={close}>{TITLES.messages}</a>
+        <button class="button quiet" onClick={nextTheme} title="Change the colours">{`Theme: ${theme.value === "system" ? "auto" : theme.value}`}</button>
+        <button class="button quiet" title="End this browser's session" onClick={() => { close(); leaves.value = true; }}>Log out</button>
       </div>
     </details>
   );
@@ -141,13 +138,12 @@ function Menu(): JSX.Element {
 /** The title of the tab: the tool or view, and the server. */
 function useTitle(view: ViewId | undefined): void {
   const tool = view === "call" ? (route.value.rest || tools.value[0]?.name) : undefined;
-  const title = [tool ?? (view === undefined ? "" : T.page.titles[view]), info.value?.name ?? ""].filter((part) => part !== "").map(plain).join(" · ");
+  const title = [tool ?? (view === undefined ? "" : TITLES[view]), info.value?.name ?? ""].filter((part) => part !== "").map(plain).join(" · ");
   useEffect(() => { document.title = title; }, [title]);
 }
 
-/** A view in the menu. Where something waits in it unseen, it says so and leads there. */
+/** A view in the navigation. */
 function Entry({ id, isHere }: { id: ViewId; isHere: boolean }): JSX.Element {
-  const rest = waitingIn(id);
   const link = useRef<HTMLAnchorElement>(null);
   useLayoutEffect(() => {
     if (!isHere) return undefined;
@@ -156,7 +152,7 @@ function Entry({ id, isHere }: { id: ViewId; isHere: boolean }): JSX.Element {
     addEventListener("resize", look);
     return () => removeEventListener("resize", look);
   }, [isHere]);
-  return <a href={to(id, rest ?? "")} aria-current={isHere ? "page" : undefined} ref={link} onFocus={(event) => inSight(event.currentTarget)}>{T.page.titles[id]}{rest !== null && <Waits />}</a>;
+  return <a href={to(id)} aria-current={isHere ? "page" : undefined} ref={link} onFocus={(event) => inSight(event.currentTarget)}>{TITLES[id]}</a>;
 }
 
 /** What stands for the words of a button where the screen is too narrow for them. */
@@ -165,24 +161,20 @@ function Icon({ path }: { path: string }): JSX.Element {
 }
 
 /** Asks before it logs out, and deletes what the browser keeps only where that is chosen. */
-function LogOut(): JSX.Element | null {
-  return leaves.value ? <LogOutDialog /> : null;
-}
-
 function LogOutDialog(): JSX.Element {
   const [problem, setProblem] = useState<string | null>(null);
   const [deletes, setDeletes] = useState(false);
   const close = (): void => { leaves.value = false; };
   const dialog = useDialog(close);
   return (
-    <dialog ref={dialog} class="asking stack" aria-label={T.page.logOut} onClose={close}>
-      <h2>{T.page.logOutTitle(info.value?.user ?? "")}</h2>
-      <p>{T.page.logOutKeeps}</p>
-      <label class="row"><input type="checkbox" checked={deletes} onChange={(event) => setDeletes(event.currentTarget.checked)} /> {T.page.logOutDeletes}</label>
+    <dialog ref={dialog} class="asking stack" aria-label="Log out" onClose={close}>
+      <h2>{`Log out ${info.value?.user ?? ""}?`}</h2>
+      <p>History, drafts and saved requests stay in this browser for the next login.</p>
+      <label class="row"><input type="checkbox" checked={deletes} onChange={(event) => setDeletes(event.currentTarget.checked)} /> Delete them from this browser</label>
       {problem !== null && <p class="problem" role="alert">{plain(problem)}</p>}
       <div class="row">
-        <button class="button main" autofocus onClick={() => void logout(deletes).then(setProblem)}>{T.page.logOut}</button>
-        <button class="button" onClick={() => { dialog.current?.close(); close(); }}>{T.common.cancel}</button>
+        <button class="button main" autofocus onClick={() => void logout(deletes).then(setProblem)}>Log out</button>
+        <button class="button" onClick={() => { dialog.current?.close(); close(); }}>Cancel</button>
       </div>
     </dialog>
   );
@@ -196,7 +188,7 @@ function Dock(): JSX.Element {
       remember("dock", event.currentTarget.open ? "open" : null);
       docked.value = event.currentTarget.open;
     }}>
-      <summary class="small soft">{T.messages.dock(messages().length)}</summary>
+      <summary class="small soft">{`Messages ${count(messages().length)}`}</summary>
       {docked.value && <div class="docked"><Docked /></div>}
     </details>
   );
@@ -213,10 +205,10 @@ function Reloaded(): JSX.Element | null {
   return (
     <div class={told.error === null ? "news" : "news bad"} role={told.error === null ? "status" : "alert"}>
       <div class="grow">
-        <span>{inserted(told.error === null ? T.page.reloaded : T.page.notReloaded, { files: <b class="mono">{files}</b> })}</span>
+        <span>{told.error === null ? "Reloaded" : "Could not reload"} <b class="mono">{files}</b>{told.error !== null && "; the previous tools are still served."}</span>
         {told.error !== null && <pre>{plain(told.error)}</pre>}
       </div>
-      <button class="button quiet" onClick={() => { reload.value = null; }}>{T.common.dismiss}</button>
+      <button class="button quiet" onClick={() => { reload.value = null; }}>Dismiss</button>
     </div>
   );
 }
@@ -228,12 +220,12 @@ function FromElsewhere(): JSX.Element | null {
   return (
     <div class="news" role="status">
       <div class="grow">
-        <span>{inserted(T.page.elsewhere, { tool: <b class="mono">{plain(told.tool)}</b> })}{told.notification !== null && <>: {plain(told.notification)}</>}</span>
+        <span>Another client called <b class="mono">{plain(told.tool)}</b>{told.notification !== null && <>: {plain(told.notification)}</>}</span>
         {told.files.length > 0 && <ul class="row">{told.files.slice(0, MOST_NAMED).map((file) => (
           <li key={String(file["uri"])}><a class="mono" href={to("show", String(file["uri"]), { name: String(file["name"]) })}>{plain(String(file["name"]))}</a></li>
-        ))}{told.files.length > MOST_NAMED && <li class="soft">{T.common.more(told.files.length - MOST_NAMED)}</li>}</ul>}
+        ))}{told.files.length > MOST_NAMED && <li class="soft">{`and ${count(told.files.length - MOST_NAMED)} more`}</li>}</ul>}
       </div>
-      <button class="button quiet" onClick={() => { elsewhere.value = null; }}>{T.common.dismiss}</button>
+      <button class="button quiet" onClick={() => { elsewhere.value = null; }}>Dismiss</button>
     </div>
   );
 }
@@ -253,22 +245,22 @@ function Door({ why, login: asks, provider }: { why: string; login: boolean; pro
   };
   return (
     <main class="door card">
-      <h1>{asks ? T.door.logIn : T.door.needsKey}</h1>
-      <p>{provider ? T.door.byProvider : asks ? T.door.byToken : T.door.goOn(why)}</p>
-      {provider && <div><a class="button main" href={LOGIN}>{T.door.logIn}</a></div>}
+      <h1>{asks ? "Log in" : "This page needs its key"}</h1>
+      <p>{provider ? "This server's users log in at their provider." : asks ? "This server knows its users by a token." : `To go on, ${why}.`}</p>
+      {provider && <div><a class="button main" href={LOGIN}>Log in</a></div>}
       {!asks && (
-        <p class="soft">{inserted(T.door.where, { address: <code>http://127.0.0.1:8000/?key=…</code>, serve: <code>runner serve</code>, dev: <code>runner dev</code> })}</p>
+        <p class="soft">It looks like <code>http://127.0.0.1:8000/?key=…</code>. <code>runner serve</code> and <code>runner dev</code> print it; the last one printed opens this page.</p>
       )}
       {asks && !provider && (
         <form class="stack" onSubmit={(event) => void send(event)}>
           <div class="field">
-            <label class="label" for="token">{T.door.token}</label>
+            <label class="label" for="token">Token</label>
             <input id="token" ref={field} class="input" type="password" autocomplete="off" required value={token}
               onInput={(event) => setToken(event.currentTarget.value)} aria-describedby="token-hint" />
-            <span class="hint" id="token-hint">{T.door.tokenHint}</span>
+            <span class="hint" id="token-hint">It is exchanged for a session of this browser and kept nowhere.</span>
           </div>
           {problem !== null && <p class="problem" role="alert">{problem}</p>}
-          <div><button class="button main">{T.door.logIn}</button></div>
+          <div><button class="button main">Log in</button></div>
         </form>
       )}
     </main>

@@ -3,9 +3,8 @@ import { render } from "preact";
 import { App } from "./app";
 import { begin } from "./model/begin";
 import { enter } from "./model/info";
-import { useTheme } from "./model/theme";
+import "./model/theme";
 
-useTheme();
 const root = document.getElementById("app");
 
 if (root !== null) render(<App />, root);

@@ -1,46 +1,31 @@
 /** How much of the page a widget may take: its height, its time, and how often it may speak. */
 
-export interface Limits {
-  minHeight: number;
-  maxHeight: number;
-  /** Messages a second, and how many at once after a silence. */
-  messagesPerSecond: number;
-  burst: number;
-  /** Milliseconds of the page's time that messages may take in a second, and at once after a silence. */
-  busyMsPerSecond: number;
-  busyBurstMs: number;
-  /** Tool calls a second, and at once after a silence. */
-  callsPerSecond: number;
-  callsBurst: number;
-  /** Requests that wait for an answer at the same time. */
-  open: number;
-  /** Characters of JSON in one message. */
-  messageChars: number;
-  /** Milliseconds a widget has to clean up before its frame goes. */
-  teardownMs: number;
-  /** Milliseconds between two questions whether the widget is alive, and of silence until it counts as hanging. */
-  pingMs: number;
-  hangMs: number;
-  /** Milliseconds between two changes of its height. */
-  resizeMs: number;
-}
-
-export const LIMITS: Limits = {
+export const LIMITS = {
   minHeight: 48,
   maxHeight: 2_000,
+  /** Messages a second, and how many at once after a silence. */
   messagesPerSecond: 50,
   burst: 100,
+  /** Milliseconds of the page's time that messages may take in a second, and at once after a silence. */
   busyMsPerSecond: 100,
   busyBurstMs: 200,
+  /** Tool calls a second, and at once after a silence. */
   callsPerSecond: 5,
   callsBurst: 20,
+  /** Requests that wait for an answer at the same time. */
   open: 16,
+  /** Characters of JSON in one message. */
   messageChars: 1_000_000,
+  /** Milliseconds a widget has to clean up before its frame goes. */
   teardownMs: 500,
+  /** Milliseconds between two questions whether the widget is alive, and of silence until it counts as hanging. */
   pingMs: 1_000,
   hangMs: 5_000,
+  /** Milliseconds between two changes of its height. */
   resizeMs: 100,
 };
+
+export type Limits = typeof LIMITS;
 
 /** A height that may be used, or nothing where none was given. */
 export function clampHeight(given: unknown, { minHeight, maxHeight }: Limits): number | undefined {

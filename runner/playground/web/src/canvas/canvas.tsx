@@ -5,7 +5,7 @@
 import type { JSX, RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { useSignal } from "@preact/signals";
-import { size, until } from "../texts/numbers";
+import { ago, size } from "../texts/numbers";
 import { Download, DownloadAll } from "../views/download";
 import { Tabs, type Tab } from "../views/tabs";
 import { useEscape } from "../views/escape";
@@ -15,15 +15,13 @@ import { plain } from "../model/plain";
 import { MediaView, ImageView } from "./media";
 import { PageView } from "./page";
 import type { Item, Shown } from "./items";
-import { T } from "../texts/texts";
 
-const said = { waiting: (): string => T.viewers.loading };
-const CodeView = later(() => import("./code").then((module) => module.CodeView), said);
-const MarkdownView = later(() => import("./markdown").then((module) => module.MarkdownView), said);
-const TableView = later(() => import("./table").then((module) => module.TableView), said);
-const JsonView = later(() => import("./json_view").then((module) => module.JsonView), said);
-const PdfView = later(() => import("./pdf").then((module) => module.PdfView), said);
-const SheetsView = later(() => import("./sheets").then((module) => module.SheetsView), said);
+const CodeView = later(() => import("./code").then((module) => module.CodeView));
+const MarkdownView = later(() => import("./markdown").then((module) => module.MarkdownView));
+const TableView = later(() => import("./table").then((module) => module.TableView));
+const JsonView = later(() => import("./json_view").then((module) => module.JsonView));
+const PdfView = later(() => import("./pdf").then((module) => module.PdfView));
+const SheetsView = later(() => import("./sheets").then((module) => module.SheetsView));
 
 export function Canvas({ shown }: { shown: Shown }): JSX.Element {
   const chosen = useSignal(shown.items[0] === undefined ? "" : key(shown.items[0]));
@@ -32,8 +30,8 @@ export function Canvas({ shown }: { shown: Shown }): JSX.Element {
   return (
     <div class="stack">
       {shown.items.length > 1 && <div class="row"><span class="grow" /><DownloadAll files={shown.items} name="files.zip" failed={(why) => { problem.value = why; }} /></div>}
-      {problem.value !== null && <p class="problem" role="alert">{T.download.notPacked(plain(problem.value))}</p>}
-      <Tabs label={T.common.files} chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={tabs} />
+      {problem.value !== null && <p class="problem" role="alert">The files cannot be packed: {plain(problem.value)}.</p>}
+      <Tabs label="Files" chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={tabs} />
     </div>
   );
 }
@@ -50,14 +48,14 @@ export function ItemView({ item }: { item: Item }): JSX.Element {
     <figure class="stack shown" ref={figure}>
       <figcaption class="row">
         <span class="grow"><b class="mono">{plain(item.name)}</b> <span class="soft small">{item.mime}, {size(item.size)}</span>
-          {item.expires !== null && <span class="soft small" title={item.expires}>{Date.parse(item.expires) > Date.now() ? T.viewers.expires(until(item.expires)) : T.viewers.expired(until(item.expires))}</span>}
+          {item.expires !== null && <span class="soft small" title={item.expires}>{Date.parse(item.expires) > Date.now() ? `, expires ${ago(item.expires)}` : `, expired ${ago(item.expires)}`}</span>}
           {item.description !== null && <span class="soft small"> — {plain(item.description)}</span>}</span>
-        {item.category != null && <span class="badge" title={T.viewers.category}>{plain(item.category)}</span>}
-        {item.viewer !== "none" && document.fullscreenEnabled && <button class="button" aria-pressed={full} onClick={() => void turn()}>{full ? T.viewers.leaveFullScreen : T.viewers.fullScreen}</button>}
+        {item.category != null && <span class="badge" title="Category">{plain(item.category)}</span>}
+        {item.viewer !== "none" && document.fullscreenEnabled && <button class="button" aria-pressed={full} onClick={() => void turn()}>{full ? "Leave full screen" : "Full screen"}</button>}
         <Download uri={item.uri} name={item.name} failed={(why) => { problem.value = why; }} />
       </figcaption>
       {(item.reason != null || (item.next?.length ?? 0) > 0) && <Later item={item} />}
-      {problem.value !== null && <p class="problem" role="alert">{T.download.fileNotDownloaded(problem.value)}</p>}
+      {problem.value !== null && <p class="problem" role="alert">{`This file cannot be downloaded: ${problem.value}.`}</p>}
       <Viewed item={item} />
     </figure>
   );
@@ -91,9 +89,9 @@ export function Viewed({ item }: { item: Item }): JSX.Element {
 function Later({ item }: { item: Item }): JSX.Element {
   return (
     <div class="notice stack">
-      {item.reason != null && <p>{T.viewers.later(plain(item.reason.replaceAll("_", " ")))}</p>}
+      {item.reason != null && <p>{`Kept for later: ${plain(item.reason.replaceAll("_", " "))}.`}</p>}
       {item.next !== undefined && item.next.length > 0 && (
-        <div><p>{T.viewers.next}</p><ul class="plain">{item.next.map((each, index) => <li key={index}>{plain(each)}</li>)}</ul></div>
+        <div><p>What can be done next</p><ul class="plain">{item.next.map((each, index) => <li key={index}>{plain(each)}</li>)}</ul></div>
       )}
     </div>
   );
@@ -111,14 +109,14 @@ function View({ item }: { item: Item }): JSX.Element {
     case "json": return <JsonView item={item} />;
     case "sheets": return <SheetsView item={item} />;
     case "code": return <CodeView item={item} />;
-    default: return <p class="soft">{T.viewers.none}</p>;
+    default: return <p class="soft">There is no viewer for this kind of file. Download it to look at it.</p>;
   }
 }
 
 export function Trouble({ problem }: { problem: string }): JSX.Element {
-  return <p class="problem" role="alert">{T.viewers.notShown(problem)}</p>;
+  return <p class="problem" role="alert">{`This file cannot be shown: ${problem}.`}</p>;
 }
 
 export function Waiting(): JSX.Element {
-  return <p class="soft" role="status">{T.common.loading}</p>;
+  return <p class="soft" role="status">Loading…</p>;
 }

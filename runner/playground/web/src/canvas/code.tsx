@@ -19,7 +19,7 @@ import { Folded, hasLongLine } from "../views/folded";
 import { Trouble, Waiting } from "./canvas";
 import { head, useLoaded } from "./content";
 import type { Item } from "./items";
-import { T } from "../texts/texts";
+import { count } from "../texts/numbers";
 
 const LANGUAGES = { bash, css, diff, ini, javascript, json, python, rust, sql, typescript, xml, yaml };
 for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language);
@@ -38,7 +38,7 @@ export function CodeView({ item }: { item: Item }): JSX.Element {
   return (
     <>
       <Coloured text={loaded.value.text} language={languageOf(item.name.split(".").at(-1) ?? "")} />
-      {loaded.value.cut && <p class="soft small">{T.viewers.firstBytes(MOST)}</p>}
+      {loaded.value.cut && <p class="soft small">The first {count(MOST)} bytes. Download it for the rest.</p>}
     </>
   );
 }

@@ -3,7 +3,6 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { bytes } from "../model/files";
 import type { Item } from "./items";
-import { T } from "../texts/texts";
 
 export interface Loaded<T> {
   value: T | null;
@@ -28,7 +27,7 @@ export function useLoaded<T>(item: Item, load: (signal: AbortSignal) => Promise<
 /** The address of a blob with the item's bytes; let go of when the viewer goes. */
 export function useBlob(item: Item, type: string, most: number): Loaded<string> {
   const loaded = useLoaded(item, async (signal) => {
-    if (item.size > most) throw new Error(T.viewers.tooLarge);
+    if (item.size > most) throw new Error("it is too large to be shown here; download it");
     const data = await (await bytes(item.uri, undefined, signal)).arrayBuffer();
     return URL.createObjectURL(new Blob([data], { type }));
   });

@@ -8,13 +8,12 @@ import type { JSX } from "preact";
 import { effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { user } from "../model/info";
-import { isObject, parseJson, toJson } from "../model/json";
+import { isObject, toJson, tryJson } from "../model/json";
 import { byUser, recall, remember } from "../model/keep";
 import { plain } from "../model/plain";
 import type { Tab } from "../views/tabs";
 import { Framed } from "./framed";
 import { panelOf, type Panel } from "./items";
-import { T } from "../texts/texts";
 
 const PINNED = "dashboards";
 
@@ -25,12 +24,8 @@ effect(() => {
 });
 
 function pinned(): Panel[] {
-  try {
-    const kept = parseJson(recall(byUser(PINNED)) ?? "[]");
-    return (Array.isArray(kept) ? kept : []).map(panelOf).filter((panel): panel is Panel => panel !== null);
-  } catch {
-    return [];
-  }
+  const kept = tryJson(recall(byUser(PINNED)));
+  return (Array.isArray(kept) ? kept : []).map(panelOf).filter((panel): panel is Panel => panel !== null);
 }
 
 export function idOf(panel: Panel): string {
@@ -96,13 +91,13 @@ export function DashboardView({ panel }: { panel: Panel }): JSX.Element {
       removeEventListener("message", heard);
     };
   }, [panel.url]);
-  if (origin === null) return <p class="problem" role="alert">{T.viewers.noDashboard}</p>;
+  if (origin === null) return <p class="problem" role="alert">The address of this dashboard cannot be read.</p>;
   return (
     <div class="stack">
-      <div class="row"><b class="grow">{plain(panel.title)}</b><span class="badge">{T.viewers.persistence[panel.persistence]}</span>
-        <button class="button quiet" onClick={() => closeDashboard(panel)}>{T.common.close}</button></div>
+      <div class="row"><b class="grow">{plain(panel.title)}</b><span class="badge">{panel.persistence}</span>
+        <button class="button quiet" onClick={() => closeDashboard(panel)}>Close</button></div>
       {problem.value !== null && <p class="problem" role="alert">{problem.value}</p>}
-      <Framed what={T.viewers.dashboard} hint={T.viewers.dashboardHint(origin)}>
+      <Framed what="A page of another server." hint={`It comes from ${origin}, and is not part of this one.`}>
         <iframe ref={frame} class="paper" src={panel.url} sandbox={sandbox(panel)} title={panel.title} referrerpolicy="no-referrer" />
       </Framed>
     </div>
@@ -126,9 +121,5 @@ function asked(path: string, body: object): Promise<Response> {
 }
 
 function originOf(url: string): string | null {
-  try {
-    return new URL(url).origin;
-  } catch {
-    return null;
-  }
+  return URL.canParse(url) ? new URL(url).origin : null;
 }

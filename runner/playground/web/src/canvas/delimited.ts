@@ -1,7 +1,6 @@
 /** Text in columns, RFC 4180: quotes, doubled quotes, line breaks in quotes. Ragged rows stay as they are. */
 
 const MARK = "\ufeff";
-const BOM = [0xef, 0xbb, 0xbf];
 const [LF, CR, QUOTE] = [10, 13, 34] as const;
 
 /** Read up to `most` rows. */
@@ -42,49 +41,6 @@ export function parseDelimited(text: string, delimiter: string, most: number): s
     row = [];
   }
   return rows;
-}
-
-/** Counts rows as they are read above, in bytes of UTF-8 that come part by part, and keeps none of them. */
-export class RowCounter {
-  #ended = 0;
-  #by: number;
-  /** In a row that has begun. */
-  #open = false;
-  #quoted = false;
-  #atCell = true;
-  #afterCr = false;
-
-  constructor(delimiter: string) {
-    this.#by = delimiter.charCodeAt(0);
-  }
-
-  get rows(): number {
-    return this.#ended + (this.#open ? 1 : 0);
-  }
-
-  take(part: Uint8Array): void {
-    const isFirst = this.rows === 0;
-    for (const byte of isFirst && BOM.every((each, at) => part[at] === each) ? part.subarray(BOM.length) : part) {
-      const afterCr = this.#afterCr;
-      this.#afterCr = false;
-      if (byte === QUOTE && (this.#quoted || this.#atCell)) {
-        this.#quoted = !this.#quoted;
-        // Doubled quotes leave a cell and enter it again.
-        this.#atCell = !this.#quoted;
-        this.#open = true;
-      } else if (this.#quoted) continue;
-      else if (byte === LF && afterCr) continue;
-      else if (byte === LF || byte === CR) {
-        this.#ended += 1;
-        this.#open = false;
-        this.#atCell = true;
-        this.#afterCr = byte === CR;
-      } else {
-        this.#open = true;
-        this.#atCell = byte === this.#by;
-      }
-    }
-  }
 }
 
 /** The character that parts the cells of the first line most often. */

@@ -1,6 +1,6 @@
 /** What a result gives to look at, and which viewer shows it. */
-import { isObject, parseJson, type Json } from "../model/json";
-import type { Params } from "../model/mcp";
+import { isObject, tryJson, type Json } from "../model/json";
+import type { Params } from "../model/connection";
 import type { Run } from "../model/runs";
 import { size as words } from "../texts/numbers";
 import { contractOf } from "../views/result";
@@ -83,12 +83,6 @@ export function shownOf(run: Run): Shown {
   };
 }
 
-/** The files that a result names. */
-export function itemsOf(result: Params): Item[] {
-  const contract = contractOf(result);
-  return [...list(contract?.["artifacts"]), ...list(contract?.["deferred_artifacts"])].map(itemOf).filter((item): item is Item => item !== null);
-}
-
 function textOf(value: Json | undefined): string | null {
   return typeof value === "string" ? value : null;
 }
@@ -107,34 +101,21 @@ function referencesIn(given: Json): Item[] {
     if (depth > MOST_DEPTH || found.size >= MOST_REFERENCES) return;
     if (Array.isArray(value)) for (const each of value) look(each, depth + 1);
     if (!isObject(value)) return;
-    const ref = value["artifact"];
-    if (isObject(ref) && typeof ref["id"] === "string" && /^\w+$/.test(ref["id"])) {
-      const uri = `artifact://${ref["id"]}`;
-      const name = textOf(ref["filename"]) ?? ref["id"];
-      const mime = textOf(ref["mime_type"]) ?? "application/octet-stream";
-      found.set(uri, { name, mime, size: Number(ref["size_bytes"] ?? 0), uri, description: textOf(value["summary"]), expires: null, viewer: viewerOf(name, mime, null) });
-    }
+    const add = (uri: string, ref: Params, size: Json | undefined, description: Json | undefined): void => {
+      const name = textOf(ref["filename"] ?? ref["name"]) ?? uri;
+      const mime = textOf(ref["mime_type"] ?? ref["mimeType"]) ?? "application/octet-stream";
+      found.set(uri, { name, mime, size: Number(size ?? 0), uri, description: textOf(description), expires: null, viewer: viewerOf(name, mime, null) });
+    };
+    const { artifact: ref, uri } = value;
+    if (isObject(ref) && typeof ref["id"] === "string" && /^\w+$/.test(ref["id"])) add(`artifact://${ref["id"]}`, ref, ref["size_bytes"], value["summary"]);
     // What another server sent as bytes is a link to where it is kept.
-    if (value["type"] === "resource_link" && typeof value["uri"] === "string" && /^artifact:\/\/\w+$/.test(value["uri"])) {
-      const uri = value["uri"];
-      const name = textOf(value["name"]) ?? uri;
-      const mime = textOf(value["mimeType"]) ?? "application/octet-stream";
-      if (!found.has(uri)) found.set(uri, { name, mime, size: Number(value["size"] ?? 0), uri, description: textOf(value["description"]), expires: null, viewer: viewerOf(name, mime, null) });
-    }
+    if (value["type"] === "resource_link" && typeof uri === "string" && /^artifact:\/\/\w+$/.test(uri) && !found.has(uri)) add(uri, value, value["size"], value["description"]);
     // The text that a model reads is the same as JSON.
-    if (value["type"] === "text" && typeof value["text"] === "string" && value["text"].includes('"artifact"')) look(parsed(value["text"]), depth + 1);
+    if (value["type"] === "text" && typeof value["text"] === "string" && value["text"].includes('"artifact"')) look(tryJson(value["text"]), depth + 1);
     for (const each of Object.values(value)) look(each, depth + 1);
   };
   look(given, 0);
   return [...found.values()];
-}
-
-function parsed(text: string): Json {
-  try {
-    return parseJson(text);
-  } catch {
-    return null;
-  }
 }
 
 /** Resources that are named and can be read; files of the user's own are shown as such. */

@@ -3,13 +3,12 @@ import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { bytes } from "../model/files";
 import { isObject, parseJson, toJson, type Json } from "../model/json";
-import { count } from "../texts/numbers";
+import { count, size } from "../texts/numbers";
 import { plain } from "../model/plain";
 import { Folded } from "../views/folded";
 import { Trouble, Waiting } from "./canvas";
 import { useLoaded } from "./content";
 import type { Item } from "./items";
-import { T } from "../texts/texts";
 
 const MOST = 4_000_000;
 const PART = 200_000;
@@ -49,7 +48,7 @@ export function Node({ name, value, open }: { name: string | null; value: Json; 
       {opened.value && (
         <div role="group" class="branch">
           {children.slice(0, most.value).map(([key, child]) => <Node key={key} name={key} value={child} open={false} />)}
-          {children.length > most.value && <button class="button quiet small" onClick={() => { most.value += CHILDREN * 10; }}>{T.viewers.more(children.length - most.value)}</button>}
+          {children.length > most.value && <button class="button quiet small" onClick={() => { most.value += CHILDREN * 10; }}>{`${count(children.length - most.value)} more`}</button>}
         </div>
       )}
     </div>
@@ -72,10 +71,10 @@ function Parts({ item }: { item: Item }): JSX.Element {
   return (
     <div class="stack">
       <div class="row">
-        <button class="button" disabled={at.value === 0} onClick={() => { at.value -= 1; }}>{T.common.previous}</button>
-        <label class="soft small">{T.viewers.part} <input class="input compact" type="number" min={1} max={parts} value={at.value + 1}
-          onChange={(event) => { at.value = Math.max(0, Math.min(parts - 1, Number(event.currentTarget.value) - 1)); }} /> {T.viewers.ofParts(parts, item.size)}</label>
-        <button class="button" disabled={at.value >= parts - 1} onClick={() => { at.value += 1; }}>{T.common.next}</button>
+        <button class="button" disabled={at.value === 0} onClick={() => { at.value -= 1; }}>Previous</button>
+        <label class="soft small">part <input class="input compact" type="number" min={1} max={parts} value={at.value + 1}
+          onChange={(event) => { at.value = Math.max(0, Math.min(parts - 1, Number(event.currentTarget.value) - 1)); }} /> {`of ${count(parts)}, ${size(item.size)} in all`}</label>
+        <button class="button" disabled={at.value >= parts - 1} onClick={() => { at.value += 1; }}>Next</button>
       </div>
       <Part key={at.value} item={item} at={at.value} />
     </div>

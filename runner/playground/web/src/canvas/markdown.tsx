@@ -10,7 +10,7 @@ import { Trouble, Waiting } from "./canvas";
 import { Coloured, languageOf } from "./code";
 import { head, useLoaded } from "./content";
 import type { Item } from "./items";
-import { T } from "../texts/texts";
+import { count } from "../texts/numbers";
 
 export function MarkdownView({ item }: { item: Item }): JSX.Element {
   const loaded = useLoaded(item, (signal) => head(item, MOST, signal));
@@ -19,7 +19,7 @@ export function MarkdownView({ item }: { item: Item }): JSX.Element {
   return (
     <>
       <Markdown text={loaded.value.text} />
-      {loaded.value.cut && <p class="soft small">{T.viewers.firstBytes(MOST)}</p>}
+      {loaded.value.cut && <p class="soft small">The first {count(MOST)} bytes. Download it for the rest.</p>}
     </>
   );
 }
@@ -30,7 +30,7 @@ export function Markdown({ text }: { text: string }): JSX.Element {
   return (
     <>
       <article class="prose">{written.children}</article>
-      {written.cut && <p class="soft small">{T.viewers.moreParts}</p>}
+      {written.cut && <p class="soft small">It has more parts than are shown here. Download it for the rest.</p>}
     </>
   );
 }
@@ -40,21 +40,21 @@ const MAKER: Maker<ComponentChildren> = {
   text: plain,
   code: (source, named) => <Coloured text={source} language={languageOf(named.split(/\s/)[0] ?? "")} />,
   link: (address, text, children) => <Link address={address} text={text}>{children}</Link>,
-  picture: (alt, address) => <span class="badge" title={plain(address)}>{T.viewers.picture(plain(alt || address))}</span>,
+  picture: (alt, address) => <span class="badge" title={plain(address)}>{`picture: ${plain(alt || address)}`}</span>,
   table: (children) => <div class="scroll"><table class="grid">{children}</table></div>,
-  task: (done) => <input type="checkbox" disabled checked={done} aria-label={done ? T.viewers.done : T.viewers.open} />,
+  task: (done) => <input type="checkbox" disabled checked={done} aria-label={done ? "done" : "open"} />,
 };
 
 /** A link of a document, if it leads somewhere that a document may lead to; with the place, if its text names another. */
 function Link({ address, text, children }: { address: string; text: string; children: ComponentChildren }): JSX.Element {
   const href = safeHref(address);
-  if (href === undefined) return <Closed address={address} why={T.viewers.notWeb}>{children}</Closed>;
-  if (isOwn(new URL(href), location)) return <Closed address={address} why={T.viewers.own}>{children}</Closed>;
+  if (href === undefined) return <Closed address={address} why="it is none of the web, or has a user name in it">{children}</Closed>;
+  if (isOwn(new URL(href), location)) return <Closed address={address} why="it leads to this server, where it would act as you">{children}</Closed>;
   const shown = text === address ? plain(text) : children;
   const link = <a href={href} title={href} target="_blank" rel="noopener noreferrer nofollow">{shown}</a>;
-  return namesAnotherHost(text, href) ? <>{link} <span class="badge network">{T.viewers.leadsTo(plain(leadsTo(href)))}</span></> : link;
+  return namesAnotherHost(text, href) ? <>{link} <span class="badge network">{`leads to ${plain(leadsTo(href))}`}</span></> : link;
 }
 
 function Closed({ address, why, children }: { address: string; why: string; children: ComponentChildren }): JSX.Element {
-  return <span class="closed" title={T.viewers.notOpened(plain(address).slice(0, 200), why)}>{children}</span>;
+  return <span class="closed" title={`${plain(address).slice(0, 200)} is not opened: ${why}`}>{children}</span>;
 }

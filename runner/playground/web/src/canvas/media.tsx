@@ -5,7 +5,6 @@ import { addressOf, isHeld, missing } from "../model/files";
 import { Trouble, Waiting } from "./canvas";
 import { useBlob } from "./content";
 import type { Item } from "./items";
-import { T } from "../texts/texts";
 
 const MOST = 100_000_000;
 
@@ -14,7 +13,7 @@ export function ImageView({ item }: { item: Item }): JSX.Element {
   const broken = useSignal(false);
   if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
   if (loaded.value === null) return <Waiting />;
-  if (broken.value) return <Trouble problem={T.viewers.noPicture} />;
+  if (broken.value) return <Trouble problem="the browser cannot read it as a picture" />;
   return <img class="picture" src={loaded.value} alt={item.description ?? item.name} onError={() => { broken.value = true; }} />;
 }
 
@@ -34,7 +33,7 @@ function Player({ item, src }: { item: Item; src: string }): JSX.Element {
   const problem = useSignal<string | null>(null);
   if (problem.value !== null) return <Trouble problem={problem.value} />;
   const failed = async (): Promise<void> => {
-    problem.value = (await missing(item.uri)) ?? T.viewers.noPlayer;
+    problem.value = (await missing(item.uri)) ?? "the browser cannot play it";
   };
   const shared = { src, controls: true, preload: "metadata" as const, onError: () => void failed(), "aria-label": item.name };
   return item.viewer === "audio" ? <audio {...shared} /> : <video class="picture" {...shared} />;

@@ -11,7 +11,6 @@ import { Trouble, Waiting } from "./canvas";
 import { head, useLoaded } from "./content";
 import { Framed } from "./framed";
 import type { Item } from "./items";
-import { T } from "../texts/texts";
 
 const MOST = 20_000_000;
 
@@ -25,7 +24,7 @@ export function PageView({ item }: { item: Item }): JSX.Element {
 /** HTML that is here already. Another document takes another frame: one that has loaded takes no second. */
 export function HtmlView({ html, title }: { html: string; title: string }): JSX.Element {
   const origin = info.value?.frames ?? null;
-  if (origin === null) return <Trouble problem={T.viewers.noOrigin} />;
+  if (origin === null) return <Trouble problem="this server has no second origin to show pages on; the operator sets playground_frames_url" />;
   return <Made key={html} html={html} origin={origin} title={title} />;
 }
 
@@ -33,37 +32,18 @@ export function HtmlView({ html, title }: { html: string; title: string }): JSX.
 function Made({ html, origin, title }: { html: string; origin: string; title: string }): JSX.Element {
   const runs = useSignal(false);
   return (
-    <Framed what={T.viewers.madePage} hint={runs.value ? T.viewers.scriptsRun : T.viewers.pageHint}>
+    <Framed what="A page that a tool made." hint={runs.value ? "Its scripts run in a sandbox without network. Enter nothing secret." : "It is not part of this one: its fields and links do nothing, and nothing you are asked for in it is needed."}>
       {hasScripts(html) && (
-        <p class="row small">{!runs.value && <span>{T.viewers.scriptsOff}</span>}
-          <button type="button" class="button small" aria-pressed={runs.value} onClick={() => { runs.value = !runs.value; }}>{runs.value ? T.viewers.stopScripts : T.viewers.runScripts}</button></p>
+        <p class="row small">{!runs.value && <span>Scripts are off.</span>}
+          <button type="button" class="button small" aria-pressed={runs.value} onClick={() => { runs.value = !runs.value; }}>{runs.value ? "Turn scripts off" : "Run scripts in a sandbox"}</button></p>
       )}
-      {runs.value ? <Lively html={html} origin={origin} title={title} /> : <Still html={clean(html)} origin={origin} title={title} />}
+      <Frame key={String(runs.value)} page={runs.value ? "widget" : "still"} html={runs.value ? html : clean(html)} origin={origin} title={title} />
     </Framed>
   );
 }
 
 function hasScripts(html: string): boolean {
   return /<script[\s>/]|\son\w+\s*=|javascript:/i.test(html);
-}
-
-const SANDBOX = "ui/notifications/sandbox-";
-
-/** A document with its scripts, in the frame of widgets: an opaque origin, and a policy that lets it load nothing. */
-function Lively({ html, origin, title }: { html: string; origin: string; title: string }): JSX.Element {
-  const frame = useRef<HTMLIFrameElement>(null);
-  useEffect(() => {
-    const heard = (event: MessageEvent): void => {
-      if (event.source !== frame.current?.contentWindow || event.origin !== origin) return;
-      if ((event.data as { method?: unknown } | null)?.method !== `${SANDBOX}proxy-ready`) return;
-      // Nothing that its scripts send is looked at.
-      removeEventListener("message", heard);
-      frame.current?.contentWindow?.postMessage({ jsonrpc: "2.0", method: `${SANDBOX}resource-ready`, params: { html } }, origin);
-    };
-    addEventListener("message", heard);
-    return () => removeEventListener("message", heard);
-  }, [html, origin]);
-  return <iframe ref={frame} class="paper" src={`${origin}/widget`} sandbox="allow-scripts allow-same-origin" title={title} referrerpolicy="no-referrer" />;
 }
 
 const FIELDS = "input,textarea,select,button,[contenteditable],[autofocus]";
@@ -86,18 +66,32 @@ export function clean(html: string): string {
   return whole.outerHTML;
 }
 
-export function Still({ html, origin, title }: { html: string; origin: string; title: string }): JSX.Element {
+/** Pages of the second origin, each with the message that it sends when it is ready and the one that hands it a document. */
+const PAGES = {
+  /** Cleaned, without scripts. */
+  still: { isReady: (sent: Sent) => sent.still === "ready", handing: (html: string): object => ({ html }) },
+  /** With its scripts, in the frame of widgets: an opaque origin, and a policy that lets it load nothing. */
+  widget: {
+    isReady: (sent: Sent) => sent.method === "ui/notifications/sandbox-proxy-ready",
+    handing: (html: string): object => ({ jsonrpc: "2.0", method: "ui/notifications/sandbox-resource-ready", params: { html } }),
+  },
+};
+
+type Sent = { still?: unknown; method?: unknown };
+
+function Frame({ page, html, origin, title }: { page: keyof typeof PAGES; html: string; origin: string; title: string }): JSX.Element {
   const frame = useRef<HTMLIFrameElement>(null);
   useEffect(() => {
     const heard = (event: MessageEvent): void => {
       // Before the message is looked at: the browser reads it only then, and it may be large.
       if (event.source !== frame.current?.contentWindow || event.origin !== origin) return;
-      if ((event.data as { still?: unknown } | null)?.still !== "ready") return;
+      if (!PAGES[page].isReady((event.data ?? {}) as Sent)) return;
+      // Nothing that it sends later is looked at.
       removeEventListener("message", heard);
-      frame.current?.contentWindow?.postMessage({ html }, origin);
+      frame.current?.contentWindow?.postMessage(PAGES[page].handing(html), origin);
     };
     addEventListener("message", heard);
     return () => removeEventListener("message", heard);
   }, [html, origin]);
-  return <iframe ref={frame} class="paper" src={`${origin}/still`} sandbox="allow-scripts allow-same-origin" title={title} referrerpolicy="no-referrer" />;
+  return <iframe ref={frame} class="paper" src={`${origin}/${page}`} sandbox="allow-scripts allow-same-origin" title={title} referrerpolicy="no-referrer" />;
 }

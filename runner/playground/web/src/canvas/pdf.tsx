@@ -8,7 +8,7 @@ import { bytes } from "../model/files";
 import { Trouble, Waiting } from "./canvas";
 import { useLoaded } from "./content";
 import type { Item } from "./items";
-import { T } from "../texts/texts";
+import { count } from "../texts/numbers";
 
 GlobalWorkerOptions.workerSrc = workerUrl;
 
@@ -24,9 +24,9 @@ export function PdfView({ item }: { item: Item }): JSX.Element {
   return (
     <div class="stack">
       <div class="row">
-        <button class="button" disabled={at.value <= 1} onClick={() => { at.value -= 1; }}>{T.common.previous}</button>
-        <span class="soft small" role="status">{T.viewers.page(at.value, pages)}</span>
-        <button class="button" disabled={at.value >= pages} onClick={() => { at.value += 1; }}>{T.common.next}</button>
+        <button class="button" disabled={at.value <= 1} onClick={() => { at.value -= 1; }}>Previous</button>
+        <span class="soft small" role="status">{`page ${count(at.value)} of ${count(pages)}`}</span>
+        <button class="button" disabled={at.value >= pages} onClick={() => { at.value += 1; }}>Next</button>
       </div>
       <Page document={loaded.value} number={at.value} name={item.name} />
     </div>
@@ -34,7 +34,7 @@ export function PdfView({ item }: { item: Item }): JSX.Element {
 }
 
 async function open(item: Item, signal: AbortSignal): Promise<PDFDocumentProxy> {
-  if (item.size > MOST) throw new Error(T.viewers.tooLarge);
+  if (item.size > MOST) throw new Error("it is too large to be shown here; download it");
   const data = await (await bytes(item.uri, undefined, signal)).arrayBuffer();
   return getDocument({ data, enableXfa: false, useSystemFonts: true, disableFontFace: false, stopAtErrors: false }).promise;
 }
@@ -63,5 +63,5 @@ function Page({ document, number, name }: { document: PDFDocumentProxy; number: 
     return () => { left = true; };
   }, [document, number]);
   if (problem.value !== null) return <Trouble problem={problem.value} />;
-  return <canvas ref={canvas} class="picture" role="img" aria-label={T.viewers.pageText(name, number, text.value.slice(0, 2000))} />;
+  return <canvas ref={canvas} class="picture" role="img" aria-label={`${name}, page ${count(number)}: ${text.value.slice(0, 2000)}`} />;
 }

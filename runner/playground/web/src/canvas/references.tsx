@@ -7,22 +7,21 @@ import { Download } from "../views/download";
 import { ResourceContent } from "../views/contents";
 import { Viewed } from "./canvas";
 import type { Item, Link } from "./items";
-import { T } from "../texts/texts";
 
 /** What is named by reference, each with a way to save it and to look at it. */
 export function References({ items }: { items: Item[] }): JSX.Element {
   const opened = useSignal<string | null>(null);
   const problem = useSignal<string | null>(null);
   return (
-    <section class="stack" aria-label={T.viewers.takenOut}>
-      <h2 class="part">{T.viewers.takenOut}</h2>
+    <section class="stack" aria-label="Taken out of the result">
+      <h2 class="part">Taken out of the result</h2>
       {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
       <ul class="stack">
         {items.map((item) => (
           <li key={item.uri} class="stack">
             <span class="row"><span class="grow"><b class="mono">{plain(item.name)}</b> <span class="soft small">{item.mime}, {size(item.size)}</span></span>
-              <button class="button quiet" aria-expanded={opened.value === item.uri} onClick={() => { opened.value = opened.value === item.uri ? null : item.uri; }}>{opened.value === item.uri ? T.common.hide : T.common.show}</button>
-              <Download uri={item.uri} name={item.name} failed={(why) => { problem.value = T.download.notDownloaded(item.name, why); }} /></span>
+              <button class="button quiet" aria-expanded={opened.value === item.uri} onClick={() => { opened.value = opened.value === item.uri ? null : item.uri; }}>{opened.value === item.uri ? "Hide" : "Show"}</button>
+              <Download uri={item.uri} name={item.name} failed={(why) => { problem.value = `${item.name} cannot be downloaded: ${why}.`; }} /></span>
             {opened.value === item.uri && <Viewed item={item} />}
           </li>
         ))}
@@ -34,8 +33,8 @@ export function References({ items }: { items: Item[] }): JSX.Element {
 /** Resources that a result names. Nothing is read before somebody opens it. */
 export function Links({ links }: { links: Link[] }): JSX.Element {
   return (
-    <section class="stack" aria-label={T.viewers.linked}>
-      <h2 class="part">{T.viewers.linked}</h2>
+    <section class="stack" aria-label="Linked resources">
+      <h2 class="part">Linked resources</h2>
       <ul class="stack">
         {links.map((link) => <li key={link.uri}><Linked link={link} /></li>)}
       </ul>

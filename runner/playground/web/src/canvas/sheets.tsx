@@ -9,7 +9,7 @@ import { useLoaded } from "./content";
 import type { Item } from "./items";
 import { SheetView } from "./table";
 import { readCells, readWorkbook, type SheetName, type Workbook } from "./workbook";
-import { T } from "../texts/texts";
+import { count } from "../texts/numbers";
 
 const MOST_SHEETS = 100;
 
@@ -24,13 +24,13 @@ export function SheetsView({ item }: { item: Item }): JSX.Element {
   const { archive, book } = loaded.value;
   return (
     <div class="stack">
-      {book.macros && <p class="notice">{T.viewers.macros}</p>}
-      <Tabs label={T.viewers.sheets} chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={book.sheets.slice(0, MOST_SHEETS).map((sheet, index) => ({
+      {book.macros && <p class="notice">It brings macros. They are not run.</p>}
+      <Tabs label="Sheets" chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={book.sheets.slice(0, MOST_SHEETS).map((sheet, index) => ({
         id: String(index),
-        title: <>{plain(sheet.name)}{sheet.hidden && <span class="soft small"> {T.common.hidden}</span>}</>,
+        title: <>{plain(sheet.name)}{sheet.hidden && <span class="soft small"> (hidden)</span>}</>,
         body: () => <One key={index} item={item} archive={archive} book={book} sheet={sheet} />,
       }))} />
-      {book.sheets.length > MOST_SHEETS && <p class="soft small">{T.viewers.firstSheets(MOST_SHEETS, book.sheets.length)}</p>}
+      {book.sheets.length > MOST_SHEETS && <p class="soft small">{`The first ${count(MOST_SHEETS)} of ${count(book.sheets.length)} sheets. Download it for the rest.`}</p>}
     </div>
   );
 }
@@ -41,8 +41,8 @@ function One({ item, archive, book, sheet }: { item: Item; archive: Archive; boo
     const [head = [], ...rest] = rows;
     const widest = rows.reduce((most, row) => Math.max(most, row.length), 0);
     const columns = Array.from({ length: widest }, (_, at) => head[at] ?? "");
-    return { columns, rows: rest, total: cut ? null : rest.length };
+    return { columns, rows: rest, isWhole: !cut };
   });
   if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
-  return loaded.value === null ? <Waiting /> : loaded.value.columns.length === 0 ? <p class="soft">{T.viewers.emptySheet}</p> : <SheetView sheet={loaded.value} />;
+  return loaded.value === null ? <Waiting /> : loaded.value.columns.length === 0 ? <p class="soft">Nothing is in this sheet.</p> : <SheetView sheet={loaded.value} />;
 }

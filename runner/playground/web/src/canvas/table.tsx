@@ -1,6 +1,6 @@
 /** Tables: CSV and TSV. Formulas stay text. Only the rows in sight are on the page. */
 import type { JSX } from "preact";
-import { useEffect, useMemo } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { useSignal } from "@preact/signals";
 import { bytes } from "../model/files";
 import { plain } from "../model/plain";
@@ -8,40 +8,26 @@ import { useRows } from "../views/rows";
 import { Trouble, Waiting } from "./canvas";
 import { useLoaded } from "./content";
 import type { Item } from "./items";
-import { guessed, parseDelimited, RowCounter } from "./delimited";
-import { T } from "../texts/texts";
+import { guessed, parseDelimited } from "./delimited";
+import { count, plural } from "../texts/numbers";
 
 const MOST_BYTES = 32_000_000;
 /** As high as Firefox lets an element be with so many rows. */
 const MOST_ROWS = 500_000;
 const MOST_COLUMNS = 200;
-const MOST_COUNTED = 1_000_000_000;
-const STEP_BYTES = 8_000_000;
 const ROW_HEIGHT = 30;
 
 interface Sheet {
   columns: string[];
   rows: string[][];
-  /** How many rows there are in all; null where nobody counted. */
-  total: number | null;
-  /** Counts them, where that means reading what is not shown. */
-  count?: (signal: AbortSignal) => Promise<number>;
+  /** Whether these are all rows of the file. */
+  isWhole: boolean;
 }
 
 export function TableView({ item }: { item: Item }): JSX.Element {
   const loaded = useLoaded(item, (signal) => readText(item, signal));
-  const counted = useSignal<number | null>(null);
-  const { value, problem } = loaded;
-  useEffect(() => {
-    const abort = new AbortController();
-    counted.value = null;
-    // Without it the table says of what is shown that it is a part.
-    value?.count?.(abort.signal).then((total) => { if (!abort.signal.aborted) counted.value = total; }, () => undefined);
-    return () => abort.abort();
-  }, [value]);
-  const sheet = useMemo(() => (value === null ? null : { ...value, total: value.total ?? counted.value }), [value, counted.value]);
-  if (problem !== null) return <Trouble problem={problem} />;
-  return sheet === null ? <Waiting /> : <SheetView sheet={sheet} />;
+  if (loaded.problem !== null) return <Trouble problem={loaded.problem} />;
+  return loaded.value === null ? <Waiting /> : <SheetView sheet={loaded.value} />;
 }
 
 async function readText(item: Item, signal: AbortSignal): Promise<Sheet> {
@@ -54,20 +40,7 @@ async function readText(item: Item, signal: AbortSignal): Promise<Sheet> {
   // The last row of a part may be half of one.
   if (cut && rows.length <= MOST_ROWS) rows.pop();
   const [columns = []] = rows.splice(0, 1);
-  const counter = new RowCounter(delimiter);
-  counter.take(new Uint8Array(data));
-  const sheet = { columns: columns.slice(0, MOST_COLUMNS), rows };
-  if (!cut) return { ...sheet, total: Math.max(0, counter.rows - 1) };
-  return item.size > MOST_COUNTED ? { ...sheet, total: null } : { ...sheet, total: null, count: (abort) => countOn(item, counter, abort) };
-}
-
-/** Count the rows of what is behind the part that is shown, without keeping it. */
-async function countOn(item: Item, counter: RowCounter, signal: AbortSignal): Promise<number> {
-  for (let from = MOST_BYTES; from < item.size; from += STEP_BYTES) {
-    const part = await bytes(item.uri, { from, to: Math.min(item.size, from + STEP_BYTES) }, signal);
-    counter.take(new Uint8Array(await part.arrayBuffer()));
-  }
-  return Math.max(0, counter.rows - 1);
+  return { columns: columns.slice(0, MOST_COLUMNS), rows, isWhole: !cut && rows.length < MOST_ROWS };
 }
 
 export function SheetView({ sheet }: { sheet: Sheet }): JSX.Element {
@@ -82,14 +55,14 @@ export function SheetView({ sheet }: { sheet: Sheet }): JSX.Element {
   return (
     <div class="stack">
       <div class="row">
-        <input class="input compact" type="search" placeholder={T.viewers.filterRows} aria-label={T.viewers.filterRows} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; top(); }} />
-        <span class="soft small" role="status">{rowsText(sheet, rows.length)}, {T.viewers.columns(sheet.columns.length)}</span>
+        <input class="input compact" type="search" placeholder="Filter rows" aria-label="Filter rows" value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; top(); }} />
+        <span class="soft small" role="status">{sheet.isWhole ? `${count(rows.length)} ${plural(rows.length, { one: "row", other: "rows" })}` : `${count(rows.length)} ${plural(rows.length, { one: "row", other: "rows" })} of the part that was loaded`}, {`${count(sheet.columns.length)} ${plural(sheet.columns.length, { one: "column", other: "columns" })}`}</span>
       </div>
-      <div class="sheet" ref={box} tabIndex={0} role="region" aria-label={T.viewers.table} onScroll={scrolled}>
+      <div class="sheet" ref={box} tabIndex={0} role="region" aria-label="Table" onScroll={scrolled}>
         <table class="grid" aria-rowcount={rows.length + 1}>
           <thead><tr>{sheet.columns.map((column, index) => (
             <th key={index} scope="col" class={numeric[index] ? "number" : ""} aria-sort={order.value?.column === index ? (order.value.down ? "descending" : "ascending") : "none"}>
-              <button class="sort" onClick={() => sort(index)}>{plain(column) || T.viewers.noColumnName}<span aria-hidden="true">{order.value?.column === index ? (order.value.down ? " ↓" : " ↑") : ""}</span></button>
+              <button class="sort" onClick={() => sort(index)}>{plain(column) || "(no name)"}<span aria-hidden="true">{order.value?.column === index ? (order.value.down ? " ↓" : " ↑") : ""}</span></button>
             </th>
           ))}</tr></thead>
           <tbody>
@@ -105,11 +78,6 @@ export function SheetView({ sheet }: { sheet: Sheet }): JSX.Element {
       </div>
     </div>
   );
-}
-
-function rowsText(sheet: Sheet, shown: number): string {
-  if (sheet.total === null) return T.viewers.rowsOfPart(shown);
-  return sheet.total > sheet.rows.length ? T.viewers.rowsOfFirst(shown, sheet.rows.length, sheet.total) : T.viewers.rows(shown);
 }
 
 function arranged(rows: string[][], words: string, order: { column: number; down: boolean } | null): string[][] {

@@ -5,7 +5,8 @@ import { useEffect, useRef } from "preact/hooks";
 import { WidgetHost, type Csp, type HostOptions, type LogEntry, type ToolResult, type Trouble } from "../../../../widgets/web/host.ts";
 import { info } from "../model/info";
 import { isObject, toJson } from "../model/json";
-import { request, type Params } from "../model/mcp";
+import type { Params } from "../model/connection";
+import { here } from "../model/connections";
 import { start, type Run } from "../model/runs";
 import { serverOfTool, toolOf } from "../model/servers";
 import { shade as pageShade } from "../model/theme";
@@ -21,9 +22,7 @@ import { Framed } from "./framed";
 import { AskedCall, WidgetCalls } from "./widget_calls";
 import { addressForWidget, forgetOffers, keepForWidget, OfferedFile } from "./widget_files";
 import { modalOf, WidgetModal, type Modal } from "./widget_modal";
-import { inserted } from "../texts/inserted";
 import { LOCALE } from "../texts/numbers";
-import { T } from "../texts/texts";
 
 type Dialect = "mcp-app" | "skybridge";
 
@@ -46,23 +45,23 @@ export function WidgetView({ run, tool }: { run: Run; tool: Tool }): JSX.Element
   const watched = useSignal(false);
   const life = useSignal(0);
   const note = useNotes(log);
-  if (origin === null) return <p class="problem">{inserted(T.widget.noOrigin, { setting: <code>playground_frames_url</code> })}</p>;
+  if (origin === null) return <p class="problem">This server has no second origin to show widgets on. The operator sets <code>playground_frames_url</code>.</p>;
   const set = (part: Partial<Choice>): void => { choice.value = { ...choice.value, ...part }; };
   return (
     <div class="stack">
-      <div class="filters host" role="group" aria-label={T.widget.host}>
-        <Pick label={T.widget.dialect} value={choice.value.dialect} choices={{ "mcp-app": "MCP Apps", skybridge: "ChatGPT Apps" }} pick={(dialect) => set({ dialect })} />
-        <Pick label={T.widget.theme} value={choice.value.theme} choices={T.widget.themes} pick={(theme) => set({ theme })} />
-        <Pick label={T.widget.width} value={choice.value.width} choices={{ full: T.widget.full, "820": "820 px", "390": "390 px" }} pick={(width) => set({ width })} />
-        <Pick label={T.widget.toolCalls} value={asksFirst.value ? "ask" : "run"} choices={{ run: T.widget.runAtOnce, ask: T.widget.askFirst }} pick={(how) => askFirst(how === "ask")} />
+      <div class="filters host" role="group" aria-label="Host">
+        <Pick label="Dialect" value={choice.value.dialect} choices={{ "mcp-app": "MCP Apps", skybridge: "ChatGPT Apps" }} pick={(dialect) => set({ dialect })} />
+        <Pick label="Theme" value={choice.value.theme} choices={{ page: "As the page", light: "Light", dark: "Dark" }} pick={(theme) => set({ theme })} />
+        <Pick label="Width" value={choice.value.width} choices={{ full: "Full", "820": "820 px", "390": "390 px" }} pick={(width) => set({ width })} />
+        <Pick label="Tool calls" value={asksFirst.value ? "ask" : "run"} choices={{ run: "Run at once", ask: "Ask first" }} pick={(how) => askFirst(how === "ask")} />
       </div>
       <Frame key={`${run.id} ${choice.value.dialect} ${life.value}`} run={run} tool={tool} origin={origin} choice={choice.value} set={set} log={note} again={() => { life.value += 1; }} />
       <WidgetCalls run={run} />
       <details onToggle={(event) => { watched.value = event.currentTarget.open; }}>
-        <summary class="small">{T.widget.messages} <span class="soft">{log.value.length}</span></summary>
+        <summary class="small">Messages and violations <span class="soft">{log.value.length}</span></summary>
         <ol class="logs" tabIndex={0}>{watched.value && log.value.map((entry) => (
           <li key={entry.number} class={entry.bad ? "error" : ""}>
-            <span>{entry.direction}</span><span>{entry.dropped ? T.widget.dropped : ""}</span>
+            <span>{entry.direction}</span><span>{entry.dropped ? "dropped" : ""}</span>
             <span>{entry.text}</span>
           </li>
         ))}</ol>
@@ -81,7 +80,7 @@ function useNotes(log: Signal<Line[]>): (entry: LogEntry) => void {
   return (entry) => {
     notes.count += 1;
     notes.waiting = [...notes.waiting.slice(1 - MAX_LOG), lineOf(entry, notes.count)];
-    shown.soon();
+    shown();
   };
 }
 
@@ -141,7 +140,7 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
         const told: Omit<HostOptions, "container"> = {
           proxyUrl: `${origin}/widget?csp=${encodeURIComponent(JSON.stringify(page.csp))}`,
           html: page.html,
-          title: T.widget.of(tool.name),
+          title: `Widget of ${tool.name}`,
           csp: page.csp,
           context: context(choice),
           widgetState: recallState(run.id),
@@ -192,8 +191,8 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
   const width = choice.width === "full" ? "100%" : `${choice.width}px`;
   return (
     <div class="stack">
-      {problem.value !== null && <p class="problem" role="alert">{T.widget.notShown(problem.value)}</p>}
-      {closed.value && <p class="notice row" role="status"><span class="grow">{T.widget.ended}</span><button class="button" onClick={() => start(run.tool, run.args)}>{T.history.runAgain}</button></p>}
+      {problem.value !== null && <p class="problem" role="alert">The widget cannot be shown: {problem.value}</p>}
+      {closed.value && <p class="notice row" role="status"><span class="grow">The widget has closed itself.</span><button class="button" onClick={() => start(run.tool, run.args)}>Run again</button></p>}
       <div class={`consents ${choice.mode}`}>
         {trouble.value !== undefined && <Troubled trouble={trouble.value} again={again} stop={() => { host.current?.stop(); abandon(run.id); trouble.value = "stopped"; }} />}
         {link.value !== null && <Leave url={link.value} decide={(allowed) => {
@@ -206,23 +205,30 @@ function Frame({ run, tool, origin, choice, set, log, again }: {
         {link.value === null && <OfferedFile run={run} />}
       </div>
       {modal.value !== null && options.current !== null && (
-        <WidgetModal run={run} what={T.widget.the(plain(tool.name))} modal={modal.value} close={() => { modal.value = null; }}
+        <WidgetModal run={run} what={`The widget of ${plain(tool.name)}.`} modal={modal.value} close={() => { modal.value = null; }}
           options={{ ...options.current, context: context(choice), ...widgetStateOf(run.id) }} />
       )}
-      {choice.mode !== "inline" && <div><button class="button leave" onClick={() => set({ mode: "inline" })}>{choice.mode === "fullscreen" ? T.widget.leaveFullscreen : T.widget.putBack}</button></div>}
+      {choice.mode !== "inline" && <div><button class="button leave" onClick={() => set({ mode: "inline" })}>{choice.mode === "fullscreen" ? "Leave fullscreen" : "Put it back"}</button></div>}
       <div class={`stage ${choice.mode} ${shade}`} style={{ width, maxWidth: "100%" }}>
-        <Framed what={T.widget.the(plain(tool.name))} hint={T.widget.notPart}><div ref={box} class="box" /></Framed>
+        <Framed what={`The widget of ${plain(tool.name)}.`} hint="It is not part of this page."><div ref={box} class="box" /></Framed>
       </div>
     </div>
   );
 }
 
+const TROUBLES = {
+  hangs: "The widget has not answered for some seconds: it hangs, or it has left its page.",
+  left: "The widget sent its own frame elsewhere, and was stopped.",
+  flooded: "The widget sent more messages than can be read, and was stopped.",
+  stopped: "You stopped the widget.",
+};
+
 function Troubled({ trouble, stop, again }: { trouble: Trouble | "stopped"; stop: () => void; again: () => void }): JSX.Element {
   return (
     <p class="notice row" role="status">
-      <span class="grow">{T.widget.troubles[trouble]}</span>
-      {trouble === "hangs" && <button class="button" onClick={stop}>{T.widget.stop}</button>}
-      <button class="button" onClick={again}>{T.widget.again}</button>
+      <span class="grow">{TROUBLES[trouble]}</span>
+      {trouble === "hangs" && <button class="button" onClick={stop}>Stop it</button>}
+      <button class="button" onClick={again}>Start it again</button>
     </p>
   );
 }
@@ -230,8 +236,8 @@ function Troubled({ trouble, stop, again }: { trouble: Trouble | "stopped"; stop
 /** An address says something to whoever is there, so a person decides whether it is opened. */
 function Leave({ url, decide }: { url: string; decide: (allowed: boolean) => void }): JSX.Element {
   return (
-    <Consent yes={T.widget.open} no={T.widget.doNotOpen} decide={decide}>
-      <p>{inserted(url.startsWith("mailto:") ? T.widget.wantsMail : T.widget.wantsPage, { where: <b class="mono">{plain(leadsTo(url))}</b> })}</p>
+    <Consent yes="Open" no="Do not open" decide={decide}>
+      <p>The widget wants to open {url.startsWith("mailto:") ? "a mail to" : "a page of"} <b class="mono">{plain(leadsTo(url))}</b></p>
       <pre class="code">{brief(url, 1_000)}</pre>
     </Consent>
   );
@@ -239,11 +245,11 @@ function Leave({ url, decide }: { url: string; decide: (allowed: boolean) => voi
 
 async function pageOf(tool: Tool, dialect: Dialect): Promise<{ html: string; csp: Csp }> {
   const uri = declaredBy(tool, dialect);
-  if (uri === null) throw new Error(T.widget.noneDeclared(dialect === "mcp-app" ? "MCP Apps" : "ChatGPT Apps"));
-  const result = await request("resources/read", { uri });
+  if (uri === null) throw new Error(`this tool declares no widget for ${dialect === "mcp-app" ? "MCP Apps" : "ChatGPT Apps"}`);
+  const result = await here.value.request("resources/read", { uri });
   const content = Array.isArray(result["contents"]) ? result["contents"].filter(isObject)[0] : undefined;
   const html = content?.["text"];
-  if (typeof html !== "string") throw new Error(T.widget.noPageText(uri));
+  if (typeof html !== "string") throw new Error(`${uri} has no text`);
   const meta = isObject(content?.["_meta"]) ? content["_meta"] : {};
   const ui = isObject(meta["ui"]) ? meta["ui"] : {};
   const csp = (isObject(ui["csp"]) ? ui["csp"] : {}) as Csp;

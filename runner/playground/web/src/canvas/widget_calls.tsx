@@ -7,24 +7,22 @@ import { duration } from "../texts/numbers";
 import { plain } from "../model/plain";
 import { Consent } from "../views/consent";
 import { Folded } from "../views/folded";
-import { inserted } from "../texts/inserted";
-import { T } from "../texts/texts";
 
 export function WidgetCalls({ run }: { run: Run }): JSX.Element {
   const calls = run.widgetCalls ?? [];
   return (
-    <section class="stack" aria-label={T.widget.callsOf}>
-      <h2 class="part">{T.widget.called}</h2>
-      {calls.length === 0 ? <p class="soft small">{T.widget.noneSoFar}</p> : (
+    <section class="stack" aria-label="Calls of the widget">
+      <h2 class="part">Tools the widget called</h2>
+      {calls.length === 0 ? <p class="soft small">None so far.</p> : (
         <div class="scroll calls">
           <table class="grid stacked" role="table">
-            <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">{T.common.tool}</th><th role="columnheader" scope="col">{T.common.arguments}</th><th role="columnheader" scope="col">{T.common.status}</th><th role="columnheader" scope="col" class="number">{T.common.took}</th></tr></thead>
+            <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">Tool</th><th role="columnheader" scope="col">Arguments</th><th role="columnheader" scope="col">Status</th><th role="columnheader" scope="col" class="number">Took</th></tr></thead>
             <tbody role="rowgroup">
               {[...calls].reverse().map((call) => (
                 <tr role="row" key={call.id}>
                   <td role="cell" class="first"><a class="mono" href={to("call", call.tool)}>{plain(call.tool)}</a></td>
                   <td role="cell" class="mono clip whole last" title={plain(call.args)}>{plain(call.args)}</td>
-                  <td role="cell"><span class={`badge ${BADGE[call.status]}`}>{T.widget.statuses[call.status]}</span></td>
+                  <td role="cell"><span class={`badge ${BADGE[call.status]}`}>{STATUSES[call.status]}</span></td>
                   <td role="cell" class="number">{call.took === null ? "" : duration(call.took)}</td>
                 </tr>
               ))}
@@ -36,6 +34,7 @@ export function WidgetCalls({ run }: { run: Run }): JSX.Element {
   );
 }
 
+const STATUSES: Record<WidgetCall["status"], string> = { asked: "asks", running: "running", done: "done", failed: "failed", refused: "not allowed", left: "page left" };
 const BADGE: Record<WidgetCall["status"], string> = { asked: "running", running: "running", done: "done", failed: "failed", refused: "cancelled", left: "cancelled" };
 
 /** The first of the calls that wait for a person; the others wait behind it. */
@@ -44,11 +43,11 @@ export function AskedCall({ run }: { run: Run }): JSX.Element | null {
   const [call] = waiting;
   if (call === undefined) return null;
   return (
-    <Consent key={call.id} yes={T.widget.callIt} no={T.widget.doNotCall} decide={(allowed) => decide(call.id, allowed)}>
-      <p>{inserted(call.args === "{}" ? T.widget.wantsCall : T.widget.wantsCallWith, { tool: <b class="mono">{plain(call.tool)}</b> })}</p>
+    <Consent key={call.id} yes="Call it" no="Do not call it" decide={(allowed) => decide(call.id, allowed)}>
+      <p>The widget wants to call <b class="mono">{plain(call.tool)}</b>{call.args === "{}" ? "" : " with"}</p>
       {call.args !== "{}" && <pre class="code" tabIndex={0}><Folded text={call.args} /></pre>}
-      {call.destructive === true && <p class="soft small">{T.widget.destructive}</p>}
-      {waiting.length > 1 && <p class="soft small">{T.widget.waiting(waiting.length - 1)}</p>}
+      {call.destructive === true && <p class="soft small">This tool does not say that it leaves everything as it is, so a person is asked each time.</p>}
+      {waiting.length > 1 && <p class="soft small">{waiting.length === 2 ? "1 more call waits behind this one." : `${waiting.length - 1} more calls wait behind this one.`}</p>}
     </Consent>
   );
 }

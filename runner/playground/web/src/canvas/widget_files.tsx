@@ -8,8 +8,6 @@ import type { Run } from "../model/runs";
 import { size } from "../texts/numbers";
 import { Consent } from "../views/consent";
 import { shownOf } from "./items";
-import { inserted } from "../texts/inserted";
-import { T } from "../texts/texts";
 
 interface Offer {
   run: string;
@@ -57,8 +55,8 @@ export function OfferedFile({ run }: { run: Run }): JSX.Element | null {
   const offer = offers.value.find((each) => each.run === run.id);
   if (offer === undefined) return null;
   return (
-    <Consent key={offer.file.name} yes={T.widget.keepIt} no={T.widget.doNotKeep} decide={(allowed) => answer(offer, allowed)}>
-      <p>{inserted(T.widget.wantsKeep(offer.file.size), { name: <b class="mono">{plain(offer.file.name)}</b> })}</p>
+    <Consent key={offer.file.name} yes="Keep it" no="Do not keep it" decide={(allowed) => answer(offer, allowed)}>
+      <p>The widget wants to keep <b class="mono">{plain(offer.file.name)}</b>, {size(offer.file.size)}, in My Files.</p>
     </Consent>
   );
 }

@@ -8,7 +8,6 @@ import type { Run } from "../model/runs";
 import { useDialog } from "../views/escape";
 import { Framed } from "./framed";
 import { AskedCall } from "./widget_calls";
-import { T } from "../texts/texts";
 
 export interface Modal {
   title: string;
@@ -56,10 +55,10 @@ export function WidgetModal({ run, what, modal, options, close }: {
   }, []);
   return (
     <dialog ref={dialog} class={`modal ${String(theme)}`} aria-label={modal.title || what} onClose={close}>
-      <header class="row"><h2 class="part grow">{plain(modal.title) || T.widget.title}</h2><button class="button" onClick={close}>{T.common.close}</button></header>
-      {problem.value !== null && <p class="problem" role="alert">{T.widget.notShown(problem.value)}</p>}
+      <header class="row"><h2 class="part grow">{plain(modal.title) || "Widget"}</h2><button class="button" onClick={close}>Close</button></header>
+      {problem.value !== null && <p class="problem" role="alert">The widget cannot be shown: {problem.value}</p>}
       <AskedCall run={run} />
-      <Framed what={what} hint={T.widget.notPart}><div ref={box} class="box" /></Framed>
+      <Framed what={what} hint="It is not part of this page."><div ref={box} class="box" /></Framed>
     </dialog>
   );
 }

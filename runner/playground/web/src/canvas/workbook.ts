@@ -1,7 +1,6 @@
 /** Workbooks, xlsx: values as they were last worked out. Nothing is calculated; a formula without a value is its text. */
 import { readPart, type Archive } from "./archive";
-import { attribute, child, parsed, relations, tags, valueOf, within } from "./xml";
-import { T } from "../texts/texts";
+import { parsed, relations, tags, valueOf, within } from "./xml";
 
 const MOST_PART = 2_000_000;
 const MOST_SHEET = 40_000_000;
@@ -36,19 +35,19 @@ export interface Cells {
 
 export async function readWorkbook(archive: Archive, signal: AbortSignal): Promise<Workbook> {
   const text = await readPart(archive, "xl/workbook.xml", MOST_PART, signal);
-  if (text === null) throw new Error(T.viewers.noWorkbook);
+  if (text === null) throw new Error("there is no workbook in it");
   const leads = relations(await readPart(archive, "xl/_rels/workbook.xml.rels", MOST_PART, signal));
   const book = parsed(text);
   const sheets = within(book, "sheet").map((each) => {
-    const target = leads.get(attribute(each, "id") ?? "")?.target ?? "";
+    const target = leads.get([...each.attributes].find((one) => one.localName === "id")?.value ?? "") ?? "";
     return { name: each.getAttribute("name") ?? "", path: target.startsWith("/") ? target.slice(1) : `xl/${target}`, hidden: (each.getAttribute("state") ?? "visible") !== "visible" };
   });
   return {
     sheets,
-    macros: archive.entries.some((each) => each.name.endsWith("vbaProject.bin")),
+    macros: archive.names.some((each) => each.endsWith("vbaProject.bin")),
     strings: await strings(await readPart(archive, "xl/sharedStrings.xml", MOST_SHEET, signal), signal),
     moments: moments(await readPart(archive, "xl/styles.xml", MOST_PART, signal)),
-    since1904: ["1", "true"].includes(child(book.documentElement, "workbookPr")?.getAttribute("date1904") ?? ""),
+    since1904: ["1", "true"].includes(within(book, "workbookPr")[0]?.getAttribute("date1904") ?? ""),
   };
 }
 
@@ -95,7 +94,7 @@ function moments(text: string | null): boolean[] {
 
 export async function readCells(archive: Archive, book: Workbook, sheet: SheetName, signal: AbortSignal): Promise<Cells> {
   const text = await readPart(archive, sheet.path, MOST_SHEET, signal);
-  if (text === null) throw new Error(T.viewers.noSheet);
+  if (text === null) throw new Error("the sheet is not in the file");
   const rows: string[][] = [];
   let cell = { column: 0, type: "", style: 0, value: "", formula: "" };
   let row = -1;

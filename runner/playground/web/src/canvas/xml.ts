@@ -1,24 +1,15 @@
 /** XML of office documents. A document with declarations of its own is refused: none of these formats has any, and entities grow. */
-import { T } from "../texts/texts";
 
 /** Read a small document whole. */
 export function parsed(text: string): Document {
   refuse(text);
   const read = new DOMParser().parseFromString(text, "application/xml");
-  if (read.getElementsByTagName("parsererror").length > 0) throw new Error(T.viewers.noXml);
+  if (read.getElementsByTagName("parsererror").length > 0) throw new Error("what is in it is no XML");
   return read;
 }
 
 function refuse(text: string): void {
-  if (text.includes("<!DOCTYPE") || text.includes("<!ENTITY")) throw new Error(T.viewers.entities);
-}
-
-export function children(element: Element, name: string): Element[] {
-  return [...element.children].filter((each) => each.localName === name);
-}
-
-export function child(element: Element | undefined, ...path: string[]): Element | undefined {
-  return path.reduce<Element | undefined>((at, name) => (at === undefined ? undefined : [...at.children].find((each) => each.localName === name)), element);
+  if (text.includes("<!DOCTYPE") || text.includes("<!ENTITY")) throw new Error("it declares entities, which no document of its kind does");
 }
 
 /** All elements of that name, whatever their prefix. */
@@ -26,15 +17,9 @@ export function within(element: Element | Document, name: string): Element[] {
   return [...element.getElementsByTagNameNS("*", name)];
 }
 
-/** An attribute by its name without the prefix. */
-export function attribute(element: Element | undefined, name: string): string | null {
-  return [...(element?.attributes ?? [])].find((each) => each.localName === name)?.value ?? null;
-}
-
 /** Relations of a part: where its ids lead. */
-export function relations(text: string | null): Map<string, { target: string; outside: boolean }> {
-  if (text === null) return new Map();
-  return new Map(within(parsed(text), "Relationship").map((each) => [each.getAttribute("Id") ?? "", { target: each.getAttribute("Target") ?? "", outside: each.getAttribute("TargetMode") === "External" }]));
+export function relations(text: string | null): Map<string, string> {
+  return new Map(text === null ? [] : within(parsed(text), "Relationship").map((each) => [each.getAttribute("Id") ?? "", each.getAttribute("Target") ?? ""]));
 }
 
 export interface Tag {
@@ -65,7 +50,7 @@ export function* tags(text: string): Generator<Tag> {
     }
     TAG.lastIndex = next;
     const found = TAG.exec(text);
-    if (found === null) throw new Error(T.viewers.noXml);
+    if (found === null) throw new Error("what is in it is no XML");
     at = TAG.lastIndex;
     yield { name: found[2] ?? "", attributes: found[3] ?? "", kind: found[1] === "/" ? "end" : found[4] === "/" ? "empty" : "begin", before: decoded(before) };
   }

@@ -5,7 +5,6 @@ import { files, loadFiles, upload } from "../model/files";
 import type { Json } from "../model/json";
 import type { Field } from "../model/schema";
 import { Labelled, type Editing } from "./form";
-import { T } from "../texts/texts";
 
 const ONE = "filename";
 const MANY = ["filenames", "file_names"];
@@ -39,24 +38,24 @@ export function FileField(editing: Editing & { field: Field }): JSX.Element {
   return (
     <Labelled editing={editing} id={id} {...(wrong === null ? {} : { fault: wrong })}>
       <div class={`stack drop ${isOver ? "over" : ""}`} ref={zone}>
-        {isOver && <p class="small" role="status">{T.form.dropHere}</p>}
+        {isOver && <p class="small" role="status">Drop the file anywhere on the page</p>}
         {many ? (
           <ul>{chosen.map((each, index) => (
             <li key={index} class="row"><code class="grow">{each}</code>
-              <button type="button" class="button quiet" aria-label={T.form.remove(each)} onClick={() => change(chosen.filter((_, at) => at !== index))}>×</button></li>
+              <button type="button" class="button quiet" aria-label={`Remove ${each}`} onClick={() => change(chosen.filter((_, at) => at !== index))}>×</button></li>
           ))}</ul>
         ) : (
-          <input id={id} class="input" value={typeof value === "string" ? value : ""} placeholder={T.form.fileName}
+          <input id={id} class="input" value={typeof value === "string" ? value : ""} placeholder="file name"
             aria-describedby={`${id}-hint ${id}-fault`} onInput={(event) => change(event.currentTarget.value || undefined)} />
         )}
         <div class="row">
-          <select class="input grow" id={many ? id : undefined} aria-label={T.form.chooseFile(name)} value="" onFocus={() => void loadFiles()}
+          <select class="input grow" id={many ? id : undefined} aria-label={`Choose ${name} from My Files`} value="" onFocus={() => void loadFiles()}
             onChange={(event) => { if (event.currentTarget.value) put(event.currentTarget.value); event.currentTarget.value = ""; }}>
-            <option value="">{T.form.fromFiles}</option>
+            <option value="">From My Files…</option>
             {files.value.map((file) => <option key={file.key + file.filename} value={file.filename}>{file.filename}</option>)}
           </select>
           <label class="button">
-            {busy === null ? T.form.upload : T.form.uploading}
+            {busy === null ? "Upload" : "Uploading…"}
             <input type="file" class="unseen" multiple={many} onChange={(event) => void take(event.currentTarget.files)} />
           </label>
         </div>

@@ -5,7 +5,6 @@ import { isObject, parseJson, toJson, type Json } from "../model/json";
 import { blank, fault, fieldOf, itemOf, lacks, type Field } from "../model/schema";
 import type { Schema } from "../model/tools";
 import { FileField, takesFiles } from "./file_field";
-import { T } from "../texts/texts";
 
 export interface Editing {
   /** The schema at this place, unresolved. */
@@ -30,7 +29,7 @@ export function Form({ schema, value, change, strict }: {
 }): JSX.Element {
   const properties = isObject(schema["properties"]) ? Object.entries(schema["properties"]) : [];
   const shown = properties.filter(([key]) => key !== "username");
-  if (shown.length === 0) return <p class="soft">{T.form.none}</p>;
+  if (shown.length === 0) return <p class="soft">This tool takes no arguments.</p>;
   return (
     <div class="stack">
       <Properties entries={shown} schema={schema} root={schema} value={value} change={change} strict={strict} top />
@@ -102,6 +101,8 @@ function suits(value: Json | undefined, field: Field): boolean {
   }
 }
 
+const UNFIT: Record<string, string> = { string: "not a text", boolean: "not true or false", number: "not a number", integer: "not a number", array: "not a list", object: "not an object", map: "not an object", enum: "none of the choices" };
+
 /** A value of another kind than its field takes: as it is, with what is wrong with it. */
 function MisfitField(editing: Shown): JSX.Element {
   const id = useId();
@@ -109,8 +110,8 @@ function MisfitField(editing: Shown): JSX.Element {
   const [typed, setTyped] = useState<string | null>(null);
   const text = typed ?? toJson(value ?? null, 2);
   return (
-    <Labelled editing={{ ...editing, field: { ...field, kind: "json" } }} id={id} fault={T.form.unfit[field.kind] ?? T.form.oneOf}>
-      <textarea id={id} class="input" rows={Math.min(8, text.split("\n").length + 1)} spellcheck={false} aria-label={T.form.asJson(name)} aria-invalid aria-describedby={`${id}-hint ${id}-fault`} value={text}
+    <Labelled editing={{ ...editing, field: { ...field, kind: "json" } }} id={id} fault={UNFIT[field.kind] ?? "one of the choices"}>
+      <textarea id={id} class="input" rows={Math.min(8, text.split("\n").length + 1)} spellcheck={false} aria-label={`${name}, as JSON`} aria-invalid aria-describedby={`${id}-hint ${id}-fault`} value={text}
         onInput={(event) => {
           const next = event.currentTarget.value;
           setTyped(next);
@@ -137,11 +138,11 @@ export function Labelled({ editing, id, children, fault: said }: {
         <Must required={required} />
         {field.nullable && (
           <button type="button" class="button quiet small" onClick={() => change(value === null ? undefined : null)} aria-pressed={value === null}>
-            {T.form.sendNull}
+            Send null
           </button>
         )}
         {!required && value !== undefined && !field.nullable && (
-          <button type="button" class="button quiet small" onClick={() => change(undefined)} aria-label={T.form.leaveOutName(name)}>{T.form.leaveOut}</button>
+          <button type="button" class="button quiet small" onClick={() => change(undefined)} aria-label={`leave out ${name}`}>leave out</button>
         )}
       </span>
       {children}
@@ -153,7 +154,7 @@ export function Labelled({ editing, id, children, fault: said }: {
 
 /** Whether an argument must be given, in a word that people know from other forms. */
 export function Must({ required }: { required: boolean }): JSX.Element {
-  return required ? <span class="badge must">{T.common.required}</span> : <span class="soft small may">{T.common.optional}</span>;
+  return required ? <span class="badge must">Required</span> : <span class="soft small may">Optional</span>;
 }
 
 /** Whether something stops a form: what it lacks, or what stands in a field and cannot be read as its value. */
@@ -174,7 +175,7 @@ export function focusNeeded(within: HTMLElement | null): void {
 
 /** Whether to mark a field as one that must be filled in before Run does anything. */
 function needed(wrong: string | null): { "data-needed"?: true } {
-  return wrong === T.form.needed ? { "data-needed": true } : {};
+  return wrong === "required" ? { "data-needed": true } : {};
 }
 
 function TextField(editing: Shown): JSX.Element {
@@ -200,7 +201,7 @@ function TextField(editing: Shown): JSX.Element {
     id,
     class: "input",
     value: shown,
-    placeholder: value === null ? T.form.noValue : placeholder(field),
+    placeholder: value === null ? "null" : placeholder(field),
     "aria-describedby": `${id}-hint ${id}-fault`,
     "aria-invalid": (wrong ?? null) !== null || (editing.strict && fault(value, field, editing.required) !== null),
     "aria-required": editing.required,
@@ -248,13 +249,13 @@ function typeOf(field: Field): InputType {
 
 function placeholder(field: Field): string {
   const examples = field.schema["examples"];
-  if (Array.isArray(examples) && examples[0] !== undefined) return T.form.example(typeof examples[0] === "string" ? examples[0] : toJson(examples[0]));
+  if (Array.isArray(examples) && examples[0] !== undefined) return `e.g. ${typeof examples[0] === "string" ? examples[0] : toJson(examples[0])}`;
   return field.schema["format"] === "date-time" ? "2026-01-31T12:00:00Z" : "";
 }
 
 function numberProblem(text: string, kind: string): string | null {
-  if (!/^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(text)) return T.form.notNumber;
-  return kind === "integer" && !/^-?\d+$/.test(text) ? T.form.notWhole : null;
+  if (!/^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(text)) return "not a number";
+  return kind === "integer" && !/^-?\d+$/.test(text) ? "not a whole number" : null;
 }
 
 function BooleanField(editing: Shown): JSX.Element {
@@ -265,7 +266,7 @@ function BooleanField(editing: Shown): JSX.Element {
       <span class="row">
         <input id={id} type="checkbox" role="switch" class="switch" checked={value === true} aria-label={name} aria-describedby={`${id}-hint ${id}-fault`}
           onChange={(event) => change(event.currentTarget.checked)} />
-        <span class="soft small" aria-hidden="true">{value === undefined ? T.form.notGiven : value === null ? T.form.noValue : String(value)}</span>
+        <span class="soft small" aria-hidden="true">{value === undefined ? "not set" : value === null ? "null" : String(value)}</span>
       </span>
     </Labelled>
   );
@@ -282,9 +283,9 @@ function EnumField(editing: Shown): JSX.Element {
           const picked = event.currentTarget.value;
           change(picked === "null" ? null : field.choices[Number(picked)]);
         }}>
-        {(!required || value === undefined) && <option value="-1">{required ? T.form.choose : T.form.notGiven}</option>}
+        {(!required || value === undefined) && <option value="-1">{required ? "choose…" : "not set"}</option>}
         {field.choices.map((choice, index) => <option key={index} value={String(index)}>{field.names[index] ?? (typeof choice === "string" ? choice : toJson(choice))}</option>)}
-        {field.nullable && <option value="null">{T.form.noValue}</option>}
+        {field.nullable && <option value="null">null</option>}
       </select>
     </Labelled>
   );
@@ -300,11 +301,11 @@ function ObjectField(editing: Shown): JSX.Element {
       <legend>{name}<Must required={required} /></legend>
       {field.description !== null && <span class="hint">{field.description}</span>}
       {absent ? (
-        <div><button type="button" class="button" onClick={() => change(blank({ ...field.schema, default: undefined } as unknown as Json, root) ?? {})}>{T.form.fillOut(name)}</button>{wrong !== null && <p class="fault" role="alert">{name}: {wrong}</p>}</div>
+        <div><button type="button" class="button" onClick={() => change(blank({ ...field.schema, default: undefined } as unknown as Json, root) ?? {})}>{`Fill in ${name}`}</button>{wrong !== null && <p class="fault" role="alert">{name}: {wrong}</p>}</div>
       ) : (
         <>
           <Properties entries={properties} schema={field.schema} root={root} value={value} change={change} strict={strict} top={false} />
-          {!required && <div><button type="button" class="button quiet small" onClick={() => change(field.nullable ? null : undefined)}>{T.form.leaveNameOut(name)}</button></div>}
+          {!required && <div><button type="button" class="button quiet small" onClick={() => change(field.nullable ? null : undefined)}>Leave {name} out</button></div>}
         </>
       )}
     </fieldset>
@@ -326,12 +327,12 @@ function ArrayField(editing: Shown): JSX.Element {
             <Edit schema={shape(index)} root={root} name={`${name}[${index}]`} value={item} required strict={strict} top={false}
               change={(next) => change(items.map((other, at) => (at === index ? (next ?? emptied(item)) : other)))} />
           </div>
-          <button type="button" class="button quiet" aria-label={T.form.remove(`${name}[${index}]`)} onClick={() => change(items.filter((_, at) => at !== index))}>×</button>
+          <button type="button" class="button quiet" aria-label={`Remove ${name}[${index}]`} onClick={() => change(items.filter((_, at) => at !== index))}>×</button>
         </div>
       ))}
       <div class="row">
-        <button type="button" class="button" onClick={() => change([...items, blank(shape(items.length), root) ?? first(shape(items.length), root)])}>{T.form.addTo(name)}</button>
-        {value !== undefined && !required && <button type="button" class="button quiet small" onClick={() => change(undefined)}>{T.form.leaveNameOut(name)}</button>}
+        <button type="button" class="button" onClick={() => change([...items, blank(shape(items.length), root) ?? first(shape(items.length), root)])}>{`Add to ${name}`}</button>
+        {value !== undefined && !required && <button type="button" class="button quiet small" onClick={() => change(undefined)}>Leave {name} out</button>}
       </div>
       {wrong !== null && <span class="fault" role="alert">{name}: {wrong}</span>}
     </fieldset>
@@ -366,13 +367,13 @@ function MapField(editing: Shown): JSX.Element {
             <Edit schema={field.schema["additionalProperties"]} root={root} name={each} value={item} required strict={strict} top={false}
               change={(next) => change(Object.fromEntries(held.map(([k, v]) => [k, k === each ? (next ?? emptied(item)) : v])))} />
           </div>
-          <button type="button" class="button quiet" aria-label={T.form.remove(each)} onClick={() => change(Object.fromEntries(held.filter(([k]) => k !== each)))}>×</button>
+          <button type="button" class="button quiet" aria-label={`Remove ${each}`} onClick={() => change(Object.fromEntries(held.filter(([k]) => k !== each)))}>×</button>
         </div>
       ))}
       <div class="item">
-        <input class="input" aria-label={T.form.newKeyOf(name)} placeholder={T.form.newKey} value={key} onInput={(event) => setKey(event.currentTarget.value)} />
+        <input class="input" aria-label={`New key of ${name}`} placeholder="new key" value={key} onInput={(event) => setKey(event.currentTarget.value)} />
         <button type="button" class="button" disabled={key === "" || held.some(([k]) => k === key)}
-          onClick={() => { change(Object.fromEntries([...held, [key, blank(field.schema["additionalProperties"], root) ?? first(field.schema["additionalProperties"], root)]])); setKey(""); }}>{T.form.add}</button>
+          onClick={() => { change(Object.fromEntries([...held, [key, blank(field.schema["additionalProperties"], root) ?? first(field.schema["additionalProperties"], root)]])); setKey(""); }}>Add</button>
       </div>
     </fieldset>
   );
@@ -386,7 +387,7 @@ function UnionField(editing: Shown): JSX.Element {
   return (
     <fieldset class="field stack">
       <legend>{name}<Must required={editing.required} /></legend>
-      <select class="input" aria-label={T.form.formOf(name)} value={String(at)}
+      <select class="input" aria-label={`Form of ${name}`} value={String(at)}
         onChange={(event) => { const index = Number(event.currentTarget.value); setPicked(index); change(blank(field.forms[index], root)); }}>
         {field.forms.map((form, index) => <option key={index} value={String(index)}>{formName(form, root, index)}</option>)}
       </select>
@@ -401,7 +402,7 @@ function formName(form: Schema, root: Schema, index: number): string {
   const properties = isObject(form["properties"]) ? Object.values(form["properties"]) : [];
   const fixed = properties.map((each) => fieldOf(each, root)).find((each) => each.kind === "enum" && each.choices.length === 1);
   if (fixed !== undefined) return String(fixed.choices[0]);
-  return typeof form["type"] === "string" ? form["type"] : T.form.form(index + 1);
+  return typeof form["type"] === "string" ? form["type"] : `form ${index + 1}`;
 }
 
 function fits(value: Json | undefined, form: Schema, root: Schema): boolean {
@@ -422,13 +423,13 @@ function JsonField(editing: Shown): JSX.Element {
   const [wrong, setWrong] = useState<string | null>(null);
   return (
     <Labelled editing={editing} id={id} fault={wrong}>
-      <textarea id={id} class="input" rows={4} spellcheck={false} aria-label={T.form.asJson(name)} placeholder="JSON"
+      <textarea id={id} class="input" rows={4} spellcheck={false} aria-label={`${name}, as JSON`} placeholder="JSON"
         value={typed ?? (value === undefined ? "" : toJson(value, 2))}
         onInput={(event) => {
           const text = event.currentTarget.value;
           setTyped(text);
           if (text.trim() === "") { change(undefined); setWrong(null); return; }
-          try { change(parseJson(text)); setWrong(null); } catch (error) { setWrong(T.form.noJson((error as Error).message)); }
+          try { change(parseJson(text)); setWrong(null); } catch (error) { setWrong(`no JSON: ${(error as Error).message}`); }
         }}
         onBlur={() => { if (wrong === null) setTyped(null); }} />
     </Labelled>

@@ -24,13 +24,13 @@ export async function begin(): Promise<void> {
   if (door.value.state !== "open") return;
   await Promise.all([loadProblems(), loadRuns()]);
   if (begun) {
-    await loadAll();
+    await Promise.all([loadTools(), loadPrompts(), loadResources()]);
     return;
   }
   begun = true;
   // In another era all that it offers is another.
   effect(() => {
-    void here.value.era.value;
+    void here.value;
     untracked(() => void met());
   });
   effect(() => (listens.value ? hearNews() : undefined));
@@ -39,7 +39,7 @@ export async function begin(): Promise<void> {
     const connection = here.value;
     if (connection.state.value !== "up") return undefined;
     // With sessions each is subscribed to by a request of its own; the stream is one for all.
-    const uris = hasSessions(connection.era.value) ? [] : followed.value;
+    const uris = hasSessions(connection.era) ? [] : followed.value;
     const abort = new AbortController();
     void stay(connection, uris, abort.signal);
     return () => abort.abort();
@@ -70,8 +70,4 @@ async function met(): Promise<void> {
     route.value.view === "prompts" ? loadPrompts() : undefined,
     route.value.view === "resources" ? loadResources() : undefined,
   ]);
-}
-
-export async function loadAll(): Promise<void> {
-  await Promise.all([loadTools(), loadPrompts(), loadResources()]);
 }

@@ -3,12 +3,11 @@
  * sessions (2026-07-28) each request says who asks; leaving it cancels it. With sessions a handshake comes first, the
  * server may ask on its own, and a request that is left is cancelled by a message.
  */
-import { batch, signal } from "@preact/signals";
-import { hasSessions, isEra, USUAL, type Era } from "./eras";
+import { signal } from "@preact/signals";
+import { hasSessions, type Era } from "./eras";
 import { isObject, toJson, type Json } from "./json";
 import { answers, NoAnswer, said } from "./streams";
 import { noted } from "./wire";
-import { T } from "../texts/texts";
 
 export const PREFIX = "io.modelcontextprotocol/";
 export const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"] as const;
@@ -35,8 +34,6 @@ export interface Watching {
   token?: string;
   /** Further keys of `_meta`. */
   meta?: Params;
-  /** Which connection is asked; by default the one that is looked at. */
-  connection?: Connection;
 }
 
 /** The server answered with an error, or not at all. */
@@ -72,11 +69,13 @@ const CLIENT = { name: "toolcell-playground", version: "1" };
 
 const EXTENSIONS: Params = { [PREFIX + "ui"]: { mimeTypes: ["text/html;profile=mcp-app"] } };
 
+const LEVEL = signal<Level>("debug");
+
 let lastId = 0;
 
 export class Connection {
-  readonly era = signal<Era>(USUAL);
-  readonly level = signal<Level>("debug");
+  /** Of every connection, so that it outlives a change of the version. */
+  readonly level = LEVEL;
   readonly state = signal<State>("new");
   /** Why it is down. */
   readonly why = signal("");
@@ -91,35 +90,24 @@ export class Connection {
   constructor(
     readonly name: string,
     readonly endpoint: string,
+    readonly era: Era,
   ) {}
-
-  /** Speak another version from now on. */
-  speak(era: Era): void {
-    void this.leave();
-    batch(() => {
-      this.about.value = null;
-      this.state.value = "new";
-      this.era.value = era;
-    });
-  }
 
   /** What this page says that it can do. */
   capabilities(): Params {
-    const asks = { elicitation: { form: {}, url: {} }, sampling: { tools: {} }, roots: {} };
-    if (!hasSessions(this.era.value)) return { ...asks, extensions: EXTENSIONS };
-    return { ...asks, extensions: EXTENSIONS };
+    return { elicitation: { form: {}, url: {} }, sampling: { tools: {} }, roots: {}, extensions: EXTENSIONS };
   }
 
   /** Meet the server, or learn why that is not possible. */
   async meet(): Promise<void> {
     this.state.value = "connecting";
     try {
-      if (hasSessions(this.era.value)) {
+      if (hasSessions(this.era)) {
         this.#greeting = null;
         await this.#greeted();
       } else {
         const met = await this.request("server/discover");
-        this.about.value = aboutOf({ ...met, protocolVersion: this.era.value });
+        this.about.value = aboutOf({ ...met, protocolVersion: this.era });
       }
       this.#works();
     } catch (error) {
@@ -130,7 +118,7 @@ export class Connection {
 
   /** Ask the server. Throws `McpError`, `SessionEnded`, or what the browser throws where nobody answers. */
   async request(method: string, params: Params = {}, watching: Watching = {}): Promise<Params> {
-    if (hasSessions(this.era.value)) await this.#greeted();
+    if (hasSessions(this.era)) await this.#greeted();
     const id = ++lastId;
     const session = this.#session;
     const message = { jsonrpc: "2.0", id, method, params: this.#said(params, id, watching) } as unknown as Json;
@@ -150,7 +138,7 @@ export class Connection {
 
   /** Send a message exactly as it is given, but for the id of a request. Returns its answer, or null. */
   async raw(given: Params, watching: Watching = {}): Promise<Json> {
-    if (hasSessions(this.era.value) && given["method"] !== "initialize") await this.#greeted();
+    if (hasSessions(this.era) && given["method"] !== "initialize") await this.#greeted();
     const isRequest = given["method"] !== undefined && given["id"] !== undefined;
     const id = isRequest ? ++lastId : null;
     const message: Params = isRequest ? { ...given, id } : given;
@@ -174,7 +162,7 @@ export class Connection {
     const response = await fetch(this.endpoint, { headers: this.#headers(null, {}, "text/event-stream"), signal });
     if (!response.ok || !(response.headers.get("content-type") ?? "").startsWith("text/event-stream")) {
       await response.body?.cancel();
-      throw new McpError(T.session.noStream(response.status), response.status);
+      throw new McpError(`the server opens no stream (HTTP ${response.status})`, response.status);
     }
     for await (const received of answers(response)) {
       noted(this.name, "received", received);
@@ -204,7 +192,7 @@ export class Connection {
     this.#session = null;
     this.state.value = "connecting";
     const id = ++lastId;
-    const params: Params = { protocolVersion: this.era.value, capabilities: this.capabilities(), clientInfo: CLIENT };
+    const params: Params = { protocolVersion: this.era, capabilities: this.capabilities(), clientInfo: CLIENT };
     const met = await this.#asked({ jsonrpc: "2.0", id, method: "initialize", params }, id, "initialize", {}, true);
     this.about.value = aboutOf(met);
     await this.notify("notifications/initialized");
@@ -219,10 +207,10 @@ export class Connection {
 
   async #asked(message: Json, id: number, method: string, watching: Watching, greets = false): Promise<Params> {
     const params = isObject(message) && isObject(message["params"]) ? message["params"] : {};
-    // In another version, or another session, the server knows of no such request.
-    const [era, session] = [this.era.value, this.#session];
+    // In another session the server knows of no such request.
+    const session = this.#session;
     const left = (): void => {
-      if (hasSessions(era) && era === this.era.value && session === this.#session) void this.notify("notifications/cancelled", { requestId: id, reason: "left by the person at the page" }).catch(() => undefined);
+      if (hasSessions(this.era) && session === this.#session) void this.notify("notifications/cancelled", { requestId: id, reason: "left by the person at the page" }).catch(() => undefined);
     };
     watching.signal?.addEventListener("abort", left, { once: true });
     try {
@@ -237,7 +225,7 @@ export class Connection {
     } finally {
       watching.signal?.removeEventListener("abort", left);
     }
-    throw new McpError(T.session.noResult(method), -32000);
+    throw new McpError(`the server ended its answer to ${method} without a result`, -32000);
   }
 
   /** Send a message, and yield all that comes in answer; what is for others is handed to them on the way. */
@@ -306,8 +294,8 @@ export class Connection {
     const given = isObject(params["_meta"]) ? params["_meta"] : {};
     const meta: Params = { ...given, ...watching.meta };
     if (watching.live) meta["progressToken"] = watching.token ?? id;
-    if (!hasSessions(this.era.value)) {
-      meta[PREFIX + "protocolVersion"] = this.era.value;
+    if (!hasSessions(this.era)) {
+      meta[PREFIX + "protocolVersion"] = this.era;
       meta[PREFIX + "clientInfo"] = CLIENT;
       meta[PREFIX + "clientCapabilities"] = this.capabilities();
       if (watching.live) meta[PREFIX + "logLevel"] = this.level.value;
@@ -317,7 +305,7 @@ export class Connection {
 
   #headers(method: string | null, params: Params, accept: string): Record<string, string> {
     const common = { "content-type": "application/json", accept };
-    if (hasSessions(this.era.value)) {
+    if (hasSessions(this.era)) {
       const agreed = this.about.value?.protocol;
       return {
         ...common,
@@ -330,7 +318,7 @@ export class Connection {
     const name = params["name"] ?? params["uri"];
     return {
       ...common,
-      "mcp-protocol-version": typeof version === "string" ? headerValue(version) : this.era.value,
+      "mcp-protocol-version": typeof version === "string" ? headerValue(version) : this.era,
       ...(method === null || method === "" ? {} : { "mcp-method": headerValue(method) }),
       // Header values are Latin-1 at best; what does not fit is encoded as the specification says.
       ...(typeof name === "string" ? { "mcp-name": headerValue(name) } : {}),
@@ -344,7 +332,7 @@ export class Connection {
 
   #fails(error: unknown): void {
     this.state.value = "down";
-    this.why.value = error instanceof McpError || error instanceof NoAnswer || error instanceof SessionEnded ? error.message : T.session.unreachable(error instanceof Error ? error.message : String(error));
+    this.why.value = error instanceof McpError || error instanceof NoAnswer || error instanceof SessionEnded ? error.message : `no connection: ${error instanceof Error ? error.message : String(error)}`;
   }
 }
 
@@ -352,7 +340,7 @@ function aboutOf(met: Params): About {
   const meta = isObject(met["_meta"]) ? met["_meta"] : {};
   const info = [met["serverInfo"], meta[PREFIX + "serverInfo"]].find(isObject) ?? {};
   return {
-    protocol: isEra(String(met["protocolVersion"])) ? String(met["protocolVersion"]) : String(met["protocolVersion"] ?? ""),
+    protocol: String(met["protocolVersion"] ?? ""),
     name: String(info["name"] ?? ""),
     version: String(info["version"] ?? ""),
     title: String(info["title"] ?? ""),
@@ -368,8 +356,8 @@ function headerValue(text: string): string {
 }
 
 function asError(error: Json): McpError {
-  if (!isObject(error)) return new McpError(T.session.emptyError, -32000);
-  return new McpError(String(error["message"] ?? T.session.noMessage), Number(error["code"] ?? -32000), error["data"] ?? null);
+  if (!isObject(error)) return new McpError("the server answered with an error that says nothing", -32000);
+  return new McpError(String(error["message"] ?? "no message"), Number(error["code"] ?? -32000), error["data"] ?? null);
 }
 
 function asMcpError(error: unknown): unknown {

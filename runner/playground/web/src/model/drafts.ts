@@ -1,17 +1,16 @@
-/** What a person has written and not sent, as in answer to a question: it is there again after a look at another view. */
+/** Text that a person has written and not sent, such as an answer: it is there again after a look at another view, not after a reload. */
 import { signal, type Signal } from "@preact/signals";
 
-const kept = new Map<string, Map<string, Signal<unknown>>>();
+const kept = new Map<string, Signal<unknown>>();
 
-/** A part of a draft, as it was left. Drafts are of this page: a reload forgets them, as it forgets the questions. */
+/** A part of a draft, as it was left. */
 export function drafted<T>(draft: string, part: string, first: () => T): Signal<T> {
-  const parts = kept.get(draft) ?? new Map<string, Signal<unknown>>();
-  kept.set(draft, parts);
-  const held = (parts.get(part) as Signal<T> | undefined) ?? signal(first());
-  parts.set(part, held);
+  const key = `${draft}\n${part}`;
+  const held = (kept.get(key) as Signal<T> | undefined) ?? signal(first());
+  kept.set(key, held);
   return held;
 }
 
 export function forget(draft: string): void {
-  kept.delete(draft);
+  for (const key of kept.keys()) if (key.startsWith(`${draft}\n`)) kept.delete(key);
 }

@@ -2,19 +2,18 @@
 import { here } from "./connections";
 import { hasSessions, NEWEST } from "./eras";
 import { info } from "./info";
-import { toJson, type Json } from "./json";
+import { isObject, toJson, type Json } from "./json";
 import type { Params } from "./connection";
 import type { Run } from "./runs";
-import type { Expect, Kind } from "./saved";
+import type { Kind } from "./saved";
 
-/** What is taken along: a request, and what came of it or is to come of it. */
+/** A request, and what came of it. */
 export interface Taken {
   kind: Kind;
   target: string;
   args: Params;
   name?: string;
   run?: Run;
-  expect?: Expect;
 }
 
 export interface Export {
@@ -28,21 +27,12 @@ export interface Export {
 const always = (): boolean => true;
 /** Whether it is asked of the tool files that are served here. */
 const ownTool = (taken: Taken): boolean => taken.kind === "tool" && info.value?.kind === "tools";
-/** What the page looks at in a result, and `runner call` does not print: it has the contract's value alone. */
-const wantsMessage = ({ expect }: Taken): boolean => expect?.text !== undefined || expect?.schema !== undefined;
-/** Whether a test of it is one of `runner call`. */
-const byShell = (taken: Taken): boolean => ownTool(taken) && !wantsMessage(taken);
-
 export const EXPORTS: Export[] = [
   { id: "shell", title: "runner call", fits: ownTool, make: shell },
   { id: "curl", title: "curl", fits: always, make: curl },
   { id: "python", title: "Python", fits: always, make: python },
   { id: "pytest", title: "pytest", fits: always, make: (taken) => pytestOf([taken]) },
 ];
-
-export function takenOf(run: Run): Taken {
-  return { kind: "tool", target: run.tool, args: run.args, run };
-}
 
 const address = (): string => `${location.origin}/mcp`;
 
@@ -59,7 +49,7 @@ function curl(taken: Taken): string {
   const { method, params, name } = asked(taken);
   const login = info.value?.login ? ['-H "authorization: Bearer $TOKEN"'] : [];
   const types = "-H 'content-type: application/json' -H 'accept: application/json, text/event-stream'";
-  const era = here.value.era.value;
+  const era = here.value.era;
   if (hasSessions(era)) {
     const greeting = { jsonrpc: "2.0", id: 1, method: "initialize", params: { protocolVersion: era, capabilities: {}, clientInfo: { name: "curl", version: "1" } } };
     const line = (body: unknown, ...more: string[]): string => [`curl -s ${quoted(address())}`, types, ...login, ...more, `--data ${quoted(toJson(body))}`].join(" \\\n  ");
@@ -107,93 +97,45 @@ function python(taken: Taken): string {
 
 /** One file with a test for each request. */
 export function pytestOf(list: readonly Taken[]): string {
-  const own = list.filter(byShell);
-  const others = list.filter((taken) => !byShell(taken));
   const names = new Map<string, number>();
-  const tests = list.map((taken) => (byShell(taken) ? testOfFile(taken, names) : testOfServer(taken, names)));
   return [
     list.some(ownTool) ? '"""Made in the Playground. Change FILE to the path of the tool file."""' : '"""Made in the Playground."""',
     "",
-    ...(others.length > 0 ? ["import asyncio"] : []),
-    ...(own.length > 0 ? ["import json"] : []),
-    ...(list.some((taken) => taken.expect?.text?.startsWith("/")) ? ["import re"] : []),
-    ...(own.length > 0 ? ["import subprocess"] : []),
-    ...(list.some((taken) => taken.expect?.artifact !== undefined) ? ["from fnmatch import fnmatch"] : []),
-    ...(others.length > 0 || list.some((taken) => taken.expect?.schema !== undefined) ? [""] : []),
-    ...(list.some((taken) => taken.expect?.schema !== undefined) ? ["import jsonschema"] : []),
-    ...(others.length > 0 ? ["from fastmcp import Client"] : []),
+    "import asyncio",
     "",
+    "from fastmcp import Client",
+    ...list.flatMap((taken) => ["", "", ...testOf(taken, names)]),
     "",
-    tests.join("\n\n\n"),
-    "",
-  ].join("\n");
-}
-
-function testName(taken: Taken, ending: string, names: Map<string, number>): string {
-  const base = `test_${(taken.name ?? taken.target).replaceAll(/\W+/g, "_").replaceAll(/^_+|_+$/g, "").toLowerCase()}_${ending}`;
-  const before = names.get(base) ?? 0;
-  names.set(base, before + 1);
-  return before === 0 ? base : `${base}_${before + 1}`;
-}
-
-function hasFailed(taken: Taken): boolean {
-  return taken.expect?.status === "failed" || (taken.expect?.status === undefined && taken.run !== undefined && taken.run.status !== "done");
-}
-
-function testOfFile(taken: Taken, names: Map<string, number>): string {
-  const failed = hasFailed(taken);
-  return [
-    `def ${testName(taken, failed ? "fails_as_it_did" : "answers", names)}() -> None:`,
-    `    arguments = ${pythonValue(taken.args as Json)}`,
-    "",
-    "    done = subprocess.run(",
-    `        ["runner", "call", "FILE", ${pythonValue(taken.target)}, "--args", json.dumps(arguments), "--json"],`,
-    "        capture_output=True,",
-    "        text=True,",
-    "        check=False,",
-    "    )",
-    "",
-    failed ? "    assert done.returncode != 0, done.stdout" : "    assert done.returncode == 0, done.stderr",
-    ...(failed || taken.run === undefined ? [] : [`    assert json.loads(done.stdout)["results"] == ${pythonValue(resultsOf(taken.run))}`]),
-    ...(taken.expect?.artifact === undefined ? [] : [`    names = [each["name"] for each in json.loads(done.stdout).get("artifacts") or []]`, `    assert any(fnmatch(name, ${pythonValue(taken.expect.artifact)}) for name in names), names`]),
   ].join("\n");
 }
 
 /** The tool file as a client starts it. */
 const FILE = { mcpServers: { tools: { command: "runner", args: ["serve", "FILE", "--transport", "stdio"] } } };
 
-function testOfServer(taken: Taken, names: Map<string, number>): string {
-  const failed = hasFailed(taken);
+function testOf(taken: Taken, names: Map<string, number>): string[] {
+  const failed = taken.run !== undefined && taken.run.status !== "done";
   const tool = taken.kind === "tool";
+  const base = `test_${(taken.name ?? taken.target).replaceAll(/\W+/g, "_").replaceAll(/^_+|_+$/g, "").toLowerCase()}_${failed ? "fails_as_it_did" : "answers"}`;
+  const before = names.get(base) ?? 0;
+  names.set(base, before + 1);
   return [
-    `def ${testName(taken, failed ? "fails_as_it_did" : "answers", names)}() -> None:`,
+    `def ${before === 0 ? base : `${base}_${before + 1}`}() -> None:`,
     "    async def asked():",
-    `        async with Client(${ownTool(taken) ? pythonValue(FILE) : pythonValue(address())}) as client:`,
+    `        async with Client(${pythonValue(ownTool(taken) ? FILE : address())}) as client:`,
     `            return await ${tool ? pythonCall(taken).replace(/\)$/, ", raise_on_error=False)") : pythonCall(taken)}`,
     "",
     "    result = asyncio.run(asked())",
     "",
-    ...(tool ? [`    assert result.is_error is ${failed ? "True" : "False"}, result.content`] : ["    assert result"]),
-    ...(tool && taken.expect?.text !== undefined ? ['    text = "\\n".join(block.text for block in result.content if block.type == "text")'] : []),
-    ...textAssertion(taken, tool ? "text" : "str(result)"),
-    ...(taken.expect?.artifact === undefined ? [] : [`    names = [each.get("name", "") for each in (result.structured_content or {}).get("artifacts") or []]`, `    assert any(fnmatch(name, ${pythonValue(taken.expect.artifact)}) for name in names), names`]),
-    ...(taken.expect?.schema === undefined || !tool ? [] : [`    jsonschema.validate(result.structured_content, ${pythonValue(taken.expect.schema)})`]),
-  ].join("\n");
+    tool ? `    assert result.is_error is ${failed ? "True" : "False"}, result.content` : "    assert result",
+    ...(failed || taken.run === undefined ? [] : [expectation(taken.run)]),
+  ];
 }
 
-function textAssertion(taken: Taken, where: string): string[] {
-  const wanted = taken.expect?.text;
-  if (wanted === undefined) return [];
-  const pattern = /^\/(.+)\/([imsu]*)$/.exec(wanted);
-  if (pattern === null) return [`    assert ${pythonValue(wanted)} in ${where}`];
-  const flags = [...(pattern[2] ?? "")].filter((flag) => "ims".includes(flag)).map((flag) => `re.${flag.toUpperCase()}`).join(" | ");
-  return [`    assert re.search(${pythonValue(pattern[1] ?? "")}, ${where}${flags === "" ? "" : `, ${flags}`})`];
-}
-
-function resultsOf(run: Run): Json {
-  const meta = run.result?.["_meta"] as { [key: string]: Json } | undefined;
-  const contract = (meta?.["toolcell/result"] ?? run.result?.["structuredContent"] ?? {}) as { [key: string]: Json };
-  return contract["results"] ?? null;
+/** The value of the result alone: what stands beside it, such as ids of files, is new in each call. */
+function expectation(run: Run): string {
+  const structured = run.result?.["structuredContent"];
+  const key = isObject(structured) ? ["results", "result"].find((each) => structured[each] !== undefined) : undefined;
+  return key === undefined || !isObject(structured) ? `    assert result.structured_content == ${pythonValue(structured ?? null)}` : `    assert result.structured_content["${key}"] == ${pythonValue(structured[key] ?? null)}`;
 }
 
 /** A word for a POSIX shell. */

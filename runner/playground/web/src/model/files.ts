@@ -1,20 +1,20 @@
 /** My Files: what the server keeps for this user. */
 import { signal } from "@preact/signals";
-import { isObject, parseJson, type Json } from "./json";
-import { T } from "../texts/texts";
+import { isObject, tryJson, type Json } from "./json";
 
 export interface Stored {
   key: string;
   filename: string;
   content_type: string;
   size: number;
-  sha256: string;
   origin: string;
   created: string;
   expires_at: string | null;
   uri: string;
   pending: boolean;
 }
+
+const GONE = "it is no longer kept. Files that a tool keeps for later expire, and files can be deleted. Run the tool again to have it made anew";
 
 export const files = signal<Stored[]>([]);
 export const filesProblem = signal<string | null>(null);
@@ -98,7 +98,6 @@ export function heard(told: { [key: string]: Json }, gone: boolean): void {
     key, filename,
     content_type: String(told["content_type"] ?? ""),
     size: Number(artifact["size_bytes"] ?? 0),
-    sha256: String(artifact["sha256"] ?? ""),
     origin: String(told["origin"] ?? ""),
     created: String(told["created"] ?? ""),
     expires_at: typeof expires === "string" ? expires : null,
@@ -114,9 +113,9 @@ export function upload(file: File, onProgress: (part: number) => void = () => un
     sending.open("PUT", `/api/files?filename=${encodeURIComponent(file.name)}`);
     if (file.type !== "") sending.setRequestHeader("content-type", file.type);
     sending.upload.onprogress = (event) => onProgress(event.lengthComputable ? event.loaded / event.total : 0);
-    sending.onerror = () => reject(new Error(T.files.lost));
+    sending.onerror = () => reject(new Error("the connection was lost; send the file again, nothing is kept twice"));
     sending.onload = () => {
-      const body = read(sending.responseText);
+      const body = tryJson(sending.responseText);
       if (sending.status === 201 && isObject(body)) {
         came(body as unknown as Stored);
         resolve(body as unknown as Stored);
@@ -136,17 +135,9 @@ export async function remove(file: Stored): Promise<void> {
 const held = new Map<string, Uint8Array<ArrayBuffer>>();
 const HELD = "held:";
 
-/** Give bytes that came in base64 an address for the viewers. Throws an Error where they are none. */
-export function hold(base64: string): { uri: string; size: number } {
-  const data = Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
-  const uri = `${HELD}${crypto.randomUUID()}`;
-  held.set(uri, data);
-  return { uri, size: data.length };
-}
-
-/** The same for a text. */
-export function holdText(text: string): { uri: string; size: number } {
-  const data = new TextEncoder().encode(text);
+/** Give a text, or bytes in base64, an address for the viewers. Throws an Error where it is not base64. */
+export function hold(content: { text: string } | { base64: string }): { uri: string; size: number } {
+  const data = "text" in content ? new TextEncoder().encode(content.text) : Uint8Array.from(atob(content.base64), (char) => char.charCodeAt(0));
   const uri = `${HELD}${crypto.randomUUID()}`;
   held.set(uri, data);
   return { uri, size: data.length };
@@ -166,12 +157,12 @@ export function addressOf(uri: string): string {
 
 /** Why a file cannot be had; null where it can. */
 export async function missing(uri: string): Promise<string | null> {
-  if (isHeld(uri)) return held.has(uri) ? null : T.files.gone;
+  if (isHeld(uri)) return held.has(uri) ? null : GONE;
   try {
     const response = await fetch(addressOf(uri), { method: "HEAD" });
-    return response.ok ? null : response.status === 404 ? T.files.gone : T.files.answered(response.status);
+    return response.ok ? null : response.status === 404 ? GONE : `the server answered HTTP ${response.status}`;
   } catch {
-    return T.files.unreachable;
+    return "can't reach the server; check that it is running";
   }
 }
 
@@ -179,16 +170,16 @@ export async function missing(uri: string): Promise<string | null> {
 export async function bytes(uri: string, range?: { from: number; to: number }, signal?: AbortSignal): Promise<Response> {
   if (isHeld(uri)) {
     const data = held.get(uri);
-    if (data === undefined) throw new Error(T.files.gone);
+    if (data === undefined) throw new Error(GONE);
     return new Response(range ? data.slice(range.from, range.to) : data);
   }
   const response = await fetch(addressOf(uri), {
     headers: range ? { range: `bytes=${range.from}-${range.to - 1}` } : {},
     signal: signal ?? null,
   });
-  if (response.status === 404) throw new Error(T.files.gone);
+  if (response.status === 404) throw new Error(GONE);
   if (!response.ok) {
-    const body = read(await response.text());
+    const body = tryJson(await response.text());
     throw new Error(isObject(body) && typeof body["error"] === "string" ? body["error"] : `HTTP ${response.status}`);
   }
   return response;
@@ -198,7 +189,7 @@ export async function bytes(uri: string, range?: { from: number; to: number }, s
 export async function linkTo(key: string): Promise<string> {
   const body = await asked(`/api/files/${encodeURIComponent(key)}/link`, { method: "POST", headers: { "content-type": "application/json" }, body: "{}" });
   const url = isObject(body) ? body["url"] : undefined;
-  if (typeof url !== "string") throw new Error(T.common.noAddress);
+  if (typeof url !== "string") throw new Error("the server gave no address");
   return new URL(url, location.href).href;
 }
 
@@ -212,16 +203,7 @@ export function save(href: string, name: string): void {
 
 async function asked(path: string, init: RequestInit = {}): Promise<Json> {
   const response = await fetch(path, init);
-  const text = await response.text();
-  const body = text === "" ? null : read(text);
+  const body = tryJson(await response.text());
   if (!response.ok) throw new Error(isObject(body) && typeof body["error"] === "string" ? body["error"] : `HTTP ${response.status}`);
   return body;
-}
-
-function read(text: string): Json {
-  try {
-    return parseJson(text);
-  } catch {
-    return null;
-  }
 }

@@ -1,7 +1,6 @@
 /** What this page knows of its server, and the ways in. */
 import { computed, signal } from "@preact/signals";
 import type { Json } from "./json";
-import { T } from "../texts/texts";
 
 export interface Deadlines {
   idle_s: number;
@@ -13,16 +12,13 @@ export interface Info {
   kind: "tools" | "proxy";
   /** The servers behind a proxy, by the names with which what they offer begins. */
   servers: string[];
-  version: string;
   tier: string;
   user: string;
-  session: string;
   login: boolean;
   /** Whether users log in at a provider. */
   provider: boolean;
   deadlines: Deadlines;
   tools: Record<string, { deadlines: Deadlines }>;
-  dashboards: string[];
   upload_max_bytes: number;
   user_max_bytes: number;
   /** The second origin, on which what tools made is shown; null where there is none. */
@@ -62,28 +58,26 @@ export async function enter(): Promise<void> {
     // How one came in says nothing any more.
     if (location.search !== "") history.replaceState(null, "", location.pathname + location.hash);
   } catch (error) {
-    door.value = { state: "closed", login: false, provider: false, why: T.common.unreachable(String(error)) };
+    door.value = { state: "closed", login: false, provider: false, why: `can't reach the server: ${String(error)}` };
   }
 }
 
 /** Ask again who the server is, after it was gone. Returns whether it answers. */
 export async function refresh(): Promise<boolean> {
-  let response: Response;
   try {
-    response = await fetch("/play/info", { headers: { accept: "application/json" } });
-    if (response.status !== 401 && response.status !== 403 && !response.ok) return false;
-    if (response.ok) {
+    const response = await fetch("/play/info", { headers: { accept: "application/json" } });
+    if (response.status === 401 || response.status === 403) await enter();
+    else if (!response.ok) return false;
+    else {
       const body = (await response.json()) as Info;
       // The policy of this page names the second origin that there was.
       if (body.frames !== info.value?.frames) location.reload();
       else if (JSON.stringify(body) !== JSON.stringify(info.value)) info.value = body;
-      return true;
     }
+    return true;
   } catch {
     return false;
   }
-  await enter();
-  return true;
 }
 
 /** Begin a session with a token, which is kept nowhere. Returns what is wrong, or null. */
@@ -91,7 +85,7 @@ export async function login(token: string): Promise<string | null> {
   const response = await fetch("/api/session", { method: "POST", headers: { authorization: `Bearer ${token}` } });
   if (!response.ok) {
     const body = (await response.json().catch(() => ({}))) as Record<string, Json>;
-    return String(body["error"] ?? body["error_description"] ?? T.door.refused(response.status));
+    return String(body["error"] ?? body["error_description"] ?? `the server refused this token (HTTP ${response.status})`);
   }
   await enter();
   return null;
@@ -108,9 +102,9 @@ export async function logout(forgets: boolean): Promise<string | null> {
       return null;
     }
     const body = (await response.json().catch(() => ({}))) as Record<string, Json>;
-    return String(body["error"] ?? T.page.notEnded(response.status));
+    return String(body["error"] ?? `the server did not end this session (HTTP ${response.status})`);
   } catch (error) {
-    return T.common.unreachable(String(error));
+    return `can't reach the server: ${String(error)}`;
   }
 }
 

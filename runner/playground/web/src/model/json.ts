@@ -16,6 +16,25 @@ function exact(_key: string, value: unknown, context?: { source?: string }): unk
   return source !== undefined && /^-?\d+$/.test(source) ? BigInt(source) : value;
 }
 
+/** Read JSON text; null where it is not JSON. */
+export function tryJson(text: string | null): Json {
+  try {
+    return text === null ? null : parseJson(text);
+  } catch {
+    return null;
+  }
+}
+
+/** Read a JSON object that a person wrote, or return the problem with it. */
+export function readObject(text: string): { value: { [key: string]: Json }; problem: null } | { value: null; problem: string } {
+  try {
+    const value = parseJson(text);
+    return isObject(value) ? { value, problem: null } : { value: null, problem: "must be a JSON object, in braces" };
+  } catch (error) {
+    return { value: null, problem: (error as Error).message };
+  }
+}
+
 /** Write JSON text. `indent` as for JSON.stringify. */
 export function toJson(value: unknown, indent?: number): string {
   // A string that no value contains marks a bigint until it stands in the text.

@@ -1,7 +1,7 @@
 /** Files that are being deleted: for a moment with a way back, then for good. They stay so when another view is shown. */
 import { computed, signal } from "@preact/signals";
 import { files, filesProblem, idOf, remove, type Stored } from "./files";
-import { T } from "../texts/texts";
+import { count } from "../texts/numbers";
 
 const UNDO_MS = 8000;
 // A browser grants a server few connections; the rest of the page wants some of them.
@@ -51,7 +51,7 @@ async function removed(chosen: Stored[]): Promise<void> {
   };
   change(0);
   await Promise.all(Array.from({ length: AT_ONCE }, work));
-  if (problems.length > 0) filesProblem.value = T.files.notDeleted(problems.length, problems[0] ?? "");
+  if (problems.length > 0) filesProblem.value = `${problems.length === 1 ? "A file" : `${count(problems.length)} files`} could not be deleted. ${problems[0] ?? ""}`;
   // The rows go a moment after the last answer; nobody shall see them again in between.
   setTimeout(() => settled(chosen), 200);
 }

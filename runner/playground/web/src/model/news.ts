@@ -6,8 +6,8 @@ import { signal } from "@preact/signals";
 import { loadProblems } from "./connections";
 import { filesLoaded, heard, loadFiles } from "./files";
 import { refresh } from "./info";
-import { isObject, parseJson, type Json } from "./json";
-import type { Params } from "./mcp";
+import { isObject, tryJson, type Json } from "./json";
+import type { Params } from "./connection";
 import { runById, showMeanwhile } from "./runs";
 import { loadTools } from "./tools";
 
@@ -76,40 +76,31 @@ export function hearNews(): () => void {
 
 function listen(opened: () => void, lost: () => void): () => void {
   const source = new EventSource("/events");
-  source.addEventListener("tools_reloaded", (event: MessageEvent<string>) => {
-    const told = read(event.data);
-    const changed = told["changed"];
-    reload.value = {
-      changed: Array.isArray(changed) ? changed.map(String) : [],
-      error: typeof told["error"] === "string" ? told["error"] : null,
-    };
+  const on = (event: string, act: (told: Params) => void): void => source.addEventListener(event, ({ data }: MessageEvent<string>) => {
+    const told = tryJson(data);
+    act(isObject(told) ? told : {});
+  });
+  on("tools_reloaded", ({ changed, error }) => {
+    reload.value = { changed: Array.isArray(changed) ? changed.map(String) : [], error: typeof error === "string" ? error : null };
     void loadTools();
   });
-  source.addEventListener("playground_servers", () => void loadProblems());
-  source.addEventListener("artifact_stored", (event: MessageEvent<string>) => heard(read(event.data), false));
-  source.addEventListener("artifact_removed", (event: MessageEvent<string>) => heard(read(event.data), true));
+  on("playground_servers", () => void loadProblems());
+  on("artifact_stored", (told) => heard(told, false));
+  on("artifact_removed", (told) => heard(told, true));
   // Nothing is repeated: what happened before the stream was there, or was dropped from it, only the list knows.
   const again = (): void => { if (filesLoaded.value) void loadFiles(); };
   source.addEventListener("open", () => { opened(); again(); });
   source.addEventListener("error", lost);
   source.addEventListener("events_missed", again);
-  source.addEventListener("canvas_content", (event: MessageEvent<string>) => {
-    const told = read(event.data);
-    const content = told["content"];
-    if (typeof content === "string") showMeanwhile(told["progress_token"], { canvas: { html: content } });
-    else if (isObject(content) && typeof content["uri"] === "string") showMeanwhile(told["progress_token"], { canvas: { uri: content["uri"], size: Number(content["size"] ?? 0) } });
+  on("canvas_content", ({ content, progress_token: token }) => {
+    if (typeof content === "string") showMeanwhile(token, { canvas: { html: content } });
+    else if (isObject(content) && typeof content["uri"] === "string") showMeanwhile(token, { canvas: { uri: content["uri"], size: Number(content["size"] ?? 0) } });
   });
-  source.addEventListener("progress_artifacts", (event: MessageEvent<string>) => {
-    const told = read(event.data);
-    showMeanwhile(told["progress_token"], { soFar: listOf(told["artifacts"]) });
+  on("progress_artifacts", (told) => showMeanwhile(told["progress_token"], { soFar: listOf(told["artifacts"]) }));
+  on("canvas_files", (told) => {
+    if (runById(String(told["progress_token"])) === undefined) elsewhere.value = { tool: String(told["tool"] ?? ""), files: listOf(told["files"]), notification: null };
   });
-  source.addEventListener("canvas_files", (event: MessageEvent<string>) => {
-    const told = read(event.data);
-    if (runById(String(told["progress_token"])) !== undefined) return;
-    elsewhere.value = { tool: String(told["tool"] ?? ""), files: listOf(told["files"]), notification: null };
-  });
-  source.addEventListener("notification", (event: MessageEvent<string>) => {
-    const told = read(event.data);
+  on("notification", (told) => {
     if (runById(String(told["progress_token"])) !== undefined) return;
     const files = elsewhere.value?.tool === told["tool"] ? elsewhere.value?.files ?? [] : [];
     elsewhere.value = { tool: String(told["tool"] ?? ""), files, notification: String(told["message"] ?? "") };
@@ -119,13 +110,4 @@ function listen(opened: () => void, lost: () => void): () => void {
 
 function listOf(value: Json | undefined): Params[] {
   return Array.isArray(value) ? value.filter(isObject) : [];
-}
-
-function read(text: string): { [key: string]: Json } {
-  try {
-    const value = parseJson(text);
-    return isObject(value) ? value : {};
-  } catch {
-    return {};
-  }
 }

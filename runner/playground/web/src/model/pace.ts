@@ -1,24 +1,17 @@
-/** What a tool or a widget may make happen at any rate, the page does at its own. */
+/** Acts that a tool or a widget may cause at any rate, done at the pace of the page. */
 
-/** Ten times a second is as often as anyone can follow. */
-export const PAINT_MS = 100;
-
-/** Return what has `act` done soon: at once after a silence, and then not before `ms` milliseconds have passed. */
-export function paced(act: () => void, ms: number = PAINT_MS): { soon: () => void; now: () => void } {
+/** Return a function that has `act` done soon: at once after a silence, and then not before `ms` milliseconds have passed. */
+export function paced(act: () => void, ms = 100): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let wanted = false;
-  const now = (): void => {
-    wanted = false;
-    act();
-  };
-  const soon = (): void => {
+  return function soon(): void {
     wanted = true;
     if (timer !== undefined) return;
-    now();
+    wanted = false;
+    act();
     timer = setTimeout(() => {
       timer = undefined;
       if (wanted) soon();
     }, ms);
   };
-  return { soon, now };
 }

@@ -1,8 +1,8 @@
 /** Prompts of the server that is looked at, and completions of their arguments and of templates. */
 import { signal } from "@preact/signals";
-import { here } from "./connections";
+import { McpError, type Params } from "./connection";
+import { here, listAll } from "./connections";
 import { isObject } from "./json";
-import { listAll, McpError, type Params } from "./mcp";
 import { requestAnswered } from "./questions";
 
 export interface Argument {
@@ -17,7 +17,6 @@ export interface Prompt {
   title: string;
   description: string;
   arguments: Argument[];
-  meta: Params;
 }
 
 export const prompts = signal<Prompt[]>([]);
@@ -79,6 +78,5 @@ function asPrompt(given: Params): Prompt {
       description: String(each["description"] ?? ""),
       required: each["required"] === true,
     })),
-    meta: isObject(given["_meta"]) ? given["_meta"] : {},
   };
 }

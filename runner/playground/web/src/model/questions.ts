@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { Connection, McpError, type Params, type Watching } from "./connection";
 import { isObject } from "./json";
-import { T } from "../texts/texts";
+import { count } from "../texts/numbers";
 
 const ASKS = ["sampling/createMessage", "roots/list", "elicitation/create"];
 
@@ -28,7 +28,7 @@ const MOST = 20;
 const MOST_ROUNDS = 20;
 
 /** Have a question answered by a person. Throws `McpError` where it is refused. */
-export function ask(connection: Connection, method: string, params: Params, of = ""): Promise<Params> {
+export function ask(connection: Connection, method: string, params: Params, of = "", signal?: AbortSignal): Promise<Params> {
   if (!isAsk(method)) return Promise.reject(new McpError(`this page does not answer ${method}`, -32601));
   if (questions.value.length >= MOST) return Promise.reject(new McpError("too many questions wait for an answer already", REFUSED));
   return new Promise((resolve, reject) => {
@@ -39,6 +39,7 @@ export function ask(connection: Connection, method: string, params: Params, of =
       answer: (result) => { gone(); resolve(result); },
       refuse: () => { gone(); reject(new McpError("the person at the page refused", REFUSED)); },
     }];
+    signal?.addEventListener("abort", () => { gone(); reject(signal.reason); });
   });
 }
 
@@ -48,11 +49,11 @@ export async function requestAnswered(connection: Connection, method: string, pa
   for (let round = 0; round < MOST_ROUNDS; round += 1) {
     const result = await connection.request(method, { ...params, ...more }, watching);
     if (result["resultType"] !== "input_required" || !isObject(result["inputRequests"])) return result;
-    const responses: Params = {};
-    for (const [key, each] of Object.entries(result["inputRequests"])) {
-      if (isObject(each)) responses[key] = await ask(connection, String(each["method"]), isObject(each["params"]) ? each["params"] : {}, `${method} ${String(params["name"] ?? params["uri"] ?? "")}`);
-    }
+    const asked = Object.entries(result["inputRequests"]).filter((each): each is [string, Params] => isObject(each[1]));
+    const of = `${method} ${String(params["name"] ?? params["uri"] ?? "")}`;
+    const answered = await Promise.all(asked.map(([, each]) => ask(connection, String(each["method"]), isObject(each["params"]) ? each["params"] : {}, of, watching.signal)));
+    const responses = Object.fromEntries(asked.map(([key], at) => [key, answered[at] ?? {}]));
     more = { inputResponses: responses, ...(result["requestState"] === undefined ? {} : { requestState: result["requestState"] }) };
   }
-  throw new McpError(T.session.askedTooOften(MOST_ROUNDS), -32000);
+  throw new McpError(`the server asked ${count(MOST_ROUNDS)} times for more`, -32000);
 }

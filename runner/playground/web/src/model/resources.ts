@@ -1,10 +1,9 @@
 /** Resources of the server, templates, and which of them the page listens to. */
 import { signal } from "@preact/signals";
-import { here } from "./connections";
+import { here, listAll } from "./connections";
 import { Connection, type Params } from "./connection";
 import { hasSessions } from "./eras";
 import { isObject } from "./json";
-import { listAll } from "./mcp";
 import { isUnknown, loadPrompts } from "./prompts";
 import { requestAnswered } from "./questions";
 import { serverOfUri } from "./servers";
@@ -12,7 +11,6 @@ import { loadTools } from "./tools";
 
 export interface Resource {
   uri: string;
-  name: string;
   title: string;
   description: string;
   mimeType: string | null;
@@ -72,7 +70,7 @@ export async function readResource(uri: string, marked = false): Promise<Params[
 export function follow(uri: string, on: boolean): void {
   followed.value = on ? [...followed.value.filter((each) => each !== uri), uri] : followed.value.filter((each) => each !== uri);
   const connection = here.value;
-  if (!hasSessions(connection.era.value)) return;
+  if (!hasSessions(connection.era)) return;
   connection.request(on ? "resources/subscribe" : "resources/unsubscribe", { uri }).catch((error: Error) => {
     followed.value = followed.value.filter((each) => each !== uri);
     resourcesProblem.value = error.message;
@@ -86,7 +84,7 @@ export async function stay(connection: Connection, uris: string[], signal: Abort
   while (!signal.aborted) {
     const begun = Date.now();
     try {
-      if (hasSessions(connection.era.value)) await connection.listen(signal);
+      if (hasSessions(connection.era)) await connection.listen(signal);
       else await connection.request("subscriptions/listen", { notifications }, { signal });
     } catch {
       // Without the stream the page works; it only hears of nothing.
@@ -107,16 +105,13 @@ export function hear(connection: Connection, method: string, params: Params): vo
 
 function asResource(given: Params): Resource {
   const uri = String(given["uri"]);
-  const name = String(given["name"] ?? uri);
-  const server = serverOfUri(uri);
   return {
     uri,
-    name,
-    title: String(given["title"] ?? name),
+    title: String(given["title"] ?? given["name"] ?? uri),
     description: String(given["description"] ?? ""),
     mimeType: typeof given["mimeType"] === "string" ? given["mimeType"] : null,
     size: typeof given["size"] === "number" ? given["size"] : null,
     annotations: isObject(given["annotations"]) ? given["annotations"] : {},
-    server,
+    server: serverOfUri(uri),
   };
 }

@@ -1,15 +1,9 @@
 /** Where the page is: `#/call/NAME`, `#/files`, `#/resources`, `#/history/ID`. Every view has an address. */
 import { signal } from "@preact/signals";
 
-export interface Route {
-  view: string;
-  rest: string;
-  query: URLSearchParams;
-}
+export const route = signal(read());
 
-export const route = signal<Route>(read());
-
-function read(): Route {
+function read(): { view: string; rest: string; query: URLSearchParams } {
   const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
   const [view = "", ...rest] = path.split("/");
   return { view: view || "call", rest: decode(rest.join("/")), query: new URLSearchParams(query) };

@@ -1,15 +1,14 @@
 /** Calls that this page made: what was asked, what was heard, how it ended. Kept across reloads. */
 import { signal, type Signal } from "@preact/signals";
 import { isObject, toJson, type Json } from "./json";
-import { here } from "./connections";
-import { McpError, SessionEnded, type Params, type Wire } from "./connection";
-import type { Connection } from "./connection";
+import { here, speak } from "./connections";
+import { McpError, SessionEnded, type Connection, type Params, type Wire } from "./connection";
 import { NEWEST } from "./eras";
 import { door, info } from "./info";
 import { keepRun, keptRuns } from "./keep";
 import { paced } from "./pace";
+import { requestAnswered } from "./questions";
 import type { WidgetCall } from "./widget_calls";
-import { T } from "../texts/texts";
 
 export type Status = "running" | "done" | "failed" | "cancelled";
 
@@ -27,18 +26,15 @@ export interface Progress {
 export interface LogLine {
   at: number;
   level: string;
-  logger: string | null;
   text: string;
   /** Whether the runner says it of the call's silence. */
   notice: boolean;
 }
 
 export interface Report {
-  call: string;
   steps_ms: Record<string, number>;
   tier: string;
   denials?: Params[];
-  deadlines: { idle_s: number; total_s: number };
   limits?: Record<string, number>;
   layers?: string[];
   /** The call's span as a `traceparent`, and those below it, where the server makes spans. */
@@ -75,8 +71,6 @@ export interface Run {
   result: Params | null;
   problem: string | null;
   cause?: Cause;
-  /** A question of the tool to the person, which waits for an answer. */
-  question: Params | null;
   /** The page that the tool showed last while it ran: HTML, or where it is kept. */
   canvas?: { html: string } | { uri: string; size: number };
   /** Files that it showed while it ran, as the server announced them. */
@@ -103,7 +97,7 @@ export async function loadRuns(): Promise<void> {
 /** What went on when the page was left has ended with it. */
 function asLeft(run: Run): Run {
   const calls = (run.widgetCalls ?? []).map((call) => (call.status === "asked" || call.status === "running" ? { ...call, status: "left" as const } : call));
-  const left = run.status === "running" ? { ...run, status: "cancelled" as const, cause: "cancelled" as const, problem: T.run.leftPage } : run;
+  const left = run.status === "running" ? { ...run, status: "cancelled" as const, cause: "cancelled" as const, problem: "The page was left while this call ran, which ended it." } : run;
   return calls.length === 0 ? left : { ...left, widgetCalls: calls };
 }
 
@@ -112,8 +106,6 @@ export function runById(id: string): Signal<Run> | undefined {
 }
 
 export function cancel(id: string): void {
-  const run = runById(id);
-  if (run !== undefined && run.value.question !== null) run.value = { ...run.value, question: null, status: "cancelled", cause: "cancelled", problem: T.run.youCancelled };
   cancels.get(id)?.abort();
 }
 
@@ -141,7 +133,6 @@ export function start(tool: string, args: Params): Signal<Run> {
     wire: [],
     result: null,
     problem: null,
-    question: null,
   });
   runs.value = trimmed([run, ...runs.value]);
   void carryOut(run, { name: tool, arguments: args }, connection);
@@ -159,40 +150,13 @@ export function pin(run: Signal<Run>, pinned: boolean): void {
   void keepRun(run.value);
 }
 
-/** Wait until a run has ended. A question that it asks is left to whoever looks at it. */
-export function ended(run: Signal<Run>): Promise<Run> {
-  return new Promise((resolve) => {
-    const stop = run.subscribe((value) => {
-      if (value.status === "running") return;
-      // Not within the first call, in which `stop` is not there yet.
-      queueMicrotask(() => stop());
-      resolve(value);
-    });
-  });
-}
-
 /** Take what a running tool shows. The news of other clients' calls are of no run here. */
-export function showMeanwhile(token: Json | undefined, part: Pick<Run, "canvas" | "soFar">): boolean {
+export function showMeanwhile(token: Json | undefined, part: Pick<Run, "canvas" | "soFar">): void {
   const run = typeof token === "string" ? runById(token) : undefined;
-  if (run === undefined) return false;
+  if (run === undefined) return;
   run.value = { ...run.value, ...part };
   // The news may come after the answer, which was kept without them.
   if (run.value.status !== "running") void keepRun(run.value);
-  return true;
-}
-
-/** Answer a question that a tool asked, and go on. */
-export function answer(run: Signal<Run>, responses: Params): void {
-  const question = run.value.question;
-  if (question === null) return;
-  run.value = { ...run.value, question: null, status: "running" };
-  const state = question["requestState"];
-  void carryOut(run, {
-    name: run.value.tool,
-    arguments: run.value.args,
-    inputResponses: responses,
-    ...(state === undefined ? {} : { requestState: state }),
-  }, here.value);
 }
 
 /** What came of a run and is not shown yet. */
@@ -216,7 +180,7 @@ function withHeard(run: Run, { wire, said }: Heard): Run {
 async function carryOut(run: Signal<Run>, params: Params, connection: Connection): Promise<void> {
   const abort = new AbortController();
   cancels.set(run.value.id, abort);
-  const zero = performance.now() - (run.value.took ?? 0);
+  const zero = performance.now();
   const heard: Heard = { wire: [], said: [] };
   const take = (): void => {
     if (heard.wire.length + heard.said.length === 0) return;
@@ -230,33 +194,32 @@ async function carryOut(run: Signal<Run>, params: Params, connection: Connection
     run.value = { ...run.value, ...part };
   };
   try {
-    const result = await connection.request("tools/call", params, {
+    const result = await requestAnswered(connection, "tools/call", params, {
       live: true,
       token: run.value.id,
       signal: abort.signal,
       meta: { "toolcell/report": true },
       onWire: (wire) => {
         push(heard.wire, { ...wire, at: wire.at - zero }, MAX_WIRE);
-        paints.soon();
+        paints();
       },
       onNotification: (method, params) => {
         push(heard.said, { method, params, at: performance.now() - zero }, MAX_LOGS);
-        paints.soon();
+        paints();
       },
     });
     const took = performance.now() - zero;
-    if (result["resultType"] === "input_required") change({ question: result, took });
-    else change({ result, took, status: result["isError"] === true ? "failed" : "done" });
+    change({ result, took, status: result["isError"] === true ? "failed" : "done" });
   } catch (error) {
-    if (error instanceof McpError && NEEDS_NEWEST.test(error.message) && connection.era.value !== NEWEST) {
+    if (error instanceof McpError && NEEDS_NEWEST.test(error.message) && connection.era !== NEWEST) {
       // Such a tool is called again for each answer anyway.
-      connection.speak(NEWEST);
-      await carryOut(run, params, connection);
+      speak(NEWEST);
+      await carryOut(run, params, here.value);
       return;
     }
     change({ took: performance.now() - zero, ...endOf(error, abort.signal.aborted) });
   } finally {
-    if (run.value.status !== "running") cancels.delete(run.value.id);
+    cancels.delete(run.value.id);
     void keepRun(run.value);
   }
 }
@@ -265,7 +228,7 @@ async function carryOut(run: Signal<Run>, params: Params, connection: Connection
 const NEEDS_NEWEST = /InputRequiredResult.*only exists at MCP 2026-07-28/s;
 
 function endOf(error: unknown, aborted: boolean): Partial<Run> {
-  if (aborted) return { status: "cancelled", cause: "cancelled", problem: T.run.youCancelled };
+  if (aborted) return { status: "cancelled", cause: "cancelled", problem: "You cancelled this call, and the server ended it." };
   if (error instanceof SessionEnded) {
     door.value = { state: "closed", login: info.value?.login ?? false, provider: info.value?.provider ?? false, why: error.message };
   }
@@ -273,7 +236,7 @@ function endOf(error: unknown, aborted: boolean): Partial<Run> {
     const more = error.data === null ? "" : `\n${toJson(error.data, 2)}`;
     return { status: "failed", problem: `${error.message} (${error.code})${more}` };
   }
-  return { status: "failed", cause: "unreachable", problem: T.run.unreachable(error instanceof Error ? error.message : String(error)) };
+  return { status: "failed", cause: "unreachable", problem: `Can't reach the server: ${error instanceof Error ? error.message : String(error)}` };
 }
 
 /** Write into a copy of a run what was heard of it. */
@@ -285,7 +248,7 @@ function hear(run: Run, method: string, params: Params, at: number): void {
     const value = Number.isFinite(given) ? given : before;
     if (said !== null && params["total"] === undefined && value - before < 1e-6 && value > before) {
       // The least that progress can grow: the runner says how long the tool has been silent.
-      run.logs.push({ at, level: "notice", logger: null, text: said, notice: true });
+      run.logs.push({ at, level: "notice", text: said, notice: true });
       return;
     }
     run.heard = at;
@@ -305,7 +268,7 @@ function hear(run: Run, method: string, params: Params, at: number): void {
   const level = String(params["level"] ?? "info");
   // What a tool printed comes as lines.
   const lines = logger === "output" ? asText(told).split("\n") : [asText(told)];
-  for (const text of lines) run.logs.push({ at, level, logger, text, notice });
+  for (const text of lines) run.logs.push({ at, level, text, notice });
 }
 
 function asText(value: Json | undefined): string {

@@ -4,7 +4,7 @@
  */
 import { isObject, toJson, type Json } from "./json";
 import type { Schema } from "./tools";
-import { T } from "../texts/texts";
+import { plural } from "../texts/numbers";
 
 export type Kind = "string" | "number" | "integer" | "boolean" | "enum" | "array" | "object" | "map" | "union" | "json";
 
@@ -12,7 +12,6 @@ export interface Field {
   kind: Kind;
   schema: Schema;
   nullable: boolean;
-  title: string | null;
   description: string | null;
   /** Of `enum`: its values. */
   choices: Json[];
@@ -33,7 +32,6 @@ export function fieldOf(given: Json | undefined, root: Schema): Field {
     kind: "json",
     schema: only,
     nullable: nullable || type.nullable,
-    title: text(schema["title"]) ?? text(only["title"]),
     description: text(schema["description"]) ?? text(only["description"]),
     choices: [],
     names: [],
@@ -169,26 +167,26 @@ export function itemOf(schema: Schema, index: number): Json | undefined {
 
 /** What is wrong with a value, in a sentence for its field; null if nothing is. */
 export function fault(value: Json | undefined, field: Field, required: boolean): string | null {
-  if (value === undefined) return required ? T.form.needed : null;
-  if (value === null) return required && !field.nullable && field.kind !== "json" ? T.form.needed : null;
+  if (value === undefined) return required ? "required" : null;
+  if (value === null) return required && !field.nullable && field.kind !== "json" ? "required" : null;
   const { schema } = field;
   if (field.kind === "string" && typeof value === "string") return stringFault(value, schema);
-  if (field.kind === "integer" && typeof value === "number" && !Number.isInteger(value)) return T.form.whole;
+  if (field.kind === "integer" && typeof value === "number" && !Number.isInteger(value)) return "a whole number";
   if ((field.kind === "number" || field.kind === "integer") && (typeof value === "number" || typeof value === "bigint")) {
     return numberFault(value, schema);
   }
   if (field.kind === "array" && Array.isArray(value)) return arrayFault(value, schema);
-  if (field.kind === "enum" && !field.choices.some((choice) => toJson(choice) === toJson(value))) return T.form.oneOf;
+  if (field.kind === "enum" && !field.choices.some((choice) => toJson(choice) === toJson(value))) return "one of the choices";
   return null;
 }
 
 function stringFault(value: string, schema: Schema): string | null {
   const { minLength, maxLength, pattern } = schema;
-  if (typeof minLength === "number" && [...value].length < minLength) return T.form.minLength(minLength);
-  if (typeof maxLength === "number" && [...value].length > maxLength) return T.form.maxLength(maxLength);
-  if (typeof pattern === "string" && !matches(pattern, value)) return T.form.pattern(pattern);
-  if (schema["format"] === "email" && !/^[^\s@]+@[^\s@]+$/.test(value)) return T.form.email;
-  if (schema["format"] === "uri" && !URL.canParse(value)) return T.form.uri;
+  if (typeof minLength === "number" && [...value].length < minLength) return `at least ${minLength} ${plural(minLength, { one: "character", other: "characters" })}`;
+  if (typeof maxLength === "number" && [...value].length > maxLength) return `at most ${maxLength} ${plural(maxLength, { one: "character", other: "characters" })}`;
+  if (typeof pattern === "string" && !matches(pattern, value)) return `must match ${pattern}`;
+  if (schema["format"] === "email" && !/^[^\s@]+@[^\s@]+$/.test(value)) return "not an e-mail address";
+  if (schema["format"] === "uri" && !URL.canParse(value)) return "not an address such as https://example.com";
   return null;
 }
 
@@ -211,16 +209,16 @@ function isCheap(pattern: string): boolean {
 
 function numberFault(value: number | bigint, schema: Schema): string | null {
   const { minimum, maximum, exclusiveMinimum, exclusiveMaximum } = schema;
-  if (typeof minimum === "number" && value < minimum) return T.form.minimum(minimum);
-  if (typeof maximum === "number" && value > maximum) return T.form.maximum(maximum);
-  if (typeof exclusiveMinimum === "number" && value <= exclusiveMinimum) return T.form.above(exclusiveMinimum);
-  if (typeof exclusiveMaximum === "number" && value >= exclusiveMaximum) return T.form.below(exclusiveMaximum);
+  if (typeof minimum === "number" && value < minimum) return `at least ${minimum}`;
+  if (typeof maximum === "number" && value > maximum) return `at most ${maximum}`;
+  if (typeof exclusiveMinimum === "number" && value <= exclusiveMinimum) return `more than ${exclusiveMinimum}`;
+  if (typeof exclusiveMaximum === "number" && value >= exclusiveMaximum) return `less than ${exclusiveMaximum}`;
   return null;
 }
 
 function arrayFault(value: Json[], schema: Schema): string | null {
   const { minItems, maxItems } = schema;
-  if (typeof minItems === "number" && value.length < minItems) return T.form.minItems(minItems);
-  if (typeof maxItems === "number" && value.length > maxItems) return T.form.maxItems(maxItems);
+  if (typeof minItems === "number" && value.length < minItems) return `at least ${minItems} ${plural(minItems, { one: "item", other: "items" })}`;
+  if (typeof maxItems === "number" && value.length > maxItems) return `at most ${maxItems} ${plural(maxItems, { one: "item", other: "items" })}`;
   return null;
 }

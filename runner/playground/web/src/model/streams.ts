@@ -1,6 +1,5 @@
 /** Messages out of an HTTP answer: one JSON value, or a stream of events with one in each. */
-import { isObject, parseJson, type Json } from "./json";
-import { T } from "../texts/texts";
+import { isObject, parseJson, tryJson, type Json } from "./json";
 
 /** What could not be read as an answer of MCP. */
 export class NoAnswer extends Error {
@@ -22,7 +21,7 @@ export async function* answers(response: Response): AsyncGenerator<Json> {
     if (!response.ok && isObject(body) && typeof body["error"] === "string") throw new NoAnswer(body["error"], response.status);
     yield body;
   } else {
-    throw new NoAnswer(T.session.httpAnswer(response.status, await said(response)), response.status);
+    throw new NoAnswer(`the server answered HTTP ${response.status}: ${await said(response)}`, response.status);
   }
 }
 
@@ -54,10 +53,6 @@ async function* events(response: Response): AsyncGenerator<string> {
 /** What an answer that is no message says, in short. */
 export async function said(response: Response): Promise<string> {
   const text = (await response.text()).slice(0, 500);
-  try {
-    const body = parseJson(text);
-    return isObject(body) && typeof body["error"] === "string" ? body["error"] : text;
-  } catch {
-    return text;
-  }
+  const body = tryJson(text);
+  return isObject(body) && typeof body["error"] === "string" ? body["error"] : text;
 }

@@ -14,14 +14,12 @@ system.addEventListener("change", () => { systemIsDark.value = system.matches; }
 /** What the page looks like now. */
 export const shade = computed<"light" | "dark">(() => (theme.value !== "system" ? theme.value : systemIsDark.value ? "dark" : "light"));
 
-export function useTheme(): void {
-  effect(() => {
-    const chosen = theme.value;
-    if (chosen === "system") delete document.documentElement.dataset["theme"];
-    else document.documentElement.dataset["theme"] = chosen;
-    remember("theme", chosen === "system" ? null : chosen);
-  });
-}
+effect(() => {
+  const chosen = theme.value;
+  if (chosen === "system") delete document.documentElement.dataset["theme"];
+  else document.documentElement.dataset["theme"] = chosen;
+  remember("theme", chosen === "system" ? null : chosen);
+});
 
 export function nextTheme(): void {
   theme.value = theme.value === "system" ? "light" : theme.value === "light" ? "dark" : "system";

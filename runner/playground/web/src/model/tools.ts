@@ -1,8 +1,8 @@
 /** The tools of the server, as its list gives them. */
 import { computed, signal } from "@preact/signals";
 import { isObject, type Json } from "./json";
-import { here } from "./connections";
-import { listAll, type Params } from "./mcp";
+import { here, listAll } from "./connections";
+import type { Params } from "./connection";
 
 export type Schema = { [key: string]: Json };
 

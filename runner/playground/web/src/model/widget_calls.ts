@@ -4,11 +4,11 @@
  *
  * Source: MCP Apps 2026-01-26, "Tool Visibility" and "Mitigations"; MCP 2025-11-25, `ToolAnnotations`.
  */
-import type { Signal } from "@preact/signals";
-import { signal } from "@preact/signals";
+import { signal, type Signal } from "@preact/signals";
 import { isObject, toJson } from "./json";
 import { keepRun, recall, remember } from "./keep";
-import { request, type Params } from "./mcp";
+import type { Params } from "./connection";
+import { here } from "./connections";
 import { runById, type Run } from "./runs";
 import { byName, type Tool } from "./tools";
 
@@ -75,7 +75,7 @@ export async function callForWidget(runId: string, tool: string, args: Params): 
   const began = performance.now();
   const end = (status: "done" | "failed"): void => note(run, { ...call, took: performance.now() - began, status });
   try {
-    const result = await request("tools/call", { name: tool, arguments: args }, { meta: { [WIDGET_META]: call.status === "asked" ? "asked" : "unasked" } });
+    const result = await here.value.request("tools/call", { name: tool, arguments: args }, { meta: { [WIDGET_META]: call.status === "asked" ? "asked" : "unasked" } });
     end(result["isError"] === true ? "failed" : "done");
     return result;
   } catch (error) {

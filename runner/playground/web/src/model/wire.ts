@@ -72,7 +72,7 @@ export function noted(server: string, direction: Message["direction"], message: 
   log.push(entry);
   chars += entry.size;
   while (log.length > MOST || (chars > MOST_CHARS && log.length > 1)) drop();
-  told.soon();
+  told();
   return entry;
 }
 

@@ -47,5 +47,3 @@ export function ago(iso: string): string {
   const [unit, length] = UNITS.find(([, each]) => Math.abs(distance) >= each) ?? ["second", 1];
   return away.format(Math.round(distance / length), unit);
 }
-
-export const until = ago;

@@ -4,10 +4,11 @@ import { effect, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { boardTabs } from "../canvas/dashboard";
 import { focusNeeded, Form, isStopped } from "../form/form";
-import { isObject, parseJson, toJson, type Json } from "../model/json";
+import { readObject, toJson, type Json } from "../model/json";
 import { recall, remember } from "../model/keep";
 import { info } from "../model/info";
 import { route, settle, to } from "../model/route";
+import { questions } from "../model/questions";
 import { runs, start } from "../model/runs";
 import { blank } from "../model/schema";
 import { here } from "../model/connections";
@@ -16,23 +17,22 @@ import { CopyButton } from "./copy";
 import { Divider } from "./divider";
 import { Folded } from "./folded";
 import { plain } from "../model/plain";
-import { focusQuestion } from "./question";
+import { focusQuestion } from "./asks";
 import { RunView } from "./run";
 import { SaveRequest } from "./save_request";
 import { bringIntoSight } from "./sight";
 import { Tabs } from "./tabs";
 import { Badges } from "./tool_list";
-import { T } from "../texts/texts";
 
 export function CallView(): JSX.Element {
   const tool = byName.value.get(route.value.rest) ?? (route.value.rest === "" ? tools.value[0] : undefined);
   if (tool === undefined) {
-    if (toolsProblem.value !== null) return <div class="empty"><h1>{T.call.noneToShow}</h1><p>{here.value.state.value === "down" ? "" : plain(toolsProblem.value)}</p></div>;
-    if (toolsLoading.value) return <p class="empty" role="status">{T.call.loading}</p>;
+    if (toolsProblem.value !== null) return <div class="empty"><h1>No tools to show</h1><p>{here.value.state.value === "down" ? "" : plain(toolsProblem.value)}</p></div>;
+    if (toolsLoading.value) return <p class="empty" role="status">Loading the tools…</p>;
     return (
       <div class="empty">
-        <h1>{route.value.rest === "" ? T.call.none : T.call.unknown(route.value.rest)}</h1>
-        <p>{route.value.rest === "" ? T.call.noneHere : T.call.renamed}</p>
+        <h1>{route.value.rest === "" ? "No tools" : `There is no tool ${route.value.rest}`}</h1>
+        <p>{route.value.rest === "" ? "This server offers none. It may have prompts or resources." : "The list on the left has those that there are. It may have been renamed."}</p>
       </div>
     );
   }
@@ -41,11 +41,11 @@ export function CallView(): JSX.Element {
 
 /** The definition of a tool as its server lists it. */
 function About({ tool }: { tool: Tool }): JSX.Element | null {
-  const said: [string, unknown][] = [[T.call.inputSchema, tool.inputSchema], [T.call.annotations, tool.annotations], [T.call.resultSchema, tool.outputSchema ?? {}], [T.call.more, tool.more], ["_meta", tool.meta]];
+  const said: [string, unknown][] = [["Input schema", tool.inputSchema], ["Annotations", tool.annotations], ["Output schema", tool.outputSchema ?? {}], ["More", tool.more], ["_meta", tool.meta]];
   const shown = said.filter(([, value]) => Object.keys(value as object).length > 0);
   if (shown.length === 0) return null;
   return (
-    <details class="small"><summary>{T.call.about}</summary>
+    <details class="small"><summary>Definition</summary>
       <dl class="facts">{shown.map(([title, value]) => <Fragment key={title}><dt>{title}</dt><dd><pre class="code" tabIndex={0}><Folded text={toJson(value, 2)} /></pre></dd></Fragment>)}</dl>
     </details>
   );
@@ -73,7 +73,7 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
   useLayoutEffect(() => {
     if (begun.value > 0) bringIntoSight(outcome.current);
   }, [begun.value, ended]);
-  const parsed = useComputed(() => read(text.value));
+  const parsed = useComputed(() => readObject(text.value.trim() === "" ? "{}" : text.value));
   // With the picture, not after it: the next link may have been followed by then.
   useLayoutEffect(() => {
     if (linked === null) return;
@@ -89,8 +89,8 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
   };
   const run = (): void => {
     // A second call would hide what the first one asks.
-    if (last?.value.status === "running" && last.value.question !== null) {
-      focusQuestion(outcome.current);
+    if (last?.value.status === "running" && questions.value.length > 0) {
+      focusQuestion();
       return;
     }
     strict.value = true;
@@ -125,20 +125,20 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
         <About tool={tool} />
       </header>
       <div class="call">
-        <section class="card arguments" aria-label={T.common.arguments} ref={form}>
-          <Tabs label={T.common.arguments} chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={[
-            { id: "form", title: T.call.form, body: () => parsed.value.value === null
-              ? <p class="problem">{T.call.unread(parsed.value.problem ?? "")}</p>
+        <section class="card arguments" aria-label="Arguments" ref={form}>
+          <Tabs label="Arguments" chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={[
+            { id: "form", title: "Form", body: () => parsed.value.value === null
+              ? <p class="problem">{`The JSON is invalid: ${parsed.value.problem ?? ""}. Correct it in the JSON tab.`}</p>
               : <Form key={resets.value} schema={tool.inputSchema} value={parsed.value.value} change={set} strict={strict.value} /> },
             { id: "json", title: "JSON", body: () => <Raw text={text.value} problem={parsed.value.problem} change={(next) => { text.value = next; }} /> },
           ]} />
           <div class="body row">
-            <button class="button main" data-press="run" onClick={run} disabled={parsed.value.value === null}>{T.call.run} <kbd>Ctrl ↵</kbd></button>
-            <button class="button quiet" data-press="reset" onClick={() => { text.value = toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2); strict.value = false; resets.value += 1; }}>{T.call.reset}</button>
+            <button class="button main" onClick={run} disabled={parsed.value.value === null}>Run <kbd>Ctrl ↵</kbd></button>
+            <button class="button quiet" onClick={() => { text.value = toJson(blank(tool.inputSchema, tool.inputSchema) ?? {}, 2); strict.value = false; resets.value += 1; }}>Reset</button>
             <span class="grow" />
             <span class="row together">
               <SaveRequest kind="tool" target={tool.name} args={() => parsed.value.value} />
-              <CopyButton press="copy-link" name={T.call.copyLink} title={T.call.linkHint}
+              <CopyButton name="Copy link" title="An address that fills this form in and runs nothing"
                 text={() => `${location.origin}${location.pathname}${to("call", tool.name, { args: text.value })}`} />
             </span>
           </div>
@@ -154,11 +154,11 @@ function Call({ tool }: { tool: Tool }): JSX.Element {
 function Nothing(): JSX.Element {
   const chosen = useSignal("");
   const boards = boardTabs();
-  if (boards.length > 0) return <section class="card" aria-label={T.call.dashboards}><Tabs label={T.call.dashboards} chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={boards} /></section>;
+  if (boards.length > 0) return <section class="card" aria-label="Dashboards"><Tabs label="Dashboards" chosen={chosen.value} choose={(id) => { chosen.value = id; }} tabs={boards} /></section>;
   return (
     <div class="card empty">
-      <p>{T.call.runIt}</p>
-      <p class="small">{T.call.comesHere}</p>
+      <p>Run the tool to see what it does.</p>
+      <p class="small">Its result, files, timing and denials appear here.</p>
     </div>
   );
 }
@@ -166,19 +166,10 @@ function Nothing(): JSX.Element {
 function Raw({ text, problem, change }: { text: string; problem: string | null; change: (text: string) => void }): JSX.Element {
   return (
     <div class="field">
-      <label class="label" for="raw">{T.call.asJson}</label>
+      <label class="label" for="raw">Arguments as JSON</label>
       <textarea id="raw" class="input" rows={Math.min(24, Math.max(8, text.split("\n").length + 1))} spellcheck={false} value={text}
         aria-invalid={problem !== null} aria-describedby="raw-fault" onInput={(event) => change(event.currentTarget.value)} />
       {problem !== null && <span class="fault" id="raw-fault" role="alert">{problem}</span>}
     </div>
   );
-}
-
-function read(text: string): { value: { [key: string]: Json } | null; problem: string | null } {
-  try {
-    const value = parseJson(text.trim() === "" ? "{}" : text);
-    return isObject(value) ? { value, problem: null } : { value: null, problem: T.call.anObject };
-  } catch (error) {
-    return { value: null, problem: (error as Error).message };
-  }
 }

@@ -1,7 +1,6 @@
 /** A divider between a form and its result: dragged, or moved by the arrow keys. Its place outlives a reload. */
 import type { JSX } from "preact";
 import { signal } from "@preact/signals";
-import { T } from "../texts/texts";
 import { recall, remember } from "../model/keep";
 
 const KEY = "form width";
@@ -28,7 +27,7 @@ export function Divider(): JSX.Element {
     if (row !== undefined) place(Math.round(Math.min(row.width * 0.7, Math.max(LEAST, x - row.left))));
   };
   return (
-    <div class="divider" role="separator" aria-orientation="vertical" aria-label={T.call.divider} tabIndex={0}
+    <div class="divider" role="separator" aria-orientation="vertical" aria-label="Resize the form" tabIndex={0}
       aria-valuemin={LEAST} aria-valuemax={MOST} aria-valuenow={placed.value ?? LEAST}
       onPointerDown={(event) => event.currentTarget.setPointerCapture(event.pointerId)}
       onPointerMove={(event) => { if (event.currentTarget.hasPointerCapture(event.pointerId)) moved(event.currentTarget, event.clientX); }}

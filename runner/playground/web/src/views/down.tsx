@@ -5,13 +5,11 @@ import { here } from "../model/connections";
 import { isLost } from "../model/news";
 import { plain } from "../model/plain";
 import { loadTools } from "../model/tools";
-import { inserted } from "../texts/inserted";
-import { T } from "../texts/texts";
 
 export function Down(): JSX.Element | null {
   const connection = here.value;
   const busy = useSignal(false);
-  if (connection.state.value !== "down") return isLost.value ? <p class="notice down" role="status">{T.page.lost}</p> : null;
+  if (connection.state.value !== "down") return isLost.value ? <p class="notice down" role="status">Can't reach the server. Reconnecting…</p> : null;
   const retry = async (): Promise<void> => {
     busy.value = true;
     try {
@@ -25,9 +23,9 @@ export function Down(): JSX.Element | null {
   };
   return (
     <div class="problem down" role="alert">
-      <h2>{inserted(T.page.doesNotAnswer, { server: <span class="mono">{plain(connection.name)}</span> })}</h2>
+      <h2>Can't reach <span class="mono">{plain(connection.name)}</span></h2>
       <p>{plain(connection.why.value)}</p>
-      <div class="row"><button class="button" disabled={busy.value} aria-busy={busy.value} onClick={() => void retry()}>{T.common.tryAgain}</button></div>
+      <div class="row"><button class="button" disabled={busy.value} aria-busy={busy.value} onClick={() => void retry()}>Try again</button></div>
     </div>
   );
 }

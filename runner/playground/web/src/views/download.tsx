@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { addressOf, bytes, isHeld, missing, save } from "../model/files";
-import { T } from "../texts/texts";
+import { count } from "../texts/numbers";
 
 export function Download({ uri, name, quiet = false, failed }: { uri: string; name: string; quiet?: boolean; failed: (why: string) => void }): JSX.Element {
   const download = async (event: MouseEvent): Promise<void> => {
@@ -15,7 +15,7 @@ export function Download({ uri, name, quiet = false, failed }: { uri: string; na
     if (isHeld(uri)) await saveBlob(await (await bytes(uri)).blob(), name);
     else save(addressOf(uri), name);
   };
-  return <a class={quiet ? "button quiet" : "button"} href={addressOf(uri)} download={name} onClick={(event) => void download(event)}>{T.download.one}</a>;
+  return <a class={quiet ? "button quiet" : "button"} href={addressOf(uri)} download={name} onClick={(event) => void download(event)}>Download</a>;
 }
 
 /** Save what is in the page. */
@@ -27,7 +27,7 @@ export async function saveBlob(blob: Blob, name: string): Promise<void> {
 }
 
 /** A button that saves several files as one archive. */
-export function DownloadAll({ files, name, label = T.download.all, failed }: { label?: string; files: { uri: string; name: string }[]; name: string; failed: (why: string) => void }): JSX.Element {
+export function DownloadAll({ files, name, label = "Download all", failed }: { label?: string; files: { uri: string; name: string }[]; name: string; failed: (why: string) => void }): JSX.Element {
   const busy = useSignal(false);
   const all = async (): Promise<void> => {
     busy.value = true;
@@ -40,5 +40,5 @@ export function DownloadAll({ files, name, label = T.download.all, failed }: { l
       busy.value = false;
     }
   };
-  return <button class="button" disabled={busy.value} aria-busy={busy.value} onClick={() => void all()}>{busy.value ? T.download.packing : T.download.allOf(label, files.length)}</button>;
+  return <button class="button" disabled={busy.value} aria-busy={busy.value} onClick={() => void all()}>{busy.value ? "Packing…" : `${label} (${count(files.length)})`}</button>;
 }

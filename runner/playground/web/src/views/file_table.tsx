@@ -6,11 +6,10 @@ import { filesProblem, idOf, type Stored } from "../model/files";
 import type { Column, Order } from "../model/arrange";
 import { plain } from "../model/plain";
 import { to } from "../model/route";
-import { ago, size, until } from "../texts/numbers";
+import { ago, size } from "../texts/numbers";
 import { Download } from "./download";
 import { useRows } from "./rows";
 import { UseAs } from "./use_as";
-import { T } from "../texts/texts";
 
 // A list that is not long is scrolled with the page.
 const SHORT = 200;
@@ -18,7 +17,7 @@ const HEIGHT = 48;
 const NARROW_HEIGHT = 168;
 const NARROW = matchMedia("(max-width: 640px)");
 
-const COLUMNS: [Column, string][] = [["filename", ""], ["size", "number"], ["origin", ""], ["created", ""], ["expires_at", ""]];
+const COLUMNS: [Column, string, string][] = [["filename", "Name", ""], ["size", "Size", "number"], ["origin", "From", ""], ["created", "Kept", ""], ["expires_at", "Expires", ""]];
 
 export function FileTable({ shown, chosen, choose, order, sort, forget }: {
   shown: Stored[];
@@ -45,20 +44,20 @@ export function FileTable({ shown, chosen, choose, order, sort, forget }: {
   );
   // Where rows are blocks, nobody sees their head: what is pressed there stands above them, and order has a field.
   return <>
-    {narrow.value && shown.length > 0 && <label class="row small">{everything({})}{T.files.chooseAll}</label>}
-    <div class={long ? "card scroll long" : "card scroll"} ref={rows.box} onScroll={rows.scrolled} {...(long ? { tabIndex: 0, role: "region", "aria-label": T.common.files } : {})}>
+    {narrow.value && shown.length > 0 && <label class="row small">{everything({})}Choose all that are listed</label>}
+    <div class={long ? "card scroll long" : "card scroll"} ref={rows.box} onScroll={rows.scrolled} {...(long ? { tabIndex: 0, role: "region", "aria-label": "Files" } : {})}>
       <table class="grid stacked" role="table" aria-rowcount={shown.length + 1}>
-        <caption class="unseen">{T.files.title}</caption>
+        <caption class="unseen">Files</caption>
         <thead role="rowgroup"><tr role="row">
-          <th role="columnheader" scope="col">{narrow.value ? T.files.chooseAll : everything({ "aria-label": T.files.chooseAll })}</th>
-          {COLUMNS.map(([column, kind]) => (
+          <th role="columnheader" scope="col">{narrow.value ? "Choose all that are listed" : everything({ "aria-label": "Choose all that are listed" })}</th>
+          {COLUMNS.map(([column, title, kind]) => (
             <th key={column} role="columnheader" scope="col" class={kind} aria-sort={order.column === column ? (order.down ? "descending" : "ascending") : "none"}>
               {narrow.value
-                ? T.files.columns[column]
-                : <button class="sort" onClick={() => sort(column)}>{T.files.columns[column]}<span aria-hidden="true">{order.column === column ? (order.down ? " ↓" : " ↑") : ""}</span></button>}
+                ? title
+                : <button class="sort" onClick={() => sort(column)}>{title}<span aria-hidden="true">{order.column === column ? (order.down ? " ↓" : " ↑") : ""}</span></button>}
             </th>
           ))}
-          <th role="columnheader" scope="col"><span class="unseen">{T.files.actions}</span></th>
+          <th role="columnheader" scope="col"><span class="unseen">Actions</span></th>
         </tr></thead>
         <tbody role="rowgroup">
           {long && <tr class="gap" aria-hidden="true" style={{ height: `${rows.above}px` }} />}
@@ -83,17 +82,17 @@ function Row({ file, at, style, chosen, choose, forget }: {
   const name = plain(file.filename);
   return (
     <tr role="row" aria-rowindex={at} style={style}>
-      <td role="cell" class="choice"><input type="checkbox" aria-label={T.files.choose(name)} checked={chosen} onChange={(event) => choose([file], event.currentTarget.checked)} /></td>
-      <td role="cell" class="first whole"><a href={to("show", file.uri, { name: file.filename })} title={name}>{name}</a>{file.pending && <span class="badge running">{T.files.pending}</span>}</td>
+      <td role="cell" class="choice"><input type="checkbox" aria-label={`Choose ${name}`} checked={chosen} onChange={(event) => choose([file], event.currentTarget.checked)} /></td>
+      <td role="cell" class="first whole"><a href={to("show", file.uri, { name: file.filename })} title={name}>{name}</a>{file.pending && <span class="badge running">on its way</span>}</td>
       <td role="cell" class="number">{size(file.size)}</td>
-      <td role="cell">{T.files.origins[file.origin] ?? file.origin}</td>
+      <td role="cell">{file.origin}</td>
       <td role="cell" class="time" title={file.created}>{ago(file.created)}</td>
-      <td role="cell" class={file.expires_at === null ? "time never" : "time"} data-label={T.files.expires} title={file.expires_at ?? ""}>{file.expires_at === null ? T.files.never : until(file.expires_at)}</td>
+      <td role="cell" class={file.expires_at === null ? "time never" : "time"} data-label="expires" title={file.expires_at ?? ""}>{file.expires_at === null ? "never" : ago(file.expires_at)}</td>
       <td role="cell" class="whole last">
         <span class="row end">
           <UseAs file={file} />
-          <Download quiet uri={file.uri} name={file.filename} failed={(why) => { filesProblem.value = T.download.notDownloaded(name, why); }} />
-          <button class="button quiet" onClick={() => forget(file)} aria-label={T.files.deleteOne(file.filename)}>{T.common.delete}</button>
+          <Download quiet uri={file.uri} name={file.filename} failed={(why) => { filesProblem.value = `${name} cannot be downloaded: ${why}.`; }} />
+          <button class="button quiet" onClick={() => forget(file)} aria-label={`Delete ${file.filename}`}>Delete</button>
         </span>
       </td>
     </tr>

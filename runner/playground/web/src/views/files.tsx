@@ -13,8 +13,9 @@ import { plain } from "../model/plain";
 import { dismiss, send, sending, sent } from "../model/uploads";
 import { DownloadAll } from "./download";
 import { FileTable } from "./file_table";
-import { inserted } from "../texts/inserted";
-import { T } from "../texts/texts";
+import { count, plural, size } from "../texts/numbers";
+
+const SORTS = { filename: "name", size: "size", origin: "origin", created: "time", expires_at: "expiry" };
 
 /** How the list is looked at; it stays so when another view is shown. */
 const asked = signal("");
@@ -43,31 +44,31 @@ export function FilesView(): JSX.Element {
   const used = useMemo(() => files.value.reduce((sum, file) => sum + file.size, 0), [files.value]);
   return (
     <div class="stack">
-      <header class="row"><h1 class="grow">{T.files.title}</h1>
-        <span class="soft small">{T.files.used(used, info.value?.user_max_bytes ?? 0)}</span></header>
+      <header class="row"><h1 class="grow">Files</h1>
+        <span class="soft small">{`${size(used)} of ${size(info.value?.user_max_bytes ?? 0)} used`}</span></header>
       <Drop />
       <Sent />
       <Left />
       {filesProblem.value !== null && <p class="problem" role="alert">{filesProblem.value}</p>}
-      {there.length === 0 ? <div class="card empty"><p>{T.files.none}</p><p class="small">{T.files.kept}</p></div> : (
+      {there.length === 0 ? <div class="card empty"><p>No files yet.</p><p class="small">What you upload and what tools make is kept here.</p></div> : (
         <>
           <div class="row filters">
-            <input id="search" class="input compact" type="search" placeholder={`${T.files.search}   /`} aria-label={T.files.search} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />
-            <label class="row small narrow-only">{T.files.sortBy}
+            <input id="search" class="input compact" type="search" placeholder={`Search files   /`} aria-label="Search files" value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />
+            <label class="row small narrow-only">Sort by
               <select class="input compact" value={order.value.column} onChange={(event) => sort(event.currentTarget.value as Column)}>
-                {Object.entries(T.files.sorts).map(([each, title]) => <option key={each} value={each}>{title}</option>)}
+                {Object.entries(SORTS).map(([each, title]) => <option key={each} value={each}>{title}</option>)}
               </select></label>
-            <span class="soft small grow" role="status">{shown.length < there.length ? T.files.of(shown.length, there.length) : T.files.number(shown.length)}</span>
+            <span class="soft small grow" role="status">{shown.length < there.length ? `${count(shown.length)} ${plural(shown.length, { one: "file", other: "files" })} of ${count(there.length)}` : `${count(shown.length)} ${plural(shown.length, { one: "file", other: "files" })}`}</span>
           </div>
           {picked.length > 0 && (
-            <div class="notice row" role="region" aria-label={T.files.chosenFiles}>
-              <span class="grow">{T.files.chosen(picked.length, picked.reduce((sum, file) => sum + file.size, 0))}</span>
-              <DownloadAll files={picked.map((file) => ({ uri: file.uri, name: file.filename }))} name="files.zip" label={T.files.asZip} failed={(why) => { filesProblem.value = T.download.notPacked(plain(why)); }} />
-              <button class="button danger" onClick={() => { forget(picked); chosen.value = new Set(); }}>{T.files.deleteMany(picked.length)}</button>
-              <button class="button quiet" onClick={() => { chosen.value = new Set(); }}>{T.files.chooseNone}</button>
+            <div class="notice row" role="region" aria-label="Chosen files">
+              <span class="grow">{`${count(picked.length)} chosen, ${size(picked.reduce((sum, file) => sum + file.size, 0))}`}</span>
+              <DownloadAll files={picked.map((file) => ({ uri: file.uri, name: file.filename }))} name="files.zip" label="Download as ZIP" failed={(why) => { filesProblem.value = `The files cannot be packed: ${plain(why)}.`; }} />
+              <button class="button danger" onClick={() => { forget(picked); chosen.value = new Set(); }}>{`Delete ${count(picked.length)}`}</button>
+              <button class="button quiet" onClick={() => { chosen.value = new Set(); }}>Choose none</button>
             </div>
           )}
-          {shown.length === 0 ? <p class="soft">{T.files.noneFound}</p>
+          {shown.length === 0 ? <p class="soft">No matching files</p>
             : <FileTable shown={shown} chosen={chosen.value} choose={choose} order={order.value} sort={sort} forget={(file) => forget([file])} />}
         </>
       )}
@@ -81,9 +82,9 @@ function Drop(): JSX.Element {
     <label class={`drop-zone ${over.value ? "over" : ""}`} onDragOver={(event) => { event.preventDefault(); over.value = true; }}
       onDragLeave={() => { over.value = false; }}
       onDrop={(event) => { event.preventDefault(); over.value = false; send(event.dataTransfer?.files ?? []); }}>
-      <span>{inserted(T.files.drop, { choose: <u>{T.files.dropChoose}</u> })}</span>
-      <span class="soft small">{T.files.upTo(info.value?.upload_max_bytes ?? 0)}</span>
-      <input type="file" multiple class="unseen" data-press="upload" onChange={(event) => { send(event.currentTarget.files ?? []); event.currentTarget.value = ""; }} />
+      <span>Drop files here, or <u>choose some</u></span>
+      <span class="soft small">{`up to ${size(info.value?.upload_max_bytes ?? 0)} each`}</span>
+      <input type="file" multiple class="unseen" onChange={(event) => { send(event.currentTarget.files ?? []); event.currentTarget.value = ""; }} />
     </label>
   );
 }
@@ -97,14 +98,14 @@ function Sent(): JSX.Element {
     <>
       {now !== undefined && (
         <div class="field">
-          <span class="row small"><span class="mono grow">{plain(now.name)}</span>{all > 1 && <span class="soft">{T.files.nth(done + 1, all)}</span>}</span>
-          <Bar label={T.files.upload(now.name)} part={now.part} />
-          {all > 1 && <Bar label={T.files.uploadAll} part={(done + now.part) / all} />}
+          <span class="row small"><span class="mono grow">{plain(now.name)}</span>{all > 1 && <span class="soft">{`${count(done + 1)} of ${count(all)}`}</span>}</span>
+          <Bar label={`Upload of ${now.name}`} part={now.part} />
+          {all > 1 && <Bar label="Upload of all" part={(done + now.part) / all} />}
         </div>
       )}
       {failed.slice(0, 50).map((each) => (
         <div key={each.id} class="problem">
-          <span class="row small"><span class="mono grow">{plain(each.name)}</span><button class="button quiet" onClick={() => dismiss(each.id)}>{T.common.dismiss}</button></span>
+          <span class="row small"><span class="mono grow">{plain(each.name)}</span><button class="button quiet" onClick={() => dismiss(each.id)}>Dismiss</button></span>
           <span role="alert">{each.problem}</span>
         </div>
       ))}
@@ -123,7 +124,7 @@ function Left(): JSX.Element {
       {leaving.value.map(({ files: going, gone }) => (
         <div key={idOf(going[0] ?? { key: "", filename: "" })} class="notice row" role="status">
           <span class="grow">{leavingText(going, gone)}</span>
-          {gone === null && <button class="button" ref={withFocus} onClick={() => back(going)}>{T.files.undo}</button>}
+          {gone === null && <button class="button" ref={withFocus} onClick={() => back(going)}>Undo</button>}
         </div>
       ))}
     </>
@@ -137,6 +138,6 @@ function withFocus(button: HTMLElement | null): void {
 
 function leavingText(going: Stored[], gone: number | null): string {
   const [first] = going;
-  if (going.length === 1 && first !== undefined) return gone === null ? T.files.willGo(plain(first.filename)) : T.files.goes(plain(first.filename));
-  return gone === null ? T.files.manyWillGo(going.length) : T.files.manyGo(going.length, gone);
+  if (going.length === 1 && first !== undefined) return gone === null ? `Deleted ${plain(first.filename)}` : `${plain(first.filename)} is being deleted.`;
+  return gone === null ? `Deleted ${count(going.length)} ${plural(going.length, { one: "file", other: "files" })}` : `${count(going.length)} files are being deleted: ${count(gone)} ${plural(gone, { one: "is", other: "are" })} gone.`;
 }

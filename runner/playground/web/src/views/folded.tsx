@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { plain } from "../model/plain";
-import { T } from "../texts/texts";
+import { count } from "../texts/numbers";
 
 const LONG = 4_000;
 const SHOWN = 1_000;
@@ -40,5 +40,5 @@ function piecesOf(text: string): Piece[] {
 function Fold({ text }: { text: string }): JSX.Element {
   const open = useSignal(false);
   if (open.value) return <>{plain(text)}</>;
-  return <button type="button" class="fold" onClick={() => { open.value = true; }}>{T.common.moreInLine(text.length)}</button>;
+  return <button type="button" class="fold" onClick={() => { open.value = true; }}>{`… ${count(text.length)} more characters in this line`}</button>;
 }

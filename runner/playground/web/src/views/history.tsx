@@ -11,14 +11,12 @@ import { byName } from "../model/tools";
 import { forgetStates } from "../model/widget_states";
 import { ago, duration, time } from "../texts/numbers";
 import { Divider } from "./divider";
-import { takenOf } from "../model/exports";
 import { Exported } from "./exported";
 import { plain } from "../model/plain";
 import { Folded } from "./folded";
-import { RunView } from "./run";
+import { RunView, STATUSES } from "./run";
 import { SaveRequest } from "./save_request";
 import { contractOf, modelText } from "./result";
-import { T } from "../texts/texts";
 
 export function HistoryView(): JSX.Element {
   const one = runById(route.value.rest);
@@ -39,18 +37,18 @@ function List(): JSX.Element {
   };
   return (
     <div class="stack">
-      <header class="row"><h1>{T.history.title}</h1><a class="button quiet grow" href={to("saved")}>{T.saved.title}</a>
-        {runs.value.length > 0 && <button class="button quiet" data-press="forget" onClick={() => { runs.value = []; forgetStates(); void forgetRuns(); }}>{T.history.forgetAll}</button>}</header>
-      {runs.value.length === 0 && <div class="card empty"><p>{T.history.none}</p><p class="small">{T.history.listedHere}</p></div>}
+      <header class="row"><h1>History</h1><a class="button quiet grow" href={to("saved")}>Saved</a>
+        {runs.value.length > 0 && <button class="button quiet" onClick={() => { runs.value = []; forgetStates(); void forgetRuns(); }}>Clear history</button>}</header>
+      {runs.value.length === 0 && <div class="card empty"><p>No calls yet.</p><p class="small">Every call from this page is listed here, in this browser only.</p></div>}
       {both[0] !== undefined && both[1] !== undefined && <Difference key={picked.value.join()} one={both[1]} other={both[0]} close={() => { picked.value = []; }} />}
-      {runs.value.length > 0 && <input id="search" class="input" type="search" aria-label={T.history.search} placeholder={T.history.searchHint} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />}
-      {picked.value.length === 1 && <p class="soft small" role="status">{T.history.second}</p>}
-      {runs.value.length > 0 && listed.length === 0 && <p class="soft" role="status">{T.history.noneFound}</p>}
+      {runs.value.length > 0 && <input id="search" class="input" type="search" aria-label="Search calls" placeholder="Search calls: tool, server, arguments, result   /" value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} />}
+      {picked.value.length === 1 && <p class="soft small" role="status">Choose a second call to compare with.</p>}
+      {runs.value.length > 0 && listed.length === 0 && <p class="soft" role="status">No matching calls</p>}
       {listed.length > 0 && (
         <div class="card scroll">
           <table class="grid stacked" role="table">
-            <caption class="unseen">{T.history.calls}</caption>
-            <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">{T.history.compare}</th><th role="columnheader" scope="col">{T.common.tool}</th><th role="columnheader" scope="col">{T.common.arguments}</th><th role="columnheader" scope="col">{T.common.status}</th><th role="columnheader" scope="col">{T.common.took}</th><th role="columnheader" scope="col">{T.history.when}</th><th role="columnheader" scope="col"><span class="unseen">{T.history.again}</span></th></tr></thead>
+            <caption class="unseen">Calls</caption>
+            <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">Compare</th><th role="columnheader" scope="col">Tool</th><th role="columnheader" scope="col">Arguments</th><th role="columnheader" scope="col">Status</th><th role="columnheader" scope="col">Took</th><th role="columnheader" scope="col">When</th><th role="columnheader" scope="col"><span class="unseen">Again</span></th></tr></thead>
             <tbody role="rowgroup">{listed.map((run) => <Row key={run.value.id} run={run} picked={picked.value.includes(run.value.id)} pick={pick} />)}</tbody>
           </table>
         </div>
@@ -61,20 +59,20 @@ function List(): JSX.Element {
 
 /** What a search looks in: of a long result its beginning. */
 function textOf(run: Run): string {
-  return `${run.tool} ${run.status} ${T.run.statuses[run.status]} ${toJson(run.args).slice(0, 5000)} ${run.problem ?? ""} ${run.result === null ? "" : modelText(run.result).slice(0, 5000)}`.toLowerCase();
+  return `${run.tool} ${run.status} ${STATUSES[run.status]} ${toJson(run.args).slice(0, 5000)} ${run.problem ?? ""} ${run.result === null ? "" : modelText(run.result).slice(0, 5000)}`.toLowerCase();
 }
 
 function Row({ run, picked, pick }: { run: Signal<Run>; picked: boolean; pick: (id: string) => void }): JSX.Element {
   const { value } = run;
   return (
     <tr role="row">
-      <td role="cell"><input type="checkbox" checked={picked} onChange={() => pick(value.id)} aria-label={T.history.compareOf(value.tool)} /></td>
+      <td role="cell"><input type="checkbox" checked={picked} onChange={() => pick(value.id)} aria-label={`Compare this call of ${value.tool}`} /></td>
       <td role="cell" class="first"><a class="mono" href={to("history", value.id)}>{value.tool}</a></td>
       <td role="cell" class="mono clip whole last">{plain(toJson(value.args)).slice(0, 200)}</td>
-      <td role="cell"><span class={`badge ${value.status}`}>{T.run.statuses[value.status]}</span></td>
+      <td role="cell"><span class={`badge ${value.status}`}>{STATUSES[value.status]}</span></td>
       <td role="cell" class="number">{value.took === null ? "" : duration(value.took)}</td>
       <td role="cell" class="time">{ago(new Date(value.began).toISOString())}</td>
-      <td role="cell" class="whole last"><span class="row end"><button class="button quiet" aria-pressed={value.pinned === true} title={T.history.pinHint} onClick={() => pin(run, value.pinned !== true)}>{value.pinned === true ? T.history.pinned : T.history.pin}</button><Again run={value} /></span></td>
+      <td role="cell" class="whole last"><span class="row end"><button class="button quiet" aria-pressed={value.pinned === true} title="Keep this call, and list it first" onClick={() => pin(run, value.pinned !== true)}>{value.pinned === true ? "Pinned" : "Pin"}</button><Again run={value} /></span></td>
     </tr>
   );
 }
@@ -82,8 +80,8 @@ function Row({ run, picked, pick }: { run: Signal<Run>; picked: boolean; pick: (
 function Again({ run }: { run: Run }): JSX.Element {
   return (
     <>
-      <button class="button quiet" disabled={!byName.value.has(run.tool)} onClick={() => { start(run.tool, run.args); location.hash = to("call", run.tool).slice(1); }}>{T.history.runAgain}</button>
-      <a class="button quiet" href={to("call", run.tool, { args: toJson(run.args, 2) })}>{T.history.edit}</a>
+      <button class="button quiet" disabled={!byName.value.has(run.tool)} onClick={() => { start(run.tool, run.args); location.hash = to("call", run.tool).slice(1); }}>Run again</button>
+      <a class="button quiet" href={to("call", run.tool, { args: toJson(run.args, 2) })}>Edit</a>
     </>
   );
 }
@@ -92,13 +90,13 @@ function One({ run }: { run: Signal<Run> }): JSX.Element {
   const { value } = run;
   return (
     <div class="stack">
-      <header class="row"><h1 class="mono">{value.tool}</h1><span class="soft small grow">{origin(value)}</span><SaveRequest kind="tool" target={value.tool} args={() => value.args} /><Again run={value} /><a class="button quiet" href={to("history")}>{T.history.allCalls}</a></header>
+      <header class="row"><h1 class="mono">{value.tool}</h1><span class="soft small grow">{origin(value)}</span><SaveRequest kind="tool" target={value.tool} args={() => value.args} /><Again run={value} /><a class="button quiet" href={to("history")}>All calls</a></header>
       <div class="call">
-        <section class="card" aria-label={T.common.arguments}>
-          <header><h2>{T.common.arguments}</h2></header>
+        <section class="card" aria-label="Arguments">
+          <header><h2>Arguments</h2></header>
           <div class="body"><pre class="code" tabIndex={0}><Folded text={toJson(value.args, 2)} /></pre></div>
-          <header><h2>{T.history.takeAlong}</h2></header>
-          <Exported taken={takenOf(value)} />
+          <header><h2>Export</h2></header>
+          <Exported taken={{ kind: "tool", target: value.tool, args: value.args, run: value }} />
         </section>
         <Divider />
         <RunView run={run} tool={byName.value.get(value.tool)} />
@@ -115,11 +113,11 @@ function Difference({ one, other, close }: { one: Run; other: Run; close: () => 
   // Only servers under the contract have its value beside what they send.
   const alike = [one, other].every((run) => run.result !== null && contractOf(run.result) !== null);
   return (
-    <section class="card difference" ref={card} aria-label={T.history.difference}>
-      <header><h2 class="grow">{T.history.fromTo(when(one) + (several ? origin(one) : ""), when(other) + (several ? origin(other) : ""))}</h2><button class="button quiet" onClick={close}>{T.common.close}</button></header>
+    <section class="card difference" ref={card} aria-label="Difference">
+      <header><h2 class="grow">{`From ${when(one) + (several ? origin(one) : "")} to ${when(other) + (several ? origin(other) : "")}`}</h2><button class="button quiet" onClick={close}>Close</button></header>
       <div class="body stack">
-        <h3 class="part">{T.common.arguments}</h3><Lines one={toJson(one.args, 2)} other={toJson(other.args, 2)} />
-        <h3 class="part">{T.common.result}</h3><Lines one={shown(one, alike)} other={shown(other, alike)} />
+        <h3 class="part">Arguments</h3><Lines one={toJson(one.args, 2)} other={toJson(other.args, 2)} />
+        <h3 class="part">Result</h3><Lines one={shown(one, alike)} other={shown(other, alike)} />
       </div>
     </section>
   );
@@ -145,8 +143,8 @@ function shown(run: Run, byContract: boolean): string {
 
 function Lines({ one, other }: { one: string; other: string }): JSX.Element {
   const parts = one === other ? [] : diffLines(one, other, { timeout: 1000 });
-  if (one === other) return <p class="soft small">{T.history.same}</p>;
-  if (parts === undefined) return <p class="soft small">{T.history.different}</p>;
+  if (one === other) return <p class="soft small">The same.</p>;
+  if (parts === undefined) return <p class="soft small">Too different to compare line by line.</p>;
   return (
     <pre class="code diff" tabIndex={0}>
       {parts.map((part, index) => part.added ? <ins key={index}>{marked("+ ", part.value)}</ins> : part.removed ? <del key={index}>{marked("− ", part.value)}</del> : <span key={index}>{marked("  ", part.value)}</span>)}

@@ -3,17 +3,9 @@ import type { ComponentType, JSX } from "preact";
 import { signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { plain } from "../model/plain";
-import { T } from "../texts/texts";
 
-interface Said {
-  /** Meanwhile; "" for nothing. */
-  waiting?: () => string;
-  /** Above the sentence that it could not be loaded, where it is all that is on the page. */
-  title?: () => string;
-}
-
-/** A component that is loaded once, when it is first shown. */
-export function later<P extends object>(load: () => Promise<ComponentType<P>>, { waiting = () => T.common.loading, title }: Said = {}): (props: P) => JSX.Element | null {
+/** A component that is loaded once, when it is first shown; `title` stands above the error where nothing else does. */
+export function later<P extends object>(load: () => Promise<ComponentType<P>>, title?: string): (props: P) => JSX.Element {
   const loaded = signal<ComponentType<P> | null>(null);
   const problem = signal<string | null>(null);
   let isAsked = false;
@@ -29,14 +21,13 @@ export function later<P extends object>(load: () => Promise<ComponentType<P>>, {
       isAsked = false;
     }
   };
-  return function Later(props: P): JSX.Element | null {
+  return function Later(props: P): JSX.Element {
     const Part = loaded.value;
     // Whoever comes back to one that failed asks for it, too.
     useLayoutEffect(() => { if (Part === null) void ask(); }, []);
     if (Part !== null) return <Part {...props} />;
-    if (problem.value !== null) return <div class="stack">{title !== undefined && <h1>{title()}</h1>}<NotLoaded why={problem.value} again={() => void ask()} /></div>;
-    const said = waiting();
-    return said === "" ? null : <p class="soft" role="status">{said}</p>;
+    if (problem.value !== null) return <div class="stack">{title !== undefined && <h1>{title}</h1>}<NotLoaded why={problem.value} again={() => void ask()} /></div>;
+    return <p class="soft" role="status">Loading…</p>;
   };
 }
 
@@ -44,8 +35,8 @@ export function later<P extends object>(load: () => Promise<ComponentType<P>>, {
 function NotLoaded({ why, again }: { why: string; again: () => void }): JSX.Element {
   return (
     <div class="problem" role="alert">
-      <p>{T.page.notLoaded(plain(why))}</p>
-      <div class="row"><button class="button" onClick={again}>{T.common.tryAgain}</button><button class="button quiet" onClick={() => location.reload()}>{T.page.loadAnew}</button></div>
+      <p>{`This part of the page could not be loaded: ${plain(why)}.`}</p>
+      <div class="row"><button class="button" onClick={again}>Try again</button><button class="button quiet" onClick={() => location.reload()}>Load the page anew</button></div>
     </div>
   );
 }

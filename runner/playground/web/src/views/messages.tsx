@@ -3,14 +3,13 @@ import type { JSX } from "preact";
 import { signal, useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { here } from "../model/connections";
-import { isObject, toJson, type Json } from "../model/json";
+import { isObject, readObject, toJson, type Json } from "../model/json";
 import { brief, plain } from "../model/plain";
 import { forgetMessages, forgotten, messages, partner, wireChanges, type Message } from "../model/wire";
-import { duration, length, time } from "../texts/numbers";
-import { readObject } from "./asks";
+import { count, duration, length, plural, time } from "../texts/numbers";
 import { CopyButton } from "./copy";
 import { Folded } from "./folded";
-import { T } from "../texts/texts";
+import { inSight } from "./sight";
 
 const PAGE = 200;
 const MOST_CHARS = 100_000;
@@ -32,23 +31,23 @@ export function MessagesView(): JSX.Element {
   const from = Math.max(0, found.length - shown.value);
   return (
     <div class="stack">
-      <header class="row"><h1 class="grow">{T.messages.title}</h1>
-        <button class="button quiet" disabled={found.length === 0} onClick={toNewest}>{T.messages.newest}</button>
-        <button class="button quiet" data-press="compose" onClick={() => { composing.value = { text: toJson({ jsonrpc: "2.0", id: 1, method: "ping", params: {} }, 2) }; }}>{T.messages.compose}</button>
-        <button class="button quiet" disabled={log.length === 0} data-press="clear" onClick={forgetMessages}>{T.messages.clear}</button></header>
+      <header class="row"><h1 class="grow">Messages</h1>
+        <button class="button quiet" disabled={found.length === 0} onClick={toNewest}>To the newest</button>
+        <button class="button quiet" onClick={() => { composing.value = { text: toJson({ jsonrpc: "2.0", id: 1, method: "ping", params: {} }, 2) }; }}>Send a message</button>
+        <button class="button quiet" disabled={log.length === 0} onClick={forgetMessages}>Clear</button></header>
       <div class="row filters">
-        <label class="grow"><span class="unseen">{T.messages.search}</span>
-          <input id="search" class="input" type="search" placeholder={`${T.messages.search}   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} /></label>
-        <Choice name={T.messages.direction} of={direction} options={[["sent", T.messages.sent], ["received", T.messages.received]]} />
-        <Choice name={T.messages.kind} of={kind} options={Object.entries(T.messages.kinds)} />
+        <label class="grow"><span class="unseen">Search in messages</span>
+          <input id="search" class="input" type="search" placeholder={`Search in messages   /`} value={asked.value} onInput={(event) => { asked.value = event.currentTarget.value; }} /></label>
+        <Choice name="Direction" of={direction} options={["sent", "received"]} />
+        <Choice name="Kind" of={kind} options={["request", "notification", "result", "error"]} />
       </div>
       {composing.value !== null && <Compose key={composing.value.text} {...composing.value} />}
-      {forgotten.value > 0 && <p class="soft small">{T.messages.gone(forgotten.value)}</p>}
-      {log.length === 0 && <div class="card empty"><p>{T.messages.none}</p></div>}
-      {log.length > 0 && found.length === 0 && <p class="soft" role="status">{T.messages.nothing}</p>}
+      {forgotten.value > 0 && <p class="soft small">{`${count(forgotten.value)} older ${plural(forgotten.value, { one: "message is", other: "messages are" })} no longer here.`}</p>}
+      {log.length === 0 && <div class="card empty"><p>No messages yet. Every JSON-RPC message of this page is listed here.</p></div>}
+      {log.length > 0 && found.length === 0 && <p class="soft" role="status">No matching messages</p>}
       {found.length > 0 && (
-        <section class="card" aria-label={T.messages.title}>
-          {from > 0 && <div class="body"><button class="button quiet" onClick={() => { shown.value += PAGE; }}>{T.messages.before(from)}</button></div>}
+        <section class="card" aria-label="Messages">
+          {from > 0 && <div class="body"><button class="button quiet" onClick={() => { shown.value += PAGE; }}>{`${count(from)} before these`}</button></div>}
           <ol class="wire">{found.slice(from).map((each) => <Row key={each.n} message={each} />)}</ol>
         </section>
       )}
@@ -78,7 +77,7 @@ function fits(each: Message): boolean {
 function toNewest(): void {
   const row = document.querySelector<HTMLElement>(".wire > li:last-child > .wire-row");
   row?.focus();
-  row?.scrollIntoView({ block: "nearest", behavior: "instant" });
+  inSight(row);
 }
 
 /** Open a message, whatever is looked for: its row comes into sight and has the focus. */
@@ -88,12 +87,12 @@ function show(message: Message): void {
   opened.value = message.n;
 }
 
-function Choice({ name, of, options }: { name: string; of: typeof kind; options: [string, string][] }): JSX.Element {
+function Choice({ name, of, options }: { name: string; of: typeof kind; options: string[] }): JSX.Element {
   return (
     <label class="row small"><span class="soft">{name}</span>
       <select class="input compact" value={of.value} onChange={(event) => { of.value = event.currentTarget.value; }}>
-        <option value="">{T.common.all}</option>
-        {options.map(([id, title]) => <option key={id} value={id}>{plain(title)}</option>)}
+        <option value="">All</option>
+        {options.map((each) => <option key={each}>{each}</option>)}
       </select></label>
   );
 }
@@ -105,15 +104,15 @@ function Row({ message }: { message: Message }): JSX.Element {
     if (!open || jumped !== message.n) return;
     jumped = null;
     row.current?.focus();
-    row.current?.scrollIntoView({ block: "nearest", behavior: "instant" });
+    inSight(row.current);
   }, [open]);
   return (
     <li class={message.kind}>
       <button class="wire-row" ref={row} aria-expanded={open} onClick={() => { opened.value = open ? null : message.n; }}>
         <span class="number soft">{message.n}</span>
         <span class="time soft">{clock(message.at)}</span>
-        <span aria-label={message.direction === "sent" ? T.messages.sent : T.messages.received}>{message.direction === "sent" ? "→" : "←"}</span>
-        <span class="mono grow clip">{plain(message.method || T.messages.kinds[message.kind])}{named(message)}{message.kind === "result" || message.kind === "error" ? <span class="soft"> {T.messages.kinds[message.kind]}</span> : null}</span>
+        <span aria-label={message.direction === "sent" ? "Sent" : "Received"}>{message.direction === "sent" ? "→" : "←"}</span>
+        <span class="mono grow clip">{plain(message.method || message.kind)}{named(message)}{message.kind === "result" || message.kind === "error" ? <span class="soft"> {message.kind}</span> : null}</span>
         <span class="number soft small">{message.took === null ? "" : duration(message.took)}</span>
         <span class="number soft small">{length(message.size)}</span>
       </button>
@@ -134,11 +133,11 @@ function Whole({ message }: { message: Message }): JSX.Element {
   const text = toJson(message.message, 2);
   return (
     <div class="body stack">
-      <div class="text"><pre class="code" tabIndex={0}><Folded text={text.slice(0, MOST_CHARS)} />{text.length > MOST_CHARS ? `\n${T.messages.more(text.length - MOST_CHARS)}` : ""}</pre><CopyButton text={() => text} /></div>
+      <div class="text"><pre class="code" tabIndex={0}><Folded text={text.slice(0, MOST_CHARS)} />{text.length > MOST_CHARS ? `\n${`… ${count(text.length - MOST_CHARS)} more`}` : ""}</pre><CopyButton text={() => text} /></div>
       <div class="row">
-        {other !== undefined && <button class="button" onClick={() => show(other)}>{message.kind === "request" ? T.messages.pair(other.n) : T.messages.question(other.n)}</button>}
+        {other !== undefined && <button class="button" onClick={() => show(other)}>{message.kind === "request" ? `Its answer (${other.n})` : `Its request (${other.n})`}</button>}
         {message.direction === "sent" && (message.kind === "request" || message.kind === "notification") && (
-          <button class="button" onClick={() => { composing.value = { text }; scrollTo({ top: 0 }); }}>{T.messages.replay}</button>
+          <button class="button" onClick={() => { composing.value = { text }; scrollTo({ top: 0 }); }}>Change and send again</button>
         )}
       </div>
     </div>
@@ -166,24 +165,19 @@ function Compose({ text: first }: { text: string }): JSX.Element {
     }
   };
   return (
-    <section class="card" aria-label={T.messages.compose}>
-      <header><h2 class="grow">{T.messages.compose}</h2>
-        <button class="button quiet" onClick={() => { composing.value = null; }}>{T.common.close}</button></header>
+    <section class="card" aria-label="Send a message">
+      <header><h2 class="grow">Send a message</h2>
+        <button class="button quiet" onClick={() => { composing.value = null; }}>Close</button></header>
       <div class="body stack">
-        <label class="field"><span class="hint">{T.messages.sends}</span>
+        <label class="field"><span class="hint">It is sent as it stands; only the id of a request is made new.</span>
           <textarea class="input wide" rows={Math.min(20, text.value.split("\n").length + 1)} spellcheck={false} value={text.value} aria-invalid={read.value === null} onInput={(event) => { text.value = event.currentTarget.value; }} /></label>
         {read.problem !== null && <span class="fault" role="alert">{read.problem}</span>}
-        <div><button class="button main" disabled={read.value === null || busy.value} aria-busy={busy.value} onClick={() => void send()}>{T.messages.send}</button></div>
+        <div><button class="button main" disabled={read.value === null || busy.value} aria-busy={busy.value} onClick={() => void send()}>Send</button></div>
         {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
-        {answer.value !== undefined && <div role="status" class="stack" ref={inSight}><h3 class="part">{T.messages.answer}</h3>{answer.value === null ? <p class="soft">{T.messages.noAnswer}</p> : <pre class="code" tabIndex={0}><Folded text={toJson(answer.value, 2).slice(0, MOST_CHARS)} /></pre>}</div>}
+        {answer.value !== undefined && <div role="status" class="stack" ref={inSight}><h3 class="part">Answer</h3>{answer.value === null ? <p class="soft">The server took it, and answered nothing.</p> : <pre class="code" tabIndex={0}><Folded text={toJson(answer.value, 2).slice(0, MOST_CHARS)} /></pre>}</div>}
       </div>
     </section>
   );
-}
-
-/** What is answered comes below a long message, where nobody may look. */
-function inSight(answer: HTMLElement | null): void {
-  answer?.scrollIntoView({ block: "nearest", behavior: "instant" });
 }
 
 function clock(at: number): string {

@@ -15,36 +15,35 @@ import { Completed } from "./completed";
 import { Content } from "./contents";
 import { SaveRequest } from "./save_request";
 import { bringIntoSight } from "./sight";
-import { T } from "../texts/texts";
 
 export function ResourcesView(): JSX.Element {
   useEffect(() => {
     void loadResources();
-  }, [here.value, here.value.era.value]);
+  }, [here.value]);
   const servers = [...new Set(resources.value.map((each) => each.server))];
   const uri = route.value.rest;
   return (
     <div class="stack">
-      <header class="row"><h1 class="grow">{T.resources.title}</h1><button class="button quiet" onClick={() => void loadResources()}>{T.resources.reload}</button></header>
+      <header class="row"><h1 class="grow">Resources</h1><button class="button quiet" onClick={() => void loadResources()}>Reload</button></header>
       {resourcesProblem.value !== null && <p class="problem" role="alert">{resourcesProblem.value}</p>}
       <div class="call">
         <div class="stack">
           {servers.map((server) => (
-            <section key={server} class="card" aria-label={server || T.resources.ownTitle}>
-              <header><h2>{server || T.resources.own}</h2></header>
+            <section key={server} class="card" aria-label={server || "Own resources"}>
+              <header><h2>{server || "Own"}</h2></header>
               <ul class="tools body">{resources.value.filter((each) => each.server === server).map((each) => <Entry key={each.uri} resource={each} here={each.uri === uri} />)}</ul>
             </section>
           ))}
-          {resourcesLoading.value && resources.value.length === 0 && <p class="soft" role="status">{T.common.loading}</p>}
-          {!resourcesLoading.value && resources.value.length === 0 && <div class="card empty"><p>{T.resources.none}</p></div>}
+          {resourcesLoading.value && resources.value.length === 0 && <p class="soft" role="status">Loading…</p>}
+          {!resourcesLoading.value && resources.value.length === 0 && <div class="card empty"><p>This server offers no resources.</p></div>}
           {templates.value.length > 0 && (
-            <section class="card" aria-label={T.resources.templates}>
-              <header><h2>{T.resources.templates}</h2></header>
+            <section class="card" aria-label="Templates">
+              <header><h2>Templates</h2></header>
               <div class="body stack">{templates.value.map((each) => <Template key={each.uriTemplate} {...each} />)}</div>
             </section>
           )}
         </div>
-        {uri === "" ? <div class="card empty"><p>{T.resources.choose}</p></div> : <Read key={uri} uri={uri} />}
+        {uri === "" ? <div class="card empty"><p>Choose a resource to read it.</p></div> : <Read key={uri} uri={uri} />}
       </div>
     </div>
   );
@@ -54,7 +53,7 @@ function Entry({ resource, here }: { resource: Resource; here: boolean }): JSX.E
   return (
     <li>
       <a href={to("resources", resource.uri)} aria-current={here ? "page" : undefined}>
-        <span class="row"><span class="mono">{plain(resource.title)}</span>{updated.value.has(resource.uri) && <span class="badge network">{T.resources.updated}</span>}</span>
+        <span class="row"><span class="mono">{plain(resource.title)}</span>{updated.value.has(resource.uri) && <span class="badge network">updated</span>}</span>
         <span class="about">{plain(resource.description || resource.uri)}</span>
       </a>
     </li>
@@ -79,7 +78,7 @@ function Template({ uriTemplate, name, description, server }: ResourceTemplate):
         <Completed key={each} of={{ type: "ref/resource", uri: uriTemplate }} name={each} label={each} required={required} value={values.value[each] ?? ""} others={values.value}
           change={(value) => { values.value = { ...values.value, [each]: value }; }} />
       ))}
-      <div><button class="button">{T.resources.read}</button></div>
+      <div><button class="button">Read</button></div>
     </form>
   );
 }
@@ -133,18 +132,18 @@ function Read({ uri }: { uri: string }): JSX.Element {
     if (follows && updated.value.has(uri)) void read(true);
   }, [updated.value]);
   return (
-    <section class="card sought" aria-label={T.resources.content} ref={card}>
+    <section class="card sought" aria-label="Content" ref={card}>
       <header>
         <span class="mono grow clip">{plain(uri)}</span>
-        {updated.value.has(uri) && <span class="badge network" role="status">{T.resources.updated}</span>}
+        {updated.value.has(uri) && <span class="badge network" role="status">updated</span>}
         <SaveRequest kind="resource" target={uri} args={() => ({})} />
-        <button class="button" onClick={() => void read()}>{T.resources.readAgain}</button>
-        <button class="button" aria-pressed={follows} onClick={() => follow(uri, !follows)}>{follows ? T.resources.following : T.resources.follow}</button>
+        <button class="button" onClick={() => void read()}>Read again</button>
+        <button class="button" aria-pressed={follows} onClick={() => follow(uri, !follows)}>{follows ? "Subscribed" : "Subscribe"}</button>
       </header>
       <div class="body stack">
         <Facts uri={uri} />
         {problem.value !== null && <p class="problem" role="alert">{plain(problem.value)}</p>}
-        {contents.value === null && problem.value === null && <p class="soft" role="status">{T.common.reading}</p>}
+        {contents.value === null && problem.value === null && <p class="soft" role="status">Reading…</p>}
         {contents.value?.map((each, index) => <Content key={index} content={each} />)}
       </div>
     </section>

@@ -2,16 +2,15 @@
 import { Fragment, type ComponentChildren, type JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { isObject, toJson, type Json } from "../model/json";
-import type { Params } from "../model/mcp";
+import type { Params } from "../model/connection";
 import { reportOf, type Cause, type Run, type Span } from "../model/runs";
 import { seenByModel } from "../model/seen";
-import { duration, size } from "../texts/numbers";
-import { ADVISING, adviceOf, adviceOfDenial, adviceOfProblem } from "../model/advice";
+import { count, duration, size } from "../texts/numbers";
+import { ADVISING, AS_THE_MESSAGE_SAYS, adviceOf, adviceOfDenial, adviceOfProblem } from "../model/advice";
 import { CopyButton } from "./copy";
 import { Folded } from "./folded";
 import { later } from "./later";
 import { plain } from "../model/plain";
-import { T } from "../texts/texts";
 
 const Markdown = later(() => import("../canvas/markdown").then((module) => module.Markdown));
 
@@ -34,7 +33,7 @@ export function keptUri(run: Run): string | null {
 }
 
 export function ContractTab({ run, kept }: { run: Run; kept: JSX.Element | null }): JSX.Element {
-  if (run.result === null) return <Problem text={run.problem ?? T.result.none} cause={run.cause} />;
+  if (run.result === null) return <Problem text={run.problem ?? "The call gave no result."} cause={run.cause} />;
   const contract = contractOf(run.result);
   const error = contract === null ? null : failure(contract);
   // Of a server that gives its results no form of ours.
@@ -60,10 +59,10 @@ function returnedOf(contract: Params): Json {
 function Returned({ value }: { value: Json }): JSX.Element {
   const rendered = useSignal(false);
   if (typeof value !== "string") return <Text text={toJson(value, 2)} />;
-  if (value === "") return <p class="soft">{T.result.noText}</p>;
+  if (value === "") return <p class="soft">(no text)</p>;
   return (
     <div class="stack">
-      {looksLikeMarkdown(value) && <div><button type="button" class="button small" aria-pressed={rendered.value} onClick={() => { rendered.value = !rendered.value; }}>{T.result.rendered}</button></div>}
+      {looksLikeMarkdown(value) && <div><button type="button" class="button small" aria-pressed={rendered.value} onClick={() => { rendered.value = !rendered.value; }}>Rendered Markdown</button></div>}
       {rendered.value ? <Markdown text={value} /> : <Text text={value} />}
     </div>
   );
@@ -109,11 +108,11 @@ function asLines(value: Json): string {
 export function Three({ what, code, advice, children }: { what: string; code: string | null; advice: string; children?: ComponentChildren }): JSX.Element {
   return (
     <div class="problem" role="alert">
-      <h2 class="part">{T.result.happened}</h2>
+      <h2 class="part">What happened</h2>
       <p><strong>{plain(clipped(what))}</strong>{code !== null && <> <code class="soft">{plain(code)}</code></>}</p>
-      {children && <h2 class="part">{T.result.why}</h2>}
+      {children && <h2 class="part">Why</h2>}
       {children}
-      <h2 class="part">{T.result.tryThis}</h2>
+      <h2 class="part">What to try</h2>
       <p>{plain(advice)}</p>
     </div>
   );
@@ -127,7 +126,7 @@ export function Problem({ text, cause }: { text: string; cause?: Cause | undefin
 /** An error of a tool, as its server wrote it. */
 function Refused({ text }: { text: string }): JSX.Element {
   const [what = "", ...why] = text.trim().split("\n");
-  return <Three what={what || T.result.noText} code={null} advice={T.advice.changeAsSaid}>{why.length > 0 ? <pre>{plain(clipped(why.join("\n")))}</pre> : null}</Three>;
+  return <Three what={what || "(no text)"} code={null} advice={AS_THE_MESSAGE_SAYS}>{why.length > 0 ? <pre>{plain(clipped(why.join("\n")))}</pre> : null}</Three>;
 }
 
 /** The text that a model reads, and how long it is. */
@@ -137,19 +136,19 @@ export function modelText(result: Params): string {
 }
 
 export function ModelTab({ run }: { run: Run }): JSX.Element {
-  if (run.result === null) return <Problem text={run.problem ?? T.result.none} cause={run.cause} />;
+  if (run.result === null) return <Problem text={run.problem ?? "The call gave no result."} cause={run.cause} />;
   const text = modelText(run.result);
   const length = lengthOf(text);
   return (
     <div class="stack">
-      <p class="soft small">{T.result.length(length, Math.ceil(length / 4))}</p>
-      <Text text={text || T.result.noText} />
+      <p class="soft small">{count(length)} {length === 1 ? "character" : "characters"}, about {count(Math.ceil(length / 4))} {length > 0 && length <= 4 ? "token" : "tokens"}</p>
+      <Text text={text || "(no text)"} />
     </div>
   );
 }
 
 export function MessagesTab({ run }: { run: Run }): JSX.Element {
-  if (run.wire.length === 0) return <p class="soft">{T.result.notKept}</p>;
+  if (run.wire.length === 0) return <p class="soft">The messages of this call were not kept.</p>;
   return (
     <ol class="stack">
       {run.wire.map((wire, index) => (
@@ -165,9 +164,9 @@ export function MessagesTab({ run }: { run: Run }): JSX.Element {
 }
 
 function title(message: Json): string {
-  if (!isObject(message)) return T.messages.message;
+  if (!isObject(message)) return "message";
   if (typeof message["method"] === "string") return message["method"];
-  return message["error"] !== undefined ? T.messages.kinds.error : T.messages.kinds.result;
+  return message["error"] !== undefined ? "error" : "result";
 }
 
 /** A text in full, or its beginning where all of it would hold the page up; copied, it is whole. */
@@ -184,7 +183,7 @@ function Whole({ value }: { value: Params }): JSX.Element {
   const open = useSignal(false);
   return (
     <details onToggle={(event) => { open.value = event.currentTarget.open; }}>
-      <summary class="small">{T.result.whole}</summary>
+      <summary class="small">Full result</summary>
       {open.value && <Text text={toJson(value, 2)} />}
     </details>
   );
@@ -199,12 +198,24 @@ function lengthOf(text: string): number {
 const MOST = 100_000;
 
 function clipped(text: string): string {
-  return text.length <= MOST ? text : `${text.slice(0, MOST)}\n${T.common.moreCharacters(text.length - MOST)}`;
+  return text.length <= MOST ? text : `${text.slice(0, MOST)}\n${`… ${count(text.length - MOST)} more characters`}`;
 }
+
+const STEPS: Record<string, string> = {
+  admit: "wait for a place",
+  stage: "stage the inputs",
+  lease: "take a worker",
+  run: "run the tool",
+  normalise: "read the result",
+  end: "wait until every process is gone",
+  collect: "collect and route the files",
+  render: "write the message",
+  guard: "guard the output",
+};
 
 export function TimingTab({ run }: { run: Run }): JSX.Element {
   const report = reportOf(run);
-  if (report === null) return <p class="soft">{T.result.noTimes}</p>;
+  if (report === null) return <p class="soft">This server gives no times.</p>;
   const steps = Object.entries(report.steps_ms);
   if (report.trace !== undefined && report.spans !== undefined) return <Waterfall run={run} trace={report.trace} spans={report.spans} />;
   const inside = steps.reduce((sum, [, took]) => sum + took, 0);
@@ -212,19 +223,19 @@ export function TimingTab({ run }: { run: Run }): JSX.Element {
   return (
     <div class="stack">
       <table class="grid">
-        <caption class="unseen">{T.result.stepTimes}</caption>
-        <thead><tr><th scope="col">{T.result.step}</th><th scope="col" class="number">{T.result.time}</th><th scope="col" aria-hidden="true" /></tr></thead>
+        <caption class="unseen">Time of each step</caption>
+        <thead><tr><th scope="col">Step</th><th scope="col" class="number">Time</th><th scope="col" aria-hidden="true" /></tr></thead>
         <tbody>
           {steps.map(([step, took]) => (
             <tr key={step}>
-              <td>{T.result.steps[step] ?? step}</td>
+              <td>{STEPS[step] ?? step}</td>
               <td class="number">{duration(took)}</td>
               <td style={{ width: "45%" }} aria-hidden="true"><div class="bar"><i style={{ width: `${(took / most) * 100}%` }} /></div></td>
             </tr>
           ))}
         </tbody>
       </table>
-      <p class="soft small">{T.result.inServer(inside, run.took ?? 0)}</p>
+      <p class="soft small">{`${duration(inside)} in the server, ${duration(run.took ?? 0)} as this page saw it.`}</p>
     </div>
   );
 }
@@ -236,16 +247,16 @@ function Waterfall({ run, trace, spans }: { run: Run; trace: string; spans: Span
   // The server does not say when it got the request by the page's clock; half of the rest lies before it.
   const shift = (whole - inside) / 2;
   const rows = [
-    { name: T.result.thisPage, start: 0, took: run.took ?? whole, depth: 0 },
+    { name: "this page", start: 0, took: run.took ?? whole, depth: 0 },
     { name: `tools/call ${run.tool}`, start: shift, took: inside, depth: 1 },
-    ...spans.map((span) => ({ name: T.result.steps[span.name] ?? span.name, start: shift + span.start_ms, took: span.took_ms, depth: 2 })),
+    ...spans.map((span) => ({ name: STEPS[span.name] ?? span.name, start: shift + span.start_ms, took: span.took_ms, depth: 2 })),
   ];
   const [, traceId = trace, spanId = ""] = trace.split("-");
   return (
     <div class="stack">
-      <div class="scroll" role="region" aria-label={T.result.spans} tabIndex={0}><table class="grid waterfall">
-        <caption class="unseen">{T.result.spansOfCall}</caption>
-        <thead><tr><th scope="col">{T.result.span}</th><th scope="col" class="number">{T.result.from}</th><th scope="col" class="number">{T.common.took}</th><th scope="col" aria-hidden="true" /></tr></thead>
+      <div class="scroll" role="region" aria-label="Spans" tabIndex={0}><table class="grid waterfall">
+        <caption class="unseen">Spans of the call</caption>
+        <thead><tr><th scope="col">Span</th><th scope="col" class="number">From</th><th scope="col" class="number">Took</th><th scope="col" aria-hidden="true" /></tr></thead>
         <tbody>{rows.map((row, index) => (
           <tr key={index}>
             <td style={{ paddingInlineStart: `${0.7 + row.depth}rem` }}>{plain(row.name)}</td>
@@ -255,8 +266,8 @@ function Waterfall({ run, trace, spans }: { run: Run; trace: string; spans: Span
           </tr>
         ))}</tbody>
       </table></div>
-      <dl class="facts small"><dt>{T.result.trace}</dt><dd class="mono">{plain(traceId)}</dd><dt>{T.result.spanOfCall}</dt><dd class="mono">{plain(spanId)}</dd></dl>
-      <p class="soft small">{T.result.collector}</p>
+      <dl class="facts small"><dt>Trace</dt><dd class="mono">{plain(traceId)}</dd><dt>Span of the call</dt><dd class="mono">{plain(spanId)}</dd></dl>
+      <p class="soft small">What the tool records itself goes to the operator's collector, below this span.</p>
     </div>
   );
 }
@@ -268,28 +279,28 @@ function Allowed({ denial }: { denial: Params }): JSX.Element {
 
 export function SandboxTab({ run }: { run: Run }): JSX.Element {
   const report = reportOf(run);
-  if (report === null) return <p class="soft">{T.result.noReport}</p>;
+  if (report === null) return <p class="soft">This server gives no report.</p>;
   const { limits = {}, denials = [] } = report;
   return (
     <div class="stack">
       <dl class="facts">
-        <dt>{T.result.tier}</dt><dd>{report.tier}</dd>
-        {report.layers !== undefined && <><dt>{T.result.layers}</dt><dd>{report.layers.join(", ")}</dd></>}
-        {report.usage?.peak_bytes !== undefined && <><dt>{T.result.peakMemory}</dt><dd>{size(report.usage.peak_bytes)}</dd></>}
-        {report.usage?.cpu_s !== undefined && <><dt>{T.result.processorTime}</dt><dd>{duration(report.usage.cpu_s * 1000)}</dd></>}
-        {limits["memory_bytes"] !== undefined && <><dt>{T.result.memoryLimit}</dt><dd>{T.result.aProcess(limits["memory_bytes"])}</dd></>}
-        {limits["cpu_s"] !== undefined && <><dt>{T.result.processorLimit}</dt><dd>{limits["cpu_s"]} s</dd></>}
+        <dt>Tier</dt><dd>{report.tier}</dd>
+        {report.layers !== undefined && <><dt>Layers</dt><dd>{report.layers.join(", ")}</dd></>}
+        {report.usage?.peak_bytes !== undefined && <><dt>Peak memory</dt><dd>{size(report.usage.peak_bytes)}</dd></>}
+        {report.usage?.cpu_s !== undefined && <><dt>Processor time</dt><dd>{duration(report.usage.cpu_s * 1000)}</dd></>}
+        {limits["memory_bytes"] !== undefined && <><dt>Memory limit</dt><dd>{`${size(limits["memory_bytes"])} a process`}</dd></>}
+        {limits["cpu_s"] !== undefined && <><dt>Processor limit</dt><dd>{limits["cpu_s"]} s</dd></>}
       </dl>
-      <h2 class="part">{T.result.denials}</h2>
-      {denials.length === 0 ? <p class="soft">{T.result.nothingDenied}</p> : (
-        <div class="scroll" role="region" aria-label={T.result.denials} tabIndex={0}><table class="grid stacked" role="table">
-          <thead role="rowgroup"><tr role="row">{[T.result.tried, T.result.on, T.result.deniedBy, T.result.toAllow].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}</tr></thead>
+      <h2 class="part">Denials</h2>
+      {denials.length === 0 ? <p class="soft">Nothing was denied.</p> : (
+        <div class="scroll" role="region" aria-label="Denials" tabIndex={0}><table class="grid stacked" role="table">
+          <thead role="rowgroup"><tr role="row">{["Tried", "On", "Denied by", "To allow"].map((title) => <th key={title} role="columnheader" scope="col">{title}</th>)}</tr></thead>
           <tbody role="rowgroup">
             {denials.map((denial, index) => (
               <tr key={index} role="row">
                 <td role="cell" class="mono">{plain(String(denial["operation"]))}</td>
                 <td role="cell" class="mono first">{plain(String(denial["path"]))}</td>
-                <td role="cell" data-label={T.result.deniedBy}>{String(denial["layer"])}</td>
+                <td role="cell" data-label="Denied by">{String(denial["layer"])}</td>
                 <td role="cell" class="whole"><Allowed denial={denial} /></td>
               </tr>
             ))}

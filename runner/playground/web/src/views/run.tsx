@@ -7,7 +7,7 @@ import { brief, plain } from "../model/plain";
 import { questions } from "../model/questions";
 import { cancel, reportOf, type Progress, type Run } from "../model/runs";
 import { widgetOf, type Tool } from "../model/tools";
-import { duration, percent, seconds } from "../texts/numbers";
+import { count, duration, percent, seconds } from "../texts/numbers";
 import { Canvas, ItemView, Viewed } from "../canvas/canvas";
 import { boardTab, boardTabs, endEphemeral, openDashboard } from "../canvas/dashboard";
 import { itemOf, shownOf, type Item, type Shown } from "../canvas/items";
@@ -15,18 +15,18 @@ import { HtmlView, PageView } from "../canvas/page";
 import { Links, References } from "../canvas/references";
 import { Folded } from "./folded";
 import { later } from "./later";
-import { Question } from "./question";
 import { ContractTab, keptUri, MessagesTab, ModelTab, SandboxTab, TimingTab } from "./result";
 import { Tabs, type Tab } from "./tabs";
-import { T } from "../texts/texts";
 
 const WidgetView = later(() => import("../canvas/widget").then((module) => module.WidgetView));
+
+const LIMITS = "idle_timeout_s and total_timeout_s, in runner.toml or under [tools.NAME]";
+export const STATUSES = { running: "Running", done: "Done", failed: "Failed", cancelled: "Cancelled" };
 
 export function RunView({ run, tool, isOfOther = false }: { run: Signal<Run>; tool: Tool | undefined; isOfOther?: boolean }): JSX.Element {
   const tab = useSignal("");
   const { value } = run;
-  // In versions with sessions a question is of the connection, and stands above the page.
-  const asks = value.status === "running" && (value.question !== null || questions.value.length > 0);
+  const asks = value.status === "running" && questions.value.length > 0;
   const denied = reportOf(value)?.denials?.length ?? 0;
   useEffect(() => {
     const { panel } = shownOf(value);
@@ -37,47 +37,47 @@ export function RunView({ run, tool, isOfOther = false }: { run: Signal<Run>; to
     return endEphemeral;
   }, [value.id, value.result]);
   return (
-    <section class="card" aria-label={T.run.title} data-run tabIndex={-1}>
+    <section class="card" aria-label="Call" data-run tabIndex={-1}>
       <header>
-        <span class={`badge ${value.status}`}>{asks ? T.run.asks : T.run.statuses[value.status]}</span>
+        <span class={`badge ${value.status}`}>{asks ? "Waiting for your answer" : STATUSES[value.status]}</span>
         {value.status === "running" ? (asks ? null : <Clock run={value} />) : <span class="soft small">{value.took === null ? "" : duration(value.took)}</span>}
-        {denied > 0 && <button type="button" class="badge failed" title={T.run.deniedHint} onClick={() => { tab.value = "sandbox"; }}>{T.run.denied(denied)}</button>}
-        {isOfOther && value.status !== "running" && <span class="soft small">{T.run.ofOther}</span>}
+        {denied > 0 && <button type="button" class="badge failed" title="Show what the sandbox denied" onClick={() => { tab.value = "sandbox"; }}>{`${count(denied)} denied`}</button>}
+        {isOfOther && value.status !== "running" && <span class="soft small">with other arguments</span>}
         <span class="grow" />
-        {value.status === "running" && <button class="button danger" onClick={() => cancel(value.id)}>{T.common.cancel}</button>}
+        {value.status === "running" && <button class="button danger" onClick={() => cancel(value.id)}>Cancel</button>}
       </header>
-      {value.status === "running" && <div class="body">{value.question === null ? <Live run={value} /> : <Question run={run} />}</div>}
+      {value.status === "running" && <div class="body"><Live run={value} /></div>}
       {value.status === "running" && <Meanwhile run={value} />}
       {value.status !== "running" && <Told run={value} />}
       {value.status !== "running" && (
-        <Tabs label={T.common.result} chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={tabs(value, tool)} />
+        <Tabs label="Result" chosen={tab.value} choose={(id) => { tab.value = id; }} tabs={tabs(value, tool)} />
       )}
-      <span class="unseen" role="status">{asks ? T.run.asks : value.status === "running" ? T.run.runs : T.run.is(T.run.statuses[value.status])}</span>
+      <span class="unseen" role="status">{asks ? "Waiting for your answer" : value.status === "running" ? "Call running" : `Call ${(STATUSES[value.status]).toLowerCase()}`}</span>
     </section>
   );
 }
 
 function tabs(run: Run, tool: Tool | undefined): Tab[] {
   const shown = shownOf(run);
-  const files: Tab[] = shown.items.length === 0 ? [] : [{ id: "files", title: T.run.tabs(shown.items.length), body: () => <Canvas key={run.id} shown={shown} /> }];
-  const canvas: Tab[] = run.canvas === undefined ? [] : [{ id: "canvas", title: T.run.canvas, body: () => <CanvasPage canvas={run.canvas} /> }];
+  const files: Tab[] = shown.items.length === 0 ? [] : [{ id: "files", title: `Files ${count(shown.items.length)}`, body: () => <Canvas key={run.id} shown={shown} /> }];
+  const canvas: Tab[] = run.canvas === undefined ? [] : [{ id: "canvas", title: "Canvas", body: () => <CanvasPage canvas={run.canvas} /> }];
   const widget: Tab[] = tool === undefined || widgetOf(tool.meta) === null || run.result === null ? [] : [{
-    id: "widget", title: T.run.widget,
+    id: "widget", title: "Widget",
     body: () => <WidgetView key={run.id} run={run} tool={tool} />,
   }];
   return [
     ...(run.status === "failed" ? [] : widget),
     ...(shown.open ? files : []),
-    { id: "result", title: T.common.result, body: () => <ResultTab run={run} shown={shown} /> },
+    { id: "result", title: "Result", body: () => <ResultTab run={run} shown={shown} /> },
     ...(run.status === "failed" ? widget : []),
     ...(shown.open ? [] : files),
     ...canvas,
-    { id: "model", title: T.run.model, body: () => <ModelTab run={run} /> },
-    { id: "timing", title: T.run.timing, body: () => <TimingTab run={run} /> },
-    { id: "sandbox", title: T.run.sandbox, body: () => <SandboxTab run={run} /> },
-    { id: "logs", title: T.run.logOf(run.logs.length), body: () => <Logs run={run} /> },
+    { id: "model", title: "Model view", body: () => <ModelTab run={run} /> },
+    { id: "timing", title: "Timing", body: () => <TimingTab run={run} /> },
+    { id: "sandbox", title: "Sandbox", body: () => <SandboxTab run={run} /> },
+    { id: "logs", title: `Log ${run.logs.length === 0 ? "" : count(run.logs.length)}`, body: () => <Logs run={run} /> },
     ...boardTabs(),
-    { id: "messages", title: T.run.messages, body: () => <MessagesTab run={run} /> },
+    { id: "messages", title: "Messages", body: () => <MessagesTab run={run} /> },
   ].filter((tab) => tab.id !== "sandbox" || reportOf(run) !== null);
 }
 
@@ -97,7 +97,7 @@ function Meanwhile({ run }: { run: Run }): JSX.Element | null {
   const items = (run.soFar ?? []).map(itemOf).filter((item): item is Item => item !== null);
   if (run.canvas === undefined && items.length === 0) return null;
   return (
-    <section class="body stack" aria-label={T.run.soFar}>
+    <section class="body stack" aria-label="Shown so far">
       {run.canvas !== undefined && <CanvasPage canvas={run.canvas} />}
       {items.map((item) => <ItemView key={item.uri} item={item} />)}
     </section>
@@ -106,7 +106,7 @@ function Meanwhile({ run }: { run: Run }): JSX.Element | null {
 
 function CanvasPage({ canvas }: { canvas: Run["canvas"] }): JSX.Element | null {
   if (canvas === undefined) return null;
-  return "html" in canvas ? <HtmlView html={canvas.html} title={T.run.canvas} /> : <PageView key={canvas.uri} item={{ ...PAGE, ...canvas }} />;
+  return "html" in canvas ? <HtmlView html={canvas.html} title="Canvas" /> : <PageView key={canvas.uri} item={{ ...PAGE, ...canvas }} />;
 }
 
 const PAGE: Item = { name: "canvas.html", mime: "text/html", size: 0, uri: "", description: null, expires: null, viewer: "html" };
@@ -118,7 +118,7 @@ function Told({ run }: { run: Run }): JSX.Element | null {
   return (
     <div class="body stack">
       {notification !== null && <p class="notice">{plain(notification)}</p>}
-      {refused !== null && <p class="problem" role="alert">{T.run.noDashboard(plain(refused))}</p>}
+      {refused !== null && <p class="problem" role="alert">{`The dashboard is not shown: ${plain(refused)}.`}</p>}
     </div>
   );
 }
@@ -134,12 +134,12 @@ function Clock({ run }: { run: Run }): JSX.Element {
     <>
       {part !== null && (
         <span class="row small soft">
-          <span class="bar" role="progressbar" aria-valuenow={Math.round(part * 100)} aria-valuemin={0} aria-valuemax={100} aria-label={T.run.progress}><i style={{ width: `${part * 100}%` }} /></span>
+          <span class="bar" role="progressbar" aria-valuenow={Math.round(part * 100)} aria-valuemin={0} aria-valuemax={100} aria-label="Progress"><i style={{ width: `${part * 100}%` }} /></span>
           {percent(part)}{eta(run, part, went)}
         </span>
       )}
-      <span class="soft small" title={T.run.limitsHint}>{T.run.inAll(went / 1000, total_s)}</span>
-      {silent >= LEAST_SILENT_S && <span class={`small ${silent > idle_s / 2 ? "warn" : "soft"}`} title={T.run.limitsHint}>{T.run.silent(silent, idle_s)}</span>}
+      <span class="soft small" title={LIMITS}>{`${seconds(went / 1000)} of ${seconds(total_s)}`}</span>
+      {silent >= LEAST_SILENT_S && <span class={`small ${silent > idle_s / 2 ? "warn" : "soft"}`} title={LIMITS}>{`No output for ${seconds(silent)} (ends at ${seconds(idle_s)})`}</span>}
     </>
   );
 }
@@ -171,7 +171,7 @@ function eta(run: Run, part: number, went: number): string {
   const first = run.progress.find((each) => each.total !== null && each.progress > 0);
   const left = (went / part) * (1 - part);
   if (first === undefined || part <= 0 || part >= 1 || run.progress.length < 2 || left > MOST_LEFT_MS) return "";
-  return T.run.toGo(left / 1000);
+  return `, about ${seconds(left / 1000)} to go`;
 }
 
 export function Logs({ run }: { run: Run }): JSX.Element {
@@ -179,9 +179,9 @@ export function Logs({ run }: { run: Run }): JSX.Element {
   useEffect(() => {
     list.current?.scrollTo({ top: list.current.scrollHeight });
   }, [run.logs.length]);
-  if (run.logs.length === 0) return <p class="soft small">{T.run.noLog}</p>;
+  if (run.logs.length === 0) return <p class="soft small">No log lines.</p>;
   return (
-    <ol class="logs" ref={list} tabIndex={0} aria-label={T.run.log}>
+    <ol class="logs" ref={list} tabIndex={0} aria-label="Log">
       {run.logs.map((line, index) => (
         <li key={index} class={line.notice ? "notice" : line.level}>
           <span>{seconds(line.at / 1000)}</span><span>{brief(line.level, 20)}</span><span><Folded text={line.text} /></span>

@@ -6,7 +6,6 @@ import type { Params } from "../model/connection";
 import { here } from "../model/connections";
 import { save, type Kind } from "../model/saved";
 import { useEscape } from "./escape";
-import { T } from "../texts/texts";
 
 const SAID_MS = 4000;
 
@@ -27,26 +26,26 @@ export function SaveRequest({ kind, target, args }: { kind: Kind; target: string
     try {
       save({ kind, target, args: args() ?? {}, server: here.value.name, name: name.value.trim() || target });
       open.value = false;
-      said.value = T.saved.saved;
+      said.value = "Saved";
       setTimeout(() => { said.value = null; }, SAID_MS);
     } catch (error) {
       said.value = (error as Error).message;
     }
   };
   if (!open.value) {
-    return <button ref={button} type="button" class="button quiet" data-press="save" onClick={() => { open.value = true; said.value = null; name.value = target; }} aria-live="polite">{said.value ?? T.saved.save}</button>;
+    return <button ref={button} type="button" class="button quiet" onClick={() => { open.value = true; said.value = null; name.value = target; }} aria-live="polite">{said.value ?? "Save"}</button>;
   }
   return (
-    <div class="row save" role="group" aria-label={T.saved.saveAs} onKeyDown={(event) => {
+    <div class="row save" role="group" aria-label="Save this request" onKeyDown={(event) => {
       // It may stand in another form, which this must not send.
       if (event.key === "Enter") { event.preventDefault(); keep(); }
     }}>
       <span class="row fields">
-        <input class="input compact" aria-label={T.saved.name} ref={first} value={name.value} onInput={(event) => { name.value = event.currentTarget.value; }} />
+        <input class="input compact" aria-label="Name" ref={first} value={name.value} onInput={(event) => { name.value = event.currentTarget.value; }} />
       </span>
       <span class="row">
-        <button type="button" class="button" onClick={keep}>{T.saved.keep}</button>
-        <button type="button" class="button quiet" onClick={() => { open.value = false; }}>{T.saved.cancel}</button>
+        <button type="button" class="button" onClick={keep}>Save</button>
+        <button type="button" class="button quiet" onClick={() => { open.value = false; }}>Cancel</button>
       </span>
     </div>
   );

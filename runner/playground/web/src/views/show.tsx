@@ -6,7 +6,6 @@ import { viewerOf } from "../canvas/items";
 import { files, filesLoaded, filesProblem, loadFiles } from "../model/files";
 import { plain } from "../model/plain";
 import { route, to } from "../model/route";
-import { T } from "../texts/texts";
 
 export function ShowView(): JSX.Element {
   const uri = route.value.rest;
@@ -17,10 +16,10 @@ export function ShowView(): JSX.Element {
   const file = files.value.find((each) => each.uri === uri && (name === null || each.filename === name)) ?? files.value.find((each) => each.uri === uri);
   return (
     <div class="stack">
-      <p><a href={to("files")}>{T.files.title}</a></p>
-      <h1 class="mono">{plain(file?.filename ?? name ?? T.files.file)}</h1>
+      <p><a href={to("files")}>Files</a></p>
+      <h1 class="mono">{plain(file?.filename ?? name ?? "File")}</h1>
       {file === undefined
-        ? <div class="card empty"><p>{filesProblem.value ?? (!filesLoaded.value ? T.files.looking : T.files.notThere)}</p></div>
+        ? <div class="card empty"><p>{filesProblem.value ?? (!filesLoaded.value ? "Looking for the file…" : "This file is not in My Files any more. It has expired, or was deleted. Run the tool that made it again, or upload it again.")}</p></div>
         : <section class="card"><div class="body"><ItemView key={file.uri} item={{ name: file.filename, mime: file.content_type, size: file.size, uri: file.uri, description: null, expires: file.expires_at, viewer: viewerOf(file.filename, file.content_type, null) }} /></div></section>}
     </div>
   );

@@ -10,3 +10,8 @@ export function bringIntoSight(place: HTMLElement | null): void {
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   place.scrollIntoView({ block: "start", behavior: still ? "instant" : "smooth" });
 }
+
+/** For `ref`: a part that may lie outside of the list or page that scrolls. */
+export function inSight(part: HTMLElement | null): void {
+  part?.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
+}

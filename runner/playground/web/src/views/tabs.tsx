@@ -1,7 +1,6 @@
 /** Tabs as the ARIA practices describe them: arrow keys move, only the chosen one is in the order of focus. */
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
-import type { Pressed } from "../model/press";
 
 export interface Tab {
   id: string;
@@ -9,13 +8,11 @@ export interface Tab {
   body: () => JSX.Element | null;
 }
 
-export function Tabs({ tabs, chosen, choose, label, press }: {
+export function Tabs({ tabs, chosen, choose, label }: {
   tabs: Tab[];
   chosen: string;
   choose: (id: string) => void;
   label: string;
-  /** By which the chosen tab is asked for from elsewhere. */
-  press?: Pressed;
 }): JSX.Element {
   const base = useId();
   const list = useRef<HTMLDivElement>(null);
@@ -43,7 +40,7 @@ export function Tabs({ tabs, chosen, choose, label, press }: {
       <div role="tablist" aria-label={label} onKeyDown={move} ref={list}>
         {tabs.map((tab, index) => (
           <button key={tab.id} type="button" role="tab" id={`${base}-${index}`} data-tab={tab.id} aria-selected={tab.id === shown?.id}
-            aria-controls={`${base}-panel`} tabIndex={tab.id === shown?.id ? 0 : -1} data-press={tab.id === shown?.id ? press : undefined} onClick={() => choose(tab.id)}>{tab.title}</button>
+            aria-controls={`${base}-panel`} tabIndex={tab.id === shown?.id ? 0 : -1} onClick={() => choose(tab.id)}>{tab.title}</button>
         ))}
       </div>
       <div role="tabpanel" id={`${base}-panel`} aria-labelledby={shown === undefined ? undefined : `${base}-${tabs.indexOf(shown)}`} tabIndex={0}>{shown?.body()}</div>

@@ -5,11 +5,8 @@ import { useRef } from "preact/hooks";
 import { route, to } from "../model/route";
 import { problems } from "../model/connections";
 import { plain } from "../model/plain";
-import { waitingIn } from "../model/waiting";
+import { inSight } from "./sight";
 import { loadTools, tools, toolsLoading, toolsProblem, type Tool } from "../model/tools";
-import { Waits } from "./waits";
-import { inserted } from "../texts/inserted";
-import { T } from "../texts/texts";
 
 export function ToolList(): JSX.Element {
   const asked = useSignal("");
@@ -46,19 +43,19 @@ export function ToolList(): JSX.Element {
     }
   };
   return (
-    <aside class="side" aria-label={T.tools.title}>
+    <aside class="side" aria-label="Tools">
       <div class="inner">
-        <label class="unseen" for="search">{T.tools.search}</label>
-        <input id="search" class="input" type="search" placeholder={`${T.tools.search}   /`} value={asked.value}
+        <label class="unseen" for="search">Search tools</label>
+        <input id="search" class="input" type="search" placeholder={`Search tools   /`} value={asked.value}
           onInput={(event) => { asked.value = event.currentTarget.value; }} onKeyDown={searched} />
-        {toolsProblem.value !== null && <div class="problem" role="alert"><p>{plain(toolsProblem.value)}</p><div><button class="button" onClick={() => void loadTools()}>{T.common.tryAgain}</button></div></div>}
-        {Object.entries(problems.value).map(([name, why]) => <p key={name} class="problem small" role="alert" title={plain(why)}><span>{inserted(T.tools.down, { server: <b class="mono">{plain(name)}</b>, why: plain(why.slice(0, 200)) })}</span></p>)}
-        {toolsLoading.value && toolsProblem.value === null && tools.value.length === 0 && <p class="soft" role="status">{T.common.loading}</p>}
+        {toolsProblem.value !== null && <div class="problem" role="alert"><p>{plain(toolsProblem.value)}</p><div><button class="button" onClick={() => void loadTools()}>Try again</button></div></div>}
+        {Object.entries(problems.value).map(([name, why]) => <p key={name} class="problem small" role="alert" title={plain(why)}><span><b class="mono">{plain(name)}</b> is down: {plain(why.slice(0, 200))}</span></p>)}
+        {toolsLoading.value && toolsProblem.value === null && tools.value.length === 0 && <p class="soft" role="status">Loading…</p>}
         <ul class="tools strip" ref={list} onKeyDown={moved}>
           {found.map((tool) => (
             <li key={tool.name}>
               <a href={to("call", tool.name)} tabIndex={tool === stop ? 0 : -1} aria-current={here(tool) ? "page" : undefined} ref={here(tool) ? inSight : null}>
-                <span class="mono"><Name text={tool.name} />{waitingIn("call") === tool.name && <Waits />}</span>
+                <span class="mono"><Name text={tool.name} /></span>
                 <span class="about">{firstLine(tool.description)}</span>
                 {tool.badges.length > 0 && <Badges of={tool} />}
               </a>
@@ -66,7 +63,7 @@ export function ToolList(): JSX.Element {
           ))}
         </ul>
         {!toolsLoading.value && toolsProblem.value === null && found.length === 0 && (
-          <p class="soft small">{tools.value.length === 0 ? T.tools.none : T.tools.noneFound}</p>
+          <p class="soft small">{tools.value.length === 0 ? "This server offers no tools." : "No matching tools"}</p>
         )}
       </div>
     </aside>
@@ -85,15 +82,11 @@ function Name({ text }: { text: string }): JSX.Element {
 }
 
 export function Badges({ of }: { of: Tool }): JSX.Element {
-  return <span class="row">{of.badges.map((badge) => <span key={badge} class={`badge ${badge}`}>{T.tools.badges[badge]}</span>)}</span>;
-}
-
-function inSight(link: HTMLElement | null): void {
-  link?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  return <span class="row">{of.badges.map((badge) => <span key={badge} class={`badge ${badge}`}>{badge}</span>)}</span>;
 }
 
 function matches(tool: Tool, words: string[]): boolean {
-  const text = `${tool.name} ${tool.title} ${tool.description} ${tool.badges.join(" ")} ${tool.badges.map((badge) => T.tools.badges[badge]).join(" ")}`.toLowerCase();
+  const text = `${tool.name} ${tool.title} ${tool.description} ${tool.badges.join(" ")}`.toLowerCase();
   return words.every((word) => text.includes(word));
 }
 

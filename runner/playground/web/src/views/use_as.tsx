@@ -5,19 +5,18 @@ import { isObject, toJson } from "../model/json";
 import { to } from "../model/route";
 import { blank } from "../model/schema";
 import { tools } from "../model/tools";
-import { T } from "../texts/texts";
 
 /** Tools that take files, each with a link that fills this one in. */
 export function UseAs({ file }: { file: Stored }): JSX.Element | null {
   const taking = tools.value.filter((tool) => tool.badges.includes("files"));
   if (taking.length === 0) return null;
   return (
-    <select class="input compact" aria-label={T.files.useOf(file.filename)} value=""
+    <select class="input compact" aria-label={`Use ${file.filename} with a tool`} value=""
       onChange={(event) => {
         const tool = taking.find((each) => each.name === event.currentTarget.value);
         if (tool !== undefined) location.hash = to("call", tool.name, { args: withFile(tool.inputSchema, file.filename) }).slice(1);
       }}>
-      <option value="">{T.files.useWith}</option>
+      <option value="">Use with…</option>
       {taking.map((tool) => <option key={tool.name} value={tool.name}>{tool.name}</option>)}
     </select>
   );

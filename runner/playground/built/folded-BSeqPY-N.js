@@ -1,0 +1,3 @@
+import{A as e,H as t,V as n,o as r,r as i,t as a}from"./jsxRuntime-CikW7y5I.js";var o=4e3,s=1e3,c=200;function l({text:e}){let r=n(()=>d(e),[e]);return a(t,{children:r.map((e,t)=>typeof e==`string`?i(e):a(f,{text:e.rest},t))})}function u(e){return e.length>o&&RegExp(`[^\\n]{4001}`).test(e)}function d(e){if(!u(e))return[e];let t=[],n=0;for(let r of e.split(/(?<=\n)/)){let e=t.at(-1);if(r.length>o&&n<c){let e=r.endsWith(`
+`)?`
+`:``;t.push(r.slice(0,s),{rest:r.slice(s,r.length-e.length)},e),n+=1}else typeof e==`string`?t[t.length-1]=e+r:t.push(r)}return t}function f({text:n}){let o=e(!1);return o.value?a(t,{children:i(n)}):a(`button`,{type:`button`,class:`fold`,onClick:()=>{o.value=!0},children:`… ${r(n.length)} more characters in this line`})}export{u as n,l as t};

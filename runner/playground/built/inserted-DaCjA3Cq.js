@@ -1,1 +1,0 @@
-function e(e,t){return e.split(/\{(\w+)\}/).map((e,n)=>n%2==0?e:t[e]??``)}export{e as t};
