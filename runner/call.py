@@ -69,7 +69,6 @@ from runner.worker.wire import FIND_TOOL, LATEST_PROTOCOL, ROUTE, RequestFacts, 
 from sandbox.errors import ForkserverDied, LoadError, NoProcess, SandboxError, ZygoteDied
 from sandbox.host.lease import Lease
 from sandbox.outcome import Outcome
-from sandbox.policy import MIB
 
 __all__ = [
     "Completed",
@@ -214,7 +213,7 @@ def _with_files(
     request.steps.done("admit")
     # Inputs are staged in a home that a tool may only read, too; only one that it may write has outputs.
     home = user_pool.home if toolset.access(spec) is HomeAccess.WRITE else None
-    files = toolset.files(request.user, trace=request.id, counted=request.counted)
+    files = toolset.files(request.user, trace=request.id)
     links = user_pool.links or toolset.links
     puts = RunningPuts(files=files, home=home, max_bytes=toolset.settings.max_artifact_bytes)
     listener.keep = puts.put
@@ -423,12 +422,7 @@ def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> R
     if not toolset.rates.limits:
         return request
     tool = None if spec is None else spec.name
-    mine = toolset.rates.of(
-        tool=tool,
-        user=request.user.name,
-        whose=request.user.segment,
-        memory_mb=lambda: toolset.effective(tool).limits.call_memory_bytes // MIB,
-    )
+    mine = toolset.rates.of(tool=tool, user=request.user.name, whose=request.user.segment)
     return replace(request, counted=mine) if mine else request
 
 

@@ -165,7 +165,7 @@ class Service(Protocol):
     def claims(self) -> Path:
         """Return the folder of the locks that say which call owns a staged name."""
 
-    def files(self, user: User, *, trace: str | None = None, counted: Sequence[Counted] = ()) -> MyFiles:
+    def files(self, user: User, *, trace: str | None = None) -> MyFiles:
         """Return My Files of a user, for the call `trace`; what it keeps counts for limits by name."""
 
 

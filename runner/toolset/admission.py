@@ -5,7 +5,7 @@ waited.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Self
@@ -73,7 +73,7 @@ class Admission:
             CallError: `E_BUSY`; the queue is full, and the error says which.
         """
         # Most servers have no limits by name.
-        return _Held(self, user, [place for one in mine for place in _places(one)] if mine else ())
+        return _Held(self, user, _places(mine) if mine else ())
 
     async def enter(self, user: str, places: Sequence[PlaceDemand] = ()) -> None:
         """Take a place; `leave` gives it back."""
@@ -116,11 +116,12 @@ class Admission:
                 call.turn.set_result(None)
 
 
-def _places(one: Counted) -> Iterator[PlaceDemand]:
-    if one.limit.max_calls is not None:
-        yield PlaceDemand(("max_calls", one.name, one.whose), one.limit.max_calls)
-    if one.limit.memory_mb is not None and one.memory_mb:
-        yield PlaceDemand(("memory_mb", one.name, one.whose), one.limit.memory_mb, one.memory_mb)
+def _places(mine: Sequence[Counted]) -> Sequence[PlaceDemand]:
+    return [
+        PlaceDemand((one.name, one.whose), one.limit.max_calls)
+        for one in mine
+        if one.limit.max_calls is not None
+    ]
 
 
 @dataclass(slots=True, eq=False)
