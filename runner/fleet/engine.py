@@ -164,7 +164,11 @@ class FleetEngine:
         if not rates:
             return
         keys = [self.connection.keys.rate(f"{one.name}.calls", one.whose) for one, _ in rates]
-        arguments: list[str | int] = [int(WINDOW_S * 1000), secrets.token_hex(8), *(most for _, most in rates)]
+        arguments: list[str | int] = [
+            int(WINDOW_S * 1000),
+            secrets.token_hex(8),
+            *(most for _, most in rates),
+        ]
         try:
             which, *after = await COUNT.run(self.connection.redis, keys, *arguments)
         except REDIS_FAILURES as error:

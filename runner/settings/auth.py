@@ -16,6 +16,7 @@ from runner.settings.values import (
     PublicPath,
     UpstreamUrl,
     UpstreamUrls,
+    https_url,
 )
 
 __all__ = ["Auth"]
@@ -24,14 +25,13 @@ _LOGINS = ("oauth_proxy", "oidc")
 _AUTH_OF = {
     "jwks_uri": ("jwt", "oauth_proxy"),
     "public_key": ("jwt",),
-    "issuer": ("jwt", "oauth_proxy"),
+    "issuer": ("jwt", *_LOGINS),
     "audience": ("jwt", *_LOGINS),
     "authorization_servers": ("jwt",),
     "required_scopes": ("jwt", *_LOGINS),
     "client_id": _LOGINS,
     "client_secret": _LOGINS,
     "client_secret_file": _LOGINS,
-    "config_url": ("oidc",),
     "authorization_endpoint": ("oauth_proxy",),
     "token_endpoint": ("oauth_proxy",),
     "introspection_endpoint": ("oauth_proxy",),
@@ -80,9 +80,6 @@ class Auth(BaseModel):
     client_secret: SecretStr | None = Field(None, description="The secret that belongs to `client_id`.")
     client_secret_file: PrivatePath | None = Field(
         None, description="File with that secret, not readable by others; instead of `client_secret`."
-    )
-    config_url: UpstreamUrl | None = Field(
-        None, description="Where the OpenID provider describes itself; for `oidc`."
     )
     authorization_endpoint: UpstreamUrl | None = Field(
         None, description="Where users log in; for `oauth_proxy`."
@@ -172,8 +169,10 @@ class Auth(BaseModel):
                 f'auth.kind is "{self.kind}", which needs auth.client_id and one of auth.client_secret and '
                 "auth.client_secret_file"
             )
-        if self.kind == "oidc" and not self.config_url:
-            raise ValueError('auth.kind is "oidc", which needs auth.config_url')
+        if self.kind == "oidc":
+            if not self.issuer:
+                raise ValueError('auth.kind is "oidc", which needs auth.issuer')
+            https_url(self.issuer)
         if self.kind == "oauth_proxy" and not (self.authorization_endpoint and self.token_endpoint):
             raise ValueError(
                 'auth.kind is "oauth_proxy", which needs auth.authorization_endpoint and auth.token_endpoint'

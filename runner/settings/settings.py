@@ -287,13 +287,10 @@ class Settings(BaseSettings):
     playground: Annotated[bool, NARROWS] = Field(
         default=True, description="Whether the HTTP server has the Playground, a page for people, at `/`."
     )
-    playground_frames_port: int = Field(
-        0, ge=0, le=65535, description="Port on which the Playground shows what tools made; 0: a free one."
-    )
     playground_frames_url: WebAddress | None = Field(
         None,
-        description="Address of that port as users reach it, on another host name than `public_url`; "
-        "without it, widgets are shown on this machine only.",
+        description="Address of the port above `port`, where the Playground shows what tools made, on "
+        "another host name than `public_url`; without it, widgets are shown on this machine only.",
     )
     username_parameter: str = Field(
         "username",
@@ -312,10 +309,6 @@ class Settings(BaseSettings):
     )
     metrics_address: HostPort | None = Field(
         None, description="Address of its own, HOST:PORT, at which Prometheus finds `/metrics`."
-    )
-    spans: Literal["none", "otlp"] = Field(
-        "none",
-        description="Whether spans of calls go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names.",
     )
     engine: Literal["local", "docket"] = Field(
         "local",

@@ -76,6 +76,7 @@ _FIXED = (
 _REMOVED: Mapping[str, str] = {
     "audit_max_files": "move or delete full files of the audit log, oldest first (docs/observation.md)",
     "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
+    "auth.config_url": "set auth.issuer to the part before /.well-known/openid-configuration",
     "connect_timeout_s": "set load_timeout_s, which also holds for servers behind `runner proxy`",
     "deny_run": "set allow_run = [] (--deny-run still is an option)",
     "fleet_release": "hosts and nodes with the same tool files and version find each other without it",
@@ -86,7 +87,9 @@ _REMOVED: Mapping[str, str] = {
     "inline_clients": 'set artifact_delivery = "inline"; a client can ask for it in its request, too',
     "max_call_bytes": "set max_artifact_bytes, which also bounds the files of one call together",
     "max_upload_bytes": "set max_artifact_bytes, which also bounds uploads",
+    "playground_frames_port": "route playground_frames_url to the port above `port`",
     "s3_path_style": "the bucket's name stands in the path where s3_endpoint is given",
+    "spans": "set OTEL_EXPORTER_OTLP_ENDPOINT; spans go to the collector that it names",
     "show_username": "clients never see the parameter; what they send there is overwritten",
     "store_unavailable": "a file waits on this machine; in a fleet its call says so (docs/s3.md)",
     "max_connections": "limit connections in the reverse proxy (deploy/nginx.conf) or with `ulimit -n`",

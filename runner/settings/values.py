@@ -38,6 +38,7 @@ __all__ = [
     "default_config_dir",
     "default_state_dir",
     "default_store",
+    "https_url",
     "split_at_commas",
     "widens_rights",
 ]
@@ -176,7 +177,12 @@ def _each_name(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _upstream(url: str) -> str:
+def https_url(url: str) -> str:
+    """Return the URL of a login or token endpoint.
+
+    Raises:
+        ValueError: It is neither https nor loopback.
+    """
     try:
         return _https(url)
     except ValueError as error:
@@ -263,7 +269,7 @@ StoreUrl = Annotated[str, AfterValidator(_store_url)]
 UidRange = Annotated[str, AfterValidator(_uid_range)]
 KeyUrl = Annotated[str, AfterValidator(_https)]
 HostPort = Annotated[str, AfterValidator(_host_port)]
-UpstreamUrl = Annotated[str, AfterValidator(_upstream)]
+UpstreamUrl = Annotated[str, AfterValidator(https_url)]
 UpstreamUrls = Annotated[tuple[UpstreamUrl, ...], NoDecode, BeforeValidator(split_at_commas)]
 S3Address = Annotated[str, AfterValidator(_s3_address)]
 S3Region = Annotated[str, AfterValidator(_s3_region)]

@@ -150,10 +150,10 @@ class _Oidc(_OwnTokens, OIDCProxy):
     ) -> TokenVerifier:
         """Return what checks the provider's tokens. The arguments are FastMCP's."""
         if self.oidc_config.issuer is None or self.oidc_config.jwks_uri is None:
-            raise ValueError("the OpenID provider names no issuer or no jwks_uri at auth.config_url")
+            raise ValueError("the OpenID provider names no issuer or no jwks_uri below auth.issuer")
         self.checks = TimedVerifier(
             name_of=self.name_of,
-            keys_from="the jwks_uri that auth.config_url names",
+            keys_from="the jwks_uri of the provider of auth.issuer",
             jwks_uri=str(self.oidc_config.jwks_uri),
             issuer=str(self.oidc_config.issuer),
             algorithm=algorithm,
@@ -178,7 +178,8 @@ def _oidc(settings: Settings, name_of: NameOf) -> AuthProvider:
     return _Oidc(
         settings=settings,
         name_of=name_of,
-        config_url=str(auth.config_url),
+        # OpenID Connect Discovery 1.0, section 4.
+        config_url=f"{str(auth.issuer).rstrip('/')}/.well-known/openid-configuration",
         client_id=str(auth.client_id),
         algorithm=auth.algorithm,
         audience=auth.audience,

@@ -339,10 +339,7 @@ def test_a_relative_path_in_a_file_is_taken_from_the_folder_of_that_file(tmp_pat
     assert settings.allow_read == (folder / "a", Path("/b"))
 
 
-LOGIN = (
-    '[auth]\nkind = "oidc"\nconfig_url = "https://issuer/.well-known/openid-configuration"\nclient_id = "c"\n'
-    'client_secret_file = "x"'
-)
+LOGIN = '[auth]\nkind = "oidc"\nissuer = "https://issuer"\nclient_id = "c"\nclient_secret_file = "x"'
 
 
 @pytest.mark.parametrize(
