@@ -26,18 +26,22 @@ class LimitSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     tools: Annotated[Names, NARROWS] = Field(
-        ("*",), min_length=1, description="Names of the tools it is about; `sales_*` is all that begin so."
+        ("*",),
+        min_length=1,
+        description="Names of the tools it is about, as clients see them; `sales_*` is all that begin so.",
     )
     users: Annotated[Names, NARROWS] = Field(
-        ("*",), description="Names of the users it is about; `*` is all."
+        ("*",), description="Names of the users it is about; `*` is all, and an empty list nobody."
     )
     per: Annotated[Literal["all", "user"], NARROWS] = Field(
-        "all", description="Whether all of them have it together, or each `user` apart."
+        "all", description="`all`: those users have it together. `user`: each of them has it."
     )
     max_calls: Annotated[Count | None, NARROWS] = Field(
-        None, description="Calls that run at the same time; others wait."
+        None, description="Calls that run at the same time; others wait for their turn."
     )
-    calls_per_minute: Annotated[Count | None, NARROWS] = Field(None, description="Calls in any minute.")
+    calls_per_minute: Annotated[Count | None, NARROWS] = Field(
+        None, description="Calls in any minute; the next ends with `E_BUSY`."
+    )
 
     @model_validator(mode="after")
     def _limits_something(self) -> Self:

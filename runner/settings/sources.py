@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
@@ -18,9 +18,10 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 
 from runner.errors import UsageError
 from runner.formats.nearest import nearest
+from runner.settings.auth import Auth
 from runner.settings.named_limits import LimitSettings
 from runner.settings.secrets import SecretSettings
-from runner.settings.settings import Auth, Settings, ToolSettings
+from runner.settings.settings import Settings, ToolSettings, option_of
 from runner.settings.trust import (
     CONFIG_FILE,
     CONFIG_VARIABLE,
@@ -30,7 +31,7 @@ from runner.settings.trust import (
     quoted,
     reread,
 )
-from runner.settings.values import split_at_commas, widens_rights
+from runner.settings.values import holds, split_at_commas, widens_rights
 from runner.system.logging_setup import redact
 
 __all__ = [
@@ -57,10 +58,6 @@ _FOREIGN = frozenset(
         "TRACKING_ID", "WORKSPACE",
     )
 )  # fmt: skip
-_FLAGS = {
-    "idle_timeout_s": "--timeout",
-    "total_timeout_s": "--total-timeout",
-}
 _REDACTED = "(redacted)"
 _SECRETS = "secrets"
 _OF_MODELS = (
@@ -145,7 +142,7 @@ def load(
     flags: Mapping[str, object],
     *,
     config: Path | ConfigFile | None = None,
-    label: Callable[[str], str] = lambda name: f"flag {_flag(name)}",
+    label: Callable[[str], str] = lambda name: f"flag {option_of(name)}",
 ) -> Settings:
     """Return the effective settings.
 
@@ -251,10 +248,6 @@ def _from_flags(flags: Mapping[str, object], label: Callable[[str], str]) -> dic
         for name, value in flags.items()
         if value is not None
     }
-
-
-def _flag(name: str) -> str:
-    return _FLAGS.get(name, "--" + name.replace("_", "-"))
 
 
 def _from_environment() -> dict[Leaf, _Given]:
@@ -451,12 +444,7 @@ def _siblings(leaf: Leaf) -> Mapping[str, FieldInfo]:
 def _is_of(leaf: Leaf, kind: type) -> bool:
     """Say whether the value of a setting is of a type, or has parts that are."""
     field = _siblings(leaf).get(leaf[-1])
-    return field is not None and _holds(field.annotation, kind)
-
-
-def _holds(annotation: object, kind: type) -> bool:
-    is_it = annotation is kind or get_origin(annotation) is kind
-    return is_it or any(_holds(part, kind) for part in get_args(annotation))
+    return field is not None and holds(field.annotation, kind)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
