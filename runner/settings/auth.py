@@ -74,7 +74,10 @@ class Auth(BaseModel):
         "RS256", description="The one signature algorithm accepted, for `jwt`, `oauth_proxy` and `oidc`."
     )
     issuer: str | None = Field(
-        None, min_length=1, description="The `iss` a token must carry; required for `jwt`."
+        None,
+        min_length=1,
+        description="The `iss` a token must carry; required for `jwt`. For `oidc` the provider, as the part "
+        "of its address before `/.well-known/openid-configuration`.",
     )
     audience: str | None = Field(
         None,

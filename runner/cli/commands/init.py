@@ -10,6 +10,7 @@ import typer
 
 from runner.cli.exits import end_with
 from runner.errors import UsageError
+from runner.settings.sources import SCHEMA
 from runner.settings.trust import UnsafeFile, read_judged, trust
 
 __all__ = ["FILES", "init"]
@@ -130,7 +131,8 @@ if __name__ == "__main__":
     unittest.main()
 '''
 
-_CONFIG = """# Settings of `runner` in this folder. `runner config` shows all and where each came from.
+_CONFIG = f"""#:schema {SCHEMA.as_uri()}
+# Settings of `runner` in this folder. `runner config` shows all and where each came from.
 
 # Longest silence of a call and longest call, in seconds.
 idle_timeout_s = 30
