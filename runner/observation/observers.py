@@ -13,7 +13,7 @@ from runner.observation.audit_log import AuditLog, NotedCall
 from runner.observation.call_log import CallLine
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord
 from runner.observation.metrics import Metrics
-from runner.settings.settings import Settings
+from runner.settings.parts import ObservationSettings
 
 if TYPE_CHECKING:
     from runner.observation.spans import CallSpan, Spans
@@ -72,7 +72,7 @@ class Observers:
     _telling: "tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None" = None
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def of(cls, settings: ObservationSettings) -> Self:
         """Return those that settings ask for.
 
         Raises:
@@ -204,7 +204,7 @@ class Observers:
                 self.spans.close()
 
 
-def audit_log_of(settings: Settings) -> AuditLog | None:
+def audit_log_of(settings: ObservationSettings) -> AuditLog | None:
     """Return the audit log that settings ask for, if they ask for one.
 
     Raises:

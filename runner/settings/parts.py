@@ -185,7 +185,7 @@ class StoreSettings(StateSettings):
         return self.base64_size_limit_mb * MIB
 
 
-class IdentitySettings(_Part):
+class IdentitySettings(StateSettings):
     """Users, and the proof of their identity over HTTP."""
 
     user: Annotated[str | None, Flag("NAME")] = Field(

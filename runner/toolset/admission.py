@@ -13,7 +13,7 @@ from typing import Self
 from runner.contract.error_messages import busy
 from runner.errors import CallError
 from runner.settings.named_limits import Counted
-from runner.settings.settings import Settings
+from runner.settings.parts import CallSettings
 from runner.toolset.fair_queue import FairQueue, Full, PlaceDemand
 
 __all__ = ["Admission"]
@@ -47,14 +47,14 @@ class Admission:
         )
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def of(cls, settings: CallSettings) -> Self:
         """Return the admission that settings ask for."""
         return cls(
             max_calls=settings.max_calls,
             max_calls_per_user=settings.max_calls_per_user,
         )
 
-    def rebound(self, settings: Settings) -> None:
+    def rebound(self, settings: CallSettings) -> None:
         """Take over other bounds. Calls that run or wait go on; those that may run now, do."""
         for name in ("max_calls", "max_calls_per_user"):
             value = getattr(settings, name)
