@@ -54,7 +54,6 @@ from runner.worker.wire import FIND_TOOL, LATEST_PROTOCOL, ROUTE, RequestFacts, 
 from sandbox.errors import ForkserverDied, LoadError, NoProcess, SandboxError, ZygoteDied
 from sandbox.host.lease import Lease
 from sandbox.outcome import Outcome
-from sandbox.policy import MIB
 
 __all__ = ["Completed", "Request", "ask_route", "execute", "execute_admitted", "relay"]
 
@@ -199,7 +198,7 @@ class FileCall(Call):
         """Stage the inputs, run the tool in a worker of the pool, and collect what it returned."""
         toolset, request = self.toolset, self.request
         request.steps.done("admit")
-        files = toolset.files(request.user, trace=request.id, counted=request.counted)
+        files = toolset.files(request.user, trace=request.id)
         links = user_pool.links or toolset.links
         place = CallFiles(
             files=files,
@@ -418,12 +417,7 @@ def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> R
     if not toolset.rates.limits:
         return request
     tool = None if spec is None else spec.name
-    mine = toolset.rates.of(
-        tool=tool,
-        user=request.user.name,
-        whose=request.user.segment,
-        memory_mb=lambda: toolset.effective(tool).limits.call_memory_bytes // MIB,
-    )
+    mine = toolset.rates.of(tool=tool, user=request.user.name, whose=request.user.segment)
     return replace(request, counted=mine) if mine else request
 
 

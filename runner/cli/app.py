@@ -1,53 +1,56 @@
 """The command line, from `runner serve` to `runner schema`. Its names and exit codes are a contract.
 
-What a command takes and does is in `runner.cli.commands`.
+A command is a module of `runner.cli.commands` with a function of its name; only the one that is run is
+imported.
 
 Source: `docs/cli.md`.
 """
 
+import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from runner.cli.commands.audit import audit
-from runner.cli.commands.call import call
-from runner.cli.commands.files import files
-from runner.cli.commands.project import init, install, trust
-from runner.cli.commands.report import check, doctor, schema, selftest, show_config
-from runner.cli.commands.serve import dev, proxy, reload, serve, worker
-from runner.cli.commands.up import up
-from runner.cli.commands.users import users
 from runner.cli.exits import EXIT_USAGE, say
-from runner.cli.options import grouped
 from runner.errors import UsageError
 from runner.settings.rights import spell_out
 from sandbox.host.launch import Launched
 
 __all__ = ["app", "main"]
 
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "serve": serve,
-    "worker": worker,
-    "dev": dev,
-    "proxy": proxy,
-    "reload": reload,
-    "up": up,
-    "call": call,
-    "doctor": doctor,
-    "config": show_config,
-    "check": check,
-    "init": init,
-    "trust": trust,
-    "install": install,
-    "files": files,
-    "users": users,
-    "audit": audit,
-    "selftest": selftest,
-    "schema": schema,
+_COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "Run": {
+        "serve": "Serve tool files over MCP, on stdio or HTTP.",
+        "dev": "Serve tool files with the Playground; reload what changes.",
+        "proxy": "Stand in front of other MCP servers, and guard their results.",
+        "call": "Call one tool and print its result.",
+        "worker": "Execute calls of a fleet's hosts on this machine.",
+    },
+    "Files": {
+        "files": "List, put, get and remove a user's files, or end their session.",
+    },
+    "Operate": {
+        "config": "Print the effective settings and the origin of each.",
+        "trust": "Trust a runner.toml, fastmcp.json or mcp.json as it is now.",
+        "doctor": "Report what this machine can enforce, with cures.",
+        "selftest": "Try to break out; exit status 0 only if nothing got out.",
+        "reload": "Have running servers read their configuration again.",
+        "users": "List, show and delete users, or revoke their links.",
+        "audit": "Check that the audit log is whole, or make a digest.",
+        "up": "Write units or a compose file with a server for each user.",
+    },
+    "Develop": {
+        "init": "Write a working tool file, its test and a runner.toml.",
+        "check": "Report what in a tool file would surprise its author.",
+        "install": "Write the entry that an MCP client needs to serve a tool file.",
+        "schema": "Print the result contract as JSON Schema.",
+    },
 }
+"""The commands by group, each with its line of help."""
 
 # Commands of earlier releases, each with what replaces it.
 _REMOVED = {
@@ -56,16 +59,45 @@ _REMOVED = {
     "down": "systemd or Docker keeps the servers; use systemctl stop toolcell@NAME, or docker compose down",
 }
 
+_PLAIN: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+    "context_settings": {"max_content_width": 100},
+}
+
+
+class _Commands(TyperGroup):
+    """The commands, each imported as it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return their names, in the order of the help."""
+        return [name for group in _COMMANDS.values() for name in group]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, or None if there is none of that name."""
+        line = next((group[cmd_name] for group in _COMMANDS.values() if cmd_name in group), None)
+        if line is None:
+            return None
+        alone = typer.Typer(**_PLAIN)
+        module = importlib.import_module(f"runner.cli.commands.{cmd_name}")
+        alone.command(cmd_name, help=line)(getattr(module, cmd_name))
+        return typer.main.get_command(alone)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by group."""
+        for group, commands in _COMMANDS.items():
+            with formatter.section(group):
+                formatter.write_dl(list(commands.items()))
+
+
 app = typer.Typer(
     name="runner",
+    cls=_Commands,
     help="Serve a FastMCP file so that every call runs in its own confined, killable process.",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    **_PLAIN,
 )
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(grouped(_command))
 
 
 def main(launched: Launched | None = None) -> None:

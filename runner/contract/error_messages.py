@@ -569,26 +569,21 @@ def over_rate(setting: str, most: int, retry_after_s: float, *, of_user: bool) -
     """Return the error of a call above a limit of the operator's.
 
     Args:
-        setting: The limit, by its name in the settings; its last part says what it counts.
+        setting: The limit, by its name in the settings.
         most: What it allows.
         retry_after_s: When to come back, in seconds.
         of_user: Whether it is of this user alone.
     """
     seconds = max(1, math.ceil(retry_after_s))
-    counts, unit = {
-        "calls_per_minute": ("calls a minute", "calls"),
-        "cpu_s_per_hour": ("processor seconds an hour", "seconds"),
-        "stored_mb_per_day": ("MiB of files a day", "MiB"),
-    }[setting.rpartition(".")[2]]
     whose = "this user" if of_user else "all users together"
     return CallError(
         Code.E_BUSY,
-        f"{most} {counts} are what {whose} may have ({setting}); try again in {seconds} seconds",
+        f"{most} calls a minute are what {whose} may have ({setting}); try again in {seconds} seconds",
         details={
             "retry_after_seconds": seconds,
             "limit": setting,
             "value": most,
-            "unit": unit,
+            "unit": "calls",
             "setting": setting,
             "suggestion": f"Call less often, or raise {setting}",
         },

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from runner.errors import CallError, Code
-from runner.settings.resource_limits import DISK_FULL, LIMITS, LimitFacts
+from runner.settings.resource_limits import DISK_FULL, LIMITS
+from runner.settings.values import LimitFacts
 from sandbox.outcome import Reached
 from sandbox.policy import MIB
 

@@ -109,10 +109,6 @@ def _unheard(_: FileChange) -> None:
     """Ignore a changed file."""
 
 
-def _uncounted(_: int) -> None:
-    """Count no file for any metric."""
-
-
 def store_rules(settings: Settings) -> RetentionRules:
     """Return what a store may keep by these settings."""
     largest = max(Quota().max_file_bytes, settings.max_artifact_bytes)
@@ -178,7 +174,6 @@ class Library:
         session: str | None = None,
         *,
         trace: str | None = None,
-        counts: Callable[[int], None] = _uncounted,
     ) -> "MyFiles":
         """Return the files of one user in one session.
 
@@ -186,9 +181,8 @@ class Library:
             user: The user's name.
             session: The session, where the protocol has one.
             trace: The call that works with them.
-            counts: Hears of the length of each file that is kept, in bytes.
         """
-        return MyFiles(library=self, user=user, session=session or _UNNAMED, trace=trace, counts=counts)
+        return MyFiles(library=self, user=user, session=session or _UNNAMED, trace=trace)
 
     def held_by(self, holder: str) -> "MyFiles":
         """Return the files of whom `MyFiles.holder` names.
@@ -223,14 +217,12 @@ class MyFiles:
         user: The user's name.
         session: The session; empty where the protocol has none.
         trace: The call that works with them.
-        counts: Hears of the length of each file that is kept, in bytes.
     """
 
     library: Library
     user: str
     session: str = _UNNAMED
     trace: str | None = None
-    counts: Callable[[int], None] = _uncounted
 
     @property
     def scope(self) -> Scope:
@@ -287,7 +279,6 @@ class MyFiles:
             if temporary:
                 return await self._put_temporarily(source, said, kept)
             record = await self._put(source, said, kept)
-        self.counts(record.size)
         self._tell(record)
         return record
 

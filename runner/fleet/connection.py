@@ -22,7 +22,7 @@ from runner.fleet.address import RedisAddress
 from runner.fleet.internals.plain_pickles import read_plain_pickles_only
 from runner.fleet.redis_names import RedisKeys
 from runner.fleet.seal import FleetKey
-from runner.settings.settings import Settings
+from runner.settings.parts import FleetSettings
 
 __all__ = ["REDIS_FAILURES", "TASK", "FleetConnection", "leave_if_cancelled", "problem_of"]
 
@@ -84,7 +84,7 @@ class FleetConnection:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: Settings) -> AsyncIterator[Self]:
+    async def open(cls, settings: FleetSettings) -> AsyncIterator[Self]:
         """Connect as the settings say.
 
         Raises:

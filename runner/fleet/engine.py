@@ -13,16 +13,14 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from redis.exceptions import ResponseError
 
 from runner.contract.error_messages import invalid_result, over_rate
-from runner.errors import CallError
 from runner.fleet.connection import REDIS_FAILURES, TASK, FleetConnection, leave_if_cancelled, problem_of
 from runner.fleet.errors import may_have_run, no_room, redis_lost
 from runner.fleet.far_call import Again, FarCall, Gone, Limit
@@ -31,7 +29,6 @@ from runner.fleet.lost_nodes import MISSED_S
 from runner.fleet.lua import COUNT, REVOKE
 from runner.fleet.messages import WIRE_VERSION, HostMessage, NodeMessage, read
 from runner.fleet.placing import LEASE_S, NOTE_S, Placing
-from runner.fleet.redis_names import RedisKeys
 from runner.fleet.release import release_of
 from runner.fleet.results import Ended, completed_of, read_ended
 from runner.fleet.seal import Forged
@@ -42,7 +39,7 @@ from runner.steps.client_message import MESSAGE_MAX_BYTES
 from runner.steps.listener import CLIENT_REQUESTS, CallListener
 from runner.steps.request import Completed, Request
 from runner.toolset.catalog import ToolSpec
-from runner.toolset.rates import RATES
+from runner.toolset.rates import WINDOW_S
 from runner.toolset.toolset import Toolset
 from runner.worker.wire import WireError
 
@@ -55,25 +52,6 @@ _RENEW_S = 2.0
 _TAKEN_S = 5.0
 _TRIES = 4
 _HOUR_MS = 3_600_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rate:
-    """Something that may be used only so often.
-
-    Attributes:
-        key: What was used of it.
-        most: How much may be.
-        window_ms: Within how long.
-        refusal: Makes the error of a call that comes too early, of the seconds after which it may come.
-        counts_now: Whether a call counts when it comes; else what it has used does, when it has ended.
-    """
-
-    key: str
-    most: int
-    window_ms: int
-    refusal: Callable[[float], CallError]
-    counts_now: bool = True
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -182,18 +160,23 @@ class FleetEngine:
 
     async def count(self, limits: Sequence[Counted]) -> None:
         """Count a call for what may be called how often, in the whole fleet. See `RemoteExecutor`."""
-        rates = [rate for one in limits for rate in _rates_of(one, self.connection.keys)]
+        rates = [(one, most) for one in limits if (most := one.limit.calls_per_minute) is not None]
         if not rates:
             return
-        arguments = [value for rate in rates for value in (rate.most, rate.window_ms, int(rate.counts_now))]
+        keys = [self.connection.keys.rate(f"{one.name}.calls", one.whose) for one, _ in rates]
+        arguments: list[str | int] = [
+            int(WINDOW_S * 1000),
+            secrets.token_hex(8),
+            *(most for _, most in rates),
+        ]
         try:
-            which, *after = await COUNT.run(
-                self.connection.redis, [rate.key for rate in rates], *arguments, secrets.token_hex(8)
-            )
+            which, *after = await COUNT.run(self.connection.redis, keys, *arguments)
         except REDIS_FAILURES as error:
             raise redis_lost(problem_of(error)) from error
         if which:
-            raise rates[which - 1].refusal(after[0] / 1000)
+            one, most = rates[which - 1]
+            setting = f"call_limits.{one.name}.calls_per_minute"
+            raise over_rate(setting, most, after[0] / 1000, of_user=bool(one.whose))
 
     async def call(
         self, request: Request, spec: ToolSpec, listener: CallListener, limits: Sequence[Counted]
@@ -244,7 +227,11 @@ class FleetEngine:
         return [
             Limit(keys.running("all"), settings.max_calls),
             Limit(keys.running("user", request.user.segment), settings.max_calls_per_user),
-            *(limit for one in limits for limit in _limits_of(one, keys)),
+            *(
+                Limit(keys.running(f"limit.{one.name}", one.whose), one.limit.max_calls)
+                for one in limits
+                if one.limit.max_calls is not None
+            ),
         ]
 
     async def _ended(self, call: FarCall, listener: CallListener) -> Ended:
@@ -424,8 +411,10 @@ class FleetEngine:
 
     def _places(self, call: FarCall) -> list[tuple[str, str]]:
         """Return the sets in which a call that has a node counts, with what stands for it there."""
-        sets = [(limit.key, limit.member(call.id)) for limit in call.limits]
-        return [*sets, (self.connection.keys.load(str(call.node)), call.id)]
+        return [
+            *((limit.key, call.id) for limit in call.limits),
+            (self.connection.keys.load(str(call.node)), call.id),
+        ]
 
     async def _noted_again(self, call: FarCall, ends: int) -> None:
         """Deal with a call of which Redis knows nothing any more, as after a restart without its data."""
@@ -478,33 +467,3 @@ async def _noted(body: Mapping[str, Any], listener: CallListener) -> None:
     text = params.get("message") if isinstance(params, Mapping) else None
     if isinstance(text, str):
         await listener.tell(text)
-
-
-def _limits_of(one: Counted, keys: RedisKeys) -> Iterator[Limit]:
-    """Yield what a limit by name allows at once."""
-    if one.limit.max_calls is not None:
-        yield Limit(keys.running(f"limit.{one.name}", one.whose), one.limit.max_calls)
-    if one.limit.memory_mb is not None and one.memory_mb:
-        yield Limit(keys.running(f"memory.{one.name}", one.whose), one.limit.memory_mb, one.memory_mb)
-
-
-def _rates_of(one: Counted, keys: RedisKeys) -> Iterator[_Rate]:
-    """Yield what a limit by name allows in some time."""
-    for setting, rate in RATES.items():
-        most: int | None = getattr(one.limit, setting)
-        if most is None:
-            continue
-        # What a call uses is counted once it is known, by its node.
-        counts_now = setting == "calls_per_minute"
-        calls, used = keys.rate(f"{one.name}.calls", one.whose), keys.used(setting, one.name, one.whose)
-        yield _Rate(
-            key=calls if counts_now else used,
-            most=most,
-            window_ms=int(rate.window_s * 1000),
-            refusal=partial(_over_rate, one, setting, most),
-            counts_now=counts_now,
-        )
-
-
-def _over_rate(one: Counted, setting: str, most: int, after_s: float) -> CallError:
-    return over_rate(f"call_limits.{one.name}.{setting}", most, after_s, of_user=bool(one.whose))

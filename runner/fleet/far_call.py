@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from runner.fleet.messages import NodeMessage, SentCall, counted_json
+from runner.fleet.messages import NodeMessage, SentCall
 from runner.steps.request import Request
 
 __all__ = ["Again", "FarCall", "Gone", "Limit"]
@@ -19,17 +19,11 @@ class Limit:
 
     Attributes:
         key: The set of calls that count for it.
-        most: How much it allows.
-        takes: For how much of it the call counts; None where it allows so many calls.
+        most: Calls that it allows.
     """
 
     key: str
     most: int
-    takes: int | None = None
-
-    def member(self, call: str) -> str:
-        """Return what a call is called in the set: with how much it takes, where that differs."""
-        return call if self.takes is None else f"{call}/{self.takes}"
 
 
 class Again(Exception):
@@ -96,7 +90,6 @@ class FarCall:
             levels=sorted(request.levels),
             is_awaited=request.is_awaited,
             stays=self.stays,
-            counted=counted_json(request.counted),
         )
 
     def placed(self, node: str, *, stays: bool, now: float) -> None:

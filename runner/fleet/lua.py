@@ -15,7 +15,7 @@ from redis.exceptions import NoScriptError
 
 __all__ = [
     "BEGIN", "COUNT", "PLACE", "RELEASE", "REVOKE", "SESSION_CLAIM", "SESSION_END", "SESSION_LEAVE",
-    "SESSION_USE", "SPEND", "TURNS", "Script",
+    "SESSION_USE", "TURNS", "Script",
 ]  # fmt: skip
 
 
@@ -54,7 +54,6 @@ PLACE = Script("place")
 BEGIN = Script("begin")
 RELEASE = Script("release")
 REVOKE = Script("revoke")
-SPEND = Script("spend")
 COUNT = Script("count")
 TURNS = Script("turns")
 SESSION_USE = Script("session_use")

@@ -4,13 +4,11 @@ A host writes a `SentCall` for one node; the node answers with any number of `No
 ends the call. A host may tell the node more of a call that runs, as `HostMessage`.
 """
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.fleet.seal import FleetKey, Forged
-from runner.settings.named_limits import Counted
 from runner.worker.wire import RequestFacts
 
 __all__ = [
@@ -18,13 +16,11 @@ __all__ = [
     "HostMessage",
     "NodeMessage",
     "SentCall",
-    "counted_json",
-    "counted_of",
     "facts_of",
     "read",
 ]
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 """Which version of these messages this is. Who meets another one leaves it to others."""
 
 _MOST_NAME_CHARS = 256
@@ -32,8 +28,6 @@ _MOST_NAME_CHARS = 256
 Id = Annotated[str, Field(pattern=r"^[0-9a-zA-Z._-]{1,128}$")]
 Name = Annotated[str, Field(min_length=1, max_length=_MOST_NAME_CHARS)]
 Object = dict[str, Any]
-
-_COUNTED = TypeAdapter(tuple[Counted, ...])
 
 
 class _Message(BaseModel):
@@ -58,7 +52,6 @@ class SentCall(_Message):
         levels: Levels of log messages that the client wants.
         is_awaited: Whether its client waits for the answer.
         stays: Whether the user's calls went to this node before, and to no other since.
-        counted: The limits by name that it counts for: `Counted`.
     """
 
     version: int
@@ -75,7 +68,6 @@ class SentCall(_Message):
     levels: list[str]
     is_awaited: bool
     stays: bool
-    counted: list[Object]
 
 
 class NodeMessage(_Message):
@@ -142,21 +134,3 @@ def facts_of(record: SentCall) -> RequestFacts:
         return RequestFacts(**facts)
     except TypeError as error:
         raise Forged(f"SentCall: facts: {error}") from error
-
-
-def counted_json(counted: Sequence[Counted]) -> list[Object]:
-    """Return the limits by name that a call counts for, as a `SentCall` has them."""
-    rows: list[Object] = _COUNTED.dump_python(tuple(counted), mode="json")
-    return rows
-
-
-def counted_of(record: SentCall) -> Sequence[Counted]:
-    """Return the limits by name that a call counts for.
-
-    Raises:
-        Forged: They are none.
-    """
-    try:
-        return _COUNTED.validate_python(record.counted)
-    except ValidationError as error:
-        raise Forged(f"SentCall: counted: {error.errors(include_url=False)[0]['msg']}") from error

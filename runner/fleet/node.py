@@ -15,7 +15,7 @@ import math
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,13 +27,11 @@ from runner.files.sessions import Unkept
 from runner.fleet.connection import REDIS_FAILURES, TASK, FleetConnection, leave_if_cancelled
 from runner.fleet.far_state import FarState
 from runner.fleet.lost_nodes import FENCE_S, TTL_S
-from runner.fleet.lua import BEGIN, SPEND
+from runner.fleet.lua import BEGIN
 from runner.fleet.messages import WIRE_VERSION, HostMessage, NodeMessage, SentCall, read
 from runner.fleet.node_call import NodeCall
 from runner.fleet.seal import Forged
 from runner.fleet.shared_events import SharedEvents
-from runner.settings.named_limits import Counted
-from runner.toolset.rates import RATES
 from runner.toolset.toolset import Toolset
 
 __all__ = ["Node"]
@@ -75,7 +73,6 @@ class Node:
     _outbox: "asyncio.Queue[tuple[str, NodeMessage]]" = field(
         default_factory=lambda: asyncio.Queue(_MOST_WAITING)
     )
-    _spending: "set[asyncio.Task[None]]" = field(default_factory=set)
     _state: FarState = field(init=False)
     _is_draining: bool = False
     _heard_at: float = 0.0
@@ -88,7 +85,6 @@ class Node:
             state=self.toolset.state,
             stay_s=self.toolset.settings.session_idle_s,
         )
-        self.toolset.rates.told = self._spent
         # A host uses the session of each call that runs here.
         self.toolset.share(Unkept())
 
@@ -200,25 +196,6 @@ class Node:
             # Perhaps it is noted as begun; then its host will say that nobody knows.
             log.warning("a call could not begin", extra={"call": record.call, "fault": str(error)})
             return False
-
-    def _spent(self, limits: Sequence[Counted], setting: str, amount: float) -> None:
-        """Count what a call has used for the whole fleet."""
-        keys = [
-            self.connection.keys.used(setting, one.name, one.whose)
-            for one in limits
-            if getattr(one.limit, setting) is not None
-        ]
-        task = asyncio.create_task(self._spend(keys, setting, amount))
-        self._spending.add(task)
-        task.add_done_callback(self._spending.discard)
-
-    async def _spend(self, keys: Sequence[str], setting: str, amount: float) -> None:
-        window_ms, step_ms = (int(seconds * 1000) for seconds in RATES[setting])
-        try:
-            await SPEND.run(self.connection.redis, keys, amount, window_ms, step_ms)
-        except REDIS_FAILURES as error:
-            facts = {"setting": setting, "amount": amount, "fault": str(error)}
-            log.warning("what a call has used was not counted", extra=facts)
 
     async def _say(self, host: str, said: NodeMessage) -> None:
         if said.kind == "note" and len(str(said.body)) > _MOST_NOTE_BYTES:

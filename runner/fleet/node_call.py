@@ -15,7 +15,7 @@ from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError
 from runner.fleet.far_state import FarState
 from runner.fleet.listening import FarListener
-from runner.fleet.messages import NodeMessage, SentCall, counted_of, facts_of
+from runner.fleet.messages import NodeMessage, SentCall, facts_of
 from runner.fleet.results import ended, failed, noted, wire_failed
 from runner.steps.listener import LOG_LEVELS, Nobody
 from runner.steps.request import Request
@@ -71,7 +71,7 @@ class NodeCall:
         """Run it, and tell its host how it ended."""
         record = self.record
         try:
-            user, facts, counted = User(record.user, record.session), facts_of(record), counted_of(record)
+            user, facts = User(record.user, record.session), facts_of(record)
         except Exception as error:  # noqa: BLE001 - a record of a host is checked, and its faults are told
             log.warning("a call was refused", extra={"call": record.call, "reason": str(error)})
             await self._say("refused")
@@ -88,7 +88,6 @@ class NodeCall:
             is_awaited=record.is_awaited,
             id=record.call.partition(".")[0],
             begins=self._begins,
-            counted=counted,
         )
         await self.state.fetch(user.segment, stays=record.stays)
         with contextlib.suppress(Unwanted):

@@ -117,7 +117,7 @@ class Placing:
     async def give_back(self, call: FarCall, *, is_over: bool = False) -> None:
         """Give back the places of a call; forget it, where it is over."""
         keys = self.connection.keys
-        sets = {limit.key: limit.member(call.id) for limit in call.limits}
+        sets = {limit.key: call.id for limit in call.limits}
         if call.node is not None:
             sets[keys.load(call.node)] = call.id
         waiting, *_ = keys.turns()
@@ -184,7 +184,7 @@ class Placing:
         arguments: list[str | int] = [
             keys.prefix, call.id, call.epoch, self.host, int(LEASE_S * 1000), int(self.stay_s * 1000), user,
             call.avoided, int(NOTE_S * 1000),
-            *(part for limit in call.limits for part in (limit.most, limit.takes or 0)),
+            *(limit.most for limit in call.limits),
         ]  # fmt: skip
         try:
             return await PLACE.run(self.connection.redis, names, *arguments)

@@ -74,10 +74,6 @@ class RedisKeys:
         """Return what was used of a rate."""
         return f"{self.fleet}:rate:{kind}:{whose}"
 
-    def used(self, setting: str, limit: str, whose: str) -> str:
-        """Return what calls have used of a limit by name."""
-        return f"{self.fleet}:used:{setting}:{limit}:{whose}"
-
     @property
     def sessions(self) -> str:
         """Return the sessions whose files end with them, by when each was last used."""

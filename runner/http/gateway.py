@@ -25,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from runner.formats.terminal_text import one_line
 from runner.http.responses import refused
 from runner.http.wrong_keys import note_wrong
-from runner.settings.settings import Settings
+from runner.settings.parts import IdentitySettings
 from runner.users.gateway_tls import names_of, wanted_names
 
 __all__ = ["Gateway", "Peers", "TlsConnection"]
@@ -77,7 +77,7 @@ class Gateway:
         give: Returns a pass for a user, in the form of a bearer token.
     """
 
-    def __init__(self, app: ASGIApp, *, settings: Settings, give: Callable[[str], str]) -> None:
+    def __init__(self, app: ASGIApp, *, settings: IdentitySettings, give: Callable[[str], str]) -> None:
         self._app = app
         self._shown = settings.auth.gateway_header
         self._header = self._shown.lower().encode()

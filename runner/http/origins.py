@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runner.http.internals.endpoint import HostOriginGuardMiddleware
 from runner.http.responses import refused
-from runner.settings.settings import Settings
+from runner.settings.parts import ServerSettings
 
 __all__ = [
     "HostGuard",
@@ -49,7 +49,7 @@ class Protection(TypedDict):
     allowed_origins: list[str]
 
 
-def protection(settings: Settings) -> Protection:
+def protection(settings: ServerSettings) -> Protection:
     """Return the arguments that put FastMCP's guard in place; `Origin` is left to `KnownOrigins`.
 
     FastMCP's "auto" would leave a server on 0.0.0.0 open to a page that rebinds its name to it.
@@ -62,7 +62,7 @@ def protection(settings: Settings) -> Protection:
     )
 
 
-def over_https(settings: Settings, request: Request) -> bool:
+def over_https(settings: ServerSettings, request: Request) -> bool:
     """Return whether a browser reaches this server by https: itself, or a proxy in front of it.
 
     What a proxy says of that (`X-Forwarded-Proto`) the web server believes on the loopback address.
@@ -70,7 +70,7 @@ def over_https(settings: Settings, request: Request) -> bool:
     return request.url.scheme == "https" or (settings.public_url or "").startswith("https:")
 
 
-def is_own(settings: Settings, request: Request, origin: str) -> bool:
+def is_own(settings: ServerSettings, request: Request, origin: str) -> bool:
     """Return whether an origin is this server's, by the name under which the request reached it."""
     host = request.headers.get("host", "")
     own = {f"{request.url.scheme}://{host}"}
@@ -91,7 +91,7 @@ class KnownOrigins:
         settings: The effective settings.
     """
 
-    def __init__(self, app: ASGIApp, *, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ServerSettings) -> None:
         self._app = app
         self._settings = settings
 
@@ -109,7 +109,7 @@ class KnownOrigins:
         return named[0] in self._settings.allowed_origins or is_own(self._settings, request, named[0])
 
 
-def for_pages(settings: Settings) -> list[Middleware]:
+def for_pages(settings: ServerSettings) -> list[Middleware]:
     """Return what lets pages of allowed origins read answers, and answers their preflight requests.
 
     Cookies are not among what they may send: such a page has a token.

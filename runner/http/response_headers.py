@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from runner.settings.settings import Settings
+from runner.settings.parts import ServerSettings
 
 __all__ = ["ResponseHeaders"]
 
@@ -28,7 +28,7 @@ class ResponseHeaders:
         settings: The effective settings.
     """
 
-    def __init__(self, app: ASGIApp, *, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ServerSettings) -> None:
         self._app = app
         self._public = urlsplit(settings.public_url or "")
 

@@ -4,21 +4,21 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
 
-from runner.errors import UsageError
 from runner.observation.audit_log import AuditLog, BeginLine
 from runner.observation.call_record import CallRecord
 from runner.observation.metrics import Metrics
-from runner.settings.settings import Settings
+from runner.settings.parts import ObservationSettings
 
 if TYPE_CHECKING:
     from runner.observation.spans import CallSpan, Spans
 
-__all__ = ["Observers", "audit_log_of"]
+__all__ = ["Observers", "audit_log_of", "has_collector"]
 
 log = logging.getLogger(__name__)
 
@@ -45,14 +45,14 @@ class Observers:
     _timer: "tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None" = None
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def of(cls, settings: ObservationSettings) -> Self:
         """Return those that settings ask for.
 
         Raises:
-            UsageError: The folder of the audit log cannot be used, or the SDK for spans is not installed.
+            UsageError: The folder of the audit log cannot be used.
         """
         return cls(
-            spans=_spans() if settings.spans == "otlp" else None,
+            spans=_spans() if has_collector(os.environ) else None,
             audit=audit_log_of(settings),
             metrics=Metrics() if settings.metrics_address is not None else None,
         )
@@ -157,7 +157,7 @@ class Observers:
                 self.spans.close()
 
 
-def audit_log_of(settings: Settings) -> AuditLog | None:
+def audit_log_of(settings: ObservationSettings) -> AuditLog | None:
     """Return the audit log that settings ask for, if they ask for one.
 
     Raises:
@@ -166,13 +166,23 @@ def audit_log_of(settings: Settings) -> AuditLog | None:
     return None if settings.audit_dir is None else AuditLog.open(settings.audit_dir)
 
 
-def _spans() -> "Spans":
+def has_collector(environment: Mapping[str, str]) -> bool:
+    """Return whether the standard variables name a collector, and do not switch traces off."""
+    named = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environment.get(
+        "OTEL_EXPORTER_OTLP_ENDPOINT"
+    )
+    is_off = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    return (
+        bool(named) and not is_off and environment.get("OTEL_TRACES_EXPORTER", "otlp").strip() in ("", "otlp")
+    )
+
+
+def _spans() -> "Spans | None":
     try:
-        # Only here: a server without spans needs none of it.
+        # Only here: a server without a collector needs none of it.
         from runner.observation.spans import Spans  # noqa: PLC0415
     except ImportError as error:
-        raise UsageError(
-            f'spans = "otlp" needs the OpenTelemetry SDK, which is not installed ({error}); '
-            "pip install 'toolcell[otel]'"
-        ) from error
+        # The variable may be there for other programs.
+        log.warning("spans unavailable", extra={"fault": str(error), "cure": "pip install 'toolcell[otel]'"})
+        return None
     return Spans(version("toolcell"))

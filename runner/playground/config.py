@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.playground.bundle import Bundle
 from runner.playground.start_key import Passes, StartKey
-from runner.settings.settings import Settings
+from runner.settings.parts import ServerSettings
 from runner.users.identity import is_loopback
 
 __all__ = ["Playground", "frames_origin", "why_not"]
@@ -34,7 +34,7 @@ class Playground:
     passes: Passes = field(default_factory=Passes)
 
 
-def why_not(settings: Settings) -> str | None:
+def why_not(settings: ServerSettings) -> str | None:
     """Return why a server with these settings has no Playground; None if it has one."""
     if not settings.playground:
         return "it is switched off (playground)"
@@ -43,7 +43,7 @@ def why_not(settings: Settings) -> str | None:
     return None
 
 
-def frames_origin(settings: Settings, host: str, port: int | None) -> str | None:
+def frames_origin(settings: ServerSettings, host: str, port: int | None) -> str | None:
     """Return the second origin as a browser reaches it; None if it cannot.
 
     Args:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ import uvicorn
 
 from runner.errors import UsageError
 from runner.http.context import Site
+from runner.observation.observers import has_collector
 from runner.playground.bundle import Bundle
 from runner.playground.config import Playground, why_not
 from runner.playground.second_origin import make_frames
@@ -34,7 +36,7 @@ _MOST_CONNECTIONS = 64
 # For whoever is slow to take one of them.
 _GRACE_S = 1
 _FRAMES_FIRST, _FRAMES = 10_000, 2_000
-_PORT_SETTING = "playground_frames_port"
+_PORT_SETTING = "port, since playground_frames_url leads to the one above it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,7 @@ def _facts(site: Site, about: About) -> Mapping[str, Any]:
         "kind": about.kind,
         "servers": about.servers,
         "problems": dict(about.problems()),
-        "tracing": settings.spans != "none",
+        "tracing": has_collector(os.environ),
         "version": version("toolcell"),
         "tier": (site.tier or in_force(settings)).value,
         "deadlines": asdict(settings.deadlines()),
@@ -140,16 +142,17 @@ def _listen(settings: Settings, port: int) -> list[socket.socket]:
     """Return listening sockets: where users come by an address of their own, as the server; else loopback.
 
     Args:
-        settings: The port among them, if the operator chose one.
+        settings: Where they name an address of frames, it leads to the port above the server's.
         port: Port of the server. The same one belongs to it each time, so that an open page finds it again
             after a restart; far from ports that operators choose.
     """
     if settings.playground_frames_url is not None and not is_loopback(settings.host):
-        return [listen_on(settings.host, settings.playground_frames_port, setting=_PORT_SETTING)]
-    if not settings.playground_frames_port:
-        with contextlib.suppress(UsageError):
-            return _on_loopback(_FRAMES_FIRST + port * 7 % _FRAMES, alone=True)
-    return _on_loopback(settings.playground_frames_port)
+        return [listen_on(settings.host, port + 1, setting=_PORT_SETTING)]
+    if settings.playground_frames_url is not None:
+        return _on_loopback(port + 1)
+    with contextlib.suppress(UsageError):
+        return _on_loopback(_FRAMES_FIRST + port * 7 % _FRAMES, alone=True)
+    return _on_loopback(0)
 
 
 def _on_loopback(port: int, *, alone: bool = False) -> list[socket.socket]:

@@ -145,7 +145,7 @@ def _spec(call: RemoteCall) -> ToolSpec:
 async def _place(call: RemoteCall, home: HomeLease | None) -> CallFiles:
     """Return where the files of a call are: in the home of a command, or behind links for a far server."""
     upstreams, way, request = call.upstreams, call.upstreams.ways[call.server], call.request
-    files = upstreams.files(request.user, trace=request.id, counted=request.counted)
+    files = upstreams.files(request.user, trace=request.id)
     spec = _spec(call)
     delivery = file_delivery_of(upstreams.settings) if way.is_command else "url"
     takes_links = spec.takes_links or (spec.takes_files and delivery == "url")

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Generic, Literal, TypeVar
 
-from runner.settings.settings import Settings
+from runner.settings.parts import ServerSettings
 from runner.users.identity import IdentityError, User, resolve
 
 __all__ = ["Ahead", "first_user", "transport_of"]
@@ -45,14 +45,14 @@ class Ahead(Generic[T]):
             await self._context.__aexit__(None, None, None)
 
 
-def transport_of(settings: Settings) -> Literal["stdio", "http"]:
+def transport_of(settings: ServerSettings) -> Literal["stdio", "http"]:
     """Return what to serve over, where `auto` is decided by what standard input is."""
     if settings.transport != "auto":
         return settings.transport
     return "http" if sys.stdin is not None and sys.stdin.isatty() else "stdio"
 
 
-def first_user(settings: Settings, transport: Literal["stdio", "http"]) -> User | None:
+def first_user(settings: ServerSettings, transport: Literal["stdio", "http"]) -> User | None:
     """Return the user whose workers to make ready before the first call, if one can be named."""
     if settings.user is not None:
         return User(settings.user)

@@ -6,14 +6,14 @@ from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 from runner.http.context import Site
 from runner.http.internals.authentication import replace_tokens
 from runner.server.reloading import Take
-from runner.settings.settings import Settings
+from runner.settings.parts import ServerSettings
 from runner.users.identity import auth_provider
 from runner.users.tokens_file import token_prints
 
 __all__ = ["prepare_tokens"]
 
 
-def prepare_tokens(auth: AuthProvider | None, site: Site, settings: Settings) -> Take:
+def prepare_tokens(auth: AuthProvider | None, site: Site, settings: ServerSettings) -> Take:
     """Read the list of tokens; return what takes it over.
 
     Args:

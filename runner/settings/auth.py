@@ -16,6 +16,7 @@ from runner.settings.values import (
     PublicPath,
     UpstreamUrl,
     UpstreamUrls,
+    https_url,
 )
 
 __all__ = ["Auth"]
@@ -24,14 +25,13 @@ _LOGINS = ("oauth_proxy", "oidc")
 _AUTH_OF = {
     "jwks_uri": ("jwt", "oauth_proxy"),
     "public_key": ("jwt",),
-    "issuer": ("jwt", "oauth_proxy"),
+    "issuer": ("jwt", *_LOGINS),
     "audience": ("jwt", *_LOGINS),
     "authorization_servers": ("jwt",),
     "required_scopes": ("jwt", *_LOGINS),
     "client_id": _LOGINS,
     "client_secret": _LOGINS,
     "client_secret_file": _LOGINS,
-    "config_url": ("oidc",),
     "authorization_endpoint": ("oauth_proxy",),
     "token_endpoint": ("oauth_proxy",),
     "introspection_endpoint": ("oauth_proxy",),
@@ -56,74 +56,117 @@ class Auth(BaseModel):
 
     kind: Literal["none", "jwt", "static", "file", "oauth_proxy", "oidc", "gateway"] = Field(
         "none",
-        description="How it is proved who calls: not at all; by a token that is a JWT, stands in a list, or "
-        "is as the tool file says; by a login here, with an OAuth or OpenID provider; or by a gateway.",
+        description="How it is proved who calls. A token that is checked here: `jwt`, `static`, or `file`, "
+        "as the tool file's own `JWTVerifier` would ([serving.md](serving.md#auth-of-a-tool-file)). "
+        "A login here: "
+        "`oauth_proxy`, `oidc`. A header of a gateway in front: `gateway`. See "
+        "[serving.md](serving.md#authentication).",
     )
     jwks_uri: KeyUrl | None = Field(
-        None, description="Where the issuer publishes its keys; for `jwt`, instead of `public_key`."
+        None,
+        description="Where the issuer publishes its keys, for `jwt` and `oauth_proxy`; https, or loopback.",
     )
     public_key: SecretStr | None = Field(
-        None, description="The issuer's key as PEM text, or the shared secret of an HS algorithm; for `jwt`."
+        None,
+        description="For `jwt`, instead of `jwks_uri`: the issuer's key as PEM text, or the secret of an HS "
+        "algorithm.",
     )
-    algorithm: str = Field("RS256", description="The one signature algorithm accepted; for `jwt`.")
-    issuer: str | None = Field(None, min_length=1, description="The `iss` a token must carry; for `jwt`.")
+    algorithm: str = Field(
+        "RS256", description="The one signature algorithm accepted, for `jwt`, `oauth_proxy` and `oidc`."
+    )
+    issuer: str | None = Field(
+        None,
+        min_length=1,
+        description="The `iss` a token must carry; required for `jwt`. For `oidc` the provider, as the part "
+        "of its address before `/.well-known/openid-configuration`.",
+    )
     audience: str | None = Field(
-        None, min_length=1, description="The `aud` a token must carry, so that one for elsewhere is refused."
+        None,
+        min_length=1,
+        description="The `aud` a token must carry, so that a token made for another service is refused. "
+        "Required for `jwt`; with `auth.authorization_servers` it is the address of `/mcp` if nothing is "
+        "given. For `oidc`, access tokens of the provider are then checked in place of its ID tokens. A "
+        "token must also say until when it counts (`exp`); one without is refused, as is one whose `nbf` "
+        "lies more than 60 s ahead.",
     )
-    required_scopes: EachName = Field((), description="Scopes that every token must have.")
+    required_scopes: EachName = Field(
+        (), description="Scopes that every token must have; one without gets status 403."
+    )
     authorization_servers: UpstreamUrls = Field(
-        (), description="Where clients get tokens, told to them; for `jwt`."
+        (),
+        description="For `jwt`: issuers where clients get tokens. Clients are told of them, and find the "
+        "way from the first 401 to a call by themselves. Needs `public_url`, or a fixed port on loopback.",
     )
     client_id: str | None = Field(
-        None, min_length=1, description="As what this server is registered with its login provider."
+        None,
+        min_length=1,
+        description="As what this server is registered with the login provider, for `oauth_proxy` and "
+        "`oidc`.",
     )
-    client_secret: SecretStr | None = Field(None, description="The secret that belongs to `client_id`.")
+    client_secret: SecretStr | None = Field(
+        None, description="The secret that belongs to it, best as `RUNNER_AUTH__CLIENT_SECRET`. Never shown."
+    )
     client_secret_file: PrivatePath | None = Field(
-        None, description="File with that secret, not readable by others; instead of `client_secret`."
-    )
-    config_url: UpstreamUrl | None = Field(
-        None, description="Where the OpenID provider describes itself; for `oidc`."
+        None, description="A file with the secret instead, mode 0600."
     )
     authorization_endpoint: UpstreamUrl | None = Field(
-        None, description="Where users log in; for `oauth_proxy`."
+        None, description="For `oauth_proxy`: where the provider logs users in."
     )
-    token_endpoint: UpstreamUrl | None = Field(None, description="Where tokens come from; for `oauth_proxy`.")
+    token_endpoint: UpstreamUrl | None = Field(
+        None, description="For `oauth_proxy`: where the provider gives tokens."
+    )
     introspection_endpoint: UpstreamUrl | None = Field(
-        None, description="Where it is asked whose a token is, if it is no JWT; for `oauth_proxy`."
+        None,
+        description="For `oauth_proxy`: where the provider says whose a token is (RFC 7662), if its tokens "
+        "are no JWTs.",
     )
     login_scopes: EachName = Field(
-        ("openid", "email"), description="Scopes that a login asks its provider for."
+        ("openid", "email"),
+        description="For `oauth_proxy` and `oidc`: scopes that a login asks the provider for, beside the "
+        "required ones.",
     )
     client_redirects: EachName = Field(
         ("http://localhost:*", "http://127.0.0.1:*"),
-        description="Where a login may lead back to: addresses of MCP clients, `*` for any piece.",
+        description="For `oauth_proxy` and `oidc`: addresses of MCP clients to which a login may lead back, "
+        "`*` for any piece. Add those of hosted clients.",
     )
     gateway_header: str = Field(
         "X-Forwarded-User",
         pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$",
-        description="Header in which a gateway names its user; for `gateway`.",
+        description="For `gateway`: the header in which it names its user.",
     )
     gateway_addresses: Networks = Field(
-        (), description="Addresses and networks from which that header counts; from others it is refused."
+        (),
+        description="For `gateway`: addresses and networks, such as `10.0.0.5, 10.1.0.0/16`, from which "
+        "that header counts. Not needed where a gateway has a certificate; there it narrows further.",
     )
     gateway_certificate: PublicPath | None = Field(
         None,
-        description="PEM file with this server's certificate and its chain: with it the server listens with "
-        "TLS only, and takes connections of clients with a certificate only.",
+        description="For `gateway`: PEM file with this server's certificate and its chain. With it the "
+        "server listens with TLS only, and takes connections only of clients with a certificate "
+        "([serving.md](serving.md#a-gateway-with-a-certificate)). It and the next three go together; in "
+        "the configuration file, names of files start from where that lies.",
     )
     gateway_key: PrivatePath | None = Field(
-        None, description="PEM file with the key of that certificate, not readable by others."
+        None,
+        description="PEM file with the key of that certificate, without a passphrase, mode 0600. No tool "
+        "can read it.",
     )
     gateway_ca: PublicPath | None = Field(
-        None, description="PEM file with the authorities whose client certificates count."
+        None,
+        description="PEM file with the authorities whose client certificates count, and lists of revoked "
+        "ones if you have them.",
     )
     gateway_names: CertificateNames = Field(
         (),
-        description="DNS names and URIs, one of which the client certificate of a gateway carries as "
-        "subjectAltName, to the letter; from others the header is refused.",
+        description="DNS names and URIs, such as `gateway.example.com, spiffe://example.com/gateway`. The "
+        "header counts on connections whose client certificate has one of them as subjectAltName, to the "
+        "letter, without wildcards.",
     )
     tokens_file: PrivatePath | None = Field(
-        None, description="JSON object from token to user name, not readable by others; for `static`."
+        None,
+        description="For `static`: a JSON object from token to user name, mode 0600, tokens of 16 "
+        "characters or more.",
     )
 
     @model_validator(mode="after")
@@ -172,8 +215,10 @@ class Auth(BaseModel):
                 f'auth.kind is "{self.kind}", which needs auth.client_id and one of auth.client_secret and '
                 "auth.client_secret_file"
             )
-        if self.kind == "oidc" and not self.config_url:
-            raise ValueError('auth.kind is "oidc", which needs auth.config_url')
+        if self.kind == "oidc":
+            if not self.issuer:
+                raise ValueError('auth.kind is "oidc", which needs auth.issuer')
+            https_url(self.issuer)
         if self.kind == "oauth_proxy" and not (self.authorization_endpoint and self.token_endpoint):
             raise ValueError(
                 'auth.kind is "oauth_proxy", which needs auth.authorization_endpoint and auth.token_endpoint'

@@ -1,8 +1,6 @@
-"""Which settings a running server takes over when it reads its configuration anew, and which need a restart.
+"""Reload: the settings that are marked `LIVE`, limits by name, and secrets; all others need a restart.
 
-What the host decides by can change between two calls, and so can the resource limits of calls: where one of
-them changes, users' processes are made anew. Rights and folders stay as they are until the server is started
-anew.
+Where a resource limit changes, users' processes are replaced.
 
 Source: `docs/operating.md`, "Reload the configuration".
 """
@@ -10,28 +8,15 @@ Source: `docs/operating.md`, "Reload the configuration".
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
 from runner.settings.settings import Settings, ToolSettings, is_pattern
 from runner.settings.sources import config_report
+from runner.settings.values import LIVE
 
 __all__ = ["changes", "same_limits", "with_live"]
 
-_LIVE = (
-    *(facts.setting for facts in LIMITS.values()),
-    "max_calls",
-    "max_calls_per_user",
-    "idle_timeout_s",
-    "total_timeout_s",
-    "call_limits",
-    "max_user_bytes",
-    "max_file_age_s",
-)
-_LIVE_OF_TOOL = (
-    *(facts.setting for facts in LIMITS.values() if facts.own),
-    "idle_timeout_s",
-    "total_timeout_s",
-)
+_LIVE = [name for name, field in Settings.model_fields.items() if LIVE in field.metadata]
+_LIVE_OF_TOOL = [name for name in _LIVE if name in ToolSettings.model_fields]
 
 
 def with_live(now: Settings, then: Settings) -> Settings:
@@ -41,7 +26,7 @@ def with_live(now: Settings, then: Settings) -> Settings:
         now: Those in force.
         then: Those that are read now.
     """
-    update = {name: getattr(then, name) for name in _LIVE}
+    update = {name: getattr(then, name) for name in (*_LIVE, "call_limits")}
     return now.model_copy(update={**update, "tools": _tools(now, then), "secrets": _secrets(now, then)})
 
 

@@ -17,7 +17,7 @@ from runner.settings.values import NARROWS, Count, Names
 
 __all__ = ["Counted", "LimitSettings", "counted"]
 
-_AMOUNTS = ("max_calls", "calls_per_minute", "cpu_s_per_hour", "memory_mb", "stored_mb_per_day")
+_AMOUNTS = ("max_calls", "calls_per_minute")
 
 
 class LimitSettings(BaseModel):
@@ -26,34 +26,27 @@ class LimitSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     tools: Annotated[Names, NARROWS] = Field(
-        ("*",), min_length=1, description="Names of the tools it is about; `sales_*` is all that begin so."
+        ("*",),
+        min_length=1,
+        description="Names of the tools it is about, as clients see them; `sales_*` is all that begin so.",
     )
     users: Annotated[Names, NARROWS] = Field(
-        ("*",), description="Names of the users it is about; `*` is all."
+        ("*",), description="Names of the users it is about; `*` is all, and an empty list nobody."
     )
     per: Annotated[Literal["all", "user"], NARROWS] = Field(
-        "all", description="Whether all of them have it together, or each `user` apart."
+        "all", description="`all`: those users have it together. `user`: each of them has it."
     )
     max_calls: Annotated[Count | None, NARROWS] = Field(
-        None, description="Calls that run at the same time; others wait."
+        None, description="Calls that run at the same time; others wait for their turn."
     )
-    calls_per_minute: Annotated[Count | None, NARROWS] = Field(None, description="Calls in any minute.")
-    cpu_s_per_hour: Annotated[Count | None, NARROWS] = Field(
-        None, description="Processor seconds that calls which began and ended within the hour have used."
-    )
-    memory_mb: Annotated[Count | None, NARROWS] = Field(
-        None,
-        description="Memory that calls may have which run at the same time, in MiB: each counts with its "
-        "`call_memory_mb`, and may have no more than this; others wait.",
-    )
-    stored_mb_per_day: Annotated[Count | None, NARROWS] = Field(
-        None, description="What calls keep in My Files in any 24 hours, in MiB, whatever was deleted since."
+    calls_per_minute: Annotated[Count | None, NARROWS] = Field(
+        None, description="Calls in any minute; the next ends with `E_BUSY`."
     )
 
     @model_validator(mode="after")
     def _limits_something(self) -> Self:
         if not any(getattr(self, name) for name in _AMOUNTS):
-            raise ValueError(f"it limits nothing; give {', '.join(_AMOUNTS[:-1])} or {_AMOUNTS[-1]}")
+            raise ValueError(f"it limits nothing; give {' or '.join(_AMOUNTS)}")
         return self
 
 
@@ -65,17 +58,15 @@ class Counted:
         name: Its name in the settings.
         whose: The user that it is counted for; empty where all have it together.
         limit: What it allows.
-        memory_mb: With how much memory the call counts, in MiB.
     """
 
     name: str
     whose: str
     limit: LimitSettings
-    memory_mb: int = 0
 
 
 def counted(
-    limits: Mapping[str, LimitSettings], *, tool: str | None, user: str, whose: str, memory_mb: int = 0
+    limits: Mapping[str, LimitSettings], *, tool: str | None, user: str, whose: str
 ) -> Iterator[Counted]:
     """Yield the limits that a call counts for.
 
@@ -84,12 +75,10 @@ def counted(
         tool: Name of its tool; None for other requests, which count for limits of all tools only.
         user: Name of who calls.
         whose: What that user is counted by.
-        memory_mb: What it may have of memory, in MiB; 0 if nobody bounds that.
     """
     for name, limit in limits.items():
         is_about = "*" in limit.tools or any(
             fnmatchcase(tool, one) for one in limit.tools if tool is not None
         )
         if is_about and ("*" in limit.users or user in limit.users):
-            counts = min(memory_mb, limit.memory_mb or 0)
-            yield Counted(name, whose if limit.per == "user" else "", limit, counts)
+            yield Counted(name, whose if limit.per == "user" else "", limit)

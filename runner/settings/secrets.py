@@ -66,13 +66,19 @@ class SecretSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: PrivatePath | None = Field(
-        None, description="File that holds the value, not readable by others; one line break at its end goes."
+        None,
+        description="File that holds the value, mode 0600; a line break at its end goes. In the "
+        "configuration file from where that lies. No tool can read it.",
     )
     command: tuple[str, ...] = Field(
-        (), description="Instead of `file`: a program and its arguments, whose output is the value."
+        (),
+        description="Instead of `file`: a program of yours and its arguments, run as the user of the runner "
+        "and not confined. What it prints is the value; it has 20 seconds.",
     )
     tools: EachName = Field(min_length=1, description="Names of the tools whose calls get it.")
-    users: Names = Field(("*",), description="Names of the users whose calls get it; `*` is all.")
+    users: Names = Field(
+        ("*",), description="Names of the users whose calls get it; `*` is all, and an empty list nobody."
+    )
 
     @property
     def report(self) -> str:

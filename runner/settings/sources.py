@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
@@ -18,9 +18,11 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 
 from runner.errors import UsageError
 from runner.formats.nearest import nearest
+from runner.settings.auth import Auth
 from runner.settings.named_limits import LimitSettings
 from runner.settings.secrets import SecretSettings
-from runner.settings.settings import Auth, Settings, ToolSettings
+from runner.settings.settings import Settings, ToolSettings, option_of
+from runner.settings.toml_lines import line_of
 from runner.settings.trust import (
     CONFIG_FILE,
     CONFIG_VARIABLE,
@@ -30,19 +32,25 @@ from runner.settings.trust import (
     quoted,
     reread,
 )
-from runner.settings.values import split_at_commas, widens_rights
+from runner.settings.values import holds, split_at_commas, widens_rights
 from runner.system.logging_setup import redact
 
 __all__ = [
+    "SCHEMA",
     "config_report",
     "config_text",
     "is_list",
     "load",
     "needing_trust",
     "origins",
+    "shown",
     "variables",
     "widening",
+    "worded",
 ]
+
+SCHEMA = Path(__file__).with_name("runner.schema.json")
+"""The JSON Schema of runner.toml, which editors read; `scripts/settings` writes it."""
 
 _PREFIX = "RUNNER_"
 _MOST_KEY_PARTS = 100
@@ -57,10 +65,6 @@ _FOREIGN = frozenset(
         "TRACKING_ID", "WORKSPACE",
     )
 )  # fmt: skip
-_FLAGS = {
-    "idle_timeout_s": "--timeout",
-    "total_timeout_s": "--total-timeout",
-}
 _REDACTED = "(redacted)"
 _SECRETS = "secrets"
 _OF_MODELS = (
@@ -76,6 +80,7 @@ _FIXED = (
 _REMOVED: Mapping[str, str] = {
     "audit_max_files": "move or delete full files of the audit log, oldest first (docs/operating.md)",
     "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
+    "auth.config_url": "set auth.issuer to the part before /.well-known/openid-configuration",
     "connect_timeout_s": "set load_timeout_s, which also holds for servers behind `runner proxy`",
     "deny_run": "set allow_run = [] (--deny-run still is an option)",
     "fleet_release": "hosts and nodes with the same tool files and version find each other without it",
@@ -86,11 +91,16 @@ _REMOVED: Mapping[str, str] = {
     "inline_clients": 'set artifact_delivery = "inline"; a client can ask for it in its request, too',
     "max_call_bytes": "set max_artifact_bytes, which also bounds the files of one call together",
     "max_upload_bytes": "set max_artifact_bytes, which also bounds uploads",
+    "playground_frames_port": "route playground_frames_url to the port above `port`",
     "s3_path_style": "the bucket's name stands in the path where s3_endpoint is given",
+    "spans": "set OTEL_EXPORTER_OTLP_ENDPOINT; spans go to the collector that it names",
     "show_username": "clients never see the parameter; what they send there is overwritten",
     "store_unavailable": "a file waits on this machine; in a fleet its call says so (docs/s3.md)",
     "max_connections": "limit connections in the reverse proxy (deploy/nginx.conf) or with `ulimit -n`",
     "max_connections_per_address": "limit connections in the reverse proxy (limit_conn in deploy/nginx.conf)",
+    "call_limits.NAME.cpu_s_per_hour": "set calls_per_minute; each process of a call has cpu_s",
+    "call_limits.NAME.memory_mb": "set max_calls; each call has call_memory_mb",
+    "call_limits.NAME.stored_mb_per_day": "set max_user_bytes, or max_artifact_bytes for a single call",
     "playground_connect": "put `runner proxy` in front of the server, and open the proxy's Playground",
     "tools.NAME.calls_per_minute": 'set it under [call_limits.NAME] with tools = ["TOOL"], per = "user"',
     "tools.NAME.deny_run": "set allow_run = [] for this tool",
@@ -128,18 +138,31 @@ Leaf = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Given:
-    """One value and where it was given, as errors and `runner config` say it."""
+    """One value, its origin for `runner config`, and its place for errors.
+
+    Attributes:
+        value: The value.
+        origin: `flag`, `environment RUNNER_X` or the name of the file.
+        label: The option, variable or file.
+        text: The content of the file.
+    """
 
     value: object
     origin: str
     label: str
+    text: str = ""
+
+    def place(self, leaf: Leaf) -> str:
+        """Return the beginning of a sentence about a key: the label, and the line of a file."""
+        line = line_of(self.text, leaf)
+        return f"{self.label}: " if line is None else f"{self.label}, line {line}: "
 
 
 def load(
     flags: Mapping[str, object],
     *,
     config: Path | ConfigFile | None = None,
-    label: Callable[[str], str] = lambda name: f"flag {_flag(name)}",
+    label: Callable[[str], str] = lambda name: f"flag {option_of(name)}",
 ) -> Settings:
     """Return the effective settings.
 
@@ -190,14 +213,14 @@ def config_report(settings: Settings) -> dict[str, dict[str, object]]:
     """Return each effective setting with its origin, JSON-serialisable, secrets redacted."""
     values = {".".join(leaf): _unsaid(leaf, value) for leaf, value in _flat(settings.model_dump())}
     return {
-        name: {"value": _shown(values.get(name)), "origin": origin}
+        name: {"value": shown(values.get(name)), "origin": origin}
         for name, origin in origins(settings).items()
     }
 
 
 def config_text(settings: Settings) -> str:
     """Return `config_report` as aligned lines `name = value  (origin)`."""
-    rows = [(name, _worded(row["value"]), row["origin"]) for name, row in config_report(settings).items()]
+    rows = [(name, worded(row["value"]), row["origin"]) for name, row in config_report(settings).items()]
     name_width = max(len(name) for name, _, _ in rows)
     value_width = min(48, max(len(value) for _, value, _ in rows))
     return "\n".join(
@@ -245,10 +268,6 @@ def _from_flags(flags: Mapping[str, object], label: Callable[[str], str]) -> dic
         for name, value in flags.items()
         if value is not None
     }
-
-
-def _flag(name: str) -> str:
-    return _FLAGS.get(name, "--" + name.replace("_", "-"))
 
 
 def _from_environment() -> dict[Leaf, _Given]:
@@ -310,7 +329,7 @@ def _from_file(file: ConfigFile) -> dict[Leaf, _Given]:
         # A path or name with one means something else to the C library, or nothing at all.
         if _has_zero(value):
             raise UsageError(f"{label}: {quoted('.'.join(leaf))} has a zero byte in it; take \\u0000 out")
-    return {leaf: _Given(value=value, origin=label, label=label) for leaf, value in values.items()}
+    return {leaf: _Given(value=value, origin=label, label=label, text=text) for leaf, value in values.items()}
 
 
 def _applicable(file: ConfigFile, given: dict[Leaf, _Given]) -> tuple[dict[Leaf, _Given], tuple[str, ...]]:
@@ -356,7 +375,7 @@ def needing_trust(file: ConfigFile) -> dict[str, object]:
         UsageError: The file cannot be read as TOML.
     """
     return {
-        ".".join(leaf): _REDACTED if _is_of(leaf, SecretStr) else _shown(item.value)
+        ".".join(leaf): _REDACTED if _is_of(leaf, SecretStr) else shown(item.value)
         for leaf, item in _from_file(file).items()
         if widening(leaf, item.value)
     }
@@ -413,9 +432,10 @@ def _sentence(detail: ErrorDetails, given: Mapping[Leaf, _Given]) -> str:
     leaf = tuple(str(part) for part in detail["loc"])
     name = ".".join(leaf)
     item = next((given[leaf[:end]] for end in range(len(leaf), 0, -1) if leaf[:end] in given), None)
-    where = f"{item.label}: " if item else ""
+    # An unknown table has no value of its own; one of its keys has the place.
+    placed = item or next((one for key, one in given.items() if key[: len(leaf)] == leaf), None)
+    where = placed.place(leaf) if placed else ""
     if detail["type"] == "extra_forbidden":
-        where = where or _origin_below(leaf, given)
         instead = _REMOVED.get(f"{leaf[0]}.NAME.{leaf[-1]}" if leaf[0] in _BY_NAME else name)
         if instead is not None:
             return f"{where}the setting {name} was removed: {instead}"
@@ -423,15 +443,16 @@ def _sentence(detail: ErrorDetails, given: Mapping[Leaf, _Given]) -> str:
         return f"{where}there is no setting {name}{near}"
     reason = str(detail.get("ctx", {}).get("error", detail["msg"]))
     if item is None:
-        return f"{name}: {reason}" if name and name not in reason else reason
+        place = where if name and placed is not None and placed.text else ""
+        return f"{place}{name}: {reason}" if name and name not in reason else f"{place}{reason}"
     # Whoever misspells the table of a secret may have written the secret itself.
-    shown = "the value given" if _is_of(leaf, SecretStr) or leaf[0] == _SECRETS else repr(_shown(item.value))
-    return f"{where}{shown} will not do for {name}: {reason[:1].lower()}{reason[1:]}"
-
-
-def _origin_below(leaf: Leaf, given: Mapping[Leaf, _Given]) -> str:
-    # An unknown table has no value of its own; one of its keys says which file it stands in.
-    return next((f"{item.label}: " for key, item in given.items() if key[: len(leaf)] == leaf), "")
+    is_hidden = _is_of(leaf, SecretStr) or leaf[0] == _SECRETS
+    value = "the value given" if is_hidden else repr(shown(item.value))
+    meant: list[str] = []
+    if detail["type"] == "literal_error" and not is_hidden:
+        meant = nearest(str(item.value), re.findall(r"'([^']*)'", reason), most=1, least=0.5)
+    hint = f"; did you mean {meant[0]!r}?" if meant else ""
+    return f"{where}{value} will not do for {name}: {reason[:1].lower()}{reason[1:]}{hint}"
 
 
 def _siblings(leaf: Leaf) -> Mapping[str, FieldInfo]:
@@ -445,12 +466,7 @@ def _siblings(leaf: Leaf) -> Mapping[str, FieldInfo]:
 def _is_of(leaf: Leaf, kind: type) -> bool:
     """Say whether the value of a setting is of a type, or has parts that are."""
     field = _siblings(leaf).get(leaf[-1])
-    return field is not None and _holds(field.annotation, kind)
-
-
-def _holds(annotation: object, kind: type) -> bool:
-    is_it = annotation is kind or get_origin(annotation) is kind
-    return is_it or any(_holds(part, kind) for part in get_args(annotation))
+    return field is not None and holds(field.annotation, kind)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -458,17 +474,19 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else "; docs/settings.md lists them all"
 
 
-def _shown(value: object) -> object:
+def shown(value: object) -> object:
+    """Return a value as JSON can have it, without secrets."""
     if isinstance(value, SecretStr):
         return _REDACTED
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, tuple | list):
-        return [_shown(item) for item in value]
+        return [shown(item) for item in value]
     return redact(value) if isinstance(value, str) else value
 
 
-def _worded(value: object) -> str:
+def worded(value: object) -> str:
+    """Return a value as `runner config` prints it."""
     if value is None:
         return "(not set)"
     if isinstance(value, list):

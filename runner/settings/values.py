@@ -1,10 +1,11 @@
-"""Types of values in `runner.settings.settings`, with their checks; and default folders."""
+"""Types of values in `runner.settings.parts`, with their checks; marks of settings; and default folders."""
 
 import os
 import re
+from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args, get_origin
 from urllib.parse import urlsplit
 
 import re2
@@ -12,16 +13,20 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 from pydantic_settings import NoDecode
 
-from runner.errors import UsageError
+from runner.errors import Code, UsageError
 
 __all__ = [
+    "LIVE",
     "NARROWS",
     "OPEN_TO_TOOLS",
+    "PER_TOOL",
     "CertificateNames",
     "Count",
     "EachName",
+    "Flag",
     "HostPort",
     "KeyUrl",
+    "LimitFacts",
     "Names",
     "Networks",
     "Pattern",
@@ -38,6 +43,8 @@ __all__ = [
     "default_config_dir",
     "default_state_dir",
     "default_store",
+    "holds",
+    "https_url",
     "split_at_commas",
     "widens_rights",
 ]
@@ -45,8 +52,49 @@ __all__ = [
 OPEN_TO_TOOLS = "open to tools"
 """Marks the type of a setting whose paths tools may come to see; any other is private: `private_paths`."""
 
+LIVE = "live"
+"""Marks a setting that a running server takes over when it reads its configuration again."""
+
+PER_TOOL = "per tool"
+"""Marks a setting that a tool can have a value of its own for, under `[tools.NAME]`."""
+
 NARROWS = "narrows rights"
 """Marks a setting that no value widens: it also applies from a file that nobody trusts. Any other widens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """The option of a setting.
+
+    Attributes:
+        metavar: The value's form in `--help`.
+        name: The option, where it is not the setting's name with hyphens.
+    """
+
+    metavar: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitFacts:
+    """The resource limit that a setting raises.
+
+    Attributes:
+        limit: Its name in `sandbox.policy.Limits`.
+        code: The error of a call that it ends.
+        unit: What it counts.
+        factor: Units in one of the setting.
+        setting: The setting; this and the next are filled in by `runner.settings.resource_limits`.
+        own: Whether a tool can have a value of its own.
+    """
+
+    limit: str
+    code: Code
+    unit: str
+    factor: int = 1
+    setting: str = ""
+    own: bool = False
+
 
 _STORES_WITHOUT_PLACE = ("memory:", "none:")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -66,6 +114,12 @@ _LOOPBACK_URLS = ("http://localhost", "http://127.0.0.1", "http://[::1]")
 def split_at_commas(value: object) -> object:
     """Return the parts of a text, as variables and options name several of something; all else as it is."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def holds(annotation: object, kind: type) -> bool:
+    """Return whether a type is another one, or has parts that are."""
+    is_it = annotation is kind or get_origin(annotation) is kind
+    return is_it or any(holds(part, kind) for part in get_args(annotation))
 
 
 def widens_rights(field: FieldInfo | None) -> bool:
@@ -176,7 +230,12 @@ def _each_name(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _upstream(url: str) -> str:
+def https_url(url: str) -> str:
+    """Return the URL of a login or token endpoint.
+
+    Raises:
+        ValueError: It is neither https nor loopback.
+    """
     try:
         return _https(url)
     except ValueError as error:
@@ -263,7 +322,7 @@ StoreUrl = Annotated[str, AfterValidator(_store_url)]
 UidRange = Annotated[str, AfterValidator(_uid_range)]
 KeyUrl = Annotated[str, AfterValidator(_https)]
 HostPort = Annotated[str, AfterValidator(_host_port)]
-UpstreamUrl = Annotated[str, AfterValidator(_upstream)]
+UpstreamUrl = Annotated[str, AfterValidator(https_url)]
 UpstreamUrls = Annotated[tuple[UpstreamUrl, ...], NoDecode, BeforeValidator(split_at_commas)]
 S3Address = Annotated[str, AfterValidator(_s3_address)]
 S3Region = Annotated[str, AfterValidator(_s3_region)]

@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import logging
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -12,7 +11,6 @@ from mcp_types import INTERNAL_ERROR
 
 from runner.homes.changes import Changes
 from runner.homes.leftovers import Leftovers
-from runner.settings.named_limits import Counted
 from runner.settings.secrets import CallSecrets
 from runner.steps.listener import CallListener, widened
 from runner.steps.request import Request
@@ -27,7 +25,6 @@ from sandbox.deadlines import Rung
 from sandbox.errors import ZygoteDied
 from sandbox.host.lease import Lease
 from sandbox.outcome import Denial, Ending, Outcome
-from sandbox.policy import MIB, Limits
 
 __all__ = ["run_in_lease"]
 
@@ -53,7 +50,7 @@ async def run_in_lease(
     The lease is to be released once nothing of the call is read any more.
     """
     effective = toolset.effective(None if spec is None else spec.name)
-    limits = _bounded(effective.limits, request.counted)
+    limits = effective.limits
     given = CallSecrets() if spec is None else toolset.secrets.of(spec.name, request.user.name)
     listener.masked = given.masked
     frame = {
@@ -84,8 +81,7 @@ async def run_in_lease(
     request.steps.is_fresh = lease.is_fresh
     if wants_job or lease.worker.goes_on:
         request.steps.goes_on = lease.goes_on or lease.worker.goes_on
-    spends = bool(request.counted) and any(one.limit.cpu_s_per_hour for one in request.counted)
-    lease.measured = wants_report(request.params) or spends
+    lease.measured = wants_report(request.params)
     request.steps.done("lease")
     # Values of secrets are masked in the whole, at the end.
     live = LiveOutput(lease, listener) if toolset.settings.tool_output == "client" and not given else None
@@ -112,8 +108,6 @@ async def run_in_lease(
         # Also when the caller is cancelled: nobody would give the worker back.
         await lease.abandon()
         raise
-    finally:
-        toolset.rates.spend(request.counted, "cpu_s_per_hour", lease.spent_cpu_s, now=time.monotonic())
     await _note_what_became_of(lease, outcome, toolset, request, user_pool)
     return lease, outcome
 
@@ -172,16 +166,6 @@ def _is_broken(method: str, outcome: Outcome) -> bool:
     """Return whether a worker fails outside of tools: a call has broken its server there."""
     error = (outcome.answer or {}).get("error")
     return method.endswith("/list") and isinstance(error, Mapping) and error.get("code") == INTERNAL_ERROR
-
-
-def _bounded(limits: Limits, mine: Sequence[Counted]) -> Limits:
-    """Return limits under which no call has more memory than a limit by name lets all have together."""
-    if not mine:
-        return limits
-    most = min((one.memory_mb * MIB for one in mine if one.limit.memory_mb), default=limits.call_memory_bytes)
-    if most >= limits.call_memory_bytes:
-        return limits
-    return replace(limits, call_memory_bytes=most, memory_bytes=min(limits.memory_bytes, most))
 
 
 def _masked(outcome: Outcome, given: CallSecrets, output_bytes: int) -> Outcome:

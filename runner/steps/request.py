@@ -135,8 +135,8 @@ class Service(Protocol):
     def claims(self) -> Path:
         """Return the folder of the locks that say which call owns a staged name."""
 
-    def files(self, user: User, *, trace: str | None = None, counted: Sequence[Counted] = ()) -> MyFiles:
-        """Return My Files of a user, for the call `trace`; what it keeps counts for limits by name."""
+    def files(self, user: User, *, trace: str | None = None) -> MyFiles:
+        """Return My Files of a user, for the call `trace`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ class CallFiles:
     """Where a call finds its files, and where it leaves them.
 
     Attributes:
-        files: My Files of its user; what it keeps there counts for its limits by name.
+        files: My Files of its user.
         inputs: The home that input files are staged into, if there is one.
         outputs: The home whose files the tool may name in its result, if there is one.
         link: Makes the download link of a file that the tool can fetch.

@@ -97,7 +97,7 @@ def _rules(toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, 
         # Of a tool whose files are ignored those of others come here only.
         mode="report" if "report" in (mode, toolset.settings.generated) and mode != "keep" else "keep",
         home=home,
-        files=toolset.files(request.user, trace=request.id, counted=request.counted),
+        files=toolset.files(request.user, trace=request.id),
         max_bytes=toolset.settings.max_artifact_bytes,
         why_not="job_goes_on" if lease.worker.goes_on or toolset.has_jobs(home.segment) else None,
         hear=request.steps.generated.append,

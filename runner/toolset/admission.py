@@ -5,7 +5,7 @@ waited.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Self
@@ -13,7 +13,7 @@ from typing import Self
 from runner.contract.error_messages import busy
 from runner.errors import CallError
 from runner.settings.named_limits import Counted
-from runner.settings.settings import Settings
+from runner.settings.parts import CallSettings
 from runner.toolset.fair_queue import FairQueue, Full, PlaceDemand
 
 __all__ = ["Admission"]
@@ -47,14 +47,14 @@ class Admission:
         )
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def of(cls, settings: CallSettings) -> Self:
         """Return the admission that settings ask for."""
         return cls(
             max_calls=settings.max_calls,
             max_calls_per_user=settings.max_calls_per_user,
         )
 
-    def rebound(self, settings: Settings) -> None:
+    def rebound(self, settings: CallSettings) -> None:
         """Take over other bounds. Calls that run or wait go on; those that may run now, do."""
         for name in ("max_calls", "max_calls_per_user"):
             value = getattr(settings, name)
@@ -73,7 +73,7 @@ class Admission:
             CallError: `E_BUSY`; the queue is full, and the error says which.
         """
         # Most servers have no limits by name.
-        return _Held(self, user, [place for one in mine for place in _places(one)] if mine else ())
+        return _Held(self, user, _places(mine) if mine else ())
 
     async def enter(self, user: str, places: Sequence[PlaceDemand] = ()) -> None:
         """Take a place; `leave` gives it back."""
@@ -116,11 +116,12 @@ class Admission:
                 call.turn.set_result(None)
 
 
-def _places(one: Counted) -> Iterator[PlaceDemand]:
-    if one.limit.max_calls is not None:
-        yield PlaceDemand(("max_calls", one.name, one.whose), one.limit.max_calls)
-    if one.limit.memory_mb is not None and one.memory_mb:
-        yield PlaceDemand(("memory_mb", one.name, one.whose), one.limit.memory_mb, one.memory_mb)
+def _places(mine: Sequence[Counted]) -> Sequence[PlaceDemand]:
+    return [
+        PlaceDemand((one.name, one.whose), one.limit.max_calls)
+        for one in mine
+        if one.limit.max_calls is not None
+    ]
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,7 @@ Both have one life cycle: calls are observed, and files and sessions looked afte
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +19,6 @@ from runner.files.upkeep import Upkeep
 from runner.homes.call_locks import CallLocks
 from runner.observation.observers import Observers
 from runner.settings.live import with_live
-from runner.settings.named_limits import Counted
 from runner.settings.settings import Settings
 from runner.toolset.admission import Admission
 from runner.toolset.drain import Drain
@@ -126,16 +125,14 @@ class CallServices(ABC):
         """Return the servers that stand behind this one, by the names with which what they offer begins."""
         return ()
 
-    def files(self, user: User, *, trace: str | None = None, counted: Sequence[Counted] = ()) -> MyFiles:
+    def files(self, user: User, *, trace: str | None = None) -> MyFiles:
         """Return My Files of a user, in the session in which the user speaks.
 
         Args:
             user: The user.
             trace: The call that works with them.
-            counted: The limits by name that what is kept counts for.
         """
-        counts = self.rates.keeps(counted)
-        return self.library.of(user.name, user.session, trace=trace, counts=counts)
+        return self.library.of(user.name, user.session, trace=trace)
 
     @asynccontextmanager
     async def running(self, *, lasting: bool = True) -> AsyncIterator[None]:

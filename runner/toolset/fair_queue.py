@@ -5,8 +5,7 @@ call's turn comes one after that of the same user's call before, and no earlier 
 it begins to wait. So whoever has a thousand calls waiting is one turn away from whoever has one.
 
 A call may have to have a place of several kinds at once, such as one of its tool: then those of its user
-that need none of that kind overtake it, and among users the turns stay. Where calls take different amounts
-of a kind, none takes what one before it waits for: small ones would keep a large one out for ever.
+that need none of that kind overtake it, and among users the turns stay.
 
 A call that is to count for more than another gets a higher `cost`; nothing else has to change for it.
 
@@ -14,7 +13,7 @@ Source: Goyal, Vin and Cheng, "Start-time fair queueing", 1996.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -35,13 +34,11 @@ class PlaceDemand(NamedTuple):
 
     Attributes:
         kind: What tells it from others.
-        most: How much there is of it.
-        takes: How much of it the call has as long as it runs; no more than there is.
+        most: Calls that may have one at the same time.
     """
 
     kind: tuple[str, ...]
     most: int
-    takes: int = 1
 
 
 @dataclass(slots=True)
@@ -85,7 +82,7 @@ class FairQueue(Generic[T]):
     def starts(self, user: str, places: Sequence[PlaceDemand] = (), *, cost: float = 1.0) -> bool:
         """Return whether a call may start now, and count it if so."""
         mine = self._of(user)
-        if not self._may_run(mine) or (places and (not self._has_room(places) or self._is_saved(places))):
+        if not self._may_run(mine) or not self._has_room(places):
             return False
         mine.turn = max(mine.turn, self._clock)
         self._start(mine, places, cost)
@@ -122,7 +119,7 @@ class FairQueue(Generic[T]):
         self._users[user].running -= 1
         self._running -= 1
         for place in places:
-            self._places[place.kind] -= place.takes
+            self._places[place.kind] -= 1
             if not self._places[place.kind]:
                 del self._places[place.kind]
         return self.next_ones() if self._waiting else ()
@@ -140,37 +137,22 @@ class FairQueue(Generic[T]):
 
     def _next(self) -> tuple[_User[T], tuple[T, Sequence[PlaceDemand]]] | None:
         """Return whose turn it is, and with which call; of two with one turn, who was known first."""
-        saved: set[tuple[str, ...]] = set()
-        for user in sorted(self._able(), key=lambda user: user.turn):
+        able = (user for user in self._users.values() if user.waiting and self._may_run(user))
+        for user in sorted(able, key=lambda user: user.turn):
             for entry in user.waiting:
-                places = entry[1]
-                if self._has_room(places) and not any(place.kind in saved for place in places):
+                if self._has_room(entry[1]):
                     return user, entry
-                saved.update(place.kind for place in places if not self._has_room((place,)))
         return None
 
-    def _able(self) -> Iterator[_User[T]]:
-        return (user for user in self._users.values() if user.waiting and self._may_run(user))
-
-    def _is_saved(self, places: Sequence[PlaceDemand]) -> bool:
-        """Return whether somebody waits for more of a kind than there is left."""
-        kinds = {place.kind for place in places if place.takes > 1}
-        return bool(kinds) and any(
-            place.kind in kinds and not self._has_room((place,))
-            for user in self._able()
-            for _, wanted in user.waiting
-            for place in wanted
-        )
-
     def _has_room(self, places: Sequence[PlaceDemand]) -> bool:
-        return all(self._places.get(place.kind, 0) + place.takes <= place.most for place in places)
+        return all(self._places.get(place.kind, 0) < place.most for place in places)
 
     def _may_run(self, user: _User[T]) -> bool:
         return self._running < self.max_calls and user.running < self.max_calls_per_user
 
     def _start(self, user: _User[T], places: Sequence[PlaceDemand], cost: float) -> None:
         for place in places:
-            self._places[place.kind] = self._places.get(place.kind, 0) + place.takes
+            self._places[place.kind] = self._places.get(place.kind, 0) + 1
         self._clock = max(self._clock, user.turn)
         user.turn += cost
         user.running += 1

@@ -234,7 +234,7 @@ class Toolset(CallServices):
 
     def _worked_out(self, tool: str | None) -> EffectiveToolSettings:
         """Return the settings of a tool that has not been asked for; the file may name it by a pattern."""
-        if tool is None or self.settings.own(tool) is self.settings.own(None):
+        if tool is None or not self.settings.own(tool):
             found = self._effective[None]
         else:
             found = EffectiveToolSettings.of(self.settings, tool)

@@ -24,7 +24,7 @@ from typing import Any
 
 from runner.errors import UsageError
 from runner.settings.auth import Auth
-from runner.settings.settings import Settings
+from runner.settings.parts import IdentitySettings
 from runner.system.private_files import read_private, read_public
 
 __all__ = ["GatewayTls", "names_of", "wanted_names"]
@@ -70,7 +70,7 @@ class GatewayTls:
     warnings: tuple[str, ...] = field(default=())
 
     @classmethod
-    def of(cls, settings: Settings) -> "GatewayTls | None":
+    def of(cls, settings: IdentitySettings) -> "GatewayTls | None":
         """Return what the settings ask for; None where the server speaks plain HTTP.
 
         `warnings` of it are sentences on what is odd, and yet can be used.

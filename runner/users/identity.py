@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from runner.errors import RunnerError, UsageError
-from runner.settings.settings import Settings
+from runner.settings.parts import ServerSettings
 from runner.users.name_rule import NameRule
 from runner.users.resource import base_url, describes_itself, is_loopback
 from runner.users.tokens_file import users_by_token
@@ -69,7 +69,7 @@ class User:
 
 
 def resolve(
-    settings: Settings,
+    settings: ServerSettings,
     *,
     transport: Literal["stdio", "http"],
     claims: Mapping[str, Any] | None,
@@ -106,7 +106,7 @@ def resolve(
     return User(named)
 
 
-def check_startable(settings: Settings, transport: Literal["stdio", "http"]) -> None:
+def check_startable(settings: ServerSettings, transport: Literal["stdio", "http"]) -> None:
     """Refuse a server that would serve strangers.
 
     Raises:
@@ -139,7 +139,9 @@ def _name_of(uid: int) -> str:
         return f"uid{uid}"
 
 
-def auth_provider(settings: Settings, of_file: Mapping[str, Any] | None = None) -> "AuthProvider | None":
+def auth_provider(
+    settings: ServerSettings, of_file: Mapping[str, Any] | None = None
+) -> "AuthProvider | None":
     """Return what checks bearer tokens for FastMCP, or None where there are none.
 
     Args:
@@ -170,7 +172,7 @@ def auth_provider(settings: Settings, of_file: Mapping[str, Any] | None = None) 
         raise UsageError(f"the settings under auth cannot be used: {error}") from error
 
 
-def unused_auth(settings: Settings, of_file: Mapping[str, Any] | None) -> str | None:
+def unused_auth(settings: ServerSettings, of_file: Mapping[str, Any] | None) -> str | None:
     """Return a warning that a file's own auth is not used, or None if it has none."""
     if of_file is None or settings.auth.kind != "none":
         return None
@@ -185,7 +187,7 @@ def unused_auth(settings: Settings, of_file: Mapping[str, Any] | None) -> str | 
     )
 
 
-def _as_file_says(settings: Settings, of_file: Mapping[str, Any] | None) -> "TokenVerifier":
+def _as_file_says(settings: ServerSettings, of_file: Mapping[str, Any] | None) -> "TokenVerifier":
     told = _jwt_of(of_file)
     if told is None:
         what = "has none" if of_file is None else f"has {of_file.get('kind')}, which is none of these"
@@ -225,7 +227,7 @@ def _is_key_address(address: object) -> bool:
 
 
 def _without_token(
-    settings: Settings, transport: Literal["stdio", "http"], host: str, process_user: str | None
+    settings: ServerSettings, transport: Literal["stdio", "http"], host: str, process_user: str | None
 ) -> User:
     if transport == "http" and settings.auth.kind != "none":
         raise IdentityError("this request carries no token, and the server needs one; log in first")

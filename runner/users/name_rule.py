@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import re2
 
-from runner.settings.settings import Settings
+from runner.settings.parts import IdentitySettings
 
 __all__ = ["NameRule"]
 
@@ -49,7 +49,7 @@ class NameRule:
     suffix: str | None = None
 
     @classmethod
-    def of(cls, settings: Settings) -> "NameRule":
+    def of(cls, settings: IdentitySettings) -> "NameRule":
         """Return the rule of settings."""
         return cls(
             pattern=settings.identity_pattern,

@@ -28,7 +28,7 @@ from pydantic import AnyHttpUrl, TypeAdapter, UrlConstraints
 from starlette.routing import Route
 
 from runner.errors import UsageError
-from runner.settings.settings import Settings
+from runner.settings.parts import ServerSettings
 from runner.system.private_files import read_private
 from runner.users.asked_tokens import AskingVerifier
 from runner.users.bearer_tokens import TimedVerifier
@@ -46,7 +46,7 @@ _MOST_SECRET_BYTES = 64 * 1024
 NameOf = Callable[[Mapping[str, object]], str | None]
 
 
-def of(settings: Settings, name_of: NameOf) -> AuthProvider:
+def of(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
     """Return the provider for tokens of an issuer, or for logins.
 
     Args:
@@ -135,7 +135,7 @@ class _Oidc(_OwnTokens, OIDCProxy):
         options: FastMCP's own.
     """
 
-    def __init__(self, *, settings: Settings, name_of: NameOf, **options: Any) -> None:
+    def __init__(self, *, settings: ServerSettings, name_of: NameOf, **options: Any) -> None:
         self._settings = settings
         self.name_of = name_of
         super().__init__(**options)
@@ -150,10 +150,10 @@ class _Oidc(_OwnTokens, OIDCProxy):
     ) -> TokenVerifier:
         """Return what checks the provider's tokens. The arguments are FastMCP's."""
         if self.oidc_config.issuer is None or self.oidc_config.jwks_uri is None:
-            raise ValueError("the OpenID provider names no issuer or no jwks_uri at auth.config_url")
+            raise ValueError("the OpenID provider names no issuer or no jwks_uri below auth.issuer")
         self.checks = TimedVerifier(
             name_of=self.name_of,
-            keys_from="the jwks_uri that auth.config_url names",
+            keys_from="the jwks_uri of the provider of auth.issuer",
             jwks_uri=str(self.oidc_config.jwks_uri),
             issuer=str(self.oidc_config.issuer),
             algorithm=algorithm,
@@ -171,14 +171,15 @@ class _Oidc(_OwnTokens, OIDCProxy):
         return _with_root(super().get_routes(mcp_path))
 
 
-def _oidc(settings: Settings, name_of: NameOf) -> AuthProvider:
+def _oidc(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
     auth = settings.auth
     # What an access token looks like is the provider's own business; an ID token is always a JWT for us.
     by_id_token = auth.audience is None
     return _Oidc(
         settings=settings,
         name_of=name_of,
-        config_url=str(auth.config_url),
+        # OpenID Connect Discovery 1.0, section 4.
+        config_url=f"{str(auth.issuer).rstrip('/')}/.well-known/openid-configuration",
         client_id=str(auth.client_id),
         algorithm=auth.algorithm,
         audience=auth.audience,
@@ -189,7 +190,7 @@ def _oidc(settings: Settings, name_of: NameOf) -> AuthProvider:
     )
 
 
-def _proxy(settings: Settings, name_of: NameOf) -> AuthProvider:
+def _proxy(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
     auth, login = settings.auth, _login(settings)
     verifier: TokenVerifier
     if auth.introspection_endpoint is not None:
@@ -215,7 +216,7 @@ def _proxy(settings: Settings, name_of: NameOf) -> AuthProvider:
     return proxy
 
 
-def _login(settings: Settings) -> dict[str, Any]:
+def _login(settings: ServerSettings) -> dict[str, Any]:
     """Return what both kinds of login have in common."""
     return {
         "client_secret": _secret(settings),
@@ -234,7 +235,7 @@ def _login(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _jwt(settings: Settings, name_of: NameOf, audience: str) -> TimedVerifier:
+def _jwt(settings: ServerSettings, name_of: NameOf, audience: str) -> TimedVerifier:
     auth = settings.auth
     return TimedVerifier(
         name_of=name_of,
@@ -247,13 +248,13 @@ def _jwt(settings: Settings, name_of: NameOf, audience: str) -> TimedVerifier:
     )
 
 
-def _scopes(settings: Settings) -> list[str]:
+def _scopes(settings: ServerSettings) -> list[str]:
     """Return the scopes that clients are told of."""
     asked = settings.auth.login_scopes if settings.auth.kind != "jwt" else ()
     return list(dict.fromkeys([*asked, *settings.auth.required_scopes]))
 
 
-def _secret(settings: Settings) -> str:
+def _secret(settings: ServerSettings) -> str:
     auth = settings.auth
     if auth.client_secret is not None:
         return auth.client_secret.get_secret_value()

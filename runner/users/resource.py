@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from runner.errors import UsageError
-from runner.settings.settings import Settings
+from runner.settings.parts import ServerSettings
 
 __all__ = [
     "LOGINS",
@@ -50,7 +50,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def base_url(settings: Settings) -> str:
+def base_url(settings: ServerSettings) -> str:
     """Return the address of this server as its clients have it, without a slash at its end.
 
     Raises:
@@ -66,7 +66,7 @@ def base_url(settings: Settings) -> str:
     )
 
 
-def resource_url(settings: Settings) -> str:
+def resource_url(settings: ServerSettings) -> str:
     """Return what a token has to be made for, if its issuer follows RFC 8707.
 
     Raises:
@@ -75,12 +75,12 @@ def resource_url(settings: Settings) -> str:
     return base_url(settings) + MCP_PATH
 
 
-def describes_itself(settings: Settings) -> bool:
+def describes_itself(settings: ServerSettings) -> bool:
     """Return whether the server describes itself as a protected resource."""
     return bool(settings.auth.authorization_servers) or settings.auth.kind in LOGINS
 
 
-def metadata_url(settings: Settings) -> str | None:
+def metadata_url(settings: ServerSettings) -> str | None:
     """Return where clients read how to log in, if the server describes itself."""
     if not describes_itself(settings):
         return None

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.settings.settings import Settings
+from runner.settings.parts import IdentitySettings
 from runner.system.private_files import read_private
 
 __all__ = ["token_print", "token_prints", "users_by_token"]
@@ -44,7 +44,7 @@ def token_print(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def token_prints(settings: Settings) -> frozenset[str] | None:
+def token_prints(settings: IdentitySettings) -> frozenset[str] | None:
     """Return `token_print` of all tokens that hold, or None where there is no list of them.
 
     Raises:

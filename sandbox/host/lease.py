@@ -114,7 +114,6 @@ class Lease:
     _reaping: "asyncio.Task[None] | None" = field(init=False, default=None)
     _status: str | None = field(init=False, default=None)
     _at_last: Process | None = field(init=False, default=None)
-    _waited_before_s: float = field(init=False, default=0.0)
     _cpu_before_s: float = field(init=False, default=0.0)
     _connection: Connection = field(init=False)
 
@@ -131,17 +130,6 @@ class Lease:
     def zygote_pid(self) -> int:
         """Process id of its worker's zygote."""
         return self.zygote.pid
-
-    @property
-    def spent_cpu_s(self) -> float:
-        """Processor seconds of all processes of the call, as far as was seen; 0 if it was not `measured`."""
-        if self._at_last is None:
-            return 0.0
-        last = None if self._watcher is None else self._watcher.last
-        # Who has ended and was waited for counts with who waited; who was not waited for, as last seen.
-        waited_s = self._at_last.cpu_s + self._at_last.waited_cpu_s - self._waited_before_s
-        seen_s = max(waited_s, 0.0 if last is None else last.all_cpu_s)
-        return max(0.0, seen_s - self._cpu_before_s)
 
     def printed_since(self, mark: int) -> tuple[bytes, int]:
         """Return what is kept of the output after its first `mark` bytes, and how much has come in all."""
@@ -162,8 +150,6 @@ class Lease:
         self._decoder = Decoder(self.limits.frame_bytes, notice_bytes=_NOTICE_BYTES)
         if self.worker.calls:
             self._take_turn()
-            before = read_process(self.worker.pid) if self.measured else None
-            self._waited_before_s = 0.0 if before is None else before.waited_cpu_s
         else:
             self.worker.first_called = started
         self.worker.calls += 1

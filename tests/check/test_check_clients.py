@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.install import CLIENTS, ClientEntry, config_path, install_entry
+from runner.cli.commands.install import CLIENTS, ClientEntry, config_path, install_entry
 from runner.errors import UsageError
 
 ENTRY = ClientEntry(

@@ -11,7 +11,7 @@ import pytest
 from specimens import FAULTY, SANDBOXED, SLOW, expected
 from support import ROOT, SAMPLES, Ran
 
-from runner.cli.init import FILES
+from runner.cli.commands.init import FILES
 
 pytestmark = [pytest.mark.kernel, pytest.mark.release]
 

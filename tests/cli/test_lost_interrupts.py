@@ -44,7 +44,7 @@ SERVER = ROOT / "tests" / "proxy" / "bare.py"
         (["dev", FILE, "--port", "0"], "watchfiles"),
         (["dev", FILE, "--port", "0"], "fastmcp"),
         (["proxy", "--transport", "http", "--port", "0", "--", sys.executable, SERVER], "runner.proxy.run"),
-        (["call", FILE, "shout", "text=hi"], "runner.cli.run_call"),
+        (["call", FILE, "shout", "text=hi"], "runner.cli.commands.call"),
     ],
     ids=lambda value: " ".join([value[0]]) if isinstance(value, list) else value,
 )

@@ -1,5 +1,6 @@
-"""Options of the command line: a group is written down once, and a command that takes it has all of it."""
+"""Options of the command line, made from the declarations of settings."""
 
+import re
 from typing import Annotated
 
 import pytest
@@ -7,15 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from runner.cli.app import app
-from runner.cli.options import (
-    AddressOptions,
-    ConfinementOptions,
-    LogOptions,
-    Transport,
-    UserOptions,
-    given,
-    grouped,
-)
+from runner.cli.options import Flags, takes
 
 BOUNDS = {
     *("--isolation", "--allow-net", "--allow-env", "--allow-run", "--allow-sockets", "--deny-run"),
@@ -28,57 +21,56 @@ FLEET = {"--engine", "--redis-url", "--redis-insecure", "--fleet-key-file"}
 
 
 def options_of(command: str) -> set[str]:
-    found = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    group = typer.main.get_command(app)
+    found = group.get_command(None, command)  # type: ignore[attr-defined]
     return {name for part in found.params for name in part.opts if name.startswith("--")}
 
 
 def parsed(*words: str) -> dict[str, object]:
-    told: dict[str, object] = {}
+    given: dict[str, object] = {}
     small = typer.Typer()
 
     @small.command()
-    @grouped
-    def command(
-        name: Annotated[str, typer.Argument()],
-        *,
-        transport: Transport = None,
-        address: AddressOptions,
-        logs: LogOptions,
-    ) -> None:
-        told.update(name=name, transport=transport, address=address, logs=logs)
+    @takes("port", "allow_read", "idle_timeout_s", "deny_run", "allow_run")
+    def command(name: Annotated[str, typer.Argument()], *, loud: bool = False, flags: Flags) -> None:
+        given.update(name=name, loud=loud, flags=flags)
 
     done = CliRunner().invoke(small, words)
-    return {**told, "exit": done.exit_code}
+    return {**given, "exit": done.exit_code}
 
 
-def test_a_command_gets_its_groups_filled_from_the_options_of_their_fields() -> None:
-    told = parsed("x", "--port", "8000", "--log-level", "debug", "--transport", "http")
+def test_command_gets_the_settings_that_were_given() -> None:
+    read = ("--allow-read=/a,/b", "--allow-read=/c")
 
-    assert told == {
-        "name": "x",
-        "transport": "http",
-        "address": AddressOptions(port=8000),
-        "logs": LogOptions(log_level="debug"),
-        "exit": 0,
-    }
+    given = parsed("x", "--port", "8000", "--timeout", "2.5", *read, "--deny-run", "--loud")
+
+    flags = {"port": 8000, "allow_read": "/a,/b,/c", "idle_timeout_s": 2.5, "allow_run": ""}
+    assert given == {"name": "x", "loud": True, "flags": flags, "exit": 0}
+    assert parsed("x")["flags"] == {}
 
 
-def test_an_option_of_no_group_and_a_wrong_value_are_refused() -> None:
+def test_option_of_no_setting_and_wrong_value_are_refused() -> None:
     assert parsed("x", "--port", "many") == {"exit": 2}
     assert parsed("x", "--user", "alice") == {"exit": 2}
-    assert parsed("x")["exit"] == 0
+    assert parsed("x", "--deny-run", "--allow-run=git") == {"exit": 2}
+    assert parsed("x", "--allow-run=git")["flags"] == {"allow_run": "git"}
 
 
-def test_only_what_was_given_becomes_a_setting() -> None:
-    settings = given(
-        UserOptions(user="alice"),
-        ConfinementOptions(deny_run=True, allow_net=""),
-        LogOptions(),
-        transport=None,
-        port=0,
-    )
+def test_help_of_an_option_is_the_first_sentence_of_its_setting() -> None:
+    shown = CliRunner().invoke(app, ["serve", "--help"], terminal_width=200).output
 
-    assert settings == {"user": "alice", "allow_run": "", "allow_net": "", "port": 0}
+    assert re.search(r"--port <int> +Port the HTTP server listens on; 0 takes a free one\.", shown)
+    assert "](" not in shown
+    assert ".md" not in shown
+
+
+def test_help_of_all_commands_fits_one_screen() -> None:
+    shown = CliRunner().invoke(app, ["--help"], terminal_width=100).output.splitlines()
+
+    assert [line for line in shown if re.fullmatch(r"[A-Z]\w+:", line)] == [
+        *("Options:", "Run:", "Files:", "Operate:", "Develop:"),
+    ]
+    assert len(shown) <= 40
 
 
 @pytest.mark.parametrize(

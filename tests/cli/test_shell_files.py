@@ -1,4 +1,3 @@
-import asyncio
 import os
 import subprocess
 import sys
@@ -11,9 +10,7 @@ from typing import Any
 import pytest
 from support import Ran, environment_in, settings_in
 
-from runner.cli.run_files import ACTIONS, FilesOptions, files_from_shell
-from runner.errors import UsageError
-from runner.files.my_files import open_library
+from runner.cli.app import app
 from runner.homes.homes import Homes
 
 pytestmark = pytest.mark.release
@@ -33,17 +30,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def files(folder: Path, user: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Do in this process what `runner files ACTION WORD...` does."""
+    """Run `runner files ACTION WORD...` in this process, in the session `s`."""
 
     def run(action: str, *words: str | Path, of: str = user, persist: bool = True, **options: Any) -> Ran:
         settings = settings_in(folder, persist_files_across_sessions=persist)
-        given = FilesOptions(action=action, words=tuple(map(str, words)), **options)
-        mine = open_library(settings).of(of, "s")
-        try:
-            status = asyncio.run(files_from_shell(mine, Homes.of(settings), given))
-        except UsageError as error:
-            return Ran(2, "", str(error))
-        return Ran(status, *capsys.readouterr())
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("RUNNER_STATE_DIR", str(settings.state_dir))
+            environment.setenv("RUNNER_STORE", settings.store)
+            environment.setenv("RUNNER_PERSIST_FILES_ACROSS_SESSIONS", str(persist))
+            given = [
+                f"--{'json' if name == 'as_json' else name}"
+                for name, value in options.items()
+                if value is True
+            ]
+            given += [f"--{name}={value}" for name, value in options.items() if value is not True]
+            arguments = ["files", action, *map(str, words), *given, f"--user={of}", "--session=s"]
+            with pytest.raises(SystemExit) as ended:
+                app(arguments)
+        return Ran(int(ended.value.code or 0), *capsys.readouterr())
 
     return run
 
@@ -273,25 +277,26 @@ def test_the_end_of_a_session_removes_files_that_do_not_persist(files: Run, tabl
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"action": "lst"}, "there is no `runner files lst`; it is one of ls, put, get"),
-        ({"action": "ls", "words": ("a",)}, "`runner files ls` takes no names, and was given: a"),
-        ({"action": "put"}, "takes one or more paths of local files, and was given: nothing"),
-        ({"action": "get", "words": ("a", "b")}, "takes the name of one file, and was given: a b"),
-        ({"action": "put", "words": ("a", "b"), "name": "c"}, "--name belongs to"),
-        ({"action": "rm", "words": ("a",), "force": True}, "--out and --force belong to"),
+        (["lst"], "there is no `runner files lst`; it is one of ls, put, get"),
+        (["ls", "a"], "`runner files ls` takes no names, and was given: a"),
+        (["put"], "takes one or more paths of local files, and was given: nothing"),
+        (["get", "a", "b"], "takes the name of one file, and was given: a b"),
+        (["put", "a", "b", "--name=c"], "--name belongs to"),
+        (["rm", "a", "--force"], "--out and --force belong to"),
     ],
 )
-def test_a_command_that_makes_no_sense_says_what_would(given: dict[str, object], said: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        FilesOptions(**given)  # type: ignore[arg-type]
+def test_a_command_that_makes_no_sense_says_what_would(files: Run, given: list[str], said: str) -> None:
+    refused = files(*given)
 
-    assert said in str(refused.value)
+    assert refused.status == 2
+    assert said in refused.err
 
 
 def test_the_page_on_files_shows_every_command() -> None:
     page = (ROOT / "docs" / "guide.md").read_text()
 
-    assert [action for action in ACTIONS if f"runner files {action}" not in page] == []
+    actions = ("ls", "put", "get", "rm", "context", "end-session")
+    assert [action for action in actions if f"runner files {action}" not in page] == []
 
 
 def test_the_command_line_hands_on_what_it_was_given(command: Run, table: Path, folder: Path) -> None:

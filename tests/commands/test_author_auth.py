@@ -14,7 +14,8 @@ from mcp.shared.exceptions import MCPError
 from support import stop
 
 from runner.errors import UsageError
-from runner.settings.settings import Auth, Settings
+from runner.settings.auth import Auth
+from runner.settings.settings import Settings
 from runner.users.identity import auth_provider, unused_auth
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]

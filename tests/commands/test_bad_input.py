@@ -411,7 +411,7 @@ def test_a_file_that_ends_its_process_is_named(run: Callable[..., Ran], folder: 
         ),
         (
             [HELLO, "shout", "--config", "misspelt.toml"],
-            "misspelt.toml: there is no setting idle_timeout; did you mean idle_timeout_s?",
+            "misspelt.toml, line 1: there is no setting idle_timeout; did you mean idle_timeout_s?",
         ),
         (
             [HELLO, "shout", "--config", "broken.toml"],

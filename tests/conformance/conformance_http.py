@@ -26,7 +26,8 @@ from runner.http.context import Site
 from runner.http.identify import BROWSER, COOKIE
 from runner.http.logins import Login
 from runner.server.web import make_web
-from runner.settings.settings import Auth, Settings
+from runner.settings.auth import Auth
+from runner.settings.settings import Settings
 from runner.store.protocol import Origin
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events

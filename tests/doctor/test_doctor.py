@@ -8,8 +8,9 @@ import pytest
 from certificates import DAY, Authority, Pair, here
 
 from runner.doctor.report import SUPPORTED, DoctorLine, DoctorReport, Level, reflinks, report
+from runner.settings.auth import Auth
 from runner.settings.isolation import in_force
-from runner.settings.settings import Auth, Settings
+from runner.settings.settings import Settings
 from sandbox.probe.machine import probe
 
 pytestmark = pytest.mark.release

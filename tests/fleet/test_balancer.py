@@ -241,7 +241,7 @@ async def test_a_login_with_a_provider_at_one_host_counts_at_all_with_its_state_
         provider = running.enter_context(openid_provider(address))
         settings = {
             "auth__kind": "oidc",
-            "auth__config_url": f"{provider}/.well-known/openid-configuration",
+            "auth__issuer": f"{provider}",
             "auth__client_id": "runner",
             "auth__client_secret_file": secret,
             "public_url": address,

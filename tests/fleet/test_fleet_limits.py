@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet_world import TOOLS, World, alive, code_of, text_of, until
+from fleet_world import TOOLS, World, alive, code_of, until
 from support import Listening
 
 from runner.fleet.messages import NodeMessage
@@ -131,7 +131,6 @@ async def test_a_call_that_ends_while_its_host_renews_its_places_leaves_none(
 async def test_rates_are_those_of_the_fleet(world: World) -> None:
     limits = {
         "adding": LimitSettings(tools=("add",), calls_per_minute=3),
-        "work": LimitSettings(tools=("counted",), cpu_s_per_hour=1),
     }
     world.node("one")
 
@@ -146,67 +145,6 @@ async def test_rates_are_those_of_the_fleet(world: World) -> None:
     details = refused.processed.value["meta_data"]["details"]
     assert 0 < details["retry_after_seconds"] <= 60
     assert details["limit"] == "call_limits.adding.calls_per_minute"
-
-
-async def test_memory_of_calls_at_once_is_bounded_over_hosts_and_nodes(world: World) -> None:
-    limits = {"work": LimitSettings(tools=("once",), memory_mb=500)}
-    world.more |= {"call_memory_mb": 250, "memory_mb": 250}
-    world.node("one")
-    world.node("two")
-
-    async with (
-        world.host("host1", call_limits=limits) as first,
-        world.host("host2", call_limits=limits) as second,
-    ):
-        calls = [
-            asyncio.create_task(host.call("once", _waiting(world, "m", 2.0), user=user))
-            for host in (first, second)
-            for user in ("ann", "bob")
-        ]
-        await until(lambda: world.runs("m") == 2)
-        noted = world.redis.client().zrange("toolcell:running:memory.work:", 0, -1)
-        # What does not count for it goes on.
-        other = await second.result("add", {"a": 1, "b": 2}, user="eve")
-        while_two_ran = world.runs("m")
-        ended = await asyncio.gather(*calls)
-        left = world.redis.client().zcard("toolcell:running:memory.work:")
-
-    assert [text_of(member).rpartition("/")[2] for member in noted] == ["250", "250"]
-    assert (other, while_two_ran, left) == (3, 2, 0)
-    assert [one.processed.value["results"] for one in ended] == ["done"] * 4
-
-
-async def test_what_calls_use_is_that_of_the_fleet(world: World) -> None:
-    limits = {
-        "kept": LimitSettings(tools=("keep",), stored_mb_per_day=3),
-        "work": LimitSettings(tools=("busy",), cpu_s_per_hour=1),
-    }
-    used_of = "toolcell:used:stored_mb_per_day:kept:"
-    world.node("one")
-
-    async with (
-        world.host("host1", call_limits=limits) as first,
-        world.host("host2", call_limits=limits) as second,
-    ):
-        said = []
-        for number, host in enumerate((first, second, first)):
-            kept = {"username": "x", "text": str(number) * 1_200_000, "name": f"{number}.txt"}
-            said.append(code_of(await host.call("keep", kept)))
-        # Nodes count it beside the call.
-        await until(lambda: sum(map(float, world.redis.client().hvals(used_of))) > 3)
-        used = sum(map(float, world.redis.client().hvals(used_of)))
-        refused = await second.call("keep", {"username": "x", "text": "x"})
-        busy = [code_of(await first.call("busy", {"seconds": 1.2}))]
-        await until(lambda: world.redis.client().hlen("toolcell:used:cpu_s_per_hour:work:") == 1)
-        busy.append(code_of(await second.call("busy", {"seconds": 0.1})))
-
-    assert said == [None, None, None]
-    assert 3.3 < used < 3.6
-    assert code_of(refused) == "E_BUSY"
-    details = refused.processed.value["meta_data"]["details"]
-    assert details["limit"] == "call_limits.kept.stored_mb_per_day"
-    assert 80_000 < details["retry_after_seconds"] <= 24 * 3600
-    assert busy == [None, "E_BUSY"]
 
 
 async def test_session_state_goes_where_its_user_goes(world: World) -> None:

@@ -15,7 +15,8 @@ from runner.files.file_events import tell
 from runner.files.my_files import Library, MyFiles, open_library
 from runner.http.context import Site
 from runner.server.web import make_web
-from runner.settings.settings import Auth, Settings
+from runner.settings.auth import Auth
+from runner.settings.settings import Settings
 from runner.store.protocol import Origin, Record
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events

@@ -20,7 +20,7 @@ from support import becomes
 
 from runner.http.internals.endpoint import endpoint_of
 from runner.protocol import http_exchange as exchange
-from runner.settings.settings import Auth
+from runner.settings.auth import Auth
 
 pytestmark = [pytest.mark.anyio, pytest.mark.release]
 

@@ -156,13 +156,13 @@ async def test_so_are_those_that_the_configuration_of_an_openid_provider_names(
         )
         served = serve_to(
             RUNNER_AUTH__KIND="oidc",
-            RUNNER_AUTH__CONFIG_URL=f"{away.address}/.well-known/openid-configuration",
+            RUNNER_AUTH__ISSUER=f"{away.address}",
             RUNNER_AUTH__CLIENT_ID="runner",
             RUNNER_AUTH__CLIENT_SECRET="a-secret-of-the-runner",
             RUNNER_PUBLIC_URL=url,
         )
 
-        assert await says(served, "auth.config_url", "status 503")
+        assert await says(served, "auth.issuer", "status 503")
         away.answers["/jwks"] = 200, {"keys": []}
         assert await becomes(lambda: ready(served) == {"status": "ready"})
 

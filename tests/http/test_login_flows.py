@@ -74,7 +74,7 @@ async def test_a_login_here_leads_to_the_provider_and_survives_a_restart(
     secret.chmod(0o600)
     settings = {
         "RUNNER_AUTH__KIND": "oidc",
-        "RUNNER_AUTH__CONFIG_URL": f"{provider}/.well-known/openid-configuration",
+        "RUNNER_AUTH__ISSUER": f"{provider}",
         "RUNNER_AUTH__CLIENT_ID": "runner",
         "RUNNER_AUTH__CLIENT_SECRET_FILE": str(secret),
     }

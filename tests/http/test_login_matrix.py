@@ -42,8 +42,7 @@ def settings_of(kind: str, provider: str, address: str) -> dict[str, str]:
         "RUNNER_PORT": address.rpartition(":")[2],
     }
     if kind == "oidc":
-        config = f"{provider}/.well-known/openid-configuration"
-        return {**common, "RUNNER_AUTH__CONFIG_URL": config, "RUNNER_IDENTITY_CLAIM": "email"}
+        return {**common, "RUNNER_AUTH__ISSUER": provider, "RUNNER_IDENTITY_CLAIM": "email"}
     return {
         **common,
         "RUNNER_AUTH__AUTHORIZATION_ENDPOINT": f"{provider}/auth",

@@ -43,7 +43,7 @@ def serve_with(serve_to: Serve, address: str, provider: str, folder: Path, **mor
     secret.write_text("a-secret-of-the-runner\n")
     settings = {
         "RUNNER_AUTH__KIND": "oidc",
-        "RUNNER_AUTH__CONFIG_URL": f"{provider}/.well-known/openid-configuration",
+        "RUNNER_AUTH__ISSUER": f"{provider}",
         "RUNNER_AUTH__CLIENT_ID": "runner",
         "RUNNER_AUTH__CLIENT_SECRET_FILE": str(secret),
         **more,

@@ -81,7 +81,6 @@ def watched(
         "homes": str(settings.homes),
         "audit_dir": str(folder / "audit"),
         "metrics_address": "127.0.0.1:0",
-        "spans": "otlp" if collector else "none",
         "playground": False,
     }
     config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in lines.items()) + more)

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_n
 
 def test_spans_of_a_call_lie_in_time_where_tracing_is_on(start: Callable[..., Shown]) -> None:
     # Nobody listens there, which costs calls nothing.
-    traced = start(RUNNER_SPANS="otlp", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
+    traced = start(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
     with browsing(traced) as opening:
         seen = opening()
         seen.tool("double")

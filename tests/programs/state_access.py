@@ -20,7 +20,7 @@ from typing import Any
 
 import typer
 
-from runner.cli.commands.report import _doctor
+from runner.cli.app import app
 from runner.cli.exits import end_with
 from runner.cli.start import start
 from runner.errors import StartError
@@ -47,6 +47,7 @@ SETTINGS: dict[str, Any] = {"state_dir": STATE, "store": STORE.as_uri(), "homes"
 
 
 def main() -> None:
+    os.environ |= {f"RUNNER_{name.upper()}": str(value) for name, value in SETTINGS.items()}
     HOMES.mkdir(mode=0o700)
     (FOLDER / "says.py").write_text(TOOL)
     (FOLDER / "in.txt").write_text("hello")
@@ -59,13 +60,12 @@ def main() -> None:
 
 def commands(tool: str, *, file: Path | None = None) -> dict[str, int]:
     """Run the real commands; return how they ended."""
-    variables = {f"RUNNER_{name.upper()}": str(value) for name, value in SETTINGS.items()}
     given = ["--file", str(file)] if file else []
     words = {"call": ["call", str(FOLDER / "says.py"), tool, *given], "doctor": ["doctor"]}
     return {
         name: subprocess.run(
             [sys.executable, "-m", "runner", *command],
-            env={**os.environ, **variables, "RUNNER_USER": "nobody"},
+            env={**os.environ, "RUNNER_USER": "nobody"},
             stdout=sys.stderr,
             check=False,
         ).returncode
@@ -105,6 +105,14 @@ def _started() -> int:
     return 0
 
 
+def _doctor() -> int:
+    try:
+        app(["doctor", "--repair", "--verify"])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
 def tried(path: Path) -> dict[str, Any]:
     """Close a file or folder, try to start and ask the doctor, open it again, and say what happened."""
     mode, before = path.stat().st_mode & 0o777, snapshot()
@@ -112,7 +120,7 @@ def tried(path: Path) -> dict[str, Any]:
     try:
         said = {
             "call": ended(_started),
-            "doctor": ended(lambda: _doctor(SETTINGS, None, as_json=False, repair=True, verify=True)),
+            "doctor": ended(_doctor),
         }
     finally:
         path.chmod(mode)

@@ -80,20 +80,6 @@ async def test_a_limit_by_name_holds_for_tools_of_other_servers(bounded: Front) 
     assert called[2]["meta_data"]["details"]["setting"] == "call_limits.texts.calls_per_minute"
 
 
-async def test_what_calls_of_other_servers_keep_is_bounded_by_the_day(address: str) -> None:
-    kept = '[call_limits.kept]\ntools = ["large"]\nstored_mb_per_day = 1\n'
-    with front_of(address, settings=kept) as front:
-        async with client_of(front, NEWEST) as client:
-            first = await value_of(client, "large", size=1_100_000)
-            refused = await value_of(client, "large", size=1)
-            other = await value_of(client, "whoami")
-
-    assert first["artifacts"][0]["size"] == 1_100_000
-    assert refused["meta_data"]["error_code"] == "E_BUSY"
-    assert refused["meta_data"]["details"]["setting"] == "call_limits.kept.stored_mb_per_day"
-    assert other["results"] == {"username": front.user}
-
-
 @VERSIONS
 async def test_files_of_results_count_against_the_quota_of_the_user(bounded: Front, version: str) -> None:
     async with client_of(bounded, version) as client:

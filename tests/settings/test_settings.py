@@ -1,5 +1,8 @@
 import json
 import re
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -7,18 +10,20 @@ from typing import Any, get_args, get_origin
 import pytest
 from botocore.exceptions import InvalidRegionError
 from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url, validate_region_name
+from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from support import trusted_config
 
 from runner.errors import UsageError
+from runner.settings.auth import Auth
 from runner.settings.named_limits import LimitSettings
 from runner.settings.own_paths import OwnPaths
 from runner.settings.private_paths import is_open
 from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
-from runner.settings.settings import Auth, Settings, ToolSettings
-from runner.settings.sources import config_report, config_text, load, origins, variables
+from runner.settings.settings import Settings, ToolSettings
+from runner.settings.sources import SCHEMA, config_report, config_text, load, origins, variables
 from runner.settings.trust import trust_record
 from runner.settings.values import PrivatePath
 from sandbox.deadlines import Deadlines
@@ -97,16 +102,16 @@ def test_a_file_that_is_no_toml_is_refused_with_its_name_and_line() -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("prot = 1\n", "runner.toml: there is no setting prot; did you mean port?"),
+        ("prot = 1\n", "runner.toml, line 1: there is no setting prot; did you mean port?"),
         (
             '[auth]\nissuers = "x"\n',
-            "runner.toml: there is no setting auth.issuers; did you mean issuer?",
+            "runner.toml, line 2: there is no setting auth.issuers; did you mean issuer?",
         ),
         (
             "[tools.slow]\nmemory = 1\n",
-            "runner.toml: there is no setting tools.slow.memory; did you mean memory_mb?",
+            "runner.toml, line 2: there is no setting tools.slow.memory; did you mean memory_mb?",
         ),
-        ("[zzz]\nqqq = 1\n", "runner.toml: there is no setting zzz; docs/settings.md lists them all"),
+        ("[zzz]\nqqq = 1\n", "runner.toml, line 1: there is no setting zzz; docs/settings.md lists them all"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_known_one(content: str, sentence: str) -> None:
@@ -147,6 +152,26 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one(monkeypatch: 
     assert str(caught.value) == "variable RUNNER_MAX_CALL is no setting; did you mean RUNNER_MAX_CALLS?"
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (
+            "# a\n\nport = 1\nlog_format = 'jsn'\n",
+            "line 4: 'jsn' will not do for log_format: .*; did you mean 'json'",
+        ),
+        ("auth.kind = 'jwt'\nauth.issuer = ''\n", "line 2: '' will not do for auth.issuer"),
+        ("auth = { kind = 'none', issuers = 1 }\n", "line 1: there is no setting auth.issuers"),
+        ("[tools.'a.b']\ncpu_s = 1\n[tools.c]\ncpu_s = 0\n", "line 4: 0 will not do for tools.c.cpu_s"),
+        ("[call_limits.a]\nper = 'user'\n", "line 1: call_limits.a: it limits nothing"),
+    ],
+)
+def test_fault_of_a_file_has_its_line(content: str, sentence: str) -> None:
+    trusted_config(content)
+
+    with pytest.raises(UsageError, match=f"^runner\\.toml, {sentence}"):
+        load({})
+
+
 def test_variables_for_single_tools_are_sent_to_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_TOOLS__SLOW__MEMORY_MB", "3")
 
@@ -172,8 +197,8 @@ def test_every_fault_is_one_sentence_that_says_where_it_is(monkeypatch: pytest.M
 
     assert sorted(str(caught.value).splitlines()) == [
         "flag --timeout: -1 will not do for idle_timeout_s: input should be greater than 0",
-        "runner.toml: 'xml' will not do for log_format: input should be 'text' or 'json'",
-        "runner.toml: 0 will not do for max_calls: input should be greater than 0",
+        "runner.toml, line 1: 0 will not do for max_calls: input should be greater than 0",
+        "runner.toml, line 2: 'xml' will not do for log_format: input should be 'text' or 'json'",
         "variable RUNNER_PORT: 'abc' will not do for port: "
         "input should be a valid integer, unable to parse string as an integer",
     ]
@@ -339,10 +364,7 @@ def test_a_relative_path_in_a_file_is_taken_from_the_folder_of_that_file(tmp_pat
     assert settings.allow_read == (folder / "a", Path("/b"))
 
 
-LOGIN = (
-    '[auth]\nkind = "oidc"\nconfig_url = "https://issuer/.well-known/openid-configuration"\nclient_id = "c"\n'
-    'client_secret_file = "x"'
-)
+LOGIN = '[auth]\nkind = "oidc"\nissuer = "https://issuer"\nclient_id = "c"\nclient_secret_file = "x"'
 
 
 @pytest.mark.parametrize(
@@ -596,21 +618,37 @@ def test_every_setting_is_documented_and_nothing_else_is() -> None:
     assert set(documented()) == fields | tables
 
 
-def test_documented_defaults_are_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_and_schema_are_what_the_declarations_make() -> None:
     """Source: S1-12, S1-14 and S4-104."""
-    for name in ("XDG_DATA_HOME", "XDG_STATE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", "/home/somebody")
-    words = {
-        line.split(" = ")[0].strip(): line.split(" = ")[1] for line in config_text(load({})).splitlines()
-    }
+    script = DOCS.parents[1] / "scripts" / "settings"
 
-    actual = {
-        name: re.sub(r"\.0$", "", value.rsplit("  (", 1)[0].strip()).replace("/home/somebody", "~")
-        for name, value in words.items()
-    }
+    checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
 
-    assert actual == {name: default for name, default in documented().items() if "NAME" not in name}
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ('port = 1\n[tools."a*"]\nmemory_mb = 3\n[output_guard]\nmax_observation_chars = 20\n', None),
+        ("prot = 1\n", "prot"),
+        ("[tools.slow]\nmax_calls = 1\n", "max_calls"),
+        ('log_format = "xml"\n', "xml"),
+    ],
+)
+def test_schema_and_settings_agree(content: str, fault: str | None) -> None:
+    schema = json.loads(SCHEMA.read_text())
+    trusted_config(content)
+
+    found = [error.message for error in Draft202012Validator(schema).iter_errors(tomllib.loads(content))]
+
+    if fault is None:
+        load({})
+        assert found == []
+    else:
+        assert fault in found[0]
+        with pytest.raises(UsageError, match=fault):
+            load({})
 
 
 def test_every_setting_has_a_description() -> None:

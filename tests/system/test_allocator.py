@@ -15,13 +15,13 @@ MIB = 1024 * 1024
 BUSY = """
 import ctypes, json, sys, threading
 from pathlib import Path
-from runner.cli.commands.serve import _start
+from runner.cli.serving import start_server
 from runner.settings.sources import load
 if sys.argv[1] == "as a server":
     folder = Path(sys.argv[2])
     (folder / "homes").mkdir(mode=0o700, exist_ok=True)
     store = (folder / "store").as_uri()
-    _start({"state_dir": folder / "state", "store": store, "homes": folder / "homes"}, None)
+    start_server({"state_dir": folder / "state", "store": store, "homes": folder / "homes"}, None)
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 libc.malloc.argtypes = [ctypes.c_size_t]

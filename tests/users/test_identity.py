@@ -12,7 +12,8 @@ from joserfc.jwk import RSAKey
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
 
 from runner.errors import UsageError
-from runner.settings.settings import Auth, Settings
+from runner.settings.auth import Auth
+from runner.settings.settings import Settings
 from runner.users.bearer_tokens import fault_in_times
 from runner.users.identity import IdentityError, User, auth_provider, check_startable, is_loopback, resolve
 

@@ -1,1 +1,1 @@
-"""One module for each group of commands; each only reads options and calls the room that does the work."""
+"""One module for each command: options, action, report. `runner.cli.app` imports the one that is run."""

@@ -1,5 +1,12 @@
-"""The command that works with the audit log: `audit`."""
+"""`runner audit`: check the audit log, or digest a value as the log does.
 
+Source: `docs/operating.md`, "Audit log".
+"""
+
+import contextlib
+import json
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +15,10 @@ import typer
 from runner.cli.exits import end_with
 from runner.cli.options import AsJson, Config
 from runner.cli.start import load_told
+from runner.errors import UsageError
+from runner.formats.terminal_text import json_text
+from runner.observation.audit_chain import AuditVerdict, verify
+from runner.observation.audit_log import AuditLog
 
 __all__ = ["audit"]
 
@@ -24,14 +35,43 @@ def audit(
     as_json: AsJson = False,
     config: Config = None,
 ) -> None:
-    """Check that no line of the audit log was changed or is missing, or make a digest to search it with."""
-    end_with(lambda: _audit(action, folder, expect, as_json=as_json, config=config))
+    """Check that no line was changed or is missing (exit status 1 if one was), or make a digest."""
+
+    def act() -> int:
+        settings = load_told({}, config, whole=True)
+        if action not in ("verify", "digest"):
+            raise UsageError(f"`runner audit` knows verify and digest, not {action!r}")
+        if expect is not None and action != "verify":
+            raise UsageError("--expect belongs to `runner audit verify`")
+        log = folder or settings.audit_dir
+        if log is None:
+            raise UsageError("there is no audit log: set audit_dir, or name its folder")
+        if action == "digest":
+            print(_digest(log))  # noqa: T201
+            return 0
+        verdict = verify(log, expected=expect)
+        answer = {**asdict(verdict), "is_whole": verdict.is_whole}
+        print(json_text(answer) if as_json else _text(verdict))  # noqa: T201
+        return 0 if verdict.is_whole else 1
+
+    end_with(act)
 
 
-def _audit(
-    action: str, folder: Path | None, expect: str | None, *, as_json: bool, config: Path | None
-) -> int:
-    from runner.cli.run_audit import AuditOptions, audit_from_shell  # noqa: PLC0415 - needed here only
+def _text(verdict: AuditVerdict) -> str:
+    state = "every one as it was written" if verdict.is_whole else "NOT AS IT WAS WRITTEN"
+    lines = [f"{verdict.records} records, {verdict.first} to {verdict.last}: {state}"]
+    lines += [f"fault: {fault}" for fault in verdict.faults]
+    lines += [f"note: {note}" for note in verdict.notes]
+    lines += [f"no end: call {call} of {facts}" for call, facts in verdict.open_calls.items()]
+    return "\n".join([*lines, f"last hash: {verdict.hash}"])
 
-    options = AuditOptions(action=action, folder=folder, expect=expect, as_json=as_json)
-    return audit_from_shell(load_told({}, config, whole=True), options)
+
+def _digest(folder: Path) -> str:
+    try:
+        value = json.load(sys.stdin)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"what came on standard input is no JSON: {error}") from error
+    if not folder.is_dir():
+        raise UsageError(f"there is no audit log in {folder}; is it the setting audit_dir?")
+    with contextlib.closing(AuditLog.open(folder)) as log:
+        return log.digest(value)

@@ -1,30 +1,43 @@
-"""The command that calls one tool: `call`."""
+"""`runner call`: one call from a shell, on the path of calls of MCP clients."""
 
 import asyncio
+import signal
+import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from runner.cli.exits import end_at_once, end_with
-from runner.cli.options import (
-    AsJson,
-    Config,
-    ConfinementOptions,
-    File,
-    LogOptions,
-    UserOptions,
-    WorkerOptions,
-    given,
-)
+from runner.call import Completed, Request, execute
+from runner.cli.arguments import GivenArguments, coerce, parse_arguments
+from runner.cli.exits import EXIT_INTERRUPTED, end_at_once, end_with
+from runner.cli.options import BOUNDS, LOGS, WHOSE, AsJson, Config, File, Flags, takes
 from runner.cli.start import explained, start
+from runner.cli.terminal import TOKEN, Terminal
+from runner.errors import Code, UsageError
+from runner.files.my_files import MyFiles
+from runner.formats.json_pieces import json_pieces
+from runner.settings.settings import Settings
 from runner.settings.targets import check_targets
+from runner.steps.listener import LOG_LEVELS
+from runner.steps.shell_view import as_text
+from runner.store.protocol import Origin
+from runner.system.terminal import write_exactly
+from runner.toolset.catalog import ToolSpec
+from runner.toolset.toolset import Toolset
+from runner.users.identity import User, resolve
+from runner.worker.wire import RequestFacts, WireError
 from sandbox.host.launch import Launched
 
 __all__ = ["call"]
 
+_PROTOCOL = "2026-07-28"
+_CLIENT = {"name": "runner", "version": "1"}
 
+
+@takes("idle_timeout_s", "total_timeout_s", *WHOSE, *BOUNDS, "fresh", *LOGS)
 def call(
     context: typer.Context,
     file: File,
@@ -39,52 +52,199 @@ def call(
     ] = None,
     as_json: AsJson = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Write artifacts to this folder.")] = None,
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Longest silence.")] = None,
-    total_timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Longest call.")] = None,
     session: Annotated[str, typer.Option(metavar="NAME", help="Session the call belongs to.")] = "cli",
-    whose: UserOptions,
     config: Config = None,
-    bounds: ConfinementOptions,
-    workers: WorkerOptions,
-    logs: LogOptions,
+    flags: Flags,
 ) -> None:
-    """Call one tool and print its result; progress and notices go to standard error."""
-    timeouts = given(idle_timeout_s=timeout, total_timeout_s=total_timeout)
-    flags = {"log_level": "warning", **given(whose, bounds, workers, logs), **timeouts}
-    told: dict[str, Any] = {
-        "tool": tool,
-        "words": arguments or [],
-        "args": args,
-        "put": put or [],
-        "as_json": as_json,
-    }
-    told |= {"out": out, "session": session}
-    end_with(lambda: _call(file, flags, config, told, context.obj), interrupted=end_at_once)
+    """Call one tool and print its result."""
+
+    def act() -> int:
+        target = check_targets([file])[0]
+        # What the tool prints goes to this terminal, and what it raises into the error.
+        settings = start({"log_level": "warning", **flags}, config).model_copy(update={"tool_output": "drop"})
+        user = resolve(settings, transport="stdio", claims=None, host=settings.host)
+        options = _Options(
+            target=target,
+            tool=tool,
+            arguments=parse_arguments(arguments or [], args),
+            files=tuple(put or ()),
+            as_json=as_json,
+            out=out,
+            session=session,
+        )
+        called = _called(settings, user, options, launched=context.obj)
+        return asyncio.run(explained(called, [target]))
+
+    end_with(act, interrupted=end_at_once)
 
 
-def _call(
-    file: str,
-    flags: Mapping[str, Any],
-    config: Path | None,
-    told: Mapping[str, Any],
-    launched: Launched | None,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """What one `runner call` was asked to do.
+
+    Attributes:
+        target: The tool file.
+        tool: Name of the tool.
+        arguments: Its arguments, not yet read by a schema.
+        files: Files to put into My Files first.
+        as_json: Print exactly one JSON document.
+        out: Folder to write artifacts to.
+        session: Name of the session the call belongs to.
+    """
+
+    target: str
+    tool: str
+    arguments: GivenArguments
+    files: tuple[Path, ...]
+    as_json: bool
+    out: Path | None
+    session: str
+
+
+async def _called(
+    settings: Settings, user: User, options: _Options, *, launched: Launched | None = None
 ) -> int:
-    target = check_targets([file])[0]
-    # What the tool prints goes to this terminal, and what it raises into the error.
-    settings = start(flags, config).model_copy(update={"tool_output": "drop"})
-    from runner.cli.arguments import parse_arguments  # noqa: PLC0415 - after the cheap checks
-    from runner.cli.run_call import CallOptions, call_from_shell  # noqa: PLC0415
-    from runner.users.identity import resolve  # noqa: PLC0415
+    """Run one call, print its result, and return the exit status.
 
-    user = resolve(settings, transport="stdio", claims=None, host=settings.host)
-    options = CallOptions(
-        target=target,
-        tool=told["tool"],
-        arguments=parse_arguments(told["words"], told["args"]),
-        files=tuple(told["put"]),
-        as_json=told["as_json"],
-        out=told["out"],
-        session=told["session"],
+    Args:
+        settings: The effective settings.
+        user: Who calls.
+        options: What to call.
+        launched: A forkserver's process that was started before, if there is one.
+
+    Raises:
+        UsageError: A file cannot be put into My Files, or the result cannot be written to `out`.
+        LoadError: The tool file is at fault.
+        ConfinementError: A layer could not be put in place.
+    """
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine always runs in a task
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    terminal = Terminal()
+    try:
+        opening = Toolset.open(
+            settings, [options.target], user=user, keep_s=settings.session_idle_s, launched=launched
+        )
+        async with opening as toolset:
+            return await _call(toolset, user, options, terminal)
+    except asyncio.CancelledError:
+        terminal.close()
+        print("interrupted; nothing is left running", file=sys.stderr)  # noqa: T201
+        return EXIT_INTERRUPTED
+
+
+async def _call(toolset: Toolset, user: User, options: _Options, terminal: Terminal) -> int:
+    spec = toolset.catalog.tools.get(options.tool)
+    user = replace(user, session=options.session)
+    names = await _put_files(toolset.files(user), options)
+    arguments = _arguments(options.arguments, names, spec)
+    request = Request(
+        user=user,
+        method="tools/call",
+        params={"name": options.tool, "arguments": arguments, "_meta": _meta()},
+        facts=RequestFacts(
+            request_id=1,
+            protocol=_PROTOCOL,
+            session_id=options.session,
+            transport="stdio",
+            client_info=_CLIENT,
+            client_capabilities={},
+        ),
+        client=terminal,
+        levels=LOG_LEVELS,
+        inline_max_bytes=toolset.settings.inline_max_bytes,
     )
-    called = call_from_shell(settings, user, options, launched=launched)
-    return asyncio.run(explained(called, [target]))
+    try:
+        completed = await execute(toolset, request)
+    except WireError as error:
+        terminal.close()
+        raise UsageError(f"the tool's server refused the call: {error}") from error
+    outcome = request.steps.outcome
+    failure = completed.processed.failure
+    if outcome is not None and (failure is None or "output" not in failure.details):
+        # The error of a crash has it among its details.
+        terminal.printed(outcome.output)
+    terminal.close()
+    if completed.interim is not None:
+        raise UsageError(
+            f"the tool {options.tool} asks for input while it runs, which a shell cannot give; "
+            "call it from an MCP client"
+        )
+    if options.out is not None:
+        await _write_out(completed, toolset.files(user), options.out)
+    _print(completed, options)
+    return _exit_status(completed)
+
+
+def _meta() -> dict[str, Any]:
+    prefix = "io.modelcontextprotocol/"
+    envelope = {"protocolVersion": _PROTOCOL, "clientInfo": _CLIENT, "clientCapabilities": {}}
+    return {"progressToken": TOKEN, **{prefix + key: value for key, value in envelope.items()}}
+
+
+def _arguments(
+    given: GivenArguments, names: Mapping[str, list[str]], spec: ToolSpec | None
+) -> dict[str, Any]:
+    schema = spec.parameters if spec is not None else {}
+    properties = schema.get("properties", {})
+    arguments: dict[str, Any] = dict(given.values)
+    for name, text in given.texts.items():
+        arguments[name] = coerce(text, properties.get(name, {}), schema)
+    for name, files in names.items():
+        arguments[name] = files[0] if len(files) == 1 and name != "filenames" else files
+    return arguments
+
+
+async def _put_files(files: MyFiles, options: _Options) -> dict[str, list[str]]:
+    """Put local files into My Files; return for each `name=@path` argument the names they got."""
+    for path in options.files:
+        await _put(files, path)
+    return {
+        name: [await _put(files, path) for path in paths] for name, paths in options.arguments.files.items()
+    }
+
+
+async def _put(files: MyFiles, path: Path) -> str:
+    try:
+        return (await files.put(path, name=path.name, origin=Origin.UPLOADED)).shown
+    except OSError as error:
+        raise UsageError(f"{path} cannot be put into My Files: {error.strerror}") from error
+
+
+def _print(completed: Completed, options: _Options) -> None:
+    processed = completed.processed
+    if options.as_json:
+        for piece in json_pieces(processed.value):
+            write_exactly(piece)
+        write_exactly("\n")
+    else:
+        write_exactly(as_text(processed) + "\n")
+    sys.stdout.flush()
+
+
+async def _write_out(completed: Completed, files: MyFiles, folder: Path) -> None:
+    """Copy every accepted artifact from My Files, whatever its size."""
+    try:
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        for file in completed.processed.files:
+            stored = await files.by_id(file.id)
+            if stored is not None:
+                async with files.open(stored) as content:
+                    with (folder / file.name).open("wb") as target:
+                        await content.copy_to(target.fileno())
+    except OSError as error:
+        raise UsageError(f"the artifacts cannot be written to {folder}: {error}") from error
+
+
+def _exit_status(completed: Completed) -> int:
+    """Return the exit status of `docs/cli.md`: the worst of the result and of what was refused."""
+    processed = completed.processed
+    if processed.failure is not None:
+        return processed.failure.code.exit_status
+    if processed.errors:
+        codes = [refusal.error.code for refusal in processed.errors]
+        first = next((code for code in codes if code is Code.E_INVALID_PATH), codes[0])
+        return first.exit_status
+    return 1 if processed.is_error else 0

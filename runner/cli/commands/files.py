@@ -1,21 +1,51 @@
-"""The command that works with a user's files: `files`."""
+"""`runner files`: My Files from a shell. Prints names and what is known of files, never a store's keys.
+
+Source: `docs/cli.md`; `docs/guide.md`.
+"""
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from runner.cli.exits import end_with
-from runner.cli.options import AsJson, Config, LogOptions, UserOptions, given
+from runner.cli.options import LOGS, WHOSE, AsJson, Config, Flags, takes
 from runner.cli.start import load_told
-from runner.errors import UsageError
+from runner.contract.available_files import available_files, files_block, human_facts
+from runner.contract.error_messages import envelope, file_not_found
+from runner.errors import CallError, UsageError
+from runner.files.my_files import MyFiles, open_library
+from runner.files.paging import MOST, CursorError, page
+from runner.formats.human_numbers import human_size
+from runner.formats.terminal_text import json_text, table
+from runner.homes.homes import Homes
+from runner.store.protocol import Origin, Record
 from runner.system.logging_setup import set_up
+from runner.users.identity import resolve
+from sandbox.syscalls import rename_noreplace
 
 __all__ = ["files"]
 
+_WORDS = {
+    "ls": (0, 0, "no names"),
+    "put": (1, sys.maxsize, "one or more paths of local files"),
+    "get": (1, 1, "the name of one file"),
+    "rm": (1, sys.maxsize, "one or more names of files"),
+    "context": (0, 0, "no names"),
+    "end-session": (0, 0, "no names"),
+}
+"""The actions, each with how many words it takes at least and at most, and which."""
 
+
+@takes(*WHOSE, *LOGS)
 def files(
     action: Annotated[str, typer.Argument(metavar="ls|put|get|rm|context|end-session")],
     words: Annotated[
@@ -27,37 +57,232 @@ def files(
     name: Annotated[str | None, typer.Option(metavar="NAME", help="put: keep the file by this name.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="PATH", help="get: file or folder to write.")] = None,
     force: Annotated[bool, typer.Option("--force", help="get: overwrite.")] = False,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", help="ls: list so many at most, and say how to go on.")
-    ] = None,
-    cursor: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="ls: go on where a page has ended.")
-    ] = None,
-    whose: UserOptions,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="ls: the most files of a page.")] = None,
+    cursor: Annotated[str | None, typer.Option(metavar="TEXT", help="ls: the next page.")] = None,
     config: Config = None,
-    logs: LogOptions,
+    flags: Flags,
 ) -> None:
-    """List, put, get and remove a user's files, tell a model of them, or end their session."""
-    flags = {"log_level": "warning", **given(whose, logs)}
-    told = {"action": action, "words": tuple(words or ()), "as_json": as_json, "name": name}
-    pages = {"limit": limit, "cursor": cursor}
-    end_with(lambda: _files(flags, config, session, {**told, "out": out, "force": force, **pages}))
+    """Work with the files of a user."""
+
+    def act() -> int:
+        given = tuple(words or ())
+        if action not in _WORDS:
+            raise UsageError(f"there is no `runner files {action}`; it is one of {', '.join(_WORDS)}")
+        least, most, wanted = _WORDS[action]
+        if not least <= len(given) <= most:
+            raise UsageError(
+                f"`runner files {action}` takes {wanted}, and was given: {' '.join(given) or 'nothing'}"
+            )
+        if name is not None and (action != "put" or len(given) > 1):
+            raise UsageError("--name belongs to `runner files put` with one path")
+        if action != "get" and (out is not None or force):
+            raise UsageError("--out and --force belong to `runner files get`")
+        if action != "ls" and (limit is not None or cursor is not None):
+            raise UsageError("--limit and --cursor belong to `runner files ls`")
+        if limit is not None and not 1 <= limit <= MOST:
+            raise UsageError(f"--limit is how many files are listed at most, from 1 to {MOST}")
+        settings = load_told({"log_level": "warning", **flags}, config, whole=True)
+        set_up(settings.log_level, settings.log_format)
+        if settings.store_scheme in ("memory", "none"):
+            raise UsageError(
+                f"store = {settings.store} keeps no file beyond its process, so a shell has nothing to work "
+                "with; set store (RUNNER_STORE) to a file:// or s3:// URL"
+            )
+        user = resolve(settings, transport="stdio", claims=None, host=settings.host)
+        mine = open_library(settings).of(user.name, session)
+        actions: dict[str, Callable[[], Awaitable[_Answer]]] = {
+            "ls": lambda: _list(mine, limit, cursor),
+            "put": lambda: _put(mine, [Path(word) for word in given], name),
+            "get": lambda: _get(mine, given[0], out, force=force),
+            "rm": lambda: _remove(mine, given),
+            "context": lambda: _context(mine),
+            "end-session": lambda: _end_session(mine, Homes.of(settings)),
+        }
+        return asyncio.run(_answered(actions[action](), as_json=as_json))
+
+    end_with(act)
 
 
-def _files(flags: Mapping[str, Any], config: Path | None, session: str, told: Mapping[str, Any]) -> int:
-    from runner.cli.run_files import FilesOptions, files_from_shell  # noqa: PLC0415
-    from runner.files.my_files import open_library  # noqa: PLC0415
-    from runner.homes.homes import Homes  # noqa: PLC0415
-    from runner.users.identity import resolve  # noqa: PLC0415 - only what works with files needs these
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The outcome of a command, for programs and for people."""
 
-    options = FilesOptions(**told)
-    settings = load_told(flags, config, whole=True)
-    set_up(settings.log_level, settings.log_format)
-    if settings.store_scheme in ("memory", "none"):
-        raise UsageError(
-            f"store = {settings.store} keeps no file beyond its process, so a shell has nothing to work "
-            "with; set store (RUNNER_STORE) to a file:// or s3:// URL"
-        )
-    user = resolve(settings, transport="stdio", claims=None, host=settings.host)
-    files = open_library(settings).of(user.name, session)
-    return asyncio.run(files_from_shell(files, Homes.of(settings), options))
+    document: Mapping[str, Any]
+    text: str
+
+
+async def _answered(action: Awaitable[_Answer], *, as_json: bool) -> int:
+    """Print the outcome of an action; return the exit status.
+
+    Raises:
+        UsageError: A local file cannot be read or written.
+    """
+    try:
+        answer = await action
+    except CallError as error:
+        hint = error.details.get("suggestion")
+        print(f"runner: {error.message}{f'. {hint}' if hint else ''}", file=sys.stderr)  # noqa: T201
+        if as_json:
+            _print_json(envelope(error))
+        return error.code.exit_status
+    if as_json:
+        _print_json(answer.document)
+    elif answer.text:
+        sys.stdout.write(answer.text + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+async def _list(files: MyFiles, limit: int | None, cursor: str | None) -> _Answer:
+    records = await files.all()
+    if limit is None and cursor is None:
+        document = {"files": [_described(record) for record in records]}
+        return _Answer(document, "\n".join(table(map(_row, records))))
+    try:
+        part = page(records, limit=limit, cursor=cursor)
+    except CursorError as error:
+        raise UsageError(f"--cursor: {error}; leave it out for the first page") from error
+    paged = {"files": [_described(record) for record in part.files], "next": part.next}
+    more = [] if part.next is None else [f"more: --cursor {part.next}"]
+    return _Answer(paged, "\n".join([*table(map(_row, part.files)), *more]))
+
+
+async def _put(files: MyFiles, paths: Sequence[Path], name: str | None) -> _Answer:
+    stored: list[Record] = []
+    # All are opened before one is kept: a wrong path among them changes nothing.
+    with contextlib.ExitStack() as stack:
+        sources = [stack.enter_context(_readable(path)) for path in paths]
+        for path, source in zip(paths, sources, strict=True):
+            try:
+                stored.append(await files.put(source, name=name or path.name, origin=Origin.UPLOADED))
+            except CallError as error:
+                error.details["stored"] = [record.name for record in stored]
+                raise
+            except OSError as error:
+                raise _unreadable(path, error) from error
+    names = [str(record.name) for record in stored]
+    return _Answer({"files": [_described(record) for record in stored]}, "\n".join(names))
+
+
+async def _get(files: MyFiles, name: str, out: Path | None, *, force: bool) -> _Answer:
+    record = await _found(files, name)
+    target = out or Path(str(record.name))
+    if target.is_dir():
+        target /= str(record.name)
+    try:
+        with _writable(target, force=force) as fd:
+            async with files.open(record) as content:
+                await content.copy_to(fd)
+    except FileExistsError as error:
+        raise UsageError(f"{target} exists; --force overwrites it, --out PATH writes elsewhere") from error
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}") from error
+    return _Answer({"name": record.name, "path": str(target), "size": record.size}, str(target))
+
+
+async def _remove(files: MyFiles, names: Sequence[str]) -> _Answer:
+    # All are found before one is removed: a wrong name among them changes nothing.
+    records = {record.name: record for record in [await _found(files, name) for name in names]}
+    for record in records.values():
+        await files.remove(record.shown)
+    return _Answer({"removed": list(records)}, "\n".join(map(str, records)))
+
+
+async def _context(files: MyFiles) -> _Answer:
+    records = await files.all()
+    block = files_block(available_files(records))
+    return _Answer({"context": block, "files": [_described(record) for record in records]}, block)
+
+
+async def _end_session(files: MyFiles, homes: Homes) -> _Answer:
+    removed = await files.end_session()
+    emptied = await asyncio.to_thread(homes.end, files.user)
+    ended = {"session": files.session, "files_removed": len(removed or ()), "home_emptied": emptied}
+    return _Answer(ended, "\n".join(f"{key}: {value}" for key, value in ended.items()))
+
+
+async def _found(files: MyFiles, name: str) -> Record:
+    record = await files.find(name)
+    if record is None:
+        raise file_not_found(name, await files.nearest(name))
+    return record
+
+
+def _described(record: Record) -> dict[str, Any]:
+    """Return what a program may know of a file."""
+    more = {
+        "reason": record.said.reason,
+        "expires_at": record.expires_at.isoformat(timespec="seconds") if record.expires_at else None,
+    }
+    return {
+        "name": record.name,
+        "size": record.size,
+        "mime": record.mime,
+        "source": record.said.origin.value,
+        "date": record.created.date().isoformat(),
+        "facts": dict(record.said.facts),
+        **{key: value for key, value in more.items() if value is not None},
+    }
+
+
+def _row(record: Record) -> tuple[str, ...]:
+    said = list(human_facts(record.said.facts))
+    if record.said.origin is Origin.DEFERRED and record.said.reason:
+        said.append(record.said.reason.replace("_", " "))
+    if record.expires_at is not None:
+        said.append(f"until {record.expires_at:%Y-%m-%d %H:%M %Z}")
+    source = f"{record.said.origin.value} {record.created:%Y-%m-%d}"
+    return (str(record.name), human_size(record.size), source, ", ".join(said))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[int]:
+    try:
+        # A pipe without a writer would be waited for; what is no regular file is refused by the store.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"{path} cannot be put into My Files: {error.strerror}")
+
+
+@contextmanager
+def _writable(target: Path, *, force: bool) -> Iterator[int]:
+    """Open a new file that gets its name when it is complete.
+
+    Raises:
+        FileExistsError: There is something of that name, and no force.
+        OSError: It cannot be written.
+    """
+    if not force and os.path.lexists(target):
+        raise FileExistsError(target)
+    new = target.with_name(f".{secrets.token_hex(8)}.part")
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        yield fd
+        if force:
+            new.replace(target)
+        else:
+            _rename(new, target)
+    finally:
+        os.close(fd)
+        new.unlink(missing_ok=True)
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Rename within a folder; refused where the name is taken, also by what came this moment."""
+    folder = os.open(target.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        rename_noreplace(source.name, target.name, directory=folder)
+    finally:
+        os.close(folder)
+
+
+def _print_json(document: Mapping[str, Any]) -> None:
+    sys.stdout.write(json_text(document) + "\n")

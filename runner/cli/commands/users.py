@@ -1,43 +1,113 @@
-"""The command that works with the users of an installation: `users`."""
+"""`runner users`: list users, show what belongs to one, remove it, revoke links.
+
+Source: `docs/cli.md`, "Users".
+"""
 
 import asyncio
+import sys
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
+from runner.cli.administration import Account, Administration
 from runner.cli.exits import end_with
-from runner.cli.options import AsJson, Config, LogOptions, Store, given
+from runner.cli.options import LOGS, AsJson, Config, Flags, takes
 from runner.cli.start import load_told
+from runner.contract.error_messages import envelope
+from runner.errors import CallError, UsageError
+from runner.formats.human_numbers import human_size
+from runner.formats.terminal_text import json_text, one_line
 from runner.system.logging_setup import set_up
 
 __all__ = ["users"]
 
+_ACTIONS = ("list", "show", "delete", "revoke")
 
+
+@takes("store", *LOGS)
 def users(
     action: Annotated[str, typer.Argument(metavar="list|show|delete|revoke")],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The user.")] = None,
     *,
     yes: Annotated[bool, typer.Option("--yes", help="delete: do it.")] = False,
-    now: Annotated[bool, typer.Option("--now", help="delete: also while a call is under way.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="delete: also while a call is in flight.")] = False,
     token: Annotated[str | None, typer.Option(metavar="PREFIX", help="revoke: one link's token.")] = None,
     as_json: AsJson = False,
-    store: Store = None,
     config: Config = None,
-    logs: LogOptions,
+    flags: Flags,
 ) -> None:
-    """List users, show what belongs to one, remove it, or end their links and browser sessions."""
-    flags = given(logs, store=store)
-    told = {"action": action, "name": name, "yes": yes, "now": now, "token": token, "as_json": as_json}
-    end_with(lambda: _users(flags, config, told))
+    """Work with the users of an installation."""
+
+    def act() -> int:
+        if action not in _ACTIONS:
+            raise UsageError(f"there is no `runner users {action}`; it is one of {', '.join(_ACTIONS)}")
+        if (name is None) != (action == "list"):
+            wanted = "no name" if action == "list" else "the name of one user"
+            raise UsageError(f"`runner users {action}` takes {wanted}")
+        if action != "delete" and (yes or now):
+            raise UsageError("--yes and --now belong to `runner users delete`")
+        if action != "revoke" and token is not None:
+            raise UsageError("--token belongs to `runner users revoke`")
+        settings = load_told(flags, config, whole=True)
+        set_up(settings.log_level, settings.log_format)
+        administration = Administration(settings=settings)
+        try:
+            document, text = asyncio.run(
+                _answer(administration, action, name or "", yes=yes, now=now, token=token or "")
+            )
+        except CallError as error:
+            print(f"runner: {error.message}", file=sys.stderr)  # noqa: T201
+            if as_json:
+                _print(json_text(envelope(error)))
+            return error.code.exit_status
+        except ValueError as error:
+            raise UsageError(f"the user name {name!r} cannot be used: {error}") from error
+        _print(json_text(document) if as_json else text)
+        return 0
+
+    end_with(act)
 
 
-def _users(flags: Mapping[str, Any], config: Path | None, told: Mapping[str, Any]) -> int:
-    from runner.cli.administration import Administration  # noqa: PLC0415 - only this command needs these
-    from runner.cli.run_users import UsersOptions, users_from_shell  # noqa: PLC0415
+async def _answer(
+    administration: Administration, action: str, name: str, *, yes: bool, now: bool, token: str
+) -> tuple[Mapping[str, Any], str]:
+    match action:
+        case "list":
+            accounts = await administration.accounts()
+            return {"users": [asdict(account) for account in accounts]}, "\n".join(map(_line, accounts))
+        case "show":
+            account = await administration.account(name)
+            if not account.is_known:
+                raise UsageError(f"nothing belongs to the user {name!r}; `runner users list` names everybody")
+            return asdict(account), _lines(asdict(account))
+        case "delete":
+            if not yes:
+                told = _lines(asdict(await administration.account(name)))
+                raise UsageError(f"this would remove for good what belongs to {name!r}:\n{told}\nGive --yes")
+            removed = await administration.delete(name, now=now)
+            return removed, _lines(removed)
+        case _:
+            revoked = asdict(administration.revoke(name, prefix=token))
+            return revoked, _lines(revoked)
 
-    options = UsersOptions(**told)
-    settings = load_told(flags, config, whole=True)
-    set_up(settings.log_level, settings.log_format)
-    return asyncio.run(users_from_shell(Administration(settings=settings), options))
+
+def _line(account: Account) -> str:
+    running = "  a call is under way" if account.calls_running else ""
+    home = "" if account.home is None else f"  home {human_size(account.home_bytes)}"
+    return f"{one_line(account.user)}  {account.files} files, {human_size(account.bytes)}{home}{running}"
+
+
+def _lines(said: Mapping[str, Any]) -> str:
+    lines = []
+    for key, value in said.items():
+        items = value if isinstance(value, list) else [value]
+        lines += [f"{key}: {one_line(str(item))}" for item in items]
+    return "\n".join(lines)
+
+
+def _print(text: str) -> None:
+    if text:
+        sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -4,7 +4,7 @@
 --      asked, 6 turns, then one sorted set of calls for each limit
 -- ARGV 1 prefix, 2 call, 3 epoch, 4 host, 5 lease in ms, 6 how long a user stays with a node in ms, 7 user,
 --      8 a node that did not take it and is passed over where there is another, 9 for how long the call is noted in
---      ms, then for each limit how much it allows and how much of it the call takes, or 0 where it allows so many calls
+--      ms, then for each limit the calls that it allows
 -- Returns {'placed', node, whether its user had a place there before}, {'full', which limit, from 1, or 0: the nodes} or {'none'}: no node is there.
 local prefix, call, epoch, host = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local lease_ms, stay_ms, user = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
@@ -43,26 +43,11 @@ local function wait(which, at)
   return eager(which)
 end
 
-local function of_limit(index)
-  local at = FIRST_MOST + 2 * (index - FIRST_LIMIT)
-  return tonumber(ARGV[at]), tonumber(ARGV[at + 1])
-end
-
--- How much there will be with this call: in the set, each is noted with how much it takes.
-local function with_it(key, takes)
-  if takes == 0 then return redis.call('ZCARD', key) + 1 end
-  local sum = takes
-  for _, member in ipairs(redis.call('ZRANGE', key, 0, -1)) do
-    sum = sum + tonumber(string.match(member, '/(%d+)$'))
-  end
-  return sum
-end
-
 for index = FIRST_LIMIT, #KEYS do
-  local most, takes = of_limit(index)
+  local most = tonumber(ARGV[FIRST_MOST + index - FIRST_LIMIT])
   -- Places whose lease has ended are looked for where they would keep this call from one.
-  if with_it(KEYS[index], takes) > most and
-      (redis.call('ZREMRANGEBYSCORE', KEYS[index], '-inf', now) == 0 or with_it(KEYS[index], takes) > most) then
+  if redis.call('ZCARD', KEYS[index]) >= most and
+      (redis.call('ZREMRANGEBYSCORE', KEYS[index], '-inf', now) == 0 or redis.call('ZCARD', KEYS[index]) >= most) then
     local which = index - FIRST_LIMIT + 1
     -- The first one is of all users together: they take turns. At another one nobody else has to wait.
     if which == 1 then return wait(which) end
@@ -121,8 +106,7 @@ if #earlier >= others_free then
 end
 
 for index = FIRST_LIMIT, #KEYS do
-  local _, takes = of_limit(index)
-  redis.call('ZADD', KEYS[index], now + lease_ms, takes == 0 and call or call .. '/' .. takes)
+  redis.call('ZADD', KEYS[index], now + lease_ms, call)
   redis.call('PEXPIRE', KEYS[index], lease_ms)
 end
 redis.call('ZADD', prefix .. 'load:' .. chosen, now + lease_ms, call)

@@ -1,9 +1,10 @@
-"""Where known MCP clients keep their servers, and how an entry for a tool file gets there.
+"""`runner install`: the entry for a tool file in the configuration of a known MCP client.
 
 Source: the clients' own documentation of `claude_desktop_config.json`, `~/.claude.json` of Claude Code,
 `~/.cursor/mcp.json` and VS Code's `mcp.json`.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -13,12 +14,19 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from runner.cli.exits import end_with
+from runner.cli.options import File
+from runner.cli.start import explained, start
 from runner.errors import UsageError
-from runner.settings.targets import entry_of
+from runner.settings.secrets import Secrets
+from runner.settings.targets import check_targets, entry_of
+from runner.toolset.toolset import Toolset
 
-__all__ = ["CLIENTS", "ClientConfig", "ClientEntry", "check_client", "config_path", "install_entry"]
+__all__ = ["CLIENTS", "ClientConfig", "ClientEntry", "config_path", "install", "install_entry"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +92,42 @@ class ClientEntry:
         return {**kind, "command": self.command, "args": list(self.arguments)}
 
 
+def install(
+    client: Annotated[str, typer.Argument(help="claude-desktop, claude-code, cursor, vscode or mcp-json.")],
+    file: File,
+    *,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the entry; else of the file.")] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="NAME", help="Serve this user.")] = None,
+    only_print: Annotated[bool, typer.Option("--print", help="Show the result and write nothing.")] = False,
+) -> None:
+    """Write the entry; all other entries stay."""
+
+    def act() -> int:
+        _check_client(client)
+        target = check_targets([file])[0]
+        # Nothing is installed that a client could only find broken.
+        asyncio.run(explained(_loaded(target, user), [target]))
+        entry = ClientEntry.of(target, name=name, user=user)
+        print(install_entry(client, entry, only_print=only_print))  # noqa: T201
+        return 0
+
+    end_with(act)
+
+
+async def _loaded(target: str, user: str | None) -> int:
+    """Load a tool file as `serve` would.
+
+    Raises:
+        LoadError: It cannot be served.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        own = {"state_dir": Path(folder, "state"), "store": Path(folder, "store").as_uri()}
+        settings = start({"log_level": "error", **own, **({"user": user} if user else {})}, None)
+        # It is imported and not called, so no secret is needed.
+        async with Toolset.open(settings, [target], secrets=Secrets()):
+            return 0
+
+
 def config_path(client: ClientConfig, *, system: str, environment: Mapping[str, str]) -> Path:
     """Return where a client keeps its servers.
 
@@ -103,7 +147,7 @@ def config_path(client: ClientConfig, *, system: str, environment: Mapping[str, 
     return (Path(configured) if configured.startswith("/") else home / ".config") / client.file
 
 
-def check_client(name: str) -> None:
+def _check_client(name: str) -> None:
     """Refuse a client that is not known.
 
     Raises:
@@ -122,7 +166,7 @@ def install_entry(name: str, entry: ClientEntry, *, only_print: bool) -> str:
     """
     if name == _PRINTED:
         return json.dumps({"mcpServers": {entry.name: entry.as_json(typed=False)}}, indent=2)
-    check_client(name)
+    _check_client(name)
     client = CLIENTS[name]
     path = config_path(client, system=sys.platform, environment=os.environ)
     before = _read(path)

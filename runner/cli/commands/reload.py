@@ -1,4 +1,4 @@
-"""`runner reload`: running servers read their configuration anew, and say what came of it.
+"""`runner reload`: servers that run read their configuration again, and report the outcome.
 
 Source: `docs/cli.md`, "Reload".
 """
@@ -7,39 +7,45 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from runner.cli.exits import end_with
+from runner.cli.options import AsJson, Config
+from runner.cli.start import load_checked
 from runner.errors import UsageError
 from runner.formats.terminal_text import json_text
 from runner.settings.settings import Settings
 from runner.system.running_servers import Running, one_at_a_time, running_in
 
-__all__ = ["reload_from_shell"]
+__all__ = ["reload"]
 
 # Operators' commands that fetch secrets have 20 seconds each.
 _PATIENCE_S = 120.0
 _LOOK_EVERY_S = 0.05
 
 
-def reload_from_shell(settings: Settings, pid: int | None, *, as_json: bool) -> int:
-    """Have the servers of a state folder read their configuration anew; return the exit status.
+def reload(
+    *,
+    pid: Annotated[int | None, typer.Option(metavar="PID", help="Only this server.")] = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Have the servers of the state folder reload; exit status 1 if one has changed nothing."""
 
-    Args:
-        settings: The effective settings, of which the state folder counts.
-        pid: The one server that is meant; None: all.
-        as_json: Print exactly one JSON document.
+    def act() -> int:
+        settings = load_checked({}, config)
+        with one_at_a_time(settings.state_dir, patience_s=_PATIENCE_S):
+            running = running_in(settings.state_dir)
+            servers = [server for server in running if server.is_near and pid in (None, server.pid)]
+            if not servers:
+                raise UsageError(_nobody(settings, running, pid))
+            told = [{"pid": server.pid, "serves": server.serves, **_reload(server)} for server in servers]
+        print(json_text(told, indent=2) if as_json else "\n".join(map(_text, told)))  # noqa: T201
+        return int(any(one["error"] is not None for one in told))
 
-    Raises:
-        UsageError: No such server runs here.
-    """
-    with one_at_a_time(settings.state_dir, patience_s=_PATIENCE_S):
-        running = running_in(settings.state_dir)
-        servers = [server for server in running if server.is_near and pid in (None, server.pid)]
-        if not servers:
-            raise UsageError(_nobody(settings, running, pid))
-        told = [{"pid": server.pid, "serves": server.serves, **_reload(server)} for server in servers]
-    print(json_text(told, indent=2) if as_json else "\n".join(map(_text, told)))  # noqa: T201
-    return int(any(one["error"] is not None for one in told))
+    end_with(act)
 
 
 def _nobody(settings: Settings, running: list[Running], pid: int | None) -> str:

@@ -1,14 +1,19 @@
-"""What `runner init` writes: a tool file that works, its test, and a runner.toml to start from."""
+"""`runner init`: a tool file that works, its test, and a runner.toml to start from."""
 
 import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from runner.cli.exits import end_with
 from runner.errors import UsageError
+from runner.settings.sources import SCHEMA
 from runner.settings.trust import UnsafeFile, read_judged, trust
 
-__all__ = ["FILES", "next_steps", "trust_written", "write_project"]
+__all__ = ["FILES", "init"]
 
 _TOOL = '''"""Count the words of a text file.
 
@@ -126,7 +131,8 @@ if __name__ == "__main__":
     unittest.main()
 '''
 
-_CONFIG = """# Settings of `runner` in this folder. `runner config` shows all and where each came from.
+_CONFIG = f"""#:schema {SCHEMA.as_uri()}
+# Settings of `runner` in this folder. `runner config` shows all and where each came from.
 
 # Longest silence of a call and longest call, in seconds.
 idle_timeout_s = 30
@@ -137,7 +143,20 @@ FILES = {"my_tool.py": _TOOL, "test_my_tool.py": _TEST, "runner.toml": _CONFIG}
 """What is written: names and contents."""
 
 
-def write_project(folder: Path) -> list[Path]:
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder to write to.")] = Path(),
+) -> None:
+    """Write the files; what exists is never overwritten."""
+
+    def act() -> int:
+        written = _write(folder)
+        print(_next_steps(written, _trust(written[-1])))  # noqa: T201
+        return 0
+
+    end_with(act)
+
+
+def _write(folder: Path) -> list[Path]:
     """Write the files into a folder, which is made if it is missing, and return them.
 
     Raises:
@@ -164,7 +183,7 @@ def _closed_to_writers(name: str, flags: int) -> int:
     return os.open(name, flags, 0o644)
 
 
-def trust_written(config: Path) -> str:
+def _trust(config: Path) -> str:
     """Trust the configuration file that was written; return a sentence about it."""
     try:
         trust([read_judged(config)])
@@ -173,7 +192,7 @@ def trust_written(config: Path) -> str:
     return f"trusted {config}"
 
 
-def next_steps(written: list[Path], trusted: str) -> str:
+def _next_steps(written: list[Path], trusted: str) -> str:
     """Return the lines for the caller of `runner init`."""
     tool = written[0]
     return "\n".join(

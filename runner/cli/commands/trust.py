@@ -6,8 +6,15 @@ Source: `docs/settings.md`, "Trust".
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from runner.cli.exits import end_with
 from runner.errors import UsageError
+from runner.output_guard.guard import config_of
+from runner.output_guard.operator_code import module_beside
+from runner.settings import trust as records
 from runner.settings.sources import load, needing_trust
 from runner.settings.trust import (
     CONFIG_FILE,
@@ -18,14 +25,30 @@ from runner.settings.trust import (
     distrust,
     quoted,
     read_judged,
-    trust,
     trusted_files,
 )
 
-__all__ = ["distrusted", "list_trusted", "trusted"]
+__all__ = ["trust"]
 
 
-def trusted(path: Path) -> str:
+def trust(
+    path: Annotated[
+        Path, typer.Argument(metavar="[DIR|FILE]", help="A folder with a runner.toml, or a file.")
+    ] = Path(),
+    *,
+    remove: Annotated[bool, typer.Option("--remove", help="Trust it no longer.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List what is trusted.")] = False,
+) -> None:
+    """Trust a configuration file as it is now, remove it from the trusted ones, or list them."""
+
+    def act() -> int:
+        print(_list() if listed else _distrusted(path) if remove else _trusted(path))  # noqa: T201
+        return 0
+
+    end_with(act)
+
+
+def _trusted(path: Path) -> str:
     """Trust the file that a path names, as it is now; return the lines that name it and what it may do.
 
     Raises:
@@ -40,11 +63,11 @@ def trusted(path: Path) -> str:
         modules = [_judged(module) for module in _modules(file.path)]
         lines += [f"trusted {quoted(module.path)}, which runs unconfined" for module in modules]
         files += modules
-    trust(files)
+    records.trust(files)
     return "\n".join([*lines, "a file that changes is no longer trusted"])
 
 
-def distrusted(path: Path) -> str:
+def _distrusted(path: Path) -> str:
     """Remove the record of the file that a path names; return a line about it.
 
     Raises:
@@ -56,7 +79,7 @@ def distrusted(path: Path) -> str:
     return f"{quoted(file)} is no longer trusted"
 
 
-def list_trusted() -> str:
+def _list() -> str:
     """Return a line for each trusted file, with its state."""
     lines = [f"{quoted(path)}  {_state(one)}" for path, one in sorted(trusted_files().items())]
     return "\n".join(lines) or "no file is trusted"
@@ -82,9 +105,6 @@ def _modules(config: Path) -> Iterator[Path]:
     settings = load({}, config=config)
     if not settings.output_guard:
         return
-    from runner.output_guard.guard import config_of  # noqa: PLC0415 - only where the section is given
-    from runner.output_guard.operator_code import module_beside  # noqa: PLC0415
-
     for named in config_of(settings).transformers():
         module = module_beside(named.partition(":")[0], config.parent)
         if module is not None:

@@ -1,0 +1,38 @@
+"""`runner proxy`: other MCP servers behind this one."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from runner.cli.exits import end_at_once, end_with
+from runner.cli.options import ADDRESS, BOUNDS, LOGS, WHOSE, Config, Flags, takes
+from runner.cli.serving import again, start_server, stopped_by_signals
+from runner.system.importing import import_whole
+
+__all__ = ["proxy"]
+
+
+@takes("transport", *ADDRESS, *WHOSE, "contract", "allow_fetch", *BOUNDS, *LOGS)
+def proxy(
+    target: Annotated[
+        list[str], typer.Argument(metavar="URL | mcp.json | -- COMMAND...", help="Servers to stand before.")
+    ],
+    *,
+    config: Config = None,
+    flags: Flags,
+) -> None:
+    """Serve the tools of other servers until a signal."""
+
+    def act() -> int:
+        from runner.proxy.targets import read_targets  # noqa: PLC0415 - before the rest of the room
+
+        # What is ignored in a file is logged.
+        settings = start_server(flags, config)
+        targets = read_targets(target)
+        # After the cheap checks.
+        serve_proxy = import_whole("runner.proxy.run").serve_proxy
+        proxied = serve_proxy(settings, targets, lambda: again(flags, settings))
+        return asyncio.run(stopped_by_signals(proxied))
+
+    end_with(act, interrupted=end_at_once)

@@ -1,0 +1,61 @@
+"""`runner selftest`: attempts to break out, here and now. `runner.selftest` makes them."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runner.cli.exits import end_with
+from runner.cli.options import AsJson
+from runner.cli.start import tell_ignored
+from runner.selftest.report import SelftestOptions, selftest_from_shell, settings_to_attack
+from runner.settings.isolation import in_force, lacking
+from sandbox.errors import IsolationUnavailable
+
+__all__ = ["selftest"]
+
+
+def selftest(
+    *,
+    as_json: AsJson = False,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report, too.")
+    ] = None,
+    kind: Annotated[list[str] | None, typer.Option("--kind", metavar="KIND", help="Only this kind.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="ID", help="Only this attempt.")] = None,
+    against: Annotated[
+        str, typer.Option(metavar="sandbox|monkeypatch", help="All layers, or the Python patches alone.")
+    ] = "sandbox",
+    without_guard: Annotated[
+        bool, typer.Option("--without-guard", help="The kernel alone, without the Python patches.")
+    ] = False,
+    isolation: Annotated[
+        str | None, typer.Option("--isolation", help="auto, process, user or namespace.")
+    ] = None,
+    reuse: Annotated[
+        str, typer.Option(metavar="user|call", help="Workers that stay with their user, or not; else both.")
+    ] = "",
+) -> None:
+    """Try to break out; the exit status is 0 only if nothing got out."""
+
+    def act() -> int:
+        settings = settings_to_attack(isolation, against=against)
+        tell_ignored(settings)
+        missing = lacking(settings)
+        if missing:
+            raise IsolationUnavailable(missing)
+        options = SelftestOptions(
+            kinds=tuple(kind or ()),
+            only=tuple(only or ()),
+            against=against,
+            junit=junit,
+            reuse=reuse,
+            guard=not without_guard,
+            as_json=as_json,
+            tier=in_force(settings),
+            uids=settings.uids,
+        )
+        return asyncio.run(selftest_from_shell(options))
+
+    end_with(act)

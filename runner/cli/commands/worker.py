@@ -1,0 +1,27 @@
+"""`runner worker`: calls of the hosts of a fleet, on this machine."""
+
+import asyncio
+
+from runner.cli.exits import end_at_once, end_with
+from runner.cli.options import BOUNDS, FLEET, LOGS, Config, Files, Flags, takes
+from runner.cli.serving import of_fleet, start_server, stopped_by_signals
+from runner.cli.start import explained
+from runner.errors import UsageError
+from runner.settings.targets import check_targets
+
+__all__ = ["worker"]
+
+
+@takes("store", *BOUNDS, "fresh", *FLEET, *LOGS)
+def worker(files: Files, *, config: Config = None, flags: Flags) -> None:
+    """Execute calls until a signal."""
+
+    def act() -> int:
+        targets = check_targets(files)
+        settings = start_server(flags, config)
+        if settings.engine != "docket":
+            raise UsageError("a worker node works for a fleet; say which engine it has: --engine docket")
+        serve_node = of_fleet(settings, "serve_node").serve_node
+        return asyncio.run(stopped_by_signals(explained(serve_node(settings, targets), targets)))
+
+    end_with(act, interrupted=end_at_once)
