@@ -356,8 +356,8 @@ class CallSettings(_Part):
     memory_mb: Annotated[Count, LimitFacts("memory_bytes", Code.E_MEMORY, "bytes", MIB), LIVE, PER_TOOL] = (
         Field(
             2048,
-            description="Memory of each process of a call, in MiB. [isolation.md](isolation.md#limits) has the "
-            "enforcement of this and the following limits.",
+            description="Memory of each process of a call, in MiB. [isolation.md](isolation.md#limits) has "
+            "the enforcement of this and the following limits.",
         )
     )
     call_memory_mb: Annotated[
