@@ -130,16 +130,19 @@ def named_by(said: dict[str, Any], verdict: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("tier", "modes"),
+    ("tier", "modes", "step"),
     [
-        (Tier.PROCESS, (Mode.USER,)),
-        pytest.param(Tier.PROCESS, (Mode.CALL,), marks=pytest.mark.release),
-        pytest.param(Tier.NAMESPACE, tuple(Mode), marks=pytest.mark.release),
+        # One attempt in six, of each kind; every attempt before a release.
+        (Tier.PROCESS, (Mode.USER,), 6),
+        pytest.param(Tier.PROCESS, tuple(Mode), 1, marks=pytest.mark.release),
+        pytest.param(Tier.NAMESPACE, tuple(Mode), 1, marks=pytest.mark.release),
     ],
 )
-async def test_nothing_gets_out_with_the_guard_removed(tier: Tier, modes: tuple[Mode, ...]) -> None:
+async def test_nothing_gets_out_with_the_guard_removed(
+    tier: Tier, modes: tuple[Mode, ...], step: int
+) -> None:
     assert os.geteuid() == 0, AS_ROOT
-    report = await run(EVERY, Setup(program=PROGRAM, guard=False, tier=tier, modes=modes))
+    report = await run(EVERY[::step], Setup(program=PROGRAM, guard=False, tier=tier, modes=modes))
 
     unproved = ids(report, TrialVerdict.NOT_PROVABLE)
     assert ids(report, TrialVerdict.GOT_OUT) == set()
@@ -147,7 +150,7 @@ async def test_nothing_gets_out_with_the_guard_removed(tier: Tier, modes: tuple[
     assert unproved <= ANYWAY | (set() if may_do_all() else PRIVILEGED | UNPRIVILEGED_TOO), platform.release()
     assert {trial.attempt.residue for trial in report.of(TrialVerdict.LEFT_OPEN)} <= LEFT_OPEN[tier]
     for mode in modes:
-        assert len(report.in_mode(mode).counted) >= 120
+        assert len(report.in_mode(mode).counted) >= 120 // step
         assert len(report.in_mode(mode).kinds) == 6
 
 
