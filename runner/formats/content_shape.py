@@ -1,4 +1,4 @@
-"""What large content looks like, in a few words: rows and columns of CSV, keys of objects, lines."""
+"""The shape of large content in a few words: rows and columns of CSV, keys of objects, lines."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""How large an image is, from its header: PNG, GIF, JPEG, WebP, BMP and TIFF. No pixel is decoded.
+"""Size of an image from its header: PNG, GIF, JPEG, WebP, BMP and TIFF. No pixel is decoded.
 
 The image is somebody's, and this runs in the host: fields of a fixed place and length are read, in a bounded
 number of steps, and nothing is kept that the image says how much of (decision 36).

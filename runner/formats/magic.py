@@ -1,4 +1,4 @@
-"""Which binary format bytes are, by how they begin; short signatures must also be borne out by what follows.
+"""Binary formats by their first bytes; a short signature must also be confirmed by the bytes after it.
 
 Text formats are none of them: what is text may be read. Office documents are told from other archives by
 the names of their parts, which an archive holds in clear.
@@ -138,7 +138,7 @@ _MP3_HZ = (44100, 48000, 32000)
 
 
 def _is_mp3_frame(content: bytes) -> bool:
-    """Say whether two frames of MPEG 1 layer III follow each other."""
+    """Return whether two frames of MPEG 1 layer III follow each other."""
     if len(content) < 4 or content[1] & 0xFE != 0xFA:
         return False
     rate, frequency = content[2] >> 4, content[2] >> 2 & 3
@@ -256,7 +256,7 @@ BASE64_PREFIXES = (
 
 
 def begins(content: bytes) -> bool:
-    """Say whether a format may begin with these bytes: a quick look before `identify`, blind to tar."""
+    """Return whether a format may begin with these bytes: a fast test before `identify`, blind to tar."""
     known = _BY_FIRST_BYTE.get(content[:1])
     return content[4:8] == b"ftyp" or (known is not None and any(content.startswith(k.magic) for k in known))
 

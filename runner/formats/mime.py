@@ -46,7 +46,7 @@ _TABLE = _table()
 
 
 def is_mime(value: object) -> bool:
-    """Say whether `value` is a well-formed MIME type; a line break never is."""
+    """Return whether `value` is a well-formed MIME type; a line break never is."""
     return isinstance(value, str) and len(value) <= 255 and _WELL_FORMED.fullmatch(value) is not None
 
 

@@ -1,4 +1,4 @@
-"""How many rows a text table has: CSV, TSV and JSON lines, counted in a bounded part of the file.
+"""Number of rows of a text table: CSV, TSV and JSON lines, counted in a bounded part of the file.
 
 A line break inside a quoted field ends no row, and a blank line is none. Larger files are estimated
 from their beginning, and the estimate says that it is one.

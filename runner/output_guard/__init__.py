@@ -1,1 +1,1 @@
-"""What keeps binary and oversized output out of what a model reads."""
+"""The layers that keep binary and oversized output out of what a model reads."""

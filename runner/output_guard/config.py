@@ -1,4 +1,4 @@
-"""How the output guard is set up, checked once. Names and defaults are those of the document.
+"""Configuration of the output guard, checked once. Names and defaults are those of the document.
 
 Where a tool or a server needs other limits, `tools` and `servers` give them; a tool's come first.
 
@@ -66,7 +66,7 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
 class BinaryDetection(BaseModel):
-    """How encoded binary content is found where nothing declares it."""
+    """Detection of encoded binary content that nothing declares."""
 
     model_config = _STRICT
 
@@ -96,7 +96,7 @@ class BinaryDetection(BaseModel):
 
 
 class ResourceHandling(BaseModel):
-    """What is done with MCP resources and links to them."""
+    """Treatment of MCP resources and links to them."""
 
     model_config = _STRICT
 
@@ -281,7 +281,7 @@ def _bare(tool: str, server: str | None) -> list[str]:
 
 
 def _ends_with(tool: str, key: str) -> bool:
-    """Say whether a tool's name is `key` behind a prefix, whatever joins them."""
+    """Return whether a tool's name is `key` behind a prefix, with any separator."""
     return tool.endswith(key) and tool[-len(key) - 1 : -len(key)] in _JOINTS
 
 

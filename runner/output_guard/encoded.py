@@ -271,7 +271,7 @@ def _quick_looks(listed: int) -> tuple[Callable[[str, int], object], ...]:
 
 
 def goes_on(text: str, start: int, at_least: int) -> bool:
-    """Say whether a line of base64 is long, or another one follows: a digest stands alone."""
+    """Return whether a line of base64 is long, or another one follows: a digest stands alone."""
     long = min(_WIDTH_MAX, at_least - _LOOK_CHARS)
     line = _LINE.match(text, start, min(len(text), start + 2 * _WIDTH_MAX))
     end = line.end() if line else start
@@ -286,7 +286,7 @@ def line_end(text: str, start: int) -> int:
 
 
 def seem_parts(items: list[Any]) -> bool:
-    """Say whether the items of a list may be one content together: bytes, rows of bytes, lines of digits."""
+    """Return whether the items of a list may be one content: bytes, rows of bytes, lines of digits."""
     first = items[0]
     if type(first) is str:
         return all(type(item) is str for item in items[:8]) and _LOOK.match("\n".join(items[:8])) is not None
@@ -350,7 +350,7 @@ def _first_chars() -> frozenset[str]:
 
 
 def may_begin(text: str) -> bool:
-    """Say whether encoded content of a known format may begin so: the quickest look."""
+    """Return whether encoded content of a known format may begin so: the fastest test."""
     known = _first_chars()
     return (
         text[:2] in known
@@ -411,7 +411,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def seems_encoded(text: str) -> bool:
-    """Say whether `text` begins as encoded content may: a quick look, before any decoding."""
+    """Return whether `text` begins as encoded content may: a fast test before any decoding."""
     start = _ENCODED.match(text, 0, _LOOK_CHARS)
     return start is not None and start.end() == min(_LOOK_CHARS, len(text))
 

@@ -73,7 +73,7 @@ def _extract(root: Any, spec: ArtifactField, config: GuardConfig, warnings: list
 
 
 def _may_hold(held: Any, spec: ArtifactField, config: GuardConfig) -> bool:
-    """Say whether a value is of the kind that a field holds, and is to be taken out."""
+    """Return whether a value is of the kind that a field holds, and is to be taken out."""
     if not isinstance(held, dict | list if spec.holds == "json" else str | bytes) or not held:
         return False
     if not spec.only_large:

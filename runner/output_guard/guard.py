@@ -77,12 +77,12 @@ class GuardedCall:
 
     @property
     def is_message_made_by_tool(self) -> bool:
-        """Whether what a client gets is made of the tool's own message, and not of the contract value."""
+        """Return whether the message is made of the tool's own, and not of the contract value."""
         return self.is_own or self.schema is not None
 
     @property
     def is_met_in_message(self) -> bool:
-        """Whether the operator's own function meets the message, and not the `results` before it."""
+        """Return whether the operator's own function gets the message, and not the `results` before it."""
         return self.is_message_made_by_tool or (self.server is not None and not self.is_contract)
 
     @property
@@ -237,7 +237,7 @@ class OutputGuard:
 
     def _tell(self, guarded: Guarded, call: GuardedCall) -> None:
         for warning in guarded.warnings:
-            log.warning("output guard", extra={"tool": call.tool, "problem": warning})
+            log.warning("output guard warning", extra={"tool": call.tool, "problem": warning})
         if guarded.stored:
             self.kept(guarded.stored, call)
         for event in guarded.events:

@@ -126,7 +126,7 @@ async def guard(
 
 
 def _is_too_long(seen: JsonView, limit: int) -> bool:
-    """Say whether the text of a value is too long; most are so short that nobody has to write it."""
+    """Return whether the text of a value is too long; most are so short that it need not be written."""
     if not seen.raw and seen.most_chars <= limit:
         return False
     return seen.chars > limit or len(text_of(seen.value)) > limit

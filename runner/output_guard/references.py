@@ -1,4 +1,4 @@
-"""What stands in a result in place of what was taken out: small, and it says what it was and how to read it.
+"""References to content taken out of a result: small, with its type and the way to read it.
 
 Source: document 004, sections 3.1, 5.4 and 5.5; requirements S4-16, S4-73 to S4-77 and S4-79;
 contradictions C26, C28 and C33.

@@ -1,4 +1,4 @@
-"""Which rules apply to a tool, and where each was given: what `runner config --tool NAME` prints.
+"""Rules that apply to a tool, and the origin of each: the report that `runner config --tool NAME` prints.
 
 Source: document 004, section 4.2.
 """

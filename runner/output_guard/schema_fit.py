@@ -164,7 +164,7 @@ def _begin(schema: Any, *, units: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
-    """How a value is cut.
+    """Cuts of a value.
 
     Attributes:
         room: About how long the items of a list or a map are together.

@@ -1,4 +1,4 @@
-"""What the layers ask to be kept, and the one place that keeps it.
+"""Content that the layers take out, and the one place that stores it.
 
 The layers are generators: they yield a `Find` and get a `KeptFind` back, and touch no store themselves. So
 each of them can be run with values alone, and bytes are let go as soon as they are stored.
@@ -64,7 +64,7 @@ class Find:
 
 @dataclass(frozen=True, slots=True)
 class KeptFind:
-    """What became of a find.
+    """The result of storing one piece of content.
 
     Attributes:
         record: Its record, if it was kept.

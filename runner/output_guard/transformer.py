@@ -84,7 +84,7 @@ class TransformerArtifacts:
 
 @dataclass(frozen=True, slots=True)
 class TransformContext:
-    """What a transformer may use.
+    """The interface that a transformer may use.
 
     Attributes:
         artifacts: Keeps bytes and text.

@@ -1,1 +1,1 @@
-"""Who calls: identities, names, tokens, logins, and what is told to one user only."""
+"""Users: identities, names, tokens, logins, and events for one user only."""

@@ -43,7 +43,7 @@ class AskingVerifier(IntrospectionTokenVerifier):
         self._heard_at = float("-inf")
 
     async def fault(self) -> str | None:
-        """Say why no token can be checked now; None if one can.
+        """Return why no token can be checked now; None if one can.
 
         Asks about a token that does not exist, unless one was answered for a moment ago.
         """

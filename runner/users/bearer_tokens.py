@@ -69,13 +69,13 @@ class TimedVerifier(JWTVerifier):
             return None
         fault = fault_in_times(found.claims, now=time.time())
         if fault is not None:
-            log.warning("a bearer token was refused", extra={"problem": fault})
+            log.warning("bearer token refused", extra={"problem": fault})
             return None
         name = self._name_of({"client_id": found.client_id, **found.claims})
         return found if name is None else found.model_copy(update={"subject": name})
 
     async def fault(self) -> str | None:
-        """Say why no token can be checked now; None if one can."""
+        """Return why no token can be checked now; None if one can."""
         said = await self._keys.fault(self.jwks_uri) if self.jwks_uri else None
         return said and f"the keys of the issuer cannot be fetched from {self._keys_from}: {said}"
 
@@ -94,7 +94,7 @@ class TimedVerifier(JWTVerifier):
 
 
 def fault_in_times(claims: Mapping[str, object], *, now: float) -> str | None:
-    """Say what is wrong with the times of a token; None if it counts now.
+    """Return what is wrong with the times of a token; None if it counts now.
 
     Args:
         claims: What it says, its signature checked.

@@ -35,7 +35,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Subscription:
-    """What one listener has still to hear. An asynchronous iterator over events; it ends when closed.
+    """Pending events of one listener. An asynchronous iterator over events; it ends when closed.
 
     Attributes:
         user: Whose events it hears.
@@ -56,7 +56,7 @@ class Subscription:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def hears(self, *, user: str, session: str | None) -> bool:
-        """Say whether an event of that user and session is for this listener."""
+        """Return whether an event of that user and session is for this listener."""
         return self.user == user and (self.session is None or session in (None, self.session))
 
     def offer(self, event: Mapping[str, Any], size: int) -> None:
@@ -102,7 +102,7 @@ class Events:
     _subscriptions: list[Subscription] = field(default_factory=list)
 
     def heard(self, *, user: str, session: str | None = None) -> bool:
-        """Say whether anyone listens for that user and session."""
+        """Return whether anyone listens for that user and session."""
         # Mostly nobody does, and each call asks.
         return bool(self._subscriptions) and any(
             each.hears(user=user, session=session) for each in self._subscriptions
@@ -113,7 +113,7 @@ class Events:
         return sum(each.user == user for each in self._subscriptions)
 
     def publish(self, event: Mapping[str, Any], *, user: str, session: str | None = None) -> None:
-        """Let everyone who listens for that user and session hear an event.
+        """Send an event to all listeners of that user and session.
 
         Args:
             event: A JSON object with a `type`; not changed afterwards.
@@ -125,7 +125,7 @@ class Events:
         self.deliver(event, user=user, session=session)
 
     def deliver(self, event: Mapping[str, Any], *, user: str, session: str | None = None) -> None:
-        """Let those who listen here hear an event, as `publish` does, and nobody beyond."""
+        """Send an event to listeners of this process, as `publish` does, and to no other host."""
         listening = [each for each in self._subscriptions if each.hears(user=user, session=session)]
         if not listening:
             return
@@ -134,7 +134,7 @@ class Events:
             subscription.offer(event, size)
 
     def publish_to_all(self, event: Mapping[str, Any]) -> None:
-        """Let everyone who listens hear an event that belongs to no user.
+        """Send an event that belongs to no user to all listeners.
 
         Args:
             event: A JSON object with a `type`; not changed afterwards.

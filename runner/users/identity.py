@@ -1,4 +1,4 @@
-"""Who a request comes from. Decided from settings, transport and verified claims; never from arguments.
+"""Identity of a sender, decided from settings, transport and verified claims; never from arguments.
 
 1. A server bound to one user (`user`) serves that user and refuses a token of another.
 2. Otherwise the claims of a verified token name the user: the first of `identity_claim` that is present.
@@ -171,7 +171,7 @@ def auth_provider(settings: Settings, of_file: Mapping[str, Any] | None = None) 
 
 
 def unused_auth(settings: Settings, of_file: Mapping[str, Any] | None) -> str | None:
-    """Say that a file's own auth is not used, and what to do; None where that concerns nobody."""
+    """Return a note that a file's own auth is not used, and what to do; None where it has none."""
     if of_file is None or settings.auth.kind != "none":
         return None
     kind = str(of_file.get("kind"))
@@ -217,7 +217,7 @@ def _jwt_of(of_file: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _is_key_address(address: object) -> bool:
-    """Say whether keys may be fetched from there, as for the setting: over https, or from this machine."""
+    """Return whether keys may be fetched from there, as for the setting: over https, or from this machine."""
     if address is None:
         return True
     parts = urlsplit(str(address))

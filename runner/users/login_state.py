@@ -1,4 +1,4 @@
-"""What logins leave behind: clients that registered, logins under way, tokens of the login provider.
+"""State of logins: clients that registered, pending logins, tokens of the login provider.
 
 A folder for each kind, in `logins` of the state folder; an entry is a file that nobody else may read, named
 by the digest of its key, so that no listing shows a code or a token. Entries end by themselves. Strangers can
@@ -97,7 +97,7 @@ class LoginState(KeyByKey):
             return None, None
         except (Damaged, ValueError, LookupError, TypeError) as error:
             # Whoever it was for logs in once more.
-            log.warning("an entry of a login is damaged", extra={"problem": str(error)})
+            log.warning("login entry damaged", extra={"problem": str(error)})
             return None, None
         if left is not None and left <= 0:
             _removed(path)

@@ -38,7 +38,7 @@ _ALIKE = frozenset({"LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameRule:
-    """Which names count.
+    """The user names that are accepted.
 
     Attributes:
         pattern: What a name must match from its first to its last character; None for anything.

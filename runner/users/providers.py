@@ -88,7 +88,7 @@ class _Resource(RemoteAuthProvider):
     """FastMCP's provider, which describes the server at the root as well: some clients look there only."""
 
     async def fault(self) -> str | None:
-        """Say why no token can be checked now; None if one can."""
+        """Return why no token can be checked now; None if one can."""
         return await tokens_fault(self.token_verifier)
 
     def get_routes(self, mcp_path: str | None = None) -> list[Route]:
@@ -97,13 +97,13 @@ class _Resource(RemoteAuthProvider):
 
 
 class _OwnTokens:
-    """What the proxies below have in common: whom a token names, and that the client's own token goes on."""
+    """Base of the proxies below: the user that a token names, and that the client's own token goes on."""
 
     name_of: NameOf
     checks: TokenVerifier
 
     async def fault(self) -> str | None:
-        """Say why no token can be checked now; None if one can: ours stand for theirs."""
+        """Return why no token can be checked now; None if one can: ours stand for theirs."""
         return await tokens_fault(self.checks)
 
     def _own(self, token: str, found: AccessToken | None) -> AccessToken | None:

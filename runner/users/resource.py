@@ -40,7 +40,7 @@ WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 @lru_cache(maxsize=8)
 def is_loopback(host: str) -> bool:
-    """Say whether an address to listen on is reachable from this machine only."""
+    """Return whether an address to listen on is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -76,7 +76,7 @@ def resource_url(settings: Settings) -> str:
 
 
 def describes_itself(settings: Settings) -> bool:
-    """Say whether the server describes itself as a protected resource."""
+    """Return whether the server describes itself as a protected resource."""
     return bool(settings.auth.authorization_servers) or settings.auth.kind in LOGINS
 
 

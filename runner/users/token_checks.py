@@ -1,4 +1,4 @@
-"""Whether anybody's token can be checked now: some providers need somebody else for it."""
+"""Availability of token checks: some providers depend on another service."""
 
 from typing import Protocol, runtime_checkable
 
@@ -10,11 +10,11 @@ class NeedsOthers(Protocol):
     """A provider that can check tokens only while somebody else answers, such as their issuer."""
 
     async def fault(self) -> str | None:
-        """Say in a sentence why no token can be checked now; None if one can."""
+        """Return in a sentence why no token can be checked now; None if one can."""
 
 
 async def tokens_fault(provider: object) -> str | None:
-    """Say why nobody's token can be checked now; None if they can, or need nobody else for it.
+    """Return why no token can be checked now; None if they can, or need no other service.
 
     Args:
         provider: What checks tokens for FastMCP, or None.
