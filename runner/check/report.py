@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from runner.check.dry_run import MALFORMED, closed, dry_run, pages
-from runner.check.import_rules import seen_at_import
 from runner.check.rules import Finding, Severity, kept_of
 from runner.check.source import SourceFile
 from runner.check.text_rules import check_text, needs
-from runner.check.wire_rules import page_faults, tool_faults
+from runner.check.wire_rules import page_faults, seen_at_import, tool_faults
 from runner.formats.terminal_text import json_text, one_line, visible
 from runner.settings.secrets import Secrets, secret_fault
 from runner.settings.settings import Settings

@@ -35,15 +35,7 @@ RULES = {**dict.fromkeys(_MUST, Severity.MUST), **dict.fromkeys(_SHOULD, Severit
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One rule that one line breaks.
-
-    Attributes:
-        rule: Id of the rule.
-        line: Line of the author's file, from 1.
-        message: Content of the line and its consequence.
-        cure: Text to write instead.
-        column: Column in that line, from 1.
-    """
+    """One rule that one line of the author's file breaks; line and column count from 1."""
 
     rule: str
     line: int

@@ -20,19 +20,12 @@ _KINDS = {"tool": "tool", "add_tool": "tool", "resource": "resource", "prompt": 
 
 
 class Offer(NamedTuple):
-    """One function that clients can reach.
+    """One function that clients can reach."""
 
-    Attributes:
-        kind: `tool`, `resource` or `prompt`.
-        name: Its name on the wire, as far as the text gives it.
-        function: Its definition.
-        has_home: Whether it is a tool with the parameter of the user's name.
-    """
-
-    kind: str
-    name: str
+    kind: str  # `tool`, `resource` or `prompt`.
+    name: str  # On the wire, as far as the text gives it.
     function: Function
-    has_home: bool
+    has_home: bool  # Whether it is a tool with the parameter of the user's name.
 
 
 class SourceFile:

@@ -1,4 +1,7 @@
-"""Rules on what clients get: descriptions and arguments of tools, and what widget hosts refuse of them.
+"""Rules on a loaded tool file: its watched import, its tools as clients list them, and its widget pages.
+
+Each raises LookupError, TypeError or ValueError where a report or an offer is malformed, which only a hostile
+tool file can cause.
 
 Source: document 003; MCP Apps 2026-01-26; rules W1 and W2 of the conformance cases.
 """
@@ -13,7 +16,10 @@ from runner.check.rules import Finding
 from runner.check.source import SourceFile
 from runner.contract import widget_dialects as dialects
 
-__all__ = ["page_faults", "tool_faults"]
+__all__ = ["page_faults", "seen_at_import", "tool_faults"]
+
+# Processor time of the file's own top-level code, and of its import statements: pandas takes a third.
+_SLOW_CODE_S, _SLOW_LIBRARIES_S = 1.0, 3.0
 
 # Bounded all, as an author's page may be long and odd.
 _MOST_CHARS = 1 << 18
@@ -32,13 +38,45 @@ _IN_BLOCK = {
 }
 
 
-def tool_faults(tool: Mapping[str, Any], source: SourceFile) -> Iterator[Finding]:
-    """Yield faults of one tool, as `tools/list` has it.
+def seen_at_import(hello: Mapping[str, Any], source: SourceFile, *, threads: int) -> Iterator[Finding]:
+    """Yield findings from the report of the watched import, and the number of threads left after it."""
+    watched = hello["watched"]
+    seconds = {int(line): float(spent) for line, spent in watched["seconds"]}
+    started = [int(line) for line in watched["threads"]]
+    imports = {
+        line
+        for node in source.nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    code = {line: spent for line, spent in seconds.items() if line not in imports}
+    libraries = {line: seconds.get(line, 0.0) for line in sorted(imports)}
+    if sum(code.values()) > _SLOW_CODE_S:
+        cure = "move it into a tool, or into a function with `functools.cache` that a tool calls"
+        yield Finding("slow-import", _longest(code), f"{_took(code)} while the file is imported", cure)
+    elif sum(libraries.values()) > _SLOW_LIBRARIES_S:
+        cure = "import less of it, or import it in the one tool that needs it"
+        yield Finding("slow-import", _longest(libraries), f"{_took(libraries)} to import", cure)
+    if threads > 1:
+        subject, line = "a thread is started here while the file is imported", min(started, default=0)
+        if not line:
+            # Threads that are not Python's leave no trace. Libraries that start some seldom import fast.
+            subject = "a library that the file imports, most likely this one, starts a thread"
+            line = _longest(libraries)
+        message = f"{subject}, so every call gets an interpreter of its own"
+        yield Finding("threads-at-import", line, message, "start it in the tool that needs it")
 
-    Args:
-        tool: The tool.
-        source: The text that defines it; findings are on its lines.
-    """
+
+def _longest(seconds: Mapping[int, float]) -> int:
+    return max(seconds, key=lambda line: seconds[line], default=1)
+
+
+def _took(seconds: Mapping[int, float]) -> str:
+    return f"this takes {max(seconds.values()):.1f} s of processor time, for which first calls wait,"
+
+
+def tool_faults(tool: Mapping[str, Any], source: SourceFile) -> Iterator[Finding]:
+    """Yield faults of one tool, as `tools/list` has it, on the lines that define it."""
     name, identity = str(tool.get("name")), source.identity
     function = next((o.function for o in source.offers if o.kind == "tool" and o.name == name), None)
     at: ast.AST = source.tree if function is None else function
@@ -91,13 +129,7 @@ def _accepts_text(schema: Any, defs: Mapping[str, Any]) -> bool:
 
 
 def page_faults(page: Mapping[str, Any], tools: Sequence[Mapping[str, Any]], line: int) -> Iterator[Finding]:
-    """Yield faults of a page, as `resources/read` has it.
-
-    Args:
-        page: One item of `contents`, at a `ui://` address.
-        tools: Every tool, as `tools/list` has it; some may name the page.
-        line: Line of the author's file for the findings.
-    """
+    """Yield faults, on a line, of one `ui://` item of `resources/read`, which some tools may name."""
     uri, mime = str(page.get("uri")), page.get("mimeType")
     metas = [tool.get("_meta") or {} for tool in tools]
     uis = [meta["ui"] if isinstance(meta.get("ui"), Mapping) else {} for meta in metas]

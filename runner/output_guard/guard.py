@@ -237,7 +237,7 @@ class OutputGuard:
 
     def _tell(self, guarded: Guarded, call: GuardedCall) -> None:
         for warning in guarded.warnings:
-            log.warning("output guard", extra={"tool": call.tool, "problem": warning})
+            log.warning("output guard warning", extra={"tool": call.tool, "problem": warning})
         if guarded.stored:
             self.kept(guarded.stored, call)
         for event in guarded.events:

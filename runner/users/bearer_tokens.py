@@ -69,7 +69,7 @@ class TimedVerifier(JWTVerifier):
             return None
         fault = fault_in_times(found.claims, now=time.time())
         if fault is not None:
-            log.warning("a bearer token was refused", extra={"problem": fault})
+            log.warning("bearer token refused", extra={"problem": fault})
             return None
         name = self._name_of({"client_id": found.client_id, **found.claims})
         return found if name is None else found.model_copy(update={"subject": name})

@@ -131,7 +131,7 @@ class Tokens:
                 with holding(self._path.parent):
                     self._write_copy(self._read())
         except OSError as error:
-            _log.warning("the keys of links and sessions cannot be written", extra={"reason": error.strerror})
+            _log.warning("link keys not written", extra={"reason": error.strerror})
 
     def rotate(self) -> None:
         """Sign with a new secret from now on; the one before still verifies.
@@ -145,7 +145,7 @@ class Tokens:
             self._write(dict([_new_secret(), *kept]))
 
     def revoke(self, users: Iterable[str], *, prefix: str = "", now: float) -> None:
-        """Let tokens of users hold no longer.
+        """Revoke tokens of users.
 
         Args:
             users: The users, as they were named when the tokens were signed.
@@ -244,13 +244,13 @@ class Tokens:
                 return self._read()
             except FileNotFoundError:
                 if self._copied():
-                    _log.warning("the keys of links and sessions were removed: all given out before end")
+                    _log.warning("link keys missing", extra={"consequence": "links and sessions have ended"})
             except Damaged as damage:
                 # First, since without the file itself a copy counts no more.
                 found = self._copied()
                 set_apart(self._path, str(damage))
-                kept = "links and sessions go on" if found else "links and sessions given out before end"
-                _log.error("the keys of links and sessions were damaged", extra={"consequence": kept})
+                kept = "links and sessions stay valid" if found else "links and sessions have ended"
+                _log.error("link keys damaged", extra={"consequence": kept})
             self._write(found or dict([_new_secret()]))
             return self._read()
 

@@ -113,7 +113,7 @@ class Events:
         return sum(each.user == user for each in self._subscriptions)
 
     def publish(self, event: Mapping[str, Any], *, user: str, session: str | None = None) -> None:
-        """Let everyone who listens for that user and session hear an event.
+        """Send an event to all listeners of that user and session.
 
         Args:
             event: A JSON object with a `type`; not changed afterwards.
@@ -125,7 +125,7 @@ class Events:
         self.deliver(event, user=user, session=session)
 
     def deliver(self, event: Mapping[str, Any], *, user: str, session: str | None = None) -> None:
-        """Let those who listen here hear an event, as `publish` does, and nobody beyond."""
+        """Send an event to listeners of this process, as `publish` does, and to no other host."""
         listening = [each for each in self._subscriptions if each.hears(user=user, session=session)]
         if not listening:
             return
@@ -134,7 +134,7 @@ class Events:
             subscription.offer(event, size)
 
     def publish_to_all(self, event: Mapping[str, Any]) -> None:
-        """Let everyone who listens hear an event that belongs to no user.
+        """Send an event that belongs to no user to all listeners.
 
         Args:
             event: A JSON object with a `type`; not changed afterwards.

@@ -98,19 +98,16 @@ class GatewayTls:
         try:
             self._context, self.warnings = _made(self._auth, datetime.now(UTC))
         except UsageError as error:
-            log.warning(
-                "changed certificates cannot be used, and those of before go on: mend the files, which are "
-                "read again when they change",
-                extra={"problem": str(error)},
-            )
+            action = "repair the files, which are read again when they change; the earlier ones stay in use"
+            log.warning("certificate reload failed", extra={"problem": str(error), "action": action})
             return
-        log.info("changed certificates are in use for new connections")
+        log.info("certificates reloaded")
         self.tell()
 
     def tell(self) -> None:
         """Write the warnings to the log."""
         for warning in self.warnings:
-            log.warning("a certificate is odd", extra={"problem": warning})
+            log.warning("certificate suspicious", extra={"problem": warning})
 
 
 def _files(auth: Auth) -> tuple[Path, Path, Path]:

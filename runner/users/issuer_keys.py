@@ -73,11 +73,8 @@ class IssuerKeys(httpx2.AsyncBaseTransport):
     def _kept(self, request: httpx2.Request, error: Exception) -> httpx2.Response:
         reason = str(error) or type(error).__name__
         counts = self._counts()
-        consequence = "those of before count on" if counts else "tokens are refused"
-        log.warning(
-            "the keys of the issuer could not be fetched",
-            extra={"reason": reason, "consequence": consequence},
-        )
+        consequence = "the earlier keys stay in use" if counts else "tokens are refused"
+        log.warning("issuer keys not fetched", extra={"reason": reason, "consequence": consequence})
         if self._last is None or not counts:
             raise httpx2.ConnectError(reason, request=request) from error
         return httpx2.Response(200, content=self._last[0], request=request)

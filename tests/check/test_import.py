@@ -3,8 +3,8 @@
 import pytest
 
 from runner.check.dry_run import MALFORMED
-from runner.check.import_rules import seen_at_import
 from runner.check.source import SourceFile
+from runner.check.wire_rules import seen_at_import
 
 SOURCE = SourceFile("import big\nx = compute()\n")
 
