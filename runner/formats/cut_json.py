@@ -51,7 +51,7 @@ def parse_object(text: str) -> dict[str, Any]:
             value = read_beginning(text)
         except ValueError:
             raise error from None
-        _log.warning("arguments were cut off and completed", extra={"chars": len(text)})
+        _log.warning("truncated arguments completed", extra={"chars": len(text)})
     if not isinstance(value, dict):
         raise ValueError("arguments must be one JSON object")  # noqa: TRY004 - the text is at fault
     return value

@@ -131,7 +131,7 @@ class Tokens:
                 with holding(self._path.parent):
                     self._write_copy(self._read())
         except OSError as error:
-            _log.warning("the keys of links and sessions cannot be written", extra={"reason": error.strerror})
+            _log.warning("token keys not writable", extra={"reason": error.strerror})
 
     def rotate(self) -> None:
         """Sign with a new secret from now on; the one before still verifies.
@@ -244,13 +244,13 @@ class Tokens:
                 return self._read()
             except FileNotFoundError:
                 if self._copied():
-                    _log.warning("the keys of links and sessions were removed: all given out before end")
+                    _log.warning("token keys removed")
             except Damaged as damage:
                 # First, since without the file itself a copy counts no more.
                 found = self._copied()
                 set_apart(self._path, str(damage))
                 kept = "links and sessions go on" if found else "links and sessions given out before end"
-                _log.error("the keys of links and sessions were damaged", extra={"consequence": kept})
+                _log.error("token keys damaged", extra={"consequence": kept})
             self._write(found or dict([_new_secret()]))
             return self._read()
 

@@ -99,18 +99,20 @@ class GatewayTls:
             self._context, self.warnings = _made(self._auth, datetime.now(UTC))
         except UsageError as error:
             log.warning(
-                "changed certificates cannot be used, and those of before go on: mend the files, which are "
-                "read again when they change",
-                extra={"problem": str(error)},
+                "renewed certificates not usable",
+                extra={
+                    "problem": str(error),
+                    "cure": "correct the files; the previous ones stay in use, and changes are read",
+                },
             )
             return
-        log.info("changed certificates are in use for new connections")
+        log.info("renewed certificates in use")
         self.tell()
 
     def tell(self) -> None:
         """Write the warnings to the log."""
         for warning in self.warnings:
-            log.warning("a certificate is odd", extra={"problem": warning})
+            log.warning("certificate problem", extra={"problem": warning})
 
 
 def _files(auth: Auth) -> tuple[Path, Path, Path]:

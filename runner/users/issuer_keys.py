@@ -75,7 +75,7 @@ class IssuerKeys(httpx2.AsyncBaseTransport):
         counts = self._counts()
         consequence = "those of before count on" if counts else "tokens are refused"
         log.warning(
-            "the keys of the issuer could not be fetched",
+            "issuer keys not fetched",
             extra={"reason": reason, "consequence": consequence},
         )
         if self._last is None or not counts:

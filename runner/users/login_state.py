@@ -97,7 +97,7 @@ class LoginState(KeyByKey):
             return None, None
         except (Damaged, ValueError, LookupError, TypeError) as error:
             # Whoever it was for logs in once more.
-            log.warning("an entry of a login is damaged", extra={"problem": str(error)})
+            log.warning("login entry damaged", extra={"problem": str(error)})
             return None, None
         if left is not None and left <= 0:
             _removed(path)

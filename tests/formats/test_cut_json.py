@@ -111,5 +111,5 @@ def test_a_completed_text_is_told_to_the_log_without_its_content(caplog: pytest.
         parse_object('{"secret": "hid')
 
     (record,) = caplog.records
-    assert record.getMessage() == "arguments were cut off and completed"
+    assert record.getMessage() == "truncated arguments completed"
     assert "hid" not in str(vars(record))
