@@ -201,7 +201,9 @@ async def test_a_user_is_believed_from_whoever_has_the_certificate_and_from_nobo
     handshakes = [record for record in caplog.records if "TLS handshake failed" in record.message]
     assert len(handshakes) == 1
     assert "peer did not return a certificate" in vars(handshakes[0])["problem"].lower().replace("_", " ")
-    denied = [vars(record)["certificate"] for record in caplog.records if "gateway header refused" in record.message]
+    denied = [
+        vars(record)["certificate"] for record in caplog.records if "gateway header refused" in record.message
+    ]
     assert denied[0] == "DNS:other.example.com"
 
 
