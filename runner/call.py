@@ -173,7 +173,7 @@ async def _run_here(
         return await _in_a_user_pool(
             toolset,
             request,
-            # Worked out again with each attempt: a reload may have changed the rights of the tool.
+            # Worked out anew with each attempt: a reload may have changed the rights of the tool.
             lambda: pool_key or toolset.key(request.user, spec, links=_takes_links(toolset, spec)),
             partial(_with_files, toolset, request, spec, listener),
         )
@@ -185,10 +185,10 @@ async def _in_a_user_pool(
     key: Callable[[], PoolKey],
     act: Callable[[UserPool], Awaitable[R]],
 ) -> R:
-    """Do what needs a worker when it is the user's turn; again, if its zygote ends before it has begun.
+    """Do what needs a worker when it is the user's turn; anew, if its zygote ends before it has begun.
 
     Raises:
-        CallError: No worker is available.
+        CallError: There is no worker for it.
     """
     user, restarts = request.user, _MAX_RESTARTS
     while True:
@@ -199,11 +199,11 @@ async def _in_a_user_pool(
                         return await act(user_pool)
         except SandboxError as error:
             if not (restarts and isinstance(error, ZygoteDied)):
-                log.warning("no worker available", extra={"problem": str(error)})
+                log.warning("no worker", extra={"problem": str(error)})
                 raise _unavailable(error) from error
             # Perhaps for what another call of the user did, or with the forkserver. This one has not begun:
             # of a worker that ends in mid-call `run_in_lease` tells by its outcome.
-            log.warning("zygote ended before lease", extra={"user": user.name})
+            log.warning("a zygote ended before a call had its worker", extra={"user": user.name})
             restarts = restarts - 1 if isinstance(error, ForkserverDied) else 0
 
 

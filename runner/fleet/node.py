@@ -190,7 +190,7 @@ class Node:
     def _over(self, call: str, task: "asyncio.Task[None]") -> None:
         self._calls.pop(call, None)
         if not task.cancelled() and (fault := task.exception()) is not None:
-            log.error("node call failed", exc_info=fault, extra={"call": call})
+            log.error("a call failed on this node", exc_info=fault, extra={"call": call})
 
     async def _begins(self, record: SentCall) -> bool:
         key = self.connection.keys.call(record.call)
@@ -218,7 +218,7 @@ class Node:
             await SPEND.run(self.connection.redis, keys, amount, window_ms, step_ms)
         except REDIS_FAILURES as error:
             facts = {"setting": setting, "amount": amount, "fault": str(error)}
-            log.warning("call usage not counted", extra=facts)
+            log.warning("what a call has used was not counted", extra=facts)
 
     async def _say(self, host: str, said: NodeMessage) -> None:
         if said.kind == "note" and len(str(said.body)) > _MOST_NOTE_BYTES:
@@ -254,7 +254,7 @@ class Node:
                     whole.xadd(stream, {"said": text})
                 await whole.execute()
         except REDIS_FAILURES as error:
-            log.warning("node messages not sent", extra={"fault": str(error)})
+            log.warning("nothing can be said to hosts", extra={"fault": str(error)})
             return False
         return True
 
@@ -286,7 +286,7 @@ class Node:
             except REDIS_FAILURES as error:
                 log.warning("redis is out of reach", extra={"fault": str(error), "node": self.name})
             if time.monotonic() - self._heard_at > FENCE_S - _BEAT_S:
-                log.error("node disconnected, calls ended", extra={"calls": len(self._calls)})
+                log.error("this node is cut off and ends its calls", extra={"calls": len(self._calls)})
                 self.fenced.set()
                 for call in self._calls.values():
                     if call.task is not None:
@@ -321,7 +321,7 @@ class Node:
         is_revoked = state[0] is not None and (not is_mine or state[0] == b"revoked")
         was_lost = time.monotonic() - self._lost_at < _LOST_S
         if is_revoked or call.silent > (_SILENT_BEATS_IF_LOST if was_lost else _SILENT_BEATS):
-            log.info("call no longer wanted", extra={"call": call.record.call})
+            log.info("a call is not wanted any more", extra={"call": call.record.call})
             call.task.cancel()
 
     async def _end(self, work: list["asyncio.Task[Any]"]) -> None:

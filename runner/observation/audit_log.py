@@ -297,13 +297,13 @@ class AuditLog:
         except OSError as error:
             if self._fault is None:
                 log.error(  # noqa: TRY400 - what it means is said; where we met it tells nobody anything
-                    "audit log not writable",
+                    "the audit log cannot be written; records wait",
                     extra={**self._where, "problem": error.strerror},
                 )
             self._fault = error.strerror or "unknown"
             return
         if self._fault is not None:
-            log.warning("audit log writable again", extra=self._where)
+            log.warning("the audit log can be written again", extra=self._where)
         self._fault = None
 
     def sync(self) -> None:
@@ -345,7 +345,7 @@ class AuditLog:
         if self._sync_fault is None:
             count = len(self._unsynced) + sum(len(lines) for _, lines in self._full)
             log.error(
-                "audit log sync failed",
+                "the disk has not kept what was written to the audit log; it is written again",
                 extra={**self._where, "problem": error.strerror, "count": count},
             )
         self._sync_fault = error.strerror or "unknown"
@@ -360,7 +360,7 @@ class AuditLog:
         while self._unsynced and self._unsynced[0].seq <= last:
             self._unsynced.popleft()
         if self._sync_fault is not None:
-            log.warning("audit log synced again", extra=self._where)
+            log.warning("the audit log is on its disk again", extra=self._where)
         self._sync_fault = None
 
     def close(self) -> None:
@@ -369,12 +369,12 @@ class AuditLog:
             return
         self.flush()
         if self._pending:
-            log.error("audit records lost", extra={"count": len(self._pending)})
+            log.error("records of the audit log are lost", extra={"count": len(self._pending)})
         try:
             self.sync()
         except OSError as error:
             facts = {"count": self.pending, "problem": error.strerror}
-            log.error("audit records possibly lost", extra=facts)  # noqa: TRY400 - as above
+            log.error("records of the audit log may not be on its disk", extra=facts)  # noqa: TRY400 - as above
         for fd in (*(fd for fd, _ in self._full), self._fd, self._head_fd, self._lock):
             if fd >= 0:
                 os.close(fd)

@@ -51,7 +51,7 @@ def _recorded(ended: _Ended) -> CallRecord | None:
         ended.line.write()
         return None if ended.record is None else ended.record()
     except Exception:
-        log.exception("call not recorded", extra={"call": ended.line.call})
+        log.exception("a call could not be told of", extra={"call": ended.line.call})
         return None
 
 
@@ -165,7 +165,7 @@ class Observers:
                 if self.spans is not None and one.span is not None:
                     self.spans.end(one.span, record)
             except Exception:
-                log.exception("call not recorded", extra={"call": one.line.call})
+                log.exception("a call could not be told of", extra={"call": one.line.call})
 
     def logins_refused(self, count: int, said: Mapping[str, Any]) -> None:
         """Record refused tokens and keys.

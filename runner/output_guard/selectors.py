@@ -57,7 +57,7 @@ def parse(text: str) -> Selector:
     """Return the steps of a path.
 
     Raises:
-        ValueError: It is not a path; the message says what is allowed.
+        ValueError: It is no path; the message says what is allowed.
     """
     body = text.strip().removeprefix("$")
     steps: list[_Step] = []

@@ -105,7 +105,7 @@ class Unreadable(ValueError):
 def read_message(text: str | bytes) -> JSONRPCMessage:
     """Return the message that a text is.
 
-    Half of a surrogate pair in it becomes a question mark, and what is not UTF-8 U+FFFD.
+    Half of a surrogate pair in it becomes a question mark, and what is no UTF-8 U+FFFD.
 
     Raises:
         Unreadable: It is none, nests too deeply, or is made of too many values.
@@ -178,7 +178,7 @@ def _json(raw: bytes) -> object:
         return _read(raw)
     except ValueError:
         # Half of a surrogate pair, which Python writes where a string was cut, spoils no message, and neither
-        # do bytes that are not UTF-8: who sent it would wait for an answer for ever.
+        # do bytes that are no UTF-8: who sent it would wait for an answer for ever.
         mended = _mended(raw.decode("utf-8", "replace")).encode()
         if mended == raw:
             raise
@@ -188,7 +188,7 @@ def _json(raw: bytes) -> object:
 def _read(text: bytes) -> object:
     if len(text) < _LARGE_BYTES or not gc.isenabled():
         return pydantic_core.from_json(text)
-    # A collector looks again and again at lists that are not garbage yet: six times as long as they take.
+    # A collector looks again and again at lists that are no garbage yet: six times as long as they take.
     gc.disable()
     try:
         return pydantic_core.from_json(text)
@@ -213,7 +213,7 @@ def _unreadable(raw: bytes, problem: str, code: int) -> Unreadable:
 
 
 def _members(head: str, tail: str) -> dict[str, str]:
-    """Return the members of an object that are not objects or lists themselves, as they are written.
+    """Return the members of an object that are no objects or lists themselves, as they are written.
 
     Args:
         head: How its text begins.

@@ -384,7 +384,7 @@ async def _failed(service: Service, request: Request, error: Exception, spec: To
     of_contract = error if isinstance(error, CallError) else None
     if of_contract is not None and of_contract.withheld is not None:
         facts = {"tool": request.tool, **of_contract.withheld}
-        log.warning("tool error details masked", extra=facts)
+        log.warning("a tool raised what its client is not told", extra=facts)
     processed = await _failure(service, request, error)
     if of_contract is not None and of_contract.beside:
         processed.value["meta_data"] = {**processed.value["meta_data"], **of_contract.beside}
@@ -520,7 +520,7 @@ async def _show(
     try:
         kept = await files.put(content, name=name, mime=mime, origin=Origin.GENERATED, temporary=True)
     except CallError as error:
-        log.warning("running call file not shown", extra={"problem": error.message})
+        log.warning("file of a running call not shown", extra={"problem": error.message})
         return None
     return {"uri": f"artifact://{kept.id}", "size": kept.size, "sha256": kept.sha256}
 
@@ -579,7 +579,7 @@ def _observe(
             files=() if processed is None else (*processed.files, *processed.deferred),
             is_known=is_known,
             outcome=outcome,
-            # What comes after is not a step of the call, but of its answer.
+            # What comes after is no step of the call, but of its answer.
             laps=steps.since_begin(),
             took=took,
             now=now,

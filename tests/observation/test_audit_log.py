@@ -385,8 +385,8 @@ def test_lines_that_a_disk_has_not_kept_are_told_of_and_written_again_until_it_d
     assert kept == [*(f"c{number}" for number in range(40)), "after"]
     assert is_whole
     told = [entry.message for entry in caplog.records]
-    assert told.count("audit log sync failed") == 1
-    assert told.count("audit log synced again") == 1
+    assert told.count("the disk has not kept what was written to the audit log; it is written again") == 1
+    assert told.count("the audit log is on its disk again") == 1
 
 
 def test_no_call_is_taken_once_too_much_waits_for_a_disk_that_keeps_nothing(
@@ -409,7 +409,7 @@ def test_no_call_is_taken_once_too_much_waits_for_a_disk_that_keeps_nothing(
 
     assert refused.value.code is Code.E_STORE
     assert "its disk does not keep what was written" in refused.value.message
-    lost = [entry for entry in caplog.records if "possibly lost" in entry.message]
+    lost = [entry for entry in caplog.records if "may not be on its disk" in entry.message]
     assert [vars(entry)["count"] for entry in lost] == [MOST_PENDING]
 
 
