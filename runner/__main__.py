@@ -8,8 +8,8 @@ import os
 import signal
 import sys
 
-# Before anything else is imported: until a command takes over, whoever asks for the end gets it at once and
-# without a word. The forkserver ends with this process, and nothing has begun that would have to be mended.
+# Before anything else is imported: until a command takes over, an interrupt ends this process at once and
+# silently. The forkserver ends with this process, and nothing has begun that would have to be repaired.
 signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(130))
 
 # What lies in the folder that somebody stands in is not ours, and `python -m runner` would look there first.

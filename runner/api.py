@@ -105,7 +105,7 @@ class Runner:
     ) -> dict[str, Any]:
         """Call a tool and return the contract value, as `runner call --json` prints it.
 
-        What a tool or its arguments do wrong is no exception: then `meta_data.is_error` is true.
+        What a tool or its arguments do wrong is not an exception: then `meta_data.is_error` is true.
 
         Args:
             tool: Its name.

@@ -82,7 +82,7 @@ class Ladder:
         self._since = self.now
 
     def progress(self, now: float) -> None:
-        """Start the silence anew."""
+        """Start the silence again."""
         self._since = now
         self._next = 0
         if self._paused_at is not None:

@@ -91,7 +91,7 @@ class LoadError(SandboxError):
 
 
 class NoProcess(SandboxError):
-    """The kernel lets no further process be started, for want of memory or by a limit; later it may."""
+    """The kernel lets no further process be started, for lack of memory or by a limit; later it may."""
 
 
 class ZygoteDied(SandboxError):

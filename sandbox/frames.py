@@ -119,7 +119,7 @@ def decode(body: bytes | bytearray | memoryview, *, most_values: int = MOST_VALU
     whole = bytes(body)
     _check_values(whole, most_values)
     try:
-        # As text: of bytes, `json` guesses the encoding, and lets pass what is no UTF-8.
+        # As text: of bytes, `json` guesses the encoding, and lets pass what is not UTF-8.
         value = strict_json.loads(_mended(whole).decode())
     except (ValueError, RecursionError) as error:
         raise FrameError(f"the frame is not JSON: {error}") from error

@@ -61,7 +61,7 @@ class Outcome:
         answer_bytes: Length of that frame.
         begun: Whether the worker may have begun; one that had ended before it was sent its call has not.
         status: Wait status text such as `signal SIGKILL` or `exit status 3`, where known.
-        cause: Why the worker ended, for `CRASHED`, where that was no fault of its own.
+        cause: Why the worker ended, for `CRASHED`, where that was not a fault of its own.
         fault: What was wrong with the last frame, for `BROKE_PROTOCOL`.
         reached: The limit that ended it, for `OVER_LIMIT`; for `BROKE_PROTOCOL` if its answer was too long.
         memory_peak_bytes: Most memory that its processes were seen to have together, if it was looked at.

@@ -221,7 +221,7 @@ async def process_artifacts(
         now: The present time; by default the clock's.
     """
     for warning in normalised.warnings:
-        _log.warning("tool result mended", extra={"detail": warning})
+        _log.warning("tool result repaired", extra={"detail": warning})
     if not normalised.refusals and normalised.value.keys().isdisjoint(FILE_LISTS):
         # No file, taken or refused: nothing of the value changes.
         is_own = not normalised.speaks_contract
@@ -379,7 +379,7 @@ def _compare_size(entry: Mapping[str, Any], size: int) -> None:
     declared = entry.get("size", size)
     if declared != size:
         detail = f"artifact {entry['name']!r} declares size {declared!r}, measured {size}"
-        _log.warning("tool result mended", extra={"detail": detail})
+        _log.warning("tool result repaired", extra={"detail": detail})
 
 
 def _processed(entry: Mapping[str, Any], stored: Record, carried: dict[str, Any]) -> dict[str, Any]:

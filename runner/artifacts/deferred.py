@@ -53,6 +53,6 @@ def _hours(entry: Mapping[str, Any]) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
         name = entry.get("name")
         detail = f"deferred file {name!r}: expires_hours is no positive number, taken as {DEFAULT_HOURS:g}"
-        _log.warning("tool result mended", extra={"detail": detail})
+        _log.warning("tool result repaired", extra={"detail": detail})
         return DEFAULT_HOURS
     return float(min(given, MAX_HOURS))

@@ -136,7 +136,7 @@ async def keep_generated(
         kept = await _kept([each for each in found if each.inode not in processed.inodes], rules)
     except Exception:  # noqa: BLE001
         # Files that nobody asked for never cost the result of the call.
-        _log.exception("files that were not returned could not be kept")
+        _log.exception("generated files not kept")
         return processed
     places = {path: uri for file, uri in kept.places.items() for path in paths_in_home(file, rules.home.path)}
     processed = replace(processed, places={**processed.places, **places})

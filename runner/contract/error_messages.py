@@ -347,7 +347,7 @@ def crashed(
 
     Args:
         status: The wait status in words, where known.
-        cause: Why it ended, where that was no fault of the tool.
+        cause: Why it ended, where that was not a fault of the tool.
         memory_peak_bytes: Its memory peak, where known.
         output: Last lines it wrote to standard output and error.
     """
@@ -432,7 +432,7 @@ def invalid_argument(message: str, *, argument: str | None = None) -> CallError:
 
 
 def file_not_found(name: str, alike: Sequence[str]) -> CallError:
-    """Return the error of a call that failed for want of a file the user does not have."""
+    """Return the error of a call that failed for lack of a file the user does not have."""
     hint = f"Did you mean {_listed(alike)}?" if alike else "Put the file into My Files first"
     return CallError(
         Code.E_FILE_NOT_FOUND,

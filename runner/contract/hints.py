@@ -12,7 +12,7 @@ __all__ = ["mended"]
 
 
 def mended(given: dict[str, Any], hints: type[BaseModel], what: str, warnings: list[str]) -> dict[str, Any]:
-    """Return `given` with every hint valid; keys that are no hints stay as they are.
+    """Return `given` with every hint valid; keys that are not hints stay as they are.
 
     Args:
         given: The object with hints among its keys; itself returned where nothing is wrong.

@@ -55,7 +55,7 @@ class Intake:
         deferred: Accepted deferred artifacts, each with `name`, `mime` and `path`.
         incomplete: Names that the tool announced without content.
         refusals: What was left out.
-        warnings: What was mended, for the log.
+        warnings: What was repaired, for the log.
         renamed: Names as the tool used them → names as they are now.
         blocks: Index of a content block → name of the artifact it became.
     """

@@ -1,6 +1,6 @@
 """Nesting depth of JSON values, bounded to the depth that all clients read.
 
-Readers of JSON stop somewhere, and then lose the whole message, and with it whoever waits for it: that of
+Readers of JSON have a limit, and lose a deeper message with the request that it answers: that of
 pydantic, which clients of the Python SDK use, goes 200 levels deep. Pure.
 """
 

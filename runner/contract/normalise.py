@@ -67,7 +67,7 @@ class Normalised:
         blocks: Index of a content block → name of the artifact that it became.
         renamed: File names as the tool used them → as they are now.
         refusals: Files that were left out; also in `value`.
-        warnings: What was mended, for the log. No contents of files or arguments.
+        warnings: What was repaired, for the log. No contents of files or arguments.
     """
 
     value: dict[str, Any]
@@ -327,7 +327,7 @@ def _take_legacy(value: dict[str, Any], intake: Intake) -> None:
 
 def _mend(value: dict[str, Any], intake: Intake, links: Sequence[Any]) -> dict[str, Any]:
     if value.keys() == _BARE and not links and intake.is_empty():
-        # Whatever is mended below is missing.
+        # Whatever is repaired below is missing.
         return value
     if "results" not in value:
         meant = _misspelled(value)

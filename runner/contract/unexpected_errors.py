@@ -27,5 +27,5 @@ def unexpected(error: Exception, *, call: str | None = None) -> CallError:
     """
     number = call or os.urandom(6).hex()
     with CallScope(number):
-        log.error("a request failed for a fault of ours", exc_info=error)
+        log.error("request failed internally", exc_info=error)
     return internal_error(number)

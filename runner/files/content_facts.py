@@ -48,7 +48,7 @@ def facts(fd: int, *, mime: str, name: str, size: int) -> Mapping[str, int | boo
         return _facts(fd, _kind(mime, name), size)
     except OSError as error:
         # The file is more than what is known of it: it is kept, and its line in the list is shorter.
-        log.warning("facts of a file not read", extra={"errno": error.errno})
+        log.warning("file facts not read", extra={"errno": error.errno})
         return {}
 
 

@@ -119,4 +119,4 @@ def _logging_what_stays() -> Iterator[None]:
     try:
         yield
     except CallError as error:
-        log.warning("files of ended sessions stay for now", extra={"reason": error.message})
+        log.warning("session files not removed", extra={"reason": error.message})

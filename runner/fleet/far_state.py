@@ -58,7 +58,7 @@ class FarState:
             entries: Any = await self.redis.hgetall(key)
             seconds, micros = await self.redis.time()
         except REDIS_FAILURES as error:
-            log.warning("session state as this node knows it", extra={"user": user, "fault": str(error)})
+            log.warning("session state taken from node", extra={"user": user, "fault": str(error)})
             return
         version = entries.pop(b"", b"")
         self.state.take_over(user, _read(entries, now=seconds + micros / 1e6))
@@ -84,7 +84,7 @@ class FarState:
                 whole.pexpire(key, int(self.stay_s * 1000))
                 replies = await whole.execute()
         except REDIS_FAILURES as error:
-            log.warning("session state is on this node only", extra={"user": user, "fault": str(error)})
+            log.warning("session state not shared", extra={"user": user, "fault": str(error)})
             return
         self._versions[user] = str(replies[-2]).encode()
 

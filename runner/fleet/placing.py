@@ -226,5 +226,5 @@ def _freed(message: object) -> tuple[list[str], list[str]]:
         users, limits = json.loads(message)  # type: ignore[arg-type]
         return [str(user) for user in users], [str(limit) for limit in limits]
     except (TypeError, ValueError):
-        log.warning("a message about free places was dropped", extra={"said": repr(message)[:200]})
+        log.warning("free place message dropped", extra={"said": repr(message)[:200]})
         return [], []

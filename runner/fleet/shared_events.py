@@ -109,7 +109,7 @@ class SharedEvents:
 
     def _lose(self, news: _News) -> None:
         if not self._lost:
-            log.warning("more news of files than wait for Redis: the oldest are lost")
+            log.warning("file events lost")
         self.events.lost += 1
         self._lost[news.user] = self._lost.get(news.user, 0) + 1
 
@@ -128,7 +128,7 @@ class SharedEvents:
             except REDIS_FAILURES as error:
                 if not is_behind:
                     facts = {"fault": problem_of(error), "count": len(self._waiting)}
-                    log.warning("news of files wait until redis answers", extra=facts)
+                    log.warning("file events wait for redis", extra=facts)
                 is_behind = True
                 await asyncio.sleep(_AGAIN_S)
                 self._woken.set()

@@ -73,10 +73,10 @@ class _Right:
             )
         except REDIS_FAILURES as error:
             # It runs out by itself. The session is ended once more then, and has no files by that time.
-            log.warning("the end of a session is not noted", extra={"fault": problem_of(error)})
+            log.warning("session end not recorded", extra={"fault": problem_of(error)})
             return
         if not held:
-            log.warning("a session took longer to end than its lease", extra={"session": names.note})
+            log.warning("session end exceeded lease", extra={"session": names.note})
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -123,7 +123,7 @@ class SharedSessions:
                 SESSION_LEAVE.run_now(self.redis, [names.known, names.uses], names.note, use)
             except REDIS_FAILURES as error:
                 # Its lease ends, and its idle time is counted from its beginning.
-                log.warning("a session is not noted as left", extra={"fault": problem_of(error)})
+                log.warning("session release not recorded", extra={"fault": problem_of(error)})
 
     def claim(self, session: Session, *, idle_s: float = 0) -> _Right | None:
         """Return the right to end a session, which keeps all hosts from using it; None: it may not end.

@@ -33,7 +33,7 @@ def told_of_no_room(user: str) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, CallError) else error
         if not isinstance(cause, OSError) or cause.errno not in _NO_ROOM:
             raise
-        _log.error("no room for home and records of a user", extra={"user": user, "reason": str(error)})
+        _log.error("home not made: disk full", extra={"user": user, "reason": str(error)})
         message = (
             "the server's disk is full: there is no room for the home and the records of this user; "
             "ask its operator to make room below the folders of the settings state_dir and homes"

@@ -49,7 +49,7 @@ class HandedOver:
         """Let go of a home that is gone."""
         left = self._files.pop(segment, None)
         if left:
-            _log.warning("files that were not returned went with their home", extra={"count": len(left)})
+            _log.warning("generated files lost with home", extra={"count": len(left)})
 
 
 def _is_there(change: ChangedFile, home: HomeLease) -> bool:

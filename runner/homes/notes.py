@@ -119,7 +119,7 @@ class HomeNotes:
             try:
                 note = HomeNote.from_json(text)
             except ValueError:
-                log.warning("the note of a home cannot be read", extra={"segment": segment})
+                log.warning("home note unreadable", extra={"segment": segment})
                 continue
             if note.segment == segment:
                 return note
@@ -149,7 +149,7 @@ class HomeNotes:
             record = json.loads(text)
         except PermissionError as error:
             raise HomeError(
-                f"the note of a home cannot be read ({path}, setting `state_dir`): {error.strerror}; "
+                f"home note unreadable ({path}, setting `state_dir`): {error.strerror}; "
                 f"let the runner's user read and write it, as runner doctor says"
             ) from error
         except (OSError, ValueError, RecursionError):

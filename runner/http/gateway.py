@@ -98,7 +98,7 @@ class Gateway:
         if not self._is_gateway(peer, names):
             certificate = ", ".join(sorted(names)) or None
             log.warning(
-                "an identity was handed on by somebody who is no gateway",
+                "gateway header refused",
                 extra={
                     "address": str(peer),
                     "header": self._shown,

@@ -50,6 +50,4 @@ def again(first: Message, receive: Receive) -> Receive:
 
 def note_left(scope: Scope) -> None:
     """Log a client that left before its request had come."""
-    log.info(
-        "a client left before its request had come", extra={"method": scope["method"], "path": scope["path"]}
-    )
+    log.info("client disconnected during request", extra={"method": scope["method"], "path": scope["path"]})

@@ -119,7 +119,7 @@ class Spans:
         ending.start()
         ending.join(_END_S)
         if ending.is_alive():
-            log.warning("spans dropped at end: collector slow")
+            log.warning("spans dropped at shutdown")
 
 
 def _utf8(text: str) -> str:

@@ -82,7 +82,7 @@ class Detector:
         )
 
     def recognise(self, text: str) -> tuple[bytes, BinaryFormat] | None:
-        """Return the bytes that `text` encodes, whole, and their format; None if it is no known binary."""
+        """Return the bytes that `text` encodes, whole, and their format; None if it is not a known binary."""
         if self._kind(head(text), text) is not None:
             content = decode(text)
         elif identify(unhex(text, probe=True) or b"") is not None:

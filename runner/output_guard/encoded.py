@@ -166,7 +166,7 @@ def unhex(text: str, *, probe: bool = False) -> bytes | None:
 def cut(text: str, limit: int) -> str:
     """Return the first `limit` characters of `text`, or fewer where the cut itself would make a file appear.
 
-    What is no base64 for its length can become some when it is shortened.
+    What is not base64 for its length can become some when it is shortened.
     """
     short = text[:limit]
     if len(short) == len(text):

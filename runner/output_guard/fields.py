@@ -32,7 +32,7 @@ _MIME_OF = {"pdf": "application/pdf", "text": "text/plain", "json": "application
 def extract_fields(
     value: Any, fields: Iterable[ArtifactField], config: GuardConfig, warnings: list[str]
 ) -> LayerRun[Any]:
-    """Return `value` with the files in `fields` taken out; what is no file stays, with a warning."""
+    """Return `value` with the files in `fields` taken out; what is not a file stays, with a warning."""
     box = [thawed(value)]
     for spec in fields:
         for root in list(_roots(box)):

@@ -2,7 +2,7 @@
 
 Whatever a model reads of a result passes `runner.output_guard`: what is too long or binary is kept in the
 caller's store as an observation, and a reference stands in its place. Bytes that the client asked for, and
-pictures and sounds that `runner.steps.client_message` left in, are no text and stay. Where a tool declares
+pictures and sounds that `runner.steps.client_message` left in, are not text and stay. Where a tool declares
 what its structured content looks like, the content still is so afterwards.
 
 Source: document 004, sections 4.1 and 4.2; requirements S4-65, S4-74, S4-80, S4-88 to S4-91; architecture,

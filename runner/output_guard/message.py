@@ -1,7 +1,7 @@
 """A whole MCP tool result behind the guard, and lawful again afterwards.
 
 Hosts show a model the content blocks, the structured content, or both; so both are guarded together, as one
-value with one limit. A stored file becomes a `resource_link` to `artifact://ID`, in the place of the block
+value with one limit. A stored file becomes a `resource_link` to `artifact://ID`, in place of the block
 that held it. A reference in a field becomes text. A block that is not valid MCP loses its wrong optional
 fields, or becomes text. `_meta`, also of a block, and `isError` are not text for a model and stay.
 
@@ -208,7 +208,7 @@ def _is_valid(block: object) -> bool:
 
 
 def _worded(key: str, item: Any) -> Any:
-    """Return a field of a block with text in the place of references, however deep."""
+    """Return a field of a block with text in place of references, however deep."""
     if isinstance(item, list):
         return [_worded(key, each) for each in item if each is not None]
     if not isinstance(item, dict) or key == "_meta":

@@ -27,7 +27,7 @@ def preset(name: str) -> dict[str, tuple[ArtifactField, ...]]:
     """Return the fields of a preset by tool, for `tool_fields`.
 
     Raises:
-        ValueError: There is no preset of that name; the message lists those there are.
+        ValueError: No preset has that name; the message lists those there are.
     """
     if name not in names():
         raise ValueError(f"there is no preset {name!r}; there are: {', '.join(names())}")

@@ -141,7 +141,7 @@ def shortened(
 
     Args:
         was: The value.
-        notes: Text in the place of a long text, if any; only the first is used.
+        notes: Text in place of a long text, if any; only the first is used.
         text_chars: The longest text that stays.
         items_chars: About how long the items of a list that stay are together.
     """
@@ -168,7 +168,7 @@ class _Cut:
 
     Attributes:
         room: About how long the items of a list or a map are together.
-        note: Text in the place of what was taken out.
+        note: Text in place of what was taken out.
         text_chars: The longest text that stays.
     """
 

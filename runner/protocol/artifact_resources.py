@@ -31,7 +31,7 @@ async def read_artifact(files: MyFiles, uri: str) -> dict[str, Any]:
     """Return the wire result of reading one of the user's files, or a range of it.
 
     Raises:
-        MCPError: It is no file of this user, the range is malformed, or more was asked for than a
+        MCPError: It is not a file of this user, the range is malformed, or more was asked for than a
             message can carry.
     """
     file = await files.by_id(artifact_id(uri) or "")

@@ -104,7 +104,7 @@ async def read_back(name: str, arguments: object, files: MyFiles) -> dict[str, A
     """Return what one of the tools answers.
 
     Raises:
-        CallError: The arguments are wrong, there is no such artifact, or its bytes are no text.
+        CallError: The arguments are wrong, there is no such artifact, or its bytes are not text.
     """
     try:
         given = READING[name].arguments.model_validate(arguments or {})

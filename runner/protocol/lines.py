@@ -104,7 +104,7 @@ class _Stream:
 
 
 class IncomingLines(_Stream):
-    """Messages that come in; what is no message comes as the exception that says why.
+    """Messages that come in; what is not a message comes as the exception that says why.
 
     Args:
         descriptor: Where they come in.
@@ -168,13 +168,13 @@ class IncomingLines(_Stream):
                 await self._refusals.send(SessionMessage(refusal))
 
     def _note(self, problem: Unreadable) -> None:
-        """Log a line that is no message: nobody else may hear of it."""
+        """Log a line that is not a message: nobody else may hear of it."""
         now = time.monotonic()
         lines = self._noted.due(now=now)
         if lines:
             log.info("a line is no message", extra={"problem": str(problem), "lines": lines})
         if not self._unreadable.takes(1, now=now):
-            log.warning("connection ended: too many lines are no messages", extra={"lines": MOST_UNREADABLE})
+            log.warning("connection closed: invalid lines", extra={"lines": MOST_UNREADABLE})
             self._whole, self._at = b"", 0
             self._give_up(f"it said {MOST_UNREADABLE:,} lines that are no messages")
 
@@ -210,7 +210,7 @@ class IncomingLines(_Stream):
             self._whole, self._at = b"", 0
             return None
         end = self._whole.index(b"\n", at) + 1
-        # The whole of it is no copy.
+        # The whole is not copied.
         line = self._whole[at:end]
         self._whole, self._at = (b"", 0) if end == len(self._whole) else (self._whole, end)
         return line
@@ -319,7 +319,7 @@ class IncomingLines(_Stream):
             self._long = _LongLine(self._begun)
             self._begun.clear()
         if self._long is not None and self._long.size > MOST_LINE_BYTES:
-            log.warning("connection ended: a line is too long", extra={"bytes": self._long.size})
+            log.warning("connection closed: line too long", extra={"bytes": self._long.size})
             self._long = None
             self._give_up(f"it said a line of more than {MOST_LINE_BYTES:,} bytes")
 

@@ -69,7 +69,7 @@ async def serve_stdio(
         read_ahead: What was read from standard input before.
 
     Raises:
-        StartError: There is no standard input or output to speak over.
+        StartError: Standard input or output is closed.
     """
     if sys.stdin is None or sys.stdout is None:
         raise StartError(

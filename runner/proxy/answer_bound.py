@@ -110,7 +110,7 @@ class AnswerBound:
         times = self._telling.due(now=time.monotonic())
         if times:
             facts = {"server": self.server, "most_bytes": self.most_bytes, "times": times}
-            log.warning("a message of a server is too long", extra=facts)
+            log.warning("server message too long", extra=facts)
         return (
             f"a message of {self.server} has more than {self.most_bytes} bytes, the longest that is taken; "
             "ask it for less, or raise max_answer_bytes"

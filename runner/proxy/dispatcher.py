@@ -317,7 +317,7 @@ async def _contained(act: Callable[[], Awaitable[None]]) -> None:
         log.info("not passed on", extra={"problem": str(error)[:200]})
     except Exception:
         # Ours to mend; what one notification is about must not end the connection of all calls.
-        log.exception("a notification could not be passed on")
+        log.exception("notification not forwarded")
 
 
 def _number(value: object) -> float | None:

@@ -279,13 +279,13 @@ class _Proxy:
                 items = await self._shown(upstream, key, await upstream.pages(ctx.method, key))
             except (MCPError, RemoteError) as error:
                 facts = {"server": server, "method": ctx.method, "problem": str(error)[:300]}
-                log.warning("server left out of a list", extra=facts)
+                log.warning("server omitted from list", extra=facts)
                 continue
             listed = self._upstreams.names.listed(server, key, items)
             if len(listed) < len(items):
                 count = len(items) - len(listed)
                 log.warning(
-                    "items left out of a list: their names would lead to another server",
+                    "list items dropped: ambiguous names",
                     extra={"server": server, "method": ctx.method, "count": count},
                 )
             found += listed

@@ -86,7 +86,7 @@ class LastWords:
             "bytes": count,
             "passed_on_per_s": self._said.budget.per_s,
         }
-        log.warning("standard error of a server was dropped: it says too much", extra=facts)
+        log.warning("server stderr rate limited", extra=facts)
 
     def _end(self) -> None:
         if self._ended.is_set():

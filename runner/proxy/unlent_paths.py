@@ -75,7 +75,7 @@ class UnlentPaths:
             if flag is not None and flag not in self._told:
                 self._told.add(flag)
                 facts = {"server": self._server, "path": path, "option": shlex.quote(flag)}
-                log.warning("a server failed and named a path that is not lent to it", extra=facts)
+                log.warning("server failed on unlent path", extra=facts)
 
     def _flag(self, path: str) -> str | None:
         """Return what would lend the folder of a path to be read, if that is wanting and can be lent."""

@@ -309,7 +309,7 @@ class Upstream:
             size += _size(found)
             if len(items) > _MOST_ITEMS or size > _MOST_LIST_BYTES:
                 facts = {"server": self.name, "method": method, "items": len(items), "bytes": size}
-                log.warning("the rest of a list is left out: it is too long", extra=facts)
+                log.warning("list truncated", extra=facts)
                 return items[:_MOST_ITEMS]
             cursor = page.get("nextCursor")
             # A server that repeats a cursor, or never ends, must not keep us for ever.

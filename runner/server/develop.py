@@ -1,4 +1,4 @@
-"""`runner dev`: serve tool files over HTTP, and load them anew when they change.
+"""`runner dev`: serve tool files over HTTP, and load them again when they change.
 
 Calls under way go on in the processes they began in. A file that cannot be loaded changes nothing: the tools
 of before stay in use, and the sentence that says what is wrong stands in the terminal and in the Playground.
@@ -50,7 +50,7 @@ async def develop(
     Args:
         settings: The effective settings.
         targets: Tool files, each perhaps with `:NAME` of the object in it.
-        reread: Reads the settings anew.
+        reread: Reads the settings again.
         launched: A forkserver's process that was started before, if there is one.
 
     Raises:

@@ -2,7 +2,7 @@
 
 Clients put a server's instructions, and the descriptions of its tools, before the model by themselves; few
 read a resource or offer a prompt. Instructions are read once for a connection, so they say where the files
-of a later moment are named. Descriptions are listed anew when the files change, and clients are told so
+of a later moment are named. Descriptions are listed again when the files change, and clients are told so
 (`runner.protocol.subscriptions`). Both are of one user: no cache may share them.
 
 Source: document 001, section 4; requirements S1-21, S1-38; MCP specification 2025-06-18, "Lifecycle";
@@ -97,7 +97,7 @@ async def _block(service: Service, user: User, *, most: int) -> str:
             return files_block(available_files(await service.files(user).all()), most=most)
     except Exception as fault:
         # Nobody asked for the block: whatever is wrong with the store costs no connection and no list.
-        log.warning("files not told", extra={"user": user.name}, exc_info=fault)
+        log.warning("could not list files", extra={"user": user.name}, exc_info=fault)
         return ""
 
 

@@ -158,7 +158,7 @@ def make_host(
     say_version(app, catalog.version)
     unused = unused_auth(toolset.settings, catalog.auth) if transport == "http" else None
     if unused is not None:
-        log.warning("auth of the file is not used", extra={"reason": unused})
+        log.warning("file auth ignored", extra={"reason": unused})
     own_paths = OwnPaths.of(toolset.settings, toolset.named_files)
     app._toolset, app._remote = toolset, remote
     app.direct = relay = _Relay(app, toolset, transport, download_url, own_paths, remote)
@@ -171,7 +171,7 @@ def make_host(
         has=relay.has_resource,
         tasks=relay.tasks,
     )
-    # Looked up each time: `runner dev` loads the files anew.
+    # Looked up each time: `runner dev` loads the files again.
     use_input_schemas(app, lambda name: _parameters(toolset, name))
     return app
 
@@ -299,7 +299,7 @@ class _Relay:
         return await self._extras.answer(ctx.method, request.params, self._toolset, request.user)
 
     async def has_resource(self, ctx: ServerRequestContext[Any, Any], uri: str) -> bool:
-        """Return whether the files list a resource for whoever asks, or a template that begins like it."""
+        """Return whether the files list a resource for the caller, or a template that begins like it."""
         request = self._request(ctx)
         listed = await self._listed(request, "resources/list", "resources")
         if any(item.get("uri") == uri for item in listed):
@@ -405,7 +405,7 @@ class _Relay:
         return isolation_meta(self._toolset.tier, worker=worker, goes_on=steps.goes_on)
 
     def _report(self, request: Request) -> dict[str, Any]:
-        """Return how a call went, for whoever asked."""
+        """Return how a call went, for the caller."""
         settings, tool = self._toolset.settings, str(request.params.get("name"))
         outcome = request.steps.outcome
         found = () if outcome is None else outcome.denials

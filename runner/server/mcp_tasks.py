@@ -1,4 +1,4 @@
-"""Tasks of MCP: calls whose client does not wait for them, but asks now and then how they are, or is told.
+"""Tasks of MCP: calls whose client does not wait for them, but asks at intervals how they are, or is told.
 
 The host keeps them, as it keeps every call that runs. What a file's own engine for tasks would do
 beside other calls, in a process that never stops, each call does in a worker of its user. A tool says
@@ -209,7 +209,7 @@ class McpTasks:
 
     Args:
         run: Answers a call.
-        polls: Says how often to ask for a task of a tool, in milliseconds; None where a tool is no task.
+        polls: Says how often to ask for a task of a tool, in milliseconds; None where a tool is not a task.
         total_s: Says how long a call of a tool may take, in seconds.
         tokens: Returns what signs their names.
     """
@@ -273,7 +273,7 @@ class McpTasks:
         return {"resultType": "complete"}
 
     def check(self, method: str, params: Mapping[str, Any]) -> None:
-        """Refuse whoever asks for tasks and has not said to know of them.
+        """Refuse a request for tasks from a client that has not declared them.
 
         Args:
             method: What is asked for.
@@ -319,7 +319,7 @@ class McpTasks:
                 user=user.name, key=number, purpose=_PURPOSE, now=time.time(), ttl_s=ttl_s
             )
         except (OSError, RunnerError) as error:
-            log.warning("a task cannot be told from none once it is lost", extra={"problem": str(error)})
+            log.warning("task id cannot be persisted", extra={"problem": str(error)})
             return number
         return f"{number}.{signed}"
 

@@ -1,4 +1,4 @@
-"""A running server reads its configuration anew: what it can take over holds from the next call on.
+"""A running server reads its configuration again: what it can take over holds from the next call on.
 
 Everything is read first, and only then is anything changed: what is wrong with a file, a token or a secret
 is said, and all stays as it was.
@@ -44,7 +44,7 @@ class Reloaded:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reloads:
-    """Reads the configuration anew, once for each time that it is asked for.
+    """Reads the configuration again, once for each time that it is asked for.
 
     Attributes:
         settings: The settings in force, as they were read.
@@ -66,18 +66,16 @@ class Reloads:
                 reloaded = await self.reload()
             except Exception as error:
                 # The next one may work, and whoever waits for this one is to hear of it.
-                log.exception("the configuration was read anew in part, or not at all")
+                log.exception("configuration reload incomplete")
                 reloaded = Reloaded(error=f"{type(error).__name__}: {error}; see the log")
             server.reloaded(asdict(reloaded))
 
     async def reload(self) -> Reloaded:
-        """Read everything anew, then take over what can be."""
+        """Read everything again, then take over what can be."""
         try:
             then, live, takes = await asyncio.to_thread(self._read)
         except RunnerError as error:
-            log.warning(
-                "the configuration cannot be read anew; all stays as it was", extra={"problem": str(error)}
-            )
+            log.warning("configuration reload failed", extra={"problem": str(error)})
             return Reloaded(error=str(error))
         said = [sentence for take in takes for sentence in take()]
         changed = (*changes(self.settings, live).values(), *said)

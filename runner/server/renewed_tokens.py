@@ -1,4 +1,4 @@
-"""Tokens of a list, read anew while a server runs: who was taken out is refused from the next request on."""
+"""Tokens of a list, read again while a server runs: who was taken out is refused from the next request on."""
 
 from fastmcp.server.auth import AuthProvider
 from fastmcp.server.auth.providers.jwt import StaticTokenVerifier

@@ -159,7 +159,7 @@ async def serve(
         settings: The effective settings.
         transport: What to serve them over.
         opened: The tool files, once it is entered.
-        reread: Reads the settings anew.
+        reread: Reads the settings again.
         engine: Opens what executes calls, if that is not this machine.
 
     Raises:
@@ -207,7 +207,7 @@ async def serve_application(
         transport: What to serve it over.
         opened: What the application works with, once it is entered.
         make: Makes the application; over HTTP with what makes download addresses.
-        reread: Reads the settings anew, when a signal asks for that.
+        reread: Reads the settings again, when a signal asks for that.
         read_ahead: What was read from standard input before.
 
     Raises:
@@ -254,7 +254,7 @@ def _listener(settings: Settings) -> socket.socket:
 
 
 def _hung_up(had_terminal: bool, reloads: Reloads, signals: StopSignals) -> None:  # noqa: FBT001
-    """Read the configuration anew; or end with the terminal that has gone, as a program in one does."""
+    """Read the configuration again; or end with the terminal that has gone, as a program in one does."""
     if had_terminal and not os.isatty(0):
         signals.come(signal.SIGTERM)
     else:
@@ -428,7 +428,7 @@ def make_application(
     )
     if isinstance(app, Host):
         for path in app.hidden_routes(web.router.routes):
-            log.warning("a route of the file is never asked: the runner has that path", extra={"path": path})
+            log.warning("file route shadowed", extra={"path": path})
         web.router.routes.append(app.author_routes(site))
     return web
 

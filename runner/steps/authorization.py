@@ -55,7 +55,7 @@ def authorize_scopes(tool: str, scopes: Sequence[str], facts: RequestFacts) -> N
 def callable_tools(
     answered: Mapping[str, Any], scopes: Callable[[str], Sequence[str]], facts: RequestFacts
 ) -> dict[str, Any]:
-    """Return a list of tools without those that the operator keeps from whoever asks.
+    """Return a list of tools without those that the operator keeps from the caller.
 
     Args:
         answered: The list.

@@ -138,7 +138,7 @@ def render(
 ) -> dict[str, Any]:
     """Return the `tools/call` result for a client.
 
-    What is no contract value goes out as the tool's own server would send it, and the contract value that
+    What is not a contract value goes out as the tool's own server would send it, and the contract value that
     it stands for is in `_meta`. So it is with the structured content of a contract value where the tool's
     output schema is closed; elsewhere `structuredContent` is the contract value. Facts too large for a model
     are in `_meta` only. What a tool raised is told in its author's words first.

@@ -62,7 +62,7 @@ def read_arguments(given: object, *, edited: object = None) -> dict[str, Any]:
             of the same name.
 
     Raises:
-        CallError: `E_INVALID_ARGUMENT`: they are no JSON object.
+        CallError: `E_INVALID_ARGUMENT`: they are not a JSON object.
     """
     return {**_object(given), **_object(edited)}
 

@@ -117,7 +117,7 @@ async def _note_what_became_of(
 ) -> None:
     """End a worker that is broken; see to it that one with lists of its own is asked first; log denials."""
     if _is_broken(request.method, outcome):
-        log.warning("worker ended: it fails to list what it offers", extra={"method": request.method})
+        log.warning("worker ended: listing failed", extra={"method": request.method})
         await lease.retire("broken")
     if lease.keeps and (outcome.answer or {}).get("own_lists") is True:
         lease.set_apart()

@@ -37,7 +37,7 @@ _HELPERS = frozenset(
         "file_urls",
     }
 )
-# A place is no name, even where it ends in one: `https://example.com/report.pdf` is another file.
+# A place is not a name, even where it ends in one: `https://example.com/report.pdf` is another file.
 _MOST_NAMES = 1000
 # Read in a few milliseconds.
 _MOST_TEXT_CHARS = 1 << 20

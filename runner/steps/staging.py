@@ -9,7 +9,7 @@ another state folder has other claims. So the copy itself is locked, too, as lon
 is locked is never replaced. A tool can lock a file as well; then its user's next call gets the next place.
 
 The home belongs to code we do not trust, and so may `input_files` itself: it is found by `openat2`, and
-what is no folder there is removed and made anew.
+what is not a folder there is removed and made again.
 
 Source: requirements S1-35 to S1-37 and S1-107; architecture, decision "Input copies"; sandbox notes,
 finding 7.

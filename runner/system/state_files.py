@@ -134,7 +134,7 @@ def set_apart(path: Path, why: str) -> None:
     apart = path.with_name(f"{path.name}{APART}{time.time_ns()}")
     path.rename(apart)
     _log.error(
-        "a file of the state folder cannot be used and is set apart",
+        "state file set aside",
         extra={"file": str(path), "reason": why, "kept_as": apart.name},
     )
 

@@ -162,7 +162,7 @@ class Uids:
             given = _read(path)
             if given is not None:
                 if path != self._path:
-                    _log.warning("record of user ids taken from its copy", extra={"users": len(given)})
+                    _log.warning("user ids restored from copy", extra={"users": len(given)})
                     self._write(given)
                 return given
         # The homes tell the rest, whenever an id is given.

@@ -78,6 +78,6 @@ class LoadCheck:
         return True
 
     def _failed(self, error: Exception) -> bool:
-        log.error("the tool files cannot be loaded now", extra={"reason": str(error)})
+        log.error("tool files not loadable", extra={"reason": str(error)})
         self.fault = str(error)
         return False

@@ -274,7 +274,7 @@ class Toolset(CallServices):
             return
         if self._apart.get(user.segment) != user_pool.key:
             log.info(
-                "what a file offers has changed",
+                "file components changed",
                 extra={"user": user.name, "user_pool": user_pool.key.access.value},
             )
         self._apart[user.segment] = user_pool.key
@@ -391,7 +391,7 @@ class Toolset(CallServices):
             try:
                 await self._user_pool(user_pool.user, key)
             except Exception as error:  # noqa: BLE001 - whatever it is, the home stays as it is
-                log.warning("a user keeps processes of the files before", extra={"problem": str(error)})
+                log.warning("user keeps previous processes", extra={"problem": str(error)})
                 self._user_pools[key] = old
                 return
         await user_pool.retire()
@@ -400,7 +400,7 @@ class Toolset(CallServices):
         """Log which tools that are to have a secret are in no file, which may be a slip."""
         named = {tool for secret in self.secrets.rules.values() for tool in secret.tools}
         if unknown := sorted(named - set(self.catalog.tools)):
-            log.warning("secrets are for tools that no file has now", extra={"tools": unknown})
+            log.warning("secrets without tools", extra={"tools": unknown})
 
     async def _load(self, user: User | None) -> None:
         """Start the pool bound to nobody, whose import may write nothing, and the first user's beside it."""

@@ -173,7 +173,7 @@ class UserPool:
         """Stay with the workers that there are for a while, since no others can be had."""
         # What was lowered goes with each call. What was raised waits until it can be.
         self._not_before = time.monotonic() + _AGAIN_S
-        log.warning("workers keep the limits that they were made with", extra={"problem": str(error)})
+        log.warning("workers keep previous limits", extra={"problem": str(error)})
 
     async def _begin_other(self) -> None:
         """Put other workers in the place of those that there are; where none can be had, these stay."""

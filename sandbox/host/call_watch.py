@@ -125,7 +125,7 @@ def behind_death(
         status: Its wait status in words.
         last: The last look at it.
         limits: The limits of the call.
-        oom_killed: Whether the kernel has killed in its control group for want of memory.
+        oom_killed: Whether the kernel has killed in its control group for lack of memory.
     """
     burnt = 0 if last is None else int(last.cpu_s)
     if status == "signal SIGXFSZ":

@@ -47,7 +47,7 @@ class Closer:
         except RuntimeError as error:
             # No thread is to be had: they stay open until the next one is closed.
             self._is_running = False
-            log.warning("descriptors stay open for want of a thread", extra={"fault": str(error)})
+            log.warning("descriptors not closed: no thread", extra={"fault": str(error)})
 
     def _run(self) -> None:
         while True:
@@ -60,5 +60,5 @@ class Closer:
                 os.close(descriptor)
             except OSError as error:
                 # Closed all the same; what could not be written was a tool's own.
-                log.debug("a descriptor was closed with an error", extra={"fault": str(error)})
+                log.debug("descriptor close failed", extra={"fault": str(error)})
             self._left.popleft()

@@ -38,12 +38,12 @@ class ImportOutput:
             return
         lines = data[: self._bytes_left].decode(errors="replace").splitlines()
         for line in lines[: self._lines_left]:
-            log.info("tool file printed while it was imported", extra={"line": line})
+            log.info("tool file printed during import", extra={"line": line})
         self._bytes_left -= len(data)
         self._lines_left -= len(lines)
         if self._is_full():
             facts = {"most_lines": MOST_LINES, "most_bytes": MOST_BYTES}
-            log.info("more that a tool file printed while it was imported is dropped", extra=facts)
+            log.info("more that a tool file printed during import is dropped", extra=facts)
 
     def _is_full(self) -> bool:
         return self._bytes_left < 0 or self._lines_left < 0

@@ -201,7 +201,7 @@ class Lease:
         self.zygote.turn(self.worker)
 
     def _cause(self) -> str | None:
-        """Return why the worker ended, where that was no fault of the call."""
+        """Return why the worker ended, where that was not a fault of the call."""
         return str(self.zygote.loss) if self.zygote.loss else None
 
     async def _settled(self) -> None:
@@ -359,7 +359,7 @@ class Lease:
             frame = encode(FrameKind.CALL, {"number": self._number, "call": call, **lasts})
             left = self._hand_over(frame)
         except (OSError, ValueError, RecursionError) as error:
-            # Also for arguments that are no JSON: a client may send NaN, or nest them too deeply.
+            # Also for arguments that are not JSON: a client may send NaN, or nest them too deeply.
             # Of what is refused because its worker has ended, the kernel has taken nothing. All else a worker
             # may have read: one that only looks at its call, and leaves it unread, would have it run twice.
             self._begun = not isinstance(error, ConnectionError)
@@ -641,5 +641,5 @@ class Lease:
                 return
             await asyncio.sleep(delay)
             delay = min(delay * 2, 0.02)
-        log.error("a process group outlived its kill; its zygote is ended", extra={"pid": self.worker.pid})
+        log.error("process group survived kill", extra={"pid": self.worker.pid})
         self.zygote.close()

@@ -187,7 +187,7 @@ class ListenerRelay:
             async with self._replying:
                 await self.connection.send_all(frame)
         except OSError as error:
-            log.debug("worker was gone before its reply", extra={"fault": str(error)})
+            log.debug("worker exited before reply", extra={"fault": str(error)})
 
     async def _served(self, value: Mapping[str, object]) -> bytes:
         # One begins after the other, and all of them leave others their turns.
@@ -216,6 +216,6 @@ async def _reply_to(value: Mapping[str, object], listener: Listener) -> bytes:
     try:
         return encode(FrameKind.REPLY, {"id": number, **answer})
     except (TypeError, ValueError, RecursionError) as error:
-        # A client may answer with what is no JSON, and a value may be nested as deeply as just fits.
+        # A client may answer with what is not JSON, and a value may be nested as deeply as just fits.
         problem = {"code": _INTERNAL_ERROR, "message": f"the answer cannot be sent: {error}"}
         return encode(FrameKind.REPLY, {"id": number, "error": problem})

@@ -124,7 +124,7 @@ class MemoryGuard:
             try:
                 left = await asyncio.to_thread(self._look)
             except (OSError, KeyError, ValueError) as error:
-                log.warning("the memory of the server cannot be seen", extra={"fault": str(error)})
+                log.warning("server memory not readable", extra={"fault": str(error)})
                 return
             spare = left - self.memory.reserve_bytes
             if spare < 0:
@@ -143,7 +143,7 @@ class MemoryGuard:
             return
         largest = max(running, key=sizes.__getitem__)
         used, limit, over = sizes[largest], self.memory.limit_bytes, self._running.pop(largest)
-        log.warning("a call was ended: the server's memory is used up", extra={"used": used, "limit": limit})
+        log.warning("call ended: server memory exhausted", extra={"used": used, "limit": limit})
         largest.exceeds(Reached(limit=SERVER_MEMORY, value=limit, used=used))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GONE_S):

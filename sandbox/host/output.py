@@ -74,5 +74,5 @@ class KeptOutput:
         return bytes(self._kept[len(self._kept) - new :]), self.total_bytes
 
     def text(self) -> str:
-        """Return what is kept; what is no UTF-8 is replaced."""
+        """Return what is kept; what is not UTF-8 is replaced."""
         return self._kept.decode(errors="replace")

@@ -78,7 +78,7 @@ class _All:
             self._epoll.unregister(descriptor)
         except OSError as error:
             # Who has closed it before has been at fault; nothing comes from it all the same.
-            log.debug("a descriptor was closed while it was attended to", extra={"fault": str(error)})
+            log.debug("watched descriptor closed", extra={"fault": str(error)})
 
     def _readable(self) -> None:
         for descriptor, _ in self._epoll.poll(0):

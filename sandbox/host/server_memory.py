@@ -82,7 +82,7 @@ class ServerMemory:
         return min(available, self.limit_bytes - max(0, used - dropped))
 
     def kills(self) -> int:
-        """Return how many processes of ours the kernel has killed so far for want of memory."""
+        """Return how many processes of ours the kernel has killed so far for lack of memory."""
         with contextlib.suppress(OSError):
             if self.own is not None:
                 return _numbers(self.own / _FILES[self.version][2]).get("oom_kill", 0)

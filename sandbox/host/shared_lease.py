@@ -56,7 +56,7 @@ class SharedLease(Lease):
             self._died()
 
     def resumed(self) -> None:
-        """Count the silence anew: the worker stood still for another call."""
+        """Count the silence again: the worker stood still for another call."""
         self._ladder.progress(time.monotonic())
 
     def _take_turn(self) -> None:

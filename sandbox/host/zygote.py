@@ -51,7 +51,7 @@ _IN_ORDER = ("age", "calls", "idle", "surplus", "drained", "session ended")
 _FIRST = 1
 _ANNOUNCEMENT_BYTES = 1 << 16
 _PROCESSORS = len(os.sched_getaffinity(0))
-# Of why a worker could not get ready, which its caller is told and the log keeps.
+# Of why worker not ready, which its caller is told and the log keeps.
 _REASON_CHARS = 4096
 # Descriptors of one user that are open here only until they are closed.
 _MOST_BEHIND = 256
@@ -102,8 +102,8 @@ class Zygote:
         retired: How many workers were retired, by reason.
         tally: The same of all zygotes that there were, for whoever counts them.
         loop_share: What its workers have taken of the event loop.
-        oom_kills: Processes killed in its control group for want of memory, when it was last asked.
-        loss: Why it ended, where that was no fault of its own.
+        oom_kills: Processes killed in its control group for lack of memory, when it was last asked.
+        loss: Why it ended, where that was not a fault of its own.
     """
 
     pid: int
@@ -522,7 +522,7 @@ class Zygote:
             return
         self.closer.close(*descriptors)
         if message:
-            log.warning("zygote announced a worker that nobody ordered", extra={"pid": self.pid})
+            log.warning("zygote announced unordered worker", extra={"pid": self.pid})
             self.close()
         else:
             asyncio.get_running_loop().remove_reader(self.parked.fileno())
@@ -549,7 +549,7 @@ class Zygote:
         # From here on its end is awaited; what ended before it was adopted interests nobody.
         self._reaped[pid] = asyncio.get_running_loop().create_future()
         connection = Connection(socket.socket(fileno=descriptors[0]), self.closer)
-        # With what warming up and its lifespan took, which is no call's.
+        # With what warming up and its lifespan took, which is not a call's.
         facts = look(pid)
         origin_bytes = 0 if facts is None else facts.data_bytes
         return Worker(pid=pid, pidfd=pidfd, connection=connection, output=output, origin_bytes=origin_bytes)
@@ -617,9 +617,9 @@ class Zygote:
             return
         if isinstance(worker, Worker):
             self._parking.add(worker)
-        # Which is no fault where everything is being ended.
+        # Which is not a fault where everything is being ended.
         elif not self._closed:
-            log.warning("a worker could not get ready", extra={"zygote": self.pid, "fault": str(worker)})
+            log.warning("worker not ready", extra={"zygote": self.pid, "fault": str(worker)})
 
 
 def _device_of(home: Path | None) -> int | None:
@@ -630,7 +630,7 @@ def _device_of(home: Path | None) -> int | None:
 
 
 def _refusal(message: bytes) -> SandboxError:
-    """Return why a worker could not get ready, as its zygote or it has said."""
+    """Return why worker not ready, as its zygote or it has said."""
     if message.startswith(NO_PROCESS):
         why = message.removeprefix(NO_PROCESS).decode(errors="replace")[:_REASON_CHARS]
         return NoProcess(f"no process could be started for a call: {why}")

@@ -140,7 +140,7 @@ def _get_ready(birth: Birth, *, parent: int, warm: bool) -> Channel | None:
         _announce_failure(birth.parked, str(error))
     except Exception as error:  # noqa: BLE001 - whatever it was, a call waits for a worker
         traceback.print_exc()
-        _announce_failure(birth.parked, f"a worker could not get ready: {type(error).__name__}: {error}")
+        _announce_failure(birth.parked, f"worker not ready: {type(error).__name__}: {error}")
     return None
 
 

@@ -90,7 +90,7 @@ _CHANGE = (
 )
 _READ = AccessRight.READ_FILE | AccessRight.READ_DIR
 _ALL = AccessRight((1 << 16) - 1)
-# What a rule on something that is no folder may carry; the kernel answers EINVAL to more.
+# What a rule on something that is not a folder may carry; the kernel answers EINVAL to more.
 _ON_FILES = (
     AccessRight.EXECUTE
     | AccessRight.WRITE_FILE

@@ -218,7 +218,7 @@ def _open_mount(tree: int, below: Path) -> None:
     try:
         mount_setattr(handle, add=_HARMLESS, remove=MountAttribute.READ_ONLY)
     except OSError as error:
-        # Something else has that name by now, which is no mount.
+        # Something else has that name by now, which is not a mount.
         if error.errno != errno.EINVAL:
             raise
     finally:
@@ -245,7 +245,7 @@ def _mount_back(path: Path, source: int) -> int | None:
 
 
 def _place(path: Path, *, is_folder: bool) -> int | None:
-    """Return where something is mounted; made, where an empty folder lies in the place of those above."""
+    """Return where something is mounted; made, where an empty folder lies in place of those above."""
     try:
         if is_folder:
             path.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ _SCORE = Path("/proc/self/oom_score_adj")
 def offer(score: int) -> None:
     """Give this process, and all that it will start, a score of at least this, where it may.
 
-    The score is no wall: where /proc cannot be written, as within another sandbox, it stays what it is.
+    The score is not a wall: where /proc cannot be written, as within another sandbox, it stays what it is.
     """
     # As bytes: what names an encoding may not be readable to who will run.
     with contextlib.suppress(PermissionError):

@@ -50,7 +50,7 @@ _LOCKED_BYTES = 64 * _KIB
 # Timers and signals that wait are counted for the user id as a whole, and refused to a process for which they
 # are too many. Where the host has the same user id, it may have far more, and so some are always left for it.
 _PENDING_SIGNALS = 512
-# What Linux gives by default. It is no part of RLIMIT_DATA, and without a hard limit it grows without end.
+# What Linux gives by default. It is not a part of RLIMIT_DATA, and without a hard limit it grows without end.
 _STACK_BYTES = 8192 * _KIB
 _STATUS_BYTES = 8192
 _VM_DATA = re.compile(rb"^VmData:\s*(\d+) kB$", re.MULTILINE)
@@ -147,7 +147,7 @@ def may_raise_limits() -> bool:
 def renew(pid: int, limits: Limits, *, cpu_s: float, data_bytes: int) -> None:
     """Give a worker that stays the processor time and memory of one more call, from outside or by itself.
 
-    Both are counted over the life of a process, so they are counted anew from what it has used. Raising a
+    Both are counted over the life of a process, so they are counted again from what it has used. Raising a
     hard value needs CAP_SYS_RESOURCE; a process without it raises its own soft values, as far as the hard
     ones go.
 

@@ -519,7 +519,9 @@ async def test_forged_announcements_cost_the_host_neither_descriptors_nor_time(
         _, longest = await steady(toolset, user, "mine")
 
         forgers = {
-            vars(record)["pid"] for record in caplog.records if record.getMessage().endswith("nobody ordered")
+            vars(record)["pid"]
+            for record in caplog.records
+            if record.getMessage().endswith("unordered worker")
         }
         assert forgers
         assert await becomes(lambda: not any(map(alive, forgers)))

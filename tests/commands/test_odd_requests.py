@@ -21,7 +21,7 @@ TARGETS: dict[str, list[str | Path]] = {
     "serve": [TOOLS / "usual.py"],
     "proxy": ["--", sys.executable, ROOT / "tests/programs/odd_server.py"],
 }
-LEFT = "a client left before its request had come"
+LEFT = "client disconnected during request"
 NO_MESSAGE = "a line is no message"
 # A member of params that has to be an object, and is none, in requests of every kind.
 ODD_META: list[tuple[str, dict[str, Any]]] = [

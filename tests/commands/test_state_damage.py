@@ -341,4 +341,4 @@ def test_a_proxy_starts_with_damaged_keys(server: Server, damage: str) -> None:
     finally:
         stop(process)
 
-    assert (ready[0], "set apart" in said) == (200, True)
+    assert (ready[0], "set aside" in said) == (200, True)

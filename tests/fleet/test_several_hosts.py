@@ -247,7 +247,7 @@ async def test_news_wait_until_redis_answers_and_changes_of_one_list_wait_as_one
     assert list({event.get("uri"): event for event in said}.values()) == [changed, *stored]
     assert said.count(changed) < 10
     assert lost == (0, 0)
-    assert [entry.message for entry in caplog.records].count("news of files wait until redis answers") == 1
+    assert [entry.message for entry in caplog.records].count("file events wait for redis") == 1
 
 
 async def test_of_too_many_news_the_oldest_go_and_their_listeners_hear_how_many(
@@ -269,7 +269,7 @@ async def test_of_too_many_news_the_oldest_go_and_their_listeners_hear_how_many(
     assert said == [{"type": "events_missed", "count": 200}, *changed[200:]]
     assert (unheard, metrics.events_lost) == ([], 200)
     told = [entry.message for entry in caplog.records]
-    assert told.count("more news of files than wait for Redis: the oldest are lost") == 1
+    assert told.count("file events lost") == 1
 
 
 async def test_what_a_host_has_told_as_it_ends_is_heard(world: World) -> None:

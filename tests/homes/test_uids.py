@@ -105,7 +105,7 @@ def test_a_record_that_cannot_be_read_is_set_apart_and_told_of(
 
     assert json.loads((tmp_path / "uids.json").read_text()) == {"alice": uid}
     assert [path.read_text() for path in tmp_path.glob("uids.json.damaged-*")] == ["[1"]
-    assert "set apart" in caplog.text
+    assert "set aside" in caplog.text
 
 
 @pytest.mark.parametrize("damage", [b"", b"[1", None])

@@ -193,4 +193,4 @@ async def test_a_client_that_leaves_before_its_request_has_come_is_no_fault_of_o
     await webs.direct(scope_of(headers, length=9), receive, send)
 
     assert [said.get("status") for said in sent[:1]] == [400]
-    assert [record.message for record in caplog.records] == ["a client left before its request had come"]
+    assert [record.message for record in caplog.records] == ["client disconnected during request"]

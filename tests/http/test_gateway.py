@@ -44,7 +44,7 @@ def test_a_user_is_believed_from_the_gateway_and_from_nowhere_else(gated: str, t
     assert sent(gated, "127.0.0.2", authorization="Bearer ann").status_code == 401
     assert asked(gated, headers=ANN).status_code == 403
     log = (tmp_path / "log").read_text()
-    assert "somebody who is no gateway" in log
+    assert "gateway header refused" in log
     assert "address=127.0.0.3" in log
     assert "header" in log.partition("wrong tokens or keys")[2]
 

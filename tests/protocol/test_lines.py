@@ -186,7 +186,7 @@ async def test_lines_that_are_no_messages_end_the_connection_if_nothing_else_com
     assert len(came) == MOST_UNREADABLE
     assert all(isinstance(item, Exception) for item in came)
     assert incoming.problem == "it said 10,000 lines that are no messages"
-    assert caplog.messages.count("connection ended: too many lines are no messages") == 1
+    assert caplog.messages.count("connection closed: invalid lines") == 1
 
 
 async def test_lines_that_are_no_messages_end_nothing_where_they_come_now_and_then(
@@ -356,7 +356,7 @@ async def test_a_line_that_is_too_long_and_never_ends_ends_the_connection(
 
     assert came == ["before"]
     assert incoming.problem == "it said a line of more than 1,000,000 bytes"
-    assert caplog.messages == ["connection ended: a line is too long"]
+    assert caplog.messages == ["connection closed: line too long"]
 
 
 async def test_a_line_that_never_ends_ends_the_connection(

@@ -29,7 +29,7 @@ BOUND = 2 << 20
 SAYS_WHY = (
     "a message of remote has more than 2097152 bytes, the longest that is taken; ask it for less, or raise"
 )
-TOLD = "a message of a server is too long"
+TOLD = "server message too long"
 
 
 def event(message: bytes) -> bytes:

@@ -15,7 +15,7 @@ from runner.proxy.upstreams import Upstreams
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
 
-TOLD = "the rest of a list is left out: it is too long"
+TOLD = "list truncated"
 
 
 @pytest.mark.parametrize(

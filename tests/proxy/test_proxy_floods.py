@@ -167,7 +167,7 @@ async def test_a_server_that_says_no_messages_loses_its_connection_in_words(
 
     assert few.content[0].text == "5000"
     assert "Connection closed: it said 10,000 lines that are no messages" in many.content[0].text
-    assert caplog.messages.count("connection ended: too many lines are no messages") == 1
+    assert caplog.messages.count("connection closed: invalid lines") == 1
     assert after.content[0].text == "3"
 
 

@@ -118,7 +118,7 @@ def test_a_waiting_file_whose_note_may_not_be_read_is_named_and_kept(told: dict[
 def test_a_home_whose_note_may_not_be_read_is_not_taken_for_a_strangers(told: dict[str, Any]) -> None:
     said, is_read_afterwards = told["running"]["home"]
 
-    assert "the note of a home cannot be read" in said
+    assert "home note unreadable" in said
     assert "state_dir" in said
     assert is_read_afterwards
 

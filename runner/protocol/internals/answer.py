@@ -95,7 +95,7 @@ def error_of(error: Exception, *, has_handshake: bool) -> ErrorData:
     told = handler_exception_to_error_data(error)
     if told is not None:
         return told
-    log.error("handler of a tool call raised", exc_info=error)
+    log.error("tool call handler raised", exc_info=error)
     return ErrorData(code=_EXCEPTION, message=str(error)) if has_handshake else modern_error_data(error)
 
 

@@ -51,7 +51,7 @@ class Disconnected(MCPError):
 
 
 class UnreadableAnswer(MCPError):
-    """A message in the place of an answer that breaks the protocol; the text says how."""
+    """A message in place of an answer that breaks the protocol; the text says how."""
 
 
 class NoAnswer(MCPError):
@@ -93,7 +93,7 @@ class _Messages:
             message = read_message(data)
         except Unreadable as error:
             if error.id is None or error.is_request:
-                # Whoever asked in this exchange is told by the transport, which knows errors of pydantic.
+                # The caller in this exchange is told by the transport, which knows errors of pydantic.
                 raise _of_pydantic(error) from None
             return JSONRPCError(jsonrpc="2.0", id=error.id, error=error.error)
         # With that code alone the SDK reads the data.

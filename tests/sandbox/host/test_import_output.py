@@ -17,8 +17,8 @@ from sandbox.host.import_output import MOST_BYTES, MOST_LINES, ImportOutput
 
 pytestmark = pytest.mark.anyio
 
-PRINTED = "tool file printed while it was imported"
-DROPPED = "more that a tool file printed while it was imported is dropped"
+PRINTED = "tool file printed during import"
+DROPPED = "more that a tool file printed during import is dropped"
 TOOL = """
 import os
 from fastmcp import FastMCP
