@@ -59,12 +59,14 @@ class Incoming:
         sha256: Hex digest.
         size: Length in bytes.
         place: Puts them under their key, durably; without it they are dropped.
+        is_placed: Whether that was begun.
     """
 
     key: str
     sha256: str
     size: int
     place: Callable[[], None]
+    is_placed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +75,11 @@ class Leftover:
 
     Attributes:
         note: Key of the note, removed last.
-        bytes: Key of the bytes.
+        blob: Key of the bytes.
     """
 
     note: str
-    bytes: str
+    blob: str
 
 
 class Blobs(Protocol):
@@ -222,9 +224,9 @@ class MemoryBlobs:
     @contextlib.contextmanager
     def content(self, entry: Entry, start: int, end: int) -> Iterator[StoredContent]:
         """Open bytes."""
-        content = self.read(entry.bytes)
+        content = self.read(entry.blob)
         if content is None:
-            raise FileNotFoundError(entry.bytes)
+            raise FileNotFoundError(entry.blob)
         yield BytesContent(content[start:end])
 
     def stat(self, key: str) -> int | None:

@@ -18,7 +18,16 @@ from runner.store.sources import write_all
 from runner.system.openat import ficlone
 from runner.system.threads import run_in_thread
 
-__all__ = ["BytesContent", "FileContent", "Run", "StoredContent", "StreamContent", "chunks", "problem_in", "span"]
+__all__ = [
+    "BytesContent",
+    "FileContent",
+    "Run",
+    "StoredContent",
+    "StreamContent",
+    "chunks",
+    "problem_in",
+    "span",
+]
 
 _CHUNK_BYTES = 1024 * 1024
 _COPY_BYTES = 64 * 1024 * 1024
@@ -111,7 +120,7 @@ class StreamContent:
     ) -> None:
         self.start, self.end, self.record = start, end, record
         self._source = source
-        self._in_thread = run
+        self.in_thread = run
 
     @property
     def size(self) -> int:
@@ -136,7 +145,7 @@ class StreamContent:
                 digest.update(piece)
             return piece
 
-        while piece := await self._in_thread(following):
+        while piece := await self.in_thread(following):
             if held:
                 yield held
             held = piece
@@ -153,7 +162,7 @@ class StreamContent:
             OSError: They cannot be written.
         """
         async for chunk in self:
-            await self._in_thread(partial(write_all, fd, chunk))
+            await self.in_thread(partial(write_all, fd, chunk))
 
     @property
     def _is_whole(self) -> bool:

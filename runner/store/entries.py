@@ -19,7 +19,16 @@ from runner.formats.mime import DEFAULT_MIME, guess
 from runner.store.areas import OwnerPlace
 from runner.store.protocol import Origin, Put, Record, Retention, Scope
 
-__all__ = ["DamagedEntry", "Entry", "is_again", "key_of", "mime_of", "records_of", "renewed", "with_safe_name"]
+__all__ = [
+    "DamagedEntry",
+    "Entry",
+    "is_again",
+    "key_of",
+    "mime_of",
+    "records_of",
+    "renewed",
+    "with_safe_name",
+]
 
 
 class DamagedEntry(ValueError):
@@ -32,7 +41,7 @@ class Entry:
 
     Attributes:
         record: The artifact; its `said.name` is the name that was wanted, made safe.
-        bytes: Key of its bytes.
+        blob: Key of its bytes.
         put: Number of its last put, growing.
         is_gone: Whether it was removed, and only its bytes are still to go.
         key: Key of the record; not written.
@@ -40,7 +49,7 @@ class Entry:
     """
 
     record: Record
-    bytes: str
+    blob: str
     put: int
     is_gone: bool = False
     key: str = ""
@@ -83,7 +92,7 @@ class Entry:
                 "pending": record.pending,
                 "key": record.key,
             },
-            "bytes": self.bytes,
+            "blob": self.blob,
             "put": self.put,
         }
         if self.is_gone:
@@ -107,7 +116,9 @@ class Entry:
                     mime=_checked(str, record["mime"]),
                     size=_checked(int, record["size"]),
                     sha256=_checked(str, record["sha256"]),
-                    scope=Scope(**{name: _checked(str | None, value) for name, value in record["scope"].items()}),
+                    scope=Scope(
+                        **{name: _checked(str | None, value) for name, value in record["scope"].items()}
+                    ),
                     said=Put(
                         name=_checked(str | None, said["name"]),
                         mime=_checked(str | None, said["mime"]),
@@ -124,7 +135,7 @@ class Entry:
                     pending=_checked(bool, record["pending"]),
                     key=_checked(str | None, record["key"]),
                 ),
-                bytes=_checked(str, fields.get("bytes", record["key"])),
+                blob=_checked(str, fields.get("blob", record["key"])),
                 put=_checked(int, fields["put"]),
                 is_gone=fields.get("gone") is True,
                 key=key,

@@ -21,16 +21,16 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
 from runner.errors import CallError, Code
 from runner.formats.filenames import safe_name, unique_name
 from runner.store.areas import place_of, places_for
-from runner.store.blobs import Blob, Blobs, Incoming
+from runner.store.blobs import Blob, Blobs, Incoming, Leftover
 from runner.store.checking import Check
 from runner.store.content import problem_in, span
 from runner.store.damage import damaged
@@ -59,7 +59,7 @@ from runner.store.sources import opened
 from runner.store.verifying import Damage, StoreVerdict
 from runner.system.threads import in_thread, run_in_thread
 
-__all__ = ["Store"]
+__all__ = ["Store", "lengths_of"]
 
 _FULL = (
     "the disk of My Files is full (No space left on device); remove files that are no longer needed, "
@@ -67,6 +67,8 @@ _FULL = (
 )
 _ID_DIGITS = 12
 _ATTEMPTS = 16
+# A host takes milliseconds for a removal; what is older, by the server's clock, one left that died.
+_SETTLED_AFTER = timedelta(minutes=15)
 _REMEMBERED = 50_000
 _USES = 10_000
 
@@ -117,6 +119,7 @@ class Store:
         self._areas: OrderedDict[str, _Known] = OrderedDict()
         self._uses: OrderedDict[str, int] = OrderedDict()
         self._last = 0
+        self._settled_after = _SETTLED_AFTER
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
         """Keep bytes."""
@@ -129,11 +132,23 @@ class Store:
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
         """Keep a regular file, given by its path or by a descriptor, which is read from its start."""
 
+        # The thread may begin when a caller that was cancelled has closed its descriptor.
+        own = [os.dup(source)] if isinstance(source, int) else []
+
         def put() -> Record:
-            with opened(source) as fd:
+            with contextlib.ExitStack() as held:
+                given: int | Path = source
+                if isinstance(source, int):
+                    given = own.pop()
+                    held.callback(os.close, given)
+                fd = held.enter_context(opened(given))
                 return self._put(fd, os.fstat(fd).st_size, about, scope)
 
-        return await self._run("put", scope, put)
+        try:
+            return await self._run("put", scope, put)
+        finally:
+            while own:
+                os.close(own.pop())
 
     @asynccontextmanager
     async def open(
@@ -189,7 +204,7 @@ class Store:
 
         def sizes() -> builtins.list[int]:
             with _as_call_errors():
-                return [*_lengths(self._known(self._ready(place_of(scope).area), self._fresh_s)).values()]
+                return [*lengths_of(self._known(self._ready(place_of(scope).area), self._fresh_s)).values()]
 
         return await self._run("list", scope, sizes)
 
@@ -210,10 +225,12 @@ class Store:
             record = entry.record
             said = record.said if expires_at is None else replace(record.said, expires_at=expires_at)
             until = expires_at or end_of_touched(said, record.expires_at, now=self.clock(), rules=self.rules)
-            return self._write(replace(entry, record=replace(record, said=said, expires_at=until))) is not None
+            return (
+                self._write(replace(entry, record=replace(record, said=said, expires_at=until))) is not None
+            )
 
         return await self._run(
-            "put", scope, lambda: self._change(scope, lambda entry: entry.record.id == id_, renew)
+            "touch", scope, lambda: self._change(scope, lambda entry: entry.record.id == id_, renew)
         )
 
     async def sweep(self) -> Sequence[Removal]:
@@ -254,7 +271,7 @@ class Store:
             check_quota(size, 0, self.rules.files)
         with _as_call_errors():
             area = self._ready(place.area)
-            with self.blobs.receive(area, source, about, scope) as incoming:
+            with self._receive(area, source, size, about, scope) as incoming:
                 try:
                     for attempt in range(_ATTEMPTS):
                         with self.blobs.exclusive(area):
@@ -263,13 +280,22 @@ class Store:
                             )
                         log_removals(removals)
                         if entry is not None:
+                            if incoming.is_placed and entry.blob != incoming.key:
+                                self.blobs.delete(incoming.key)
                             return entry.record
                         # Another host works on this very artifact.
                         time.sleep(0.02 * attempt)
                 except BaseException:
-                    self._give_up(area, incoming.key)
+                    if incoming.is_placed:
+                        self._give_up(area, incoming.key)
                     raise
         raise CallError(Code.E_STORE, f"other hosts keep changing {about.name!r}; try again")
+
+    def _receive(
+        self, area: str, source: int | bytes, size: int, about: Put, scope: Scope
+    ) -> AbstractContextManager[Incoming]:
+        """Take in the bytes of a put."""
+        return self.blobs.receive(area, source, about, scope)
 
     def _commit(
         self, area: str, about: Put, scope: Scope, incoming: Incoming, *, fresh_s: float
@@ -282,7 +308,7 @@ class Store:
             # Its name is free and its room too.
             if not entry.is_gone and self._remove(entry):
                 removals.append(_removal(entry, Reason.EXPIRED))
-        alive = [e for e in self._known(area, fresh_s).entries.values() if not e.is_gone]
+        alive = [e for e in self._known(area, max(fresh_s, 1.0)).entries.values() if not e.is_gone]
         own = records_of(area, place_of(scope))
         same = [e for e in alive if e.key.startswith(own) and is_again(e.record, about, incoming.sha256)]
         old = max(same, key=lambda entry: entry.put, default=None)
@@ -309,20 +335,20 @@ class Store:
                 created=now,
                 expires_at=ends_at(said, now=now, rules=self.rules),
             ),
-            bytes=self._bytes_for(incoming, old, alive),
+            blob=self._bytes_for(incoming, old, alive),
             put=self._next(),
             etag=old.etag if old else "",
         )
         if not self.blobs.shares:
-            entry = replace(entry, record=replace(entry.record, key=entry.bytes))
+            entry = replace(entry, record=replace(entry.record, key=entry.blob))
         if old is not None:
             written = self._write(replace(entry, key=old.key))
         else:
             written = self._write_new(area, entry)
         if written is None:
             return None, removals
-        if old is not None and old.bytes != written.bytes and not self._needed(area, old.bytes):
-            self.blobs.delete(old.bytes)
+        if old is not None and old.blob != written.blob and not self._needed(area, old.blob):
+            self.blobs.delete(old.blob)
         removals += [_removal(each, reason) for each, reason in going if self._remove(each)]
         return written, removals
 
@@ -330,7 +356,7 @@ class Store:
         """Delete the bytes of a put that failed, unless its record was written all the same."""
         with contextlib.suppress(CallError, OSError), self.blobs.exclusive(area):
             known = self._known(area)
-            if not known.unread and all(entry.bytes != key for entry in known.entries.values()):
+            if not known.unread and all(entry.blob != key for entry in known.entries.values()):
                 self.blobs.delete(key)
 
     def _bytes_for(self, incoming: Incoming, old: Entry | None, alive: Iterable[Entry]) -> str:
@@ -338,7 +364,7 @@ class Store:
         candidates = [old] if old else []
         if self.blobs.shares:
             candidates += [each for each in alive if each.record.sha256 == incoming.sha256]
-        for key in dict.fromkeys(each.bytes for each in candidates):
+        for key in dict.fromkeys(each.blob for each in candidates):
             if self.blobs.stat(key) == incoming.size:
                 return key
         incoming.place()
@@ -348,7 +374,9 @@ class Store:
         """Write a record unless there is one, a file's under the next name that is free."""
         record = entry.record
         if not _is_file(entry):
-            return self._write(replace(entry, key=key_of(area, place_of(record.scope), record)), if_absent=True)
+            return self._write(
+                replace(entry, key=key_of(area, place_of(record.scope), record)), if_absent=True
+            )
         # What a session sees are its own files and those bound to none: no name twice among them.
         taken: set[str] = set()
         known = self._known(area, self._fresh_s)
@@ -357,7 +385,9 @@ class Store:
             if owner.area != place_of(record.scope).area:
                 continue
             prefix = f"{records_of(area, owner)}files/"
-            taken |= {key.removeprefix(prefix) for key in (*known.entries, *known.unread) if key.startswith(prefix)}
+            taken |= {
+                key.removeprefix(prefix) for key in (*known.entries, *known.unread) if key.startswith(prefix)
+            }
         while True:
             name = unique_name(str(record.said.name), taken)
             new = replace(entry, record=replace(record, name=name))
@@ -480,15 +510,15 @@ class Store:
         with self._lock:
             self._areas[area] = known
             self._areas.move_to_end(area)
-            while len(self._areas) > 1 and sum(len(each.entries) for each in self._areas.values()) > _REMEMBERED:
+            while (
+                len(self._areas) > 1 and sum(len(each.entries) for each in self._areas.values()) > _REMEMBERED
+            ):
                 self._areas.popitem(last=False)
         return known
 
     # Changing.
 
-    def _change(
-        self, scope: Scope, is_meant: Callable[[Entry], bool], act: Callable[[Entry], bool]
-    ) -> bool:
+    def _change(self, scope: Scope, is_meant: Callable[[Entry], bool], act: Callable[[Entry], bool]) -> bool:
         """Do something with each record that is meant and visible; return whether there was one."""
         done = False
         for _attempt in range(_ATTEMPTS):
@@ -521,8 +551,8 @@ class Store:
         if note is None:
             return False
         self._patch(entry.key, None)
-        if not self._needed(entry.area, entry.bytes):
-            self.blobs.delete(entry.bytes)
+        if not self._needed(entry.area, entry.blob):
+            self.blobs.delete(entry.blob)
         self.blobs.delete(note)
         return True
 
@@ -545,7 +575,7 @@ class Store:
         if not self.blobs.shares:
             return False
         known = self._known(area)
-        return bool(known.unread) or any(entry.bytes == key for entry in known.entries.values())
+        return bool(known.unread) or any(entry.blob == key for entry in known.entries.values())
 
     def _sweep(self) -> builtins.list[Removal]:
         removals: builtins.list[Removal] = []
@@ -565,20 +595,23 @@ class Store:
             ended = has_ended(entry.record.expires_at, now=now) and not entry.is_gone
             if ended and self._remove(entry):
                 removals.append(_removal(entry, Reason.EXPIRED))
-        for left in self.blobs.leftovers(area):
-            size = self.blobs.stat(left.bytes)
-            if self._known(area).unread and self.blobs.shares:
+        ago = int((self.blobs.now() - self._settled_after).timestamp() * 1e9)
+        gone = [e for e in self._known(area, 1.0).entries.values() if e.is_gone and e.put < ago]
+        for left in (*(Leftover(note=e.key, blob=e.blob) for e in gone), *self.blobs.leftovers(area)):
+            size = self.blobs.stat(left.blob)
+            known = self._known(area, 1.0)
+            if known.unread and self.blobs.shares:
                 continue
-            if any(e.bytes == left.bytes and not e.is_gone for e in self._known(area).entries.values()):
+            if any(e.blob == left.blob and not e.is_gone for e in known.entries.values()):
                 size = None
             if size is not None:
-                self.blobs.delete(left.bytes)
+                self.blobs.delete(left.blob)
             elif (half := self.blobs.stat(left.note)) and "/incoming/" in left.note:
                 size = half
             self.blobs.delete(left.note)
             self._patch(left.note, None)
             if size is not None:
-                what = f"{self.blobs.named(area)}/{left.bytes.removeprefix(area)}"
+                what = f"{self.blobs.named(area)}/{left.blob.removeprefix(area)}"
                 removals.append(Removal(what=what, name=None, size=size, reason=Reason.LEFT_BEHIND))
         return removals
 
@@ -600,11 +633,11 @@ class Store:
                 known = self._known(area)
                 for key in known.unread:
                     verdict.count(key.rpartition("/")[2], self.blobs.named(area), 0, "its record is damaged")
-                for entry in {e.bytes: e for e in known.entries.values() if not e.is_gone}.values():
+                for entry in {e.blob: e for e in known.entries.values() if not e.is_gone}.values():
                     found = problem(entry)
                     now = self._read(entry.key) if found else entry
                     # What went meanwhile is not damaged.
-                    if now is not None and now.bytes == entry.bytes and not now.is_gone:
+                    if now is not None and now.blob == entry.blob and not now.is_gone:
                         verdict.count(entry.record.shown, self.blobs.named(area), entry.record.size, found)
         return verdict
 
@@ -619,7 +652,7 @@ class Store:
             return "its bytes are missing"
 
     def _wrong_size(self, entry: Entry) -> str | None:
-        size = self.blobs.stat(entry.bytes)
+        size = self.blobs.stat(entry.blob)
         if size is None:
             return "its bytes are missing"
         return None if size == entry.record.size else f"{size} of its {entry.record.size} bytes are there"
@@ -663,7 +696,8 @@ def _by_name(entries: Iterable[Entry]) -> list[Record]:
     return [entry.record for entry in order]
 
 
-def _lengths(known: _Known) -> dict[str, int]:
+def lengths_of(known: _Known) -> dict[str, int]:
+    """Return the length of each content of files, by digest."""
     return {e.record.sha256: e.record.size for e in known.entries.values() if _is_file(e) and not e.is_gone}
 
 

@@ -119,7 +119,8 @@ class LocalBlobs:
         placed = self.root / area / "objects" / path.name
 
         def place() -> None:
-            if not placed.exists():
+            if not incoming.is_placed:
+                incoming.is_placed = True
                 _make_folder(placed.parent)
                 os.link(path, placed)
                 sync_folder(placed.parent)
@@ -128,7 +129,8 @@ class LocalBlobs:
         try:
             digest, size = _fill(fd, source)
             os.fsync(fd)
-            yield Incoming(key=f"{area}objects/{path.name}", sha256=digest, size=size, place=place)
+            incoming = Incoming(key=f"{area}objects/{path.name}", sha256=digest, size=size, place=place)
+            yield incoming
             is_over = True
         finally:
             # Before the lock goes with the descriptor: no sweep is to take it for a left-over. A put that
@@ -189,7 +191,7 @@ class LocalBlobs:
         """Open the bytes of a record, or a range of them."""
         record = entry.record
         try:
-            fd = os.open(self._path(entry.bytes), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = os.open(self._path(entry.blob), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -250,14 +252,14 @@ class LocalBlobs:
         """Return what killed writers and killed removals left."""
         for path in sorted(self._path(f"{area}removed").glob("*")):
             with contextlib.suppress(FileNotFoundError, DamagedEntry):
-                yield Leftover(note=f"{area}removed/{path.name}", bytes=Entry.read(path.read_bytes()).bytes)
+                yield Leftover(note=f"{area}removed/{path.name}", blob=Entry.read(path.read_bytes()).blob)
         for path in sorted(self._path(f"{area}incoming").glob("*")):
             with contextlib.suppress(OSError):
                 fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
                 try:
                     # Records are written within `exclusive`, so no lock tells of their writer.
                     if path.suffix == ".json" or locks.try_lock(fd):
-                        yield Leftover(note=f"{area}incoming/{path.name}", bytes=f"{area}objects/{path.name}")
+                        yield Leftover(note=f"{area}incoming/{path.name}", blob=f"{area}objects/{path.name}")
                 finally:
                     os.close(fd)
         self._clear_folders(area)

@@ -121,7 +121,10 @@ class _Indexed:
                     for row in connection.execute(_ROWS_1 if version == 1 else _ROWS):
                         rows.setdefault(row["area"], {})[_key(row)] = dict(row)
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (
+                sqlite3.SQLITE_CORRUPT,
+                sqlite3.SQLITE_NOTADB,
+            ):
                 raise
             _log.warning("index cannot be read", extra={"reason": str(error)})
             return cls(rows, is_damaged=True)
@@ -150,7 +153,9 @@ def _merged(path: Path, area: str, indexed: dict[_Key, _Row]) -> dict[_Key, _Row
             case {"coming": _} | {"journal": 1}:
                 pass
             case {"journal": version}:
-                raise CallError(Code.E_STORE, f"a journal of My Files has version {version}, later than this program")
+                raise CallError(
+                    Code.E_STORE, f"a journal of My Files has version {version}, later than this program"
+                )
             case _:
                 unread += 1
     if unread:
@@ -207,7 +212,7 @@ def _write(blobs: LocalBlobs, area: str, row: _Row) -> None:
         expires_at=_moment(row["expires"]),
     )
     found = next((key for key in places if blobs.stat(key) == row["size"]), places[0])
-    entry = Entry(record=record, bytes=found, put=row["put"])
+    entry = Entry(record=record, blob=found, put=row["put"])
     key = key_of(f"{area}/", OwnerPlace(area, row["session"]), record)
     blobs.put(key, entry.written(), durable=False)
 
