@@ -71,7 +71,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """A note that an interrupted operation left: the bytes that it speaks of are removed if no record needs them.
+    """A note of an interrupted operation: the bytes that it names are removed if no record needs them.
 
     Attributes:
         note: Key of the note, removed last.

@@ -65,7 +65,7 @@ class Run(Protocol):
 
 
 class StoredContent(Protocol):
-    """Stored bytes, or a range of them, as an `ArtifactStore` hands them out, and as its own checks read them."""
+    """Stored bytes, or a range of them, for readers of an `ArtifactStore` and for its own checks."""
 
     @property
     def size(self) -> int:

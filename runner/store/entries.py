@@ -157,7 +157,7 @@ def records_of(area: str, place: OwnerPlace) -> str:
 
 
 def key_of(area: str, place: OwnerPlace, record: Record) -> str:
-    """Return the key of an owner's record: of a file by its name, of an observation by namespace and content."""
+    """Return the key of a record: a file's by its name, an observation's by namespace and content."""
     prefix = records_of(area, place)
     if record.said.retention is Retention.FILES:
         return f"{prefix}files/{record.name}"

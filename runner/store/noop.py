@@ -6,14 +6,14 @@ Source: requirements S4-87, S4-91, S4-102 and S4-107; contradiction C33; rule ST
 """
 
 import logging
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from runner.errors import CallError, Code
 from runner.store.entries import mime_of
 from runner.store.memory import MemoryStore
-from runner.store.protocol import Content, Origin, Put, Record, Scope
+from runner.store.protocol import Origin, Put, Record, Scope
 from runner.store.sources import digest_of, opened
 from runner.system.threads import run_in_thread
 
@@ -70,10 +70,7 @@ class NoStore(MemoryStore):
 
         return self._described(await run_in_thread(measured), about, scope)
 
-    def open(
-        self, record: Record, *, scope: Scope, offset: int = 0, length: int | None = None
-    ) -> AbstractAsyncContextManager[Content]:
-        """Refuse: nothing is stored."""
+    def _opened(self, record: Record, scope: Scope, start: int, end: int) -> NoReturn:
         raise CallError(Code.E_FILE_NOT_FOUND, f"{record.shown!r} was not stored: there is no store")
 
     def _described(self, content: tuple[str, int], about: Put, scope: Scope) -> Record:

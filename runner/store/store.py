@@ -22,7 +22,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -131,7 +131,6 @@ class Store:
 
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
         """Keep a regular file, given by its path or by a descriptor, which is read from its start."""
-
         # The thread may begin when a caller that was cancelled has closed its descriptor.
         own = [os.dup(source)] if isinstance(source, int) else []
 
@@ -249,6 +248,25 @@ class Store:
         """Return the artifacts whose bytes are missing or cut. Looks at the length of each; blocks."""
         return self._examined(self._wrong_size).damaged
 
+    def unread(self) -> builtins.list[str]:
+        """Return the keys of records that cannot be read; blocks."""
+        return [key for area in self.blobs.areas() for key in sorted(self._known(area).unread)]
+
+    def orphans(self) -> builtins.list[Blob]:
+        """Return bytes of which no record is known; they are kept. Local stores only; blocks.
+
+        Raises:
+            OSError: They cannot be listed.
+        """
+        found: builtins.list[Blob] = []
+        for area in self.blobs.areas():
+            with self.blobs.exclusive(area):
+                known = {entry.blob for entry in self._known(area).entries.values()}
+                known |= {leftover.blob for leftover in self.blobs.leftovers(area)}
+                there = [*self.blobs.scan(f"{area}objects/"), *self.blobs.scan(f"{area}quarantine/")]
+            found += [blob for blob in there if blob.key not in known]
+        return found
+
     async def _run(self, operation: str, scope: Scope | None, act: Callable[[], T]) -> T:
         """Do something in a thread; a back end may bound how long `operation` takes for one user."""
         return await run_in_thread(act)
@@ -360,7 +378,7 @@ class Store:
                 self.blobs.delete(key)
 
     def _bytes_for(self, incoming: Incoming, old: Entry | None, alive: Iterable[Entry]) -> str:
-        """Return the key of bytes that are there already, of this artifact or shared, or place the new ones."""
+        """Return the key of bytes that are there, of this artifact or shared; else place the new ones."""
         candidates = [old] if old else []
         if self.blobs.shares:
             candidates += [each for each in alive if each.record.sha256 == incoming.sha256]
@@ -673,7 +691,7 @@ class Store:
 
 
 def _owned(entry: Entry, owner: Scope) -> Entry:
-    """Return a record as its owner's, whom its key names for certain; of the scope written in it the trace counts."""
+    """Return a record as of the owner whom its key names; of the scope written in it the trace counts."""
     scope = replace(owner, trace_id=entry.record.scope.trace_id)
     return entry if scope == entry.record.scope else replace(entry, record=replace(entry.record, scope=scope))
 

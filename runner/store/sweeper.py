@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from runner.errors import CallError
 from runner.store.protocol import ArtifactStore
-from runner.store.spool.store import SpoolingStore
+from runner.store.spool import SpoolingStore
 
 __all__ = ["pauses", "sweep_now_and_then"]
 

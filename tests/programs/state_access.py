@@ -28,7 +28,7 @@ from runner.files.sessions import Session, Sessions
 from runner.homes.notes import HomeNote, HomeNotes
 from runner.http.logins import Login, Logins
 from runner.store.protocol import Put, Scope
-from runner.store.spool.files import Spool
+from runner.store.spool import Spool
 from runner.system.own_folders import HomeError
 from runner.system.uids import Uids
 from runner.users.capability_tokens import Tokens

@@ -24,8 +24,8 @@ from runner.store.retention import Quota, RetentionRules
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 from runner.store.spool import files as spool_files
-from runner.store.spool.files import Spool, delay_s
-from runner.store.spool.store import SpoolingStore
+from runner.store.spool import Spool, delay_s
+from runner.store.spool import SpoolingStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
@@ -457,7 +457,7 @@ def test_what_was_acknowledged_survives_a_kill_and_nothing_is_half_there(spool: 
         "import sys, datetime, os\n"
         "from pathlib import Path\n"
         "from runner.store.protocol import Put, Scope\n"
-        "from runner.store.spool.files import Spool\n"
+        "from runner.store.spool import Spool\n"
         "spool = Spool(Path(sys.argv[1]))\n"
         "for number in range(10**6):\n"
         "    now = datetime.datetime.now(datetime.UTC)\n"

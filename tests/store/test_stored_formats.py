@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runner.store.protocol import Put, Record, Scope
 from runner.store.s3.entry import BucketEntry, read_entry, written
-from runner.store.spool.files import Spool
+from runner.store.spool import Spool
 
 RECORD = (
     '{"id":"art_0123456789ab","name":"a.csv","mime":"text/csv","size":3,'

@@ -246,6 +246,11 @@ class LocalBlobs:
                 raise
             path.unlink(missing_ok=True)
         _changed(path.parent)
+        if path.parent.parent.name != "all":
+            # Sessions come and go by thousands; `rmdir` refuses a folder with anything in it.
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
+                path.parent.parent.rmdir()
         return note
 
     def leftovers(self, area: str) -> Iterable[Leftover]:
@@ -262,7 +267,6 @@ class LocalBlobs:
                         yield Leftover(note=f"{area}incoming/{path.name}", blob=f"{area}objects/{path.name}")
                 finally:
                     os.close(fd)
-        self._clear_folders(area)
 
     def check(self) -> None:
         """Write a little and list a little."""
@@ -272,12 +276,6 @@ class LocalBlobs:
     def map(self, act: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Do something with each item."""
         return [act(item) for item in items]
-
-    def _clear_folders(self, area: str) -> None:
-        """Remove the folders of sessions that have nothing any more; `rmdir` refuses all others."""
-        for folder in (*self._path(f"{area}records").glob("*/*"), *self._path(f"{area}records").glob("*")):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
 
     def _path(self, key: str) -> Path:
         # Keys are made of quoted parts; this is what a mistake there would meet.
@@ -293,7 +291,7 @@ def _blob(key: str, found: os.stat_result) -> Blob:
 
 
 def _changed(folder: Path, *, durable: bool = True) -> None:
-    """Have a change of a folder on disk, and its time unlike any before: the kernel's has a grain of milliseconds."""
+    """Have a change of a folder on disk, and its time unlike any before, which the kernel's need not be."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         now = time.time_ns()

@@ -1,4 +1,4 @@
-"""The conversion of a local store of an earlier version, whose records were rows of SQLite and lines of journals.
+"""The conversion of a local store of an earlier version, with its rows of SQLite and lines of journals.
 
 The rows of `index.sqlite` and the journals of all areas become records; bytes stay in their places. It runs
 once, before the first operation, and again from its start where it was interrupted: until all records are on
@@ -21,7 +21,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any

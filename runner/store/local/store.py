@@ -77,7 +77,7 @@ class LocalStore(Store):
     def _convert(self, prefix: str) -> None:
         if not self._is_converted:
             with self._converting:
-                if not self._is_converted and is_old(self.root):
+                if is_old(self.root):
                     convert(self.root)
                 self._is_converted = True
 

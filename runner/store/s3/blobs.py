@@ -54,7 +54,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 stopping: ContextVar[threading.Event | None] = ContextVar("stopping", default=None)
-"""Set when the caller of a put has gone: its artifact may wait in a spool by now, or be deleted from there."""
+"""Set when the caller of a put has gone: its artifact may be in a spool by now, or deleted from there."""
 
 
 class S3Blobs:

@@ -75,7 +75,7 @@ def convert(blobs: "S3Blobs", area: str) -> None:
 
 
 def _token(key: str) -> str:
-    """Return the token in the key of bytes: `…/artifacts/{day}/{token}/{name}`, `…/observations/{day}/{token}`."""
+    """Return the token in a key: `…/artifacts/{day}/{token}/{name}`, `…/observations/{day}/{token}`."""
     for kind in ("/artifacts/", "/observations/"):
         parts = key.partition(kind)[2].split("/")
         if len(parts) > 1:
