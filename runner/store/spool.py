@@ -160,7 +160,7 @@ class SpoolingStore:
     Args:
         store: The store that keeps everything in the end.
         spool: Where artifacts wait.
-        unavailable: What the caller of a put that has to wait gets: `spool` a pending record, `fail` `E_STORE`.
+        unavailable: Answer to a put that has to wait: `spool` a pending record, `fail` an error `E_STORE`.
         now: The present time.
         quota: How much may wait of one user's files. The store counts what it has itself.
         patience_s: How long the store may take for a file before that waits, in seconds, and a second

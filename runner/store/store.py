@@ -99,7 +99,7 @@ class Store:
         blobs: The back end.
         rules: What may be kept.
         clock: The present time; by default that of the back end.
-        fresh_s: How old a listing may be that a put relies on, where the back end cannot tell whether it changed.
+        fresh_s: How old a listing may be that a put relies on, where `blobs` cannot tell whether it changed.
     """
 
     def __init__(
@@ -321,11 +321,7 @@ class Store:
         """Write the record of received bytes. None: another host was faster with it; try again."""
         now, is_file = self.clock(), _is_file_put(about)
         known = self._known(area, fresh_s)
-        removals: builtins.list[Removal] = []
-        for entry in [e for e in known.entries.values() if has_ended(e.record.expires_at, now=now)]:
-            # Its name is free and its room too.
-            if not entry.is_gone and self._remove(entry):
-                removals.append(_removal(entry, Reason.EXPIRED))
+        removals = self._remove_ended(known)
         alive = [e for e in self._known(area, max(fresh_s, 1.0)).entries.values() if not e.is_gone]
         own = records_of(area, place_of(scope))
         same = [e for e in alive if e.key.startswith(own) and is_again(e.record, about, incoming.sha256)]
@@ -606,13 +602,15 @@ class Store:
         log_removals(removals)
         return removals
 
-    def _sweep_area(self, area: str) -> builtins.list[Removal]:
-        removals: builtins.list[Removal] = []
+    def _remove_ended(self, known: _Known) -> builtins.list[Removal]:
         now = self.clock()
-        for entry in [*self._known(area).entries.values()]:
-            ended = has_ended(entry.record.expires_at, now=now) and not entry.is_gone
-            if ended and self._remove(entry):
-                removals.append(_removal(entry, Reason.EXPIRED))
+        ended = [
+            e for e in known.entries.values() if has_ended(e.record.expires_at, now=now) and not e.is_gone
+        ]
+        return [_removal(entry, Reason.EXPIRED) for entry in ended if self._remove(entry)]
+
+    def _sweep_area(self, area: str) -> builtins.list[Removal]:
+        removals = self._remove_ended(self._known(area))
         ago = int((self.blobs.now() - self._settled_after).timestamp() * 1e9)
         gone = [e for e in self._known(area, 1.0).entries.values() if e.is_gone and e.put < ago]
         for left in (*(Leftover(note=e.key, blob=e.blob) for e in gone), *self.blobs.leftovers(area)):

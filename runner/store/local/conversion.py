@@ -49,8 +49,8 @@ _COLUMNS = (
 _ROWS = f"SELECT {', '.join(_COLUMNS)} FROM artifacts"  # noqa: S608 - names of ours
 # Version 1 had files of users only.
 _ROWS_1 = """
-SELECT 'users/' || segment AS area, '' AS session, NULL AS trace, 'files' AS retention, id, name, wanted, size,
-    sha256, mime, json_object('mime', mime, 'origin', origin, 'namespace', 'art', 'source', json('{}'),
+SELECT 'users/' || segment AS area, '' AS session, NULL AS trace, 'files' AS retention, id, name, wanted,
+    size, sha256, mime, json_object('mime', mime, 'origin', origin, 'namespace', 'art', 'source', json('{}'),
     'facts', json('{}'), 'reason', NULL, 'expires', NULL) AS said, created, NULL AS expires,
     ROW_NUMBER() OVER (ORDER BY created, segment, name) AS put
 FROM files
@@ -162,10 +162,8 @@ def _merged(path: Path, area: str, indexed: dict[_Key, _Row]) -> dict[_Key, _Row
         _log.warning("journal lines cannot be read", extra={"area": area, "lines": unread})
         shutil.copyfile(path, path.with_name("journal.damaged"))
     merged = {key: row for key, row in told.items() if row is not None}
-    for key, row in indexed.items():
-        if key not in last or row["put"] > last[key]:
-            merged[key] = row
-    return merged
+    later = {key: row for key, row in indexed.items() if key not in last or row["put"] > last[key]}
+    return merged | later
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any] | None]:

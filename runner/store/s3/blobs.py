@@ -174,10 +174,10 @@ class S3Blobs:
             # To a server an empty range is none, but the object must be there all the same.
             if end > start:
                 stream = self.bucket.stream(entry.blob, offset=start, length=end - start)
-            elif self.bucket.size(entry.blob) is None:
-                raise NoSuchObject
         except NoSuchObject:
             raise FileNotFoundError(entry.blob) from None
+        if stream is None and self.bucket.size(entry.blob) is None:
+            raise FileNotFoundError(entry.blob)
         streams = [stream] if stream is not None else []
 
         def close() -> None:
