@@ -107,15 +107,16 @@ class Spool(Store):
             present = self._read(entry.key)
             return present is not None and present.blob == entry.blob and self._remove(present)
 
-    def hide(self, record: Record) -> None:
-        """Note that what the store has of an artifact is deleted; blocks."""
+    def hide(self, record: Record, deleted: datetime) -> None:
+        """Note that what the store has of an artifact was deleted at that time; blocks."""
         area = self.blobs.prefix(place_of(record.scope).area)
-        gone = Entry(record=replace(record, expires_at=self.clock()), blob="", put=self._next(), is_gone=True)
+        gone = Entry(record=replace(record, expires_at=deleted), blob="", put=self._next(), is_gone=True)
         with self.blobs.exclusive(area):
             self.blobs.put(f"{area}deleted/{secrets.token_hex(16)}", gone.written())
 
     def hidden(self, scope: Scope | None = None) -> builtins.list[Entry]:
         """Return the notes of what a scope may have, or of all; blocks."""
+        self._convert("")
         places = [] if scope is None else [self.blobs.prefix(place.area) for place in places_for(scope)]
         found: builtins.list[Entry] = []
         with contextlib.suppress(NotADirectoryError, PermissionError):
@@ -146,7 +147,7 @@ class Spool(Store):
                 fields = json.loads(note.read_bytes())
                 record = Entry.read(json.dumps({**fields, "blob": "", "put": 0}).encode()).record
                 if fields.get("deleted"):
-                    self.hide(record)
+                    self.hide(record, datetime.fromisoformat(fields["deleted"]))
                 else:
                     with opened(content) as fd:
                         self._put(fd, record.size, record.said, record.scope)
@@ -280,7 +281,7 @@ class SpoolingStore:
                 raise
             # Hidden first: between the two it is found, not lost.
             for kept in going:
-                await asyncio.to_thread(self.spool.hide, kept)
+                await asyncio.to_thread(self.spool.hide, kept, self.now())
             await self._delete_here(going)
         return bool(going or gone)
 

@@ -26,8 +26,7 @@ from runner.store.protocol import Put, Scope
 from runner.store.retention import RetentionRules
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
-from runner.store.spool import Spool
-from runner.store.spool import SpoolingStore
+from runner.store.spool import Spool, SpoolingStore
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
