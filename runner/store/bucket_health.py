@@ -12,7 +12,7 @@ from runner.settings.settings import Settings
 from runner.store.opening import s3_address
 from runner.store.s3.faults import StoreFault, fault_in
 
-__all__ = ["LISTED_OBJECTS", "LISTED_S", "Lost", "StoreFault", "fault_of", "lost_records"]
+__all__ = ["LISTED_OBJECTS", "LISTED_S", "SETTLED_AFTER", "Lost", "StoreFault", "fault_of", "lost_records"]
 
 LISTED_OBJECTS = 50_000
 """After how many objects a look at a bucket ends: some fifty requests."""
@@ -20,8 +20,9 @@ LISTED_OBJECTS = 50_000
 LISTED_S = 10.0
 """After how many seconds it ends, whatever it has seen."""
 
-# A put writes its record within moments of its bytes.
-_SETTLED_AFTER = timedelta(minutes=5)
+SETTLED_AFTER = timedelta(minutes=5)
+"""Age at which bytes without a record count: a put writes it within moments of them."""
+
 # The records of earlier versions, not converted yet, count as well.
 _KEY = re.compile(
     r"[^/]+/(?:(?P<bytes>artifacts/\d+/[^/]+/|observations/\d+/)"
@@ -84,7 +85,7 @@ def lost_records(settings: Settings, *, in_all: bool) -> Lost:
     users, records, content = set[str](), Counter[str](), Counter[str]()
     listed, cut_at = 0, None
     try:
-        settled = bucket.now() - _SETTLED_AFTER
+        settled = bucket.now() - SETTLED_AFTER
         ends = math.inf if in_all else time.monotonic() + LISTED_S
         for item in bucket.list(address.prefix):
             key = item.key.removeprefix(address.prefix)

@@ -180,7 +180,8 @@ class Store:
                     entry = self._read(f"{records_of(area, place)}files/{name}")
                     if entry is not None and self._is_alive(entry):
                         found.append(_owned(entry, owner))
-            own = sorted(found, key=lambda e: (e.record.scope.session_id is None, -e.put))
+            # The places of a scope come in order, its own first.
+            own = sorted(found, key=lambda entry: entry.record.scope.session_id is None)
             return own[0].record if own else None
 
         return await self._run("find", scope, find)
@@ -733,4 +734,4 @@ def _as_call_errors() -> Iterator[None]:
             raise CallError(Code.E_QUOTA, "the disk quota is used up; remove files and try again") from error
         if error.errno == errno.ENOSPC:
             raise CallError(Code.E_STORE, _FULL) from error
-        raise CallError(Code.E_STORE, f"My Files cannot be used: {error.strerror}") from error
+        raise CallError(Code.E_STORE, f"My Files cannot be used: {error.strerror or error}") from error

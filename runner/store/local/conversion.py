@@ -20,7 +20,7 @@ import shutil
 import sqlite3
 import zlib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,6 +56,15 @@ SELECT 'users/' || segment AS area, '' AS session, NULL AS trace, 'files' AS ret
 FROM files
 """
 
+# Columns of a row that may not be anything else, wherever it was read.
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("session", "retention", "id", "sha256", "mime", "said"), str),
+    **dict.fromkeys(("trace", "name", "wanted"), str | None),
+    **dict.fromkeys(("size", "put"), int),
+    "created": int | float,
+    "expires": int | float | None,
+}
+
 _Row = dict[str, Any]
 _Key = tuple[str, str, str]
 
@@ -76,18 +85,17 @@ def convert(root: Path) -> None:
     """Write the records of an old store, then remove what they replace.
 
     Raises:
-        CallError: `E_STORE`: a journal is one of a later version.
+        CallError: `E_STORE`: SQLite cannot read or write, or what is there is of a later version.
         OSError: The folder cannot be read or written; nothing was removed.
-        sqlite3.Error: As above.
     """
     # Earlier programs hold this lock while they use the index.
-    with holding(root):
+    with holding(root), _as_call_errors():
         if not is_old(root):
             return
         index, blobs = _Indexed.read(root / _INDEX), LocalBlobs(root)
         written = 0
         for area in sorted({*index.rows, *(area.rstrip("/") for area in blobs.areas())}):
-            rows = _merged(root / area / "journal", area, index.rows.get(area, {}))
+            rows = _merged(root / area / "journal", area, index)
             for row in rows.values():
                 _write(blobs, area, row)
             written += len(rows)
@@ -97,18 +105,26 @@ def convert(root: Path) -> None:
         _log.warning("store converted", extra={"records": written, "damaged_index": index.is_damaged})
 
 
+@contextmanager
+def _as_call_errors() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise CallError(Code.E_STORE, f"the index of My Files cannot be converted: {error}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class _Indexed:
     """The rows of an index, by area."""
 
     rows: dict[str, dict[_Key, _Row]]
-    is_damaged: bool
+    is_damaged: bool = False
 
     @classmethod
     def read(cls, path: Path) -> "_Indexed":
         rows: dict[str, dict[_Key, _Row]] = {}
         if not path.exists():
-            return cls({}, is_damaged=False)
+            return cls({})
         try:
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
                 connection.row_factory = sqlite3.Row
@@ -117,8 +133,10 @@ class _Indexed:
                     raise CallError(
                         Code.E_STORE, f"the index of My Files has version {version}, later than this program"
                     )
-                if version:
-                    for row in connection.execute(_ROWS_1 if version == 1 else _ROWS):
+                (state,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+                is_damaged = state != "ok"
+                for row in connection.execute(_ROWS_1 if version == 1 else _ROWS) if version else ():
+                    if isinstance(row["area"], str) and _is_row(dict(row)):
                         rows.setdefault(row["area"], {})[_key(row)] = dict(row)
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (
@@ -128,7 +146,7 @@ class _Indexed:
                 raise
             _log.warning("index cannot be read", extra={"reason": str(error)})
             return cls(rows, is_damaged=True)
-        return cls(rows, is_damaged=False)
+        return cls(rows, is_damaged)
 
 
 def _key(row: Any) -> _Key:
@@ -136,16 +154,29 @@ def _key(row: Any) -> _Key:
     return row["session"], row["retention"], str(row["name"] if named else row["id"])
 
 
-def _merged(path: Path, area: str, indexed: dict[_Key, _Row]) -> dict[_Key, _Row]:
+def _is_row(row: _Row) -> bool:
+    if not all(isinstance(row.get(name), kind) for name, kind in _KINDS.items()):
+        return False
+    try:
+        is_file = _said(row).retention is Retention.FILES
+    except (TypeError, ValueError, LookupError, OverflowError, RecursionError, AttributeError):
+        return False
+    return row["name"] is not None or not is_file
+
+
+def _merged(path: Path, area: str, index: _Indexed) -> dict[_Key, _Row]:
     """Return the rows of an area by its journal and the index."""
+    indexed = index.rows.get(area, {})
     if not path.exists():
         return indexed
+    if index.is_damaged:
+        indexed = {}
     told: dict[_Key, _Row | None] = {}
     last: dict[_Key, int] = {}
     unread = 0
     for line in _lines(path):
         match line:
-            case {"row": dict(row)}:
+            case {"row": dict(row)} if _is_row(row):
                 key = _key(row)
                 told[key], last[key] = {"area": area, **row}, row["put"]
             case {"gone": [str(session), str(retention), str(shown)]}:
@@ -179,18 +210,6 @@ def _lines(path: Path) -> Iterator[dict[str, Any] | None]:
 
 def _write(blobs: LocalBlobs, area: str, row: _Row) -> None:
     """Write the record of a row."""
-    said = json.loads(row["said"])
-    about = Put(
-        name=row["wanted"],
-        mime=said["mime"],
-        origin=Origin(said["origin"]),
-        retention=Retention(row["retention"]),
-        namespace=said["namespace"],
-        source=said["source"],
-        facts=said["facts"],
-        reason=said["reason"],
-        expires_at=_moment(said["expires"]),
-    )
     digest = row["sha256"]
     places = (f"{area}/objects/{digest[:2]}/{digest}", f"{area}/quarantine/{digest}")
     record = Record(
@@ -205,7 +224,7 @@ def _write(blobs: LocalBlobs, area: str, row: _Row) -> None:
             session_id=row["session"][1:] if row["session"] else None,
             trace_id=row["trace"],
         ),
-        said=about,
+        said=_said(row),
         created=datetime.fromtimestamp(row["created"], UTC),
         expires_at=_moment(row["expires"]),
     )
@@ -213,6 +232,21 @@ def _write(blobs: LocalBlobs, area: str, row: _Row) -> None:
     entry = Entry(record=record, blob=found, put=row["put"])
     key = key_of(f"{area}/", OwnerPlace(area, row["session"]), record)
     blobs.put(key, entry.written(), durable=False)
+
+
+def _said(row: _Row) -> Put:
+    said = json.loads(row["said"])
+    return Put(
+        name=row["wanted"],
+        mime=said["mime"],
+        origin=Origin(said["origin"]),
+        retention=Retention(row["retention"]),
+        namespace=said["namespace"],
+        source=said["source"],
+        facts=said["facts"],
+        reason=said["reason"],
+        expires_at=_moment(said["expires"]),
+    )
 
 
 def _finish(root: Path) -> None:

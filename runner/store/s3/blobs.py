@@ -95,7 +95,7 @@ class S3Blobs:
 
     @contextlib.contextmanager
     def receive(
-        self, area: str, source: int | bytes, about: Put, scope: Scope, *, eager: bool = False
+        self, area: str, source: int | bytes, about: Put, scope: Scope, *, eager: bool = False, day: str = ""
     ) -> Iterator[Incoming]:
         """Take in bytes.
 
@@ -104,11 +104,12 @@ class S3Blobs:
             source: The bytes, or a file.
             about: Their metadata.
             scope: Whose they are.
+            day: The day in their key, as YYYYMMDD; by default today.
             eager: Whether to send them at once and digest them meanwhile, not when they are placed.
         """
         before = None if isinstance(source, bytes) else os.fstat(source)
         size = len(source) if isinstance(source, bytes) else os.fstat(source).st_size
-        token, day = secrets.token_hex(12), f"{self.now():%Y%m%d}"
+        token, day = secrets.token_hex(12), day or f"{self.now():%Y%m%d}"
         key = f"{area}observations/{day}/{token}"
         if about.retention is Retention.FILES:
             key = f"{area}artifacts/{day}/{token}/{about.name}"

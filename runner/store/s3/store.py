@@ -131,7 +131,7 @@ class S3Store(Store):
             lengths = lengths_of(self._known(area, self._fresh_s)).values()
             # By its length it is a new file, so a pass of its own for the digest is saved.
             eager = size not in lengths and sum(lengths) + size <= self.rules.files.max_user_bytes
-        return self._s3.receive(area, source, about, scope, eager=eager)
+        return self._s3.receive(area, source, about, scope, eager=eager, day=f"{self.clock():%Y%m%d}")
 
     @contextmanager
     def _opened(self, record: Record, scope: Scope, start: int, end: int) -> Iterator[Content]:
