@@ -15,6 +15,7 @@ from store_world import ALICE, BOB, NOBODY, Clock, content_of, keep, observe, ru
 from runner.errors import CallError, Code
 from runner.observation.store_facts import StoreFacts
 from runner.store.local.blobs import LocalBlobs
+from runner.store.local.examining import examine
 from runner.store.local.store import LocalStore
 from runner.store.measuring import measured
 from runner.store.protocol import Put, Reason, Scope
@@ -202,6 +203,24 @@ async def test_a_record_that_cannot_be_read_costs_no_other_file_and_no_byte(stor
     back = await LocalStore(store.root).find("a.txt", scope=ALICE)
     assert back is not None
     assert await content_of(store, back) == b"content"
+
+
+async def test_examine_names_torn_records_and_unknown_bytes_and_changes_nothing(store: LocalStore) -> None:
+    nothing = examine(store.root)
+    await keep(store, b"content", "a.txt")
+    sound = examine(store.root)
+    [path] = objects(store)
+    path.with_name("unknown").write_text("whose?")
+    unknown = {finding.name: finding.detail for finding in examine(store.root)}
+    (store.root / "users/alice/records/all/files/a.txt").write_text("torn")
+    before = sorted(path for path in store.root.rglob("*"))
+    torn = examine(store.root)
+
+    assert nothing == []
+    assert [(finding.name, finding.detail, finding.cure) for finding in sound] == [("records", "sound", None)]
+    assert unknown["bytes"] == "users/alice/objects: 1 files of 6 bytes that no record knows"
+    assert torn[0].detail == "users/alice/records/all/files/a.txt cannot be read"
+    assert sorted(path for path in store.root.rglob("*")) == before
 
 
 async def test_another_process_sees_every_change_at_once(store: LocalStore) -> None:

@@ -75,7 +75,7 @@ class S3Store(Store):
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
         self._waiting = Waiting()
         self._check = Check(keep_s=_CHECK_S)
-        self._converting = threading.Lock()
+        self._converting: dict[str, threading.Lock] = {}
         self._converted: set[str] = set()
 
     @asynccontextmanager
@@ -118,7 +118,8 @@ class S3Store(Store):
 
     def _convert(self, prefix: str) -> None:
         if prefix and prefix not in self._converted:
-            with self._converting:
+            # One user's silent server is not to hold up anybody else.
+            with self._converting.setdefault(prefix, threading.Lock()):
                 if prefix not in self._converted:
                     convert(self._s3, prefix)
                     self._converted.add(prefix)
