@@ -179,7 +179,7 @@ class SpoolingStore:
         patience_s: float = 15.0,
     ) -> None:
         self.store, self.spool, self.now = store, Spool(spool.folder, quota, now), now
-        self._unavailable = unavailable
+        self.unavailable = unavailable
         self._patience_s = patience_s
         self._silent_until = 0.0
         self._meter = Meter()
@@ -374,7 +374,7 @@ class SpoolingStore:
             _log.error("spool cannot be used", extra={"reason": failed.message})
             raise error from failed
         _log.warning("artifact waits for the store", extra={"artifact": record.id, "bytes": record.size})
-        if self._unavailable == "fail":
+        if self.unavailable == "fail":
             message = f"{error.message}. The file is kept on this machine and goes to the store when it can"
             raise CallError(Code.E_STORE, message, details={**error.details, "kept": True}) from error
         return _pending(record)

@@ -487,7 +487,8 @@ class Store:
         version = self.blobs.version(area)
         with self._lock:
             before = self._areas.get(area)
-        if before is not None and version is not None and before.version == version:
+        # A record that could not be read may be restored in its place, which leaves the folder as it is.
+        if before is not None and version is not None and before.version == version and not before.unread:
             return before
         if before is not None and version is None and time.monotonic() - before.at < max_age_s:
             return before
@@ -505,13 +506,14 @@ class Store:
         return self._remember(area, _Known(entries, frozenset(unread), version, time.monotonic()))
 
     def _parsed(self, blob: Blob) -> Entry | DamagedEntry | None:
-        found = self.blobs.get(blob.key)
-        if found is None:
-            return None
         try:
-            return Entry.read(found[0], key=blob.key, etag=found[1])
+            found = self.blobs.get(blob.key)
+            return None if found is None else Entry.read(found[0], key=blob.key, etag=found[1])
         except DamagedEntry as damage:
             return damage
+        except OSError as error:
+            # One that may not or cannot be read is not to keep anybody from all the others.
+            return DamagedEntry(str(error.strerror))
 
     def _read(self, key: str) -> Entry | None:
         found = self.blobs.get(key)

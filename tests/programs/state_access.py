@@ -137,9 +137,9 @@ def while_it_runs() -> dict[str, object]:
     copy.chmod(0o600)
     holds = tokens.verify(signed, purpose="download", key="file", now=now) == "ann"
 
-    spool, note = Spool(STATE / "spool"), next((STATE / "spool").glob("*.json"))
+    spool, note = Spool(STATE / "spool"), next((STATE / "spool").rglob("records/all/files/*"))
     note.chmod(0)
-    waiting, unsure, swept = len(spool.all()), spool.unsure(), spool.sweep()
+    waiting, unsure, swept = len(spool.all()), spool.unsure(), asyncio.run(spool.sweep())
     note.chmod(0o600)
 
     record = STATE / "homes" / "nobody.json"
