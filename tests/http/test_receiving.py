@@ -62,10 +62,9 @@ def test_an_extended_file_name_is_kept(served: Served, ann: TestClient, given: s
 
 
 def left_behind(folder: Path) -> list[Path]:
-    """Return the files of a store that are neither bytes nor its index or journal nor room kept back."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "reserve"]
-    known = ("index", "journal")
-    return [path for path in files if "objects" not in path.parts and not path.name.startswith(known)]
+    """Return the files of a store that are neither bytes nor records."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if not {"objects", "records"} & set(path.parts)]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
