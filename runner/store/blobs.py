@@ -22,7 +22,7 @@ from runner.store.content import BytesContent, StoredContent, chunks
 from runner.store.entries import Entry
 from runner.store.protocol import Put, Scope
 
-__all__ = ["Blob", "Blobs", "Incoming", "Leftover", "MemoryBlobs", "utc_now"]
+__all__ = ["Blob", "Blobs", "Incoming", "MemoryBlobs", "OrphanNote", "utc_now"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -70,7 +70,7 @@ class Incoming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leftover:
+class OrphanNote:
     """A note of an interrupted operation: the bytes that it names are removed if no record needs them.
 
     Attributes:
@@ -143,7 +143,7 @@ class Blobs(Protocol):
             Key of the note that says so until the bytes are gone; None: the record is not as it was read.
         """
 
-    def leftovers(self, area: str) -> Iterable[Leftover]:
+    def leftovers(self, area: str) -> Iterable[OrphanNote]:
         """Return what interrupted operations left in an area. Call it within `exclusive`."""
 
     def check(self) -> None:
@@ -248,7 +248,7 @@ class MemoryBlobs:
         self.delete(entry.key)
         return entry.key
 
-    def leftovers(self, area: str) -> Iterable[Leftover]:
+    def leftovers(self, area: str) -> Iterable[OrphanNote]:
         """Return nothing: what is interrupted ends with the process."""
         return ()
 

@@ -8,13 +8,13 @@ from datetime import datetime
 
 from runner.store.blobs import MemoryBlobs, utc_now
 from runner.store.retention import RetentionRules
-from runner.store.store import Store
+from runner.store.store import BlobStore
 from runner.system.threads import run_in_thread
 
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(Store):
+class MemoryStore(BlobStore):
     """An `ArtifactStore` that ends with its process.
 
     Args:

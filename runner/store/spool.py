@@ -37,7 +37,7 @@ from runner.store.measuring import Meter, measured
 from runner.store.protocol import ArtifactStore, Content, Put, Record, Removal, Retention, Scope
 from runner.store.retention import Budgets, Quota, RetentionRules
 from runner.store.sources import opened
-from runner.store.store import Store
+from runner.store.store import BlobStore
 from runner.store.verifying import StoreVerdict, Verifiable
 from runner.system import locks
 from runner.system.backoff import doubled_s
@@ -73,7 +73,7 @@ def delay_s(attempts: int, chance: float) -> float:
     return doubled_s(attempts, first_s=_FIRST_S, most_s=_LONGEST_S) * (0.5 + chance / 2)
 
 
-class Spool(Store):
+class Spool(BlobStore):
     """The artifacts that wait on this machine.
 
     Args:

@@ -30,7 +30,7 @@ from typing import TypeVar
 from runner.errors import CallError, Code
 from runner.formats.filenames import safe_name, unique_name
 from runner.store.areas import place_of, places_for
-from runner.store.blobs import Blob, Blobs, Incoming, Leftover
+from runner.store.blobs import Blob, Blobs, Incoming, OrphanNote
 from runner.store.checking import Check
 from runner.store.content import problem_in, span
 from runner.store.damage import damaged
@@ -59,7 +59,7 @@ from runner.store.sources import opened
 from runner.store.verifying import Damage, StoreVerdict
 from runner.system.threads import in_thread, run_in_thread
 
-__all__ = ["Store", "lengths_of"]
+__all__ = ["BlobStore", "lengths_of"]
 
 _FULL = (
     "the disk of My Files is full (No space left on device); remove files that are no longer needed, "
@@ -92,7 +92,7 @@ class _Known:
     at: float
 
 
-class Store:
+class BlobStore:
     """An `ArtifactStore` over blobs. Any number of processes, threads and hosts may have the same blobs.
 
     Args:
@@ -616,7 +616,7 @@ class Store:
         removals = self._remove_ended(self._known(area))
         ago = int((self.blobs.now() - self._settled_after).timestamp() * 1e9)
         gone = [e for e in self._known(area, 1.0).entries.values() if e.is_gone and e.put < ago]
-        for left in (*(Leftover(note=e.key, blob=e.blob) for e in gone), *self.blobs.leftovers(area)):
+        for left in (*(OrphanNote(note=e.key, blob=e.blob) for e in gone), *self.blobs.leftovers(area)):
             size = self.blobs.stat(left.blob)
             known = self._known(area, 1.0)
             if known.unread and self.blobs.shares:

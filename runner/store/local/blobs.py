@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from runner.store.blobs import Blob, Incoming, Leftover, utc_now
+from runner.store.blobs import Blob, Incoming, OrphanNote, utc_now
 from runner.store.content import FileContent, StoredContent, chunks
 from runner.store.damage import damaged
 from runner.store.disk import try_to_write
@@ -253,18 +253,20 @@ class LocalBlobs:
                 path.parent.parent.rmdir()
         return note
 
-    def leftovers(self, area: str) -> Iterable[Leftover]:
+    def leftovers(self, area: str) -> Iterable[OrphanNote]:
         """Return what killed writers and killed removals left."""
         for path in sorted(self._path(f"{area}removed").glob("*")):
             with contextlib.suppress(FileNotFoundError, DamagedEntry):
-                yield Leftover(note=f"{area}removed/{path.name}", blob=Entry.read(path.read_bytes()).blob)
+                yield OrphanNote(note=f"{area}removed/{path.name}", blob=Entry.read(path.read_bytes()).blob)
         for path in sorted(self._path(f"{area}incoming").glob("*")):
             with contextlib.suppress(OSError):
                 fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
                 try:
                     # Records are written within `exclusive`, so no lock tells of their writer.
                     if path.suffix == ".json" or locks.try_lock(fd):
-                        yield Leftover(note=f"{area}incoming/{path.name}", blob=f"{area}objects/{path.name}")
+                        yield OrphanNote(
+                            note=f"{area}incoming/{path.name}", blob=f"{area}objects/{path.name}"
+                        )
                 finally:
                     os.close(fd)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runner.store.local.blobs import LocalBlobs
 from runner.store.local.conversion import is_old
-from runner.store.store import Store
+from runner.store.store import BlobStore
 
 __all__ = ["StoreFinding", "examine"]
 
@@ -45,7 +45,7 @@ def _findings(root: Path) -> Iterator[StoreFinding]:
         cure = "runner doctor --repair, or the next start of a server, converts them"
         yield StoreFinding(name="records", detail="they are those of an earlier version", cure=cure)
         return
-    store = Store(LocalBlobs(root))
+    store = BlobStore(LocalBlobs(root))
     unread = store.unread()
     for key in unread:
         cure = "restore it from a backup, or remove it and put the file again"

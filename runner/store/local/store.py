@@ -18,7 +18,7 @@ from runner.store.local.conversion import convert, is_old
 from runner.store.measuring import Meter
 from runner.store.protocol import Put, Record, Scope
 from runner.store.retention import RetentionRules, has_ended
-from runner.store.store import Store
+from runner.store.store import BlobStore
 from runner.system.threads import run_in_thread
 
 __all__ = ["LocalStore", "utc_now"]
@@ -26,7 +26,7 @@ __all__ = ["LocalStore", "utc_now"]
 _USERS = "users/"
 
 
-class LocalStore(Store):
+class LocalStore(BlobStore):
     """An `ArtifactStore` below one folder. Any number of processes and threads may have it.
 
     Args:

@@ -29,7 +29,7 @@ from botocore.exceptions import BotoCoreError
 from urllib3.exceptions import HTTPError
 
 from runner.errors import CallError, Code
-from runner.store.blobs import Blob, Incoming, Leftover
+from runner.store.blobs import Blob, Incoming, OrphanNote
 from runner.store.content import StoredContent, StreamContent
 from runner.store.damage import damaged
 from runner.store.entries import Entry, mime_of
@@ -231,7 +231,7 @@ class S3Blobs:
         gone = replace(entry, is_gone=True, put=int(self.now().timestamp() * 1e9))
         return entry.key if self.put(entry.key, gone.written(), if_match=entry.etag) else None
 
-    def leftovers(self, area: str) -> Iterable[Leftover]:
+    def leftovers(self, area: str) -> Iterable[OrphanNote]:
         """Return nothing beside the notes among the records."""
         return ()
 

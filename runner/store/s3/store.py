@@ -28,7 +28,7 @@ from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.conversion import convert
 from runner.store.s3.upload import PART_BYTES
 from runner.store.s3.waiting import Waiting
-from runner.store.store import Store, lengths_of
+from runner.store.store import BlobStore, lengths_of
 
 __all__ = ["FRESH_S", "STALE_AFTER", "S3Store"]
 
@@ -49,7 +49,7 @@ _CHECK_S = 15.0
 T = TypeVar("T")
 
 
-class S3Store(Store):
+class S3Store(BlobStore):
     """An `ArtifactStore` in a bucket.
 
     Args:
