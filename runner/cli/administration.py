@@ -201,8 +201,6 @@ class Administration:
             left.append(f"the user id {account.uid}, which is recorded so that nobody else is given it")
         if account.bearer_tokens:
             left.append(_BEARER)
-        if isinstance(library.store, LocalStore):
-            left.append("the journal of removals in the store, which names what was there")
         said = {
             "user": user,
             "files": len(removed),

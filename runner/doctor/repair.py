@@ -13,8 +13,7 @@ from runner.doctor.report import DoctorLine, Level
 from runner.errors import CallError
 from runner.files.my_files import open_library
 from runner.settings.settings import Settings
-from runner.store.bucket_health import lost_records
-from runner.store.local.store import LocalStore, MissingBytes
+from runner.store.local.store import LocalStore
 from runner.store.protocol import Reason, Removal
 from runner.store.verifying import Damage, Verifiable
 
@@ -29,11 +28,7 @@ async def repair(settings: Settings) -> tuple[DoctorLine, ...]:
     try:
         ended = await library.end_idle_sessions(settings.session_idle_s)
         store = library.store
-        if isinstance(store, LocalStore):
-            await store.check()
-        lost = await _lost_in_bucket(settings)
         removals = await store.sweep()
-        made = lost - await _lost_in_bucket(settings) if lost else 0
         missing = await asyncio.to_thread(store.missing) if isinstance(store, LocalStore) else []
     except CallError as error:
         cure = "free the store for this user, then try again"
@@ -44,17 +39,7 @@ async def repair(settings: Settings) -> tuple[DoctorLine, ...]:
     lines.append(
         DoctorLine(section=_SECTION, name="sessions", level=Level.OK, detail=f"{ended} idle ones ended")
     )
-    if settings.store_scheme == "s3":
-        detail = f"{made} of {lost} that were lost made anew"
-        lines.append(DoctorLine(section=_SECTION, name="records", level=Level.OK, detail=detail))
     return (*lines, *map(_lost, missing))
-
-
-async def _lost_in_bucket(settings: Settings) -> int:
-    if settings.store_scheme != "s3":
-        return 0
-    # All of them, as the sweep does: what it says of the repair is to be true.
-    return (await asyncio.to_thread(lost_records, settings, in_all=True)).files
 
 
 async def verify(settings: Settings) -> tuple[DoctorLine, ...]:
@@ -81,7 +66,7 @@ def _swept(removals: Sequence[Removal], reason: Reason) -> DoctorLine:
     return DoctorLine(section=_SECTION, name=name, level=Level.OK, detail=detail)
 
 
-def _lost(missing: MissingBytes | Damage) -> DoctorLine:
+def _lost(missing: Damage) -> DoctorLine:
     return DoctorLine(
         section=_SECTION,
         name="damaged",

@@ -22,7 +22,7 @@ from runner.settings.secrets import secret_fault
 from runner.settings.settings import Settings
 from runner.store.bucket_health import fault_of, lost_records
 from runner.store.local.examining import examine
-from runner.store.spool.files import Spool
+from runner.store.spool import Spool
 from runner.system.openat import ficlone
 from runner.system.state_access import account_name, denied_in
 from runner.system.state_files import apart_in
@@ -292,7 +292,7 @@ def _records(settings: Settings, *, whole: bool) -> DoctorLine:
         level=Level.MISSING,
         detail=f"{lost.files} files have lost their record, so nobody finds them; their bytes are there"
         + rest,
-        cure="runner doctor --repair makes it anew where enough is known; all else is kept and reported",
+        cure="put the records back, from a version of the bucket for instance; the bytes are kept until then",
     )
 
 
@@ -301,7 +301,7 @@ def _local_store(settings: Settings) -> Iterator[DoctorLine]:
         found = Spool(settings.spool_path).unsure()
         cure = "they are kept and not sent; docs/s3.md says what to do with them"
         if found:
-            detail = f"{len(found)} waiting files have no note that can be read: {', '.join(found[:3])}"
+            detail = f"{len(found)} waiting files have no record that can be read: {', '.join(found[:3])}"
             yield DoctorLine(section="store", name="spool", level=Level.NOTE, detail=detail, cure=cure)
         return
     if settings.store_scheme != "file":
@@ -315,11 +315,11 @@ def _local_store(settings: Settings) -> Iterator[DoctorLine]:
     except OSError as error:
         cure = "let this user read the store"
         detail = f"cannot be read: {error.strerror}"
-        yield DoctorLine(section="store", name="index", level=Level.MISSING, detail=detail, cure=cure)
+        yield DoctorLine(section="store", name="records", level=Level.MISSING, detail=detail, cure=cure)
         return
     for finding in findings:
         level = Level.OK if finding.cure is None else Level.NOTE
-        level = Level.MISSING if finding.cure and finding.name == "index" else level
+        level = Level.MISSING if finding.detail.endswith("cannot be read") else level
         yield DoctorLine(
             section="store", name=finding.name, level=level, detail=finding.detail, cure=finding.cure
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from runner.errors import CallError
 from runner.files.my_files import Library
-from runner.store.spool.store import SpoolingStore
+from runner.store.spool import SpoolingStore
 from runner.store.sweeper import sweep_now_and_then
 from runner.users.identity import User
 

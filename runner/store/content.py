@@ -1,21 +1,33 @@
-"""Stored bytes, being read: from an open file, or from memory.
+"""Stored bytes, being read: from an open file, from a stream, or from memory.
 
 Source: copy_file_range(2), sendfile(2), ioctl_ficlone(2).
 """
 
 import errno
+import hashlib
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
 
 from runner.errors import CallError
-from runner.store.damage import Digest, Verified, damaged
+from runner.store.damage import NOT_WHAT_WAS_PUT, Digest, Verified, damaged
 from runner.store.protocol import Record
 from runner.store.sources import write_all
 from runner.system.openat import ficlone
 from runner.system.threads import run_in_thread
 
-__all__ = ["BytesContent", "FileContent", "chunks", "span"]
+__all__ = [
+    "BytesContent",
+    "FileContent",
+    "Run",
+    "StoredContent",
+    "StreamContent",
+    "chunks",
+    "problem_in",
+    "span",
+]
 
 _CHUNK_BYTES = 1024 * 1024
 _COPY_BYTES = 64 * 1024 * 1024
@@ -42,26 +54,82 @@ def span(size: int, offset: int, length: int | None) -> tuple[int, int]:
     return start, size if length is None else min(start + max(length, 0), size)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileContent:
-    """The bytes of an artifact, or a range of them, in an open file, which belongs to whoever opened it.
+T = TypeVar("T")
 
-    Attributes:
-        fd: The descriptor; where it stands does not matter.
+
+class Run(Protocol):
+    """Does something in a thread, within some time."""
+
+    async def __call__(self, operation: Callable[[], T], /) -> T:
+        """Return what came of it."""
+
+
+class StoredContent(Protocol):
+    """Stored bytes, or a range of them, for readers of an `ArtifactStore` and for its own checks."""
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes will be read."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the bytes in chunks of at most 1 MiB."""
+
+    async def copy_to(self, fd: int) -> None:
+        """Write the bytes to an open file."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes without a look at their digest; blocks."""
+
+
+def problem_in(content: StoredContent, record: Record) -> str | None:
+    """Read all of an artifact; return the fault of its bytes, as a clause, or None.
+
+    Raises:
+        CallError: `E_STORE`: a server cannot be reached.
+    """
+    digest = hashlib.sha256()
+    try:
+        for piece in content.pieces():
+            digest.update(piece)
+    except CallError as error:
+        if error.retryable:
+            raise
+        return str(error.details["reason"])
+    return None if digest.hexdigest() == record.sha256 else NOT_WHAT_WAS_PUT
+
+
+class StreamContent:
+    """The bytes of an artifact, or a range of them, that come piece by piece.
+
+    Args:
+        source: Yields them; called once.
         start: First byte of the range.
         end: The byte behind its last one.
         record: The artifact. Read as a whole it is held against its digest.
+        run: Reads a piece in a thread.
     """
 
-    fd: int
-    start: int
-    end: int
-    record: Record
+    def __init__(
+        self,
+        source: Callable[[], Iterator[bytes]],
+        *,
+        start: int,
+        end: int,
+        record: Record,
+        run: Run = run_in_thread,
+    ) -> None:
+        self.start, self.end, self.record = start, end, record
+        self._source = source
+        self.in_thread = run
 
     @property
     def size(self) -> int:
         """Return how many bytes will be read."""
         return self.end - self.start
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes without a look at their digest; blocks."""
+        return self._source()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the bytes in chunks; the last one of a whole artifact only when its digest is right.
@@ -69,18 +137,51 @@ class FileContent:
         Raises:
             CallError: `E_STORE`: they are not the ones that were put, or cannot be read.
         """
-        digest, position, held = Digest(self.record), self.start, b""
-        while position < self.end:
+        digest, pieces, held = Digest(self.record), self.pieces(), b""
+
+        def following() -> bytes:
+            piece = next(pieces, b"")
+            if self._is_whole:
+                digest.update(piece)
+            return piece
+
+        while piece := await self.in_thread(following):
             if held:
                 yield held
-            held = await run_in_thread(self._read, position)
-            if self._is_whole:
-                await run_in_thread(digest.update, held)
-            position += len(held)
+            held = piece
         if self._is_whole:
             digest.check()
         if held:
             yield held
+
+    async def copy_to(self, fd: int) -> None:
+        """Write the bytes to an open file.
+
+        Raises:
+            CallError: `E_STORE`: they are not the ones that were put, or cannot be read.
+            OSError: They cannot be written.
+        """
+        async for chunk in self:
+            await self.in_thread(partial(write_all, fd, chunk))
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.start == 0 and self.end == self.record.size
+
+
+class FileContent(StreamContent):
+    """The bytes of an artifact, or a range of them, in an open file, which belongs to its opener.
+
+    Args:
+        fd: The descriptor; its position does not matter.
+        start: First byte of the range.
+        end: The byte behind its last one.
+        record: The artifact.
+    """
+
+    def __init__(self, *, fd: int, start: int, end: int, record: Record) -> None:
+        super().__init__(self._chunks, start=start, end=end, record=record)
+        self.fd = fd
 
     async def copy_to(self, fd: int) -> None:
         """Write the bytes to an open file, by sharing its blocks where the file system can.
@@ -91,9 +192,12 @@ class FileContent:
         """
         await run_in_thread(self._copy, fd)
 
-    @property
-    def _is_whole(self) -> bool:
-        return self.start == 0 and self.end == self.record.size
+    def _chunks(self) -> Iterator[bytes]:
+        position = self.start
+        while position < self.end:
+            chunk = self._read(position)
+            position += len(chunk)
+            yield chunk
 
     def _read(self, position: int) -> bytes:
         try:
@@ -159,10 +263,15 @@ class BytesContent:
         """Return how many bytes will be read."""
         return len(self.content)
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def pieces(self) -> Iterator[bytes]:
         """Yield the bytes in chunks."""
         for start in range(0, len(self.content), _CHUNK_BYTES):
             yield self.content[start : start + _CHUNK_BYTES]
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the bytes in chunks."""
+        for piece in self.pieces():
+            yield piece
 
     async def copy_to(self, fd: int) -> None:
         """Write the bytes to an open file."""

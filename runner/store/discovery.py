@@ -18,16 +18,17 @@ import asyncio
 import hashlib
 import inspect
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from runner.errors import CallError, Code
-from runner.store.local.row import Bytes
-from runner.store.local.store import utc_now
+from runner.store.blobs import MemoryBlobs, utc_now
+from runner.store.entries import mime_of
 from runner.store.memory import MemoryStore
-from runner.store.protocol import ArtifactStore, Record
+from runner.store.protocol import ArtifactStore, Put, Scope
 from runner.store.retention import RetentionRules
 
 __all__ = ["ANSWER_S", "discover"]
@@ -36,6 +37,8 @@ ANSWER_S = 60.0
 """How long a method of a program's own state store may take."""
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _STORE = ("put_bytes", "put_text", "put_file", "stat", "find", "list", "delete", "touch", "sweep", "fault")
 _METHODS = ("put_artifact", "get_artifact", "delete_artifact")
@@ -62,7 +65,7 @@ def discover(
         store: ArtifactStore = own
         return store
     if _has(state_store, _METHODS):
-        return MemoryStore(rules, clock=clock, shelf=_Adapted(state_store, answer_s))
+        return _AdaptedStore(_AdaptedBlobs(state_store, answer_s), rules, clock)
     return None
 
 
@@ -73,26 +76,30 @@ def _has(candidate: object, methods: tuple[str, ...]) -> bool:
     )
 
 
-class _Adapted:
-    """The shelf that three methods of somebody else are."""
+class _AdaptedBlobs(MemoryBlobs):
+    """Records in memory, and bytes in the hands of three methods, which run on the caller's event loop."""
 
     def __init__(self, methods: Any, answer_s: float) -> None:
+        super().__init__()
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._methods = methods
         self._answer_s = answer_s
+        self._sizes: dict[str, int] = {}
 
-    async def put(self, at: Bytes, content: bytes, record: Record) -> None:
-        await self._call(
+    def keep(self, key: str, content: bytes, about: Put, scope: Scope) -> None:
+        self._call(
             "put_artifact",
             content,
-            artifact_id=_id(at),
-            mime_type=record.mime,
-            filename=record.name,
-            scope=asdict(record.scope),
-            source=dict(record.said.source),
+            artifact_id=_id(key),
+            mime_type=mime_of(about),
+            filename=about.name,
+            scope=asdict(scope),
+            source=dict(about.source),
         )
+        self._sizes[key] = len(content)
 
-    async def get(self, at: Bytes) -> bytes | None:
-        content = await self._call("get_artifact", _id(at))
+    def read(self, key: str) -> bytes | None:
+        content = self._call("get_artifact", _id(key))
         if content is None:
             return None
         if not isinstance(content, bytes | bytearray | memoryview):
@@ -100,26 +107,54 @@ class _Adapted:
             raise CallError(
                 Code.E_STORE, f"the state store's get_artifact returned {kind}, not bytes", retryable=False
             )
-        if hashlib.sha256(content).hexdigest() != at.sha256:
+        if hashlib.sha256(content).hexdigest() != key.rpartition("/")[2]:
             raise CallError(
                 Code.E_STORE, "the state store returned other bytes than were put", retryable=False
             )
         return bytes(content)
 
-    async def delete(self, at: Bytes) -> None:
-        await self._call("delete_artifact", _id(at))
+    def stat(self, key: str) -> int | None:
+        return self._sizes.get(key)
 
-    async def _call(self, name: str, *given: Any, **said: Any) -> Any:
-        try:
-            async with asyncio.timeout(self._answer_s) as limit:
+    def delete(self, key: str) -> None:
+        if self._sizes.pop(key, None) is None:
+            super().delete(key)
+        else:
+            self._call("delete_artifact", _id(key))
+
+    def _call(self, name: str, *given: Any, **said: Any) -> Any:
+        async def call() -> Any:
+            async with asyncio.timeout(self._answer_s):
                 return await getattr(self._methods, name)(*given, **said)
+
+        if self.loop is None:
+            raise CallError(Code.E_STORE, "the state store's event loop has not run yet")
+        begun = time.monotonic()
+        try:
+            return asyncio.run_coroutine_threadsafe(call(), self.loop).result()
         except Exception as error:
             # Its words are for the operator: they may name an address with its password.
             _log.warning("the program's state store failed", extra={"method": name}, exc_info=error)
-            how = f"did not answer within {self._answer_s:g} s" if limit.expired() else "failed"
+            is_late = isinstance(error, TimeoutError) and time.monotonic() - begun >= self._answer_s
+            how = f"did not answer within {self._answer_s:g} s" if is_late else "failed"
             message = f"the state store's {name} {how} ({type(error).__name__}); the log has the rest"
             raise CallError(Code.E_STORE, message) from error
 
 
-def _id(at: Bytes) -> str:
-    return hashlib.sha256(f"{at.area} {at.sha256}".encode()).hexdigest()
+class _AdaptedStore(MemoryStore):
+    """The store over three methods of a program."""
+
+    def __init__(
+        self, blobs: _AdaptedBlobs, rules: RetentionRules | None, clock: Callable[[], datetime]
+    ) -> None:
+        super().__init__(rules, clock=clock, blobs=blobs)
+        self._adapted = blobs
+
+    async def _run(self, operation: str, scope: Scope | None, act: Callable[[], T]) -> T:
+        self._adapted.loop = asyncio.get_running_loop()
+        return await super()._run(operation, scope, act)
+
+
+def _id(key: str) -> str:
+    area, _, sha256 = key.rpartition("/objects/")
+    return hashlib.sha256(f"{area} {sha256}".encode()).hexdigest()

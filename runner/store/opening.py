@@ -9,8 +9,7 @@ from runner.store.memory import MemoryStore
 from runner.store.noop import NoStore
 from runner.store.protocol import ArtifactStore
 from runner.store.retention import RetentionRules
-from runner.store.spool.files import Spool
-from runner.store.spool.store import SpoolingStore
+from runner.store.spool import Spool, SpoolingStore
 
 if TYPE_CHECKING:
     from runner.store.s3.bucket import BucketAddress

@@ -8,9 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.store.protocol import Record, Scope
-
-__all__ = ["digest_of", "may_have", "opened", "same_file", "write_all"]
+__all__ = ["digest_of", "opened", "same_file", "write_all"]
 
 _READ_BYTES = 1024 * 1024
 
@@ -61,8 +59,3 @@ def write_all(fd: int, content: bytes) -> None:
     left = memoryview(content)
     while left:
         left = left[os.write(fd, left) :]
-
-
-def may_have(record: Record, scope: Scope) -> bool:
-    """Say whether a caller may have an artifact; what belongs to nobody is a scope of its own."""
-    return record.scope.admits(scope) or (record.scope.is_nobodys and scope.is_nobodys)

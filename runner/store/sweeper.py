@@ -12,9 +12,8 @@ import random
 from collections.abc import Callable, Iterator
 
 from runner.errors import CallError
-from runner.store.local.store import LocalStore
 from runner.store.protocol import ArtifactStore
-from runner.store.spool.store import SpoolingStore
+from runner.store.spool import SpoolingStore
 
 __all__ = ["pauses", "sweep_now_and_then"]
 
@@ -40,12 +39,7 @@ def pauses(*, shared: bool, chance: Callable[[], float] = random.random) -> Iter
 
 
 async def sweep_now_and_then(store: ArtifactStore) -> None:
-    """Check a store of this machine, then sweep any until cancelled; it logs what it mends and removes."""
-    if isinstance(store, LocalStore):
-        try:
-            await store.check()
-        except CallError as error:
-            _log.error("store cannot be used", extra={"reason": error.message})
+    """Sweep a store until cancelled; it logs what it removes."""
     for pause_s in pauses(shared=isinstance(store, SpoolingStore)):
         await asyncio.sleep(pause_s)
         try:

@@ -26,8 +26,8 @@ __all__ = ["Denied", "account_name", "check_access", "denied_in"]
 
 _SHOWN = 3
 # What an area of a local store has, and what lies beside the areas.
-_OF_AREA = ("journal", "objects", "incoming", "quarantine")
-_OF_STORE = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm", "reserve")
+_OF_AREA = ("records", "objects", "incoming", "removed", "quarantine")
+_OF_STORE = ("index.sqlite",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,8 +204,10 @@ async def test_secrets_of_system_and_runner_are_not_readable(
     private.parent.mkdir(parents=True, exist_ok=True)
     private.write_text("key of the runner")
     stored = await toolset.files(User(attacker)).put(b"mine", name="mine.txt", origin=Origin.UPLOADED)
-    place = next(path for path in toolset.settings.store_path.rglob(stored.sha256))
-    secrets = [private, place, toolset.settings.store_path / "index.sqlite", Path("/etc/shadow")]
+    assert stored.name is not None
+    (record,) = toolset.settings.store_path.rglob(stored.name)
+    place = next(path for path in toolset.settings.store_path.rglob("objects/*"))
+    secrets = [private, place, record, Path("/etc/shadow")]
     processes = [Path("/proc/self/environ"), Path("/proc/1/status")]
     closed = [toolset.settings.state_dir, Path("/tmp")]
 

@@ -74,7 +74,7 @@ class Place:
 
     @property
     def paths(self) -> list[str]:
-        return [str(self.folder), str(ROOT), sys.prefix, ".toolcell-", "uids.json", "index.sqlite"]
+        return [str(self.folder), str(ROOT), sys.prefix, ".toolcell-", "uids.json", "/records/"]
 
     def leaks(self, said: str) -> list[str]:
         """Return what of ours is named. A home of the user's own is the user's."""

@@ -109,7 +109,7 @@ def test_the_doctor_mends_the_store_and_names_what_is_lost(tmp_path: Path) -> No
         (tmp_path / name).write_text(name)
         assert runner("files", "put", str(tmp_path / name), "--user", "alice").returncode == 0
     sound = json.loads(runner("doctor", "--repair", "--json").stdout)
-    for path in (tmp_path / "store").glob("users/alice/objects/*/*"):
+    for path in (tmp_path / "store").glob("users/alice/objects/*"):
         if path.read_text() == "lost.txt":
             path.unlink()
     (tmp_path / "store/users/alice/incoming/left").write_text("12345")
@@ -124,9 +124,10 @@ def test_the_doctor_mends_the_store_and_names_what_is_lost(tmp_path: Path) -> No
     assert (lines["damaged"]["level"], mended.returncode) == ("missing", 1)
     assert "0 removed, 0 bytes" in text
     assert "runner files rm" in text
-    (tmp_path / "store/index.sqlite").unlink()
-    told = json.loads(runner("doctor", "--json").stdout)["lines"]
-    again = json.loads(runner("doctor", "--repair", "--json").stdout)["lines"]
-    index = [[line["detail"] for line in lines if line["name"] == "index"] for lines in (told, again)]
-    assert index == [["missing"], ["sound"]]
+    (tmp_path / "store/users/alice/records/all/files/lost.txt").write_text("torn")
+    torn = json.loads(runner("doctor", "--json").stdout)["lines"]
+    records = [
+        [line["detail"] for line in each if line["name"] == "records"] for each in (sound["lines"], torn)
+    ]
+    assert records == [["sound"], ["users/alice/records/all/files/lost.txt cannot be read"]]
     assert "good.txt" in runner("files", "ls", "--user", "alice").stdout

@@ -94,8 +94,6 @@ def test_the_table_of_error_codes_says_what_the_code_says() -> None:
 
 
 DECISIONS = sorted(path for path in ROOT.glob("docs/decisions/*.md") if path.stem != "README")
-# Pages on the store, which its next version replaces.
-LONG_DECISIONS = {"0011-records-beside-the-bytes", "0023-a-journal-beside-the-bytes"}
 
 
 def test_decisions_are_listed_by_their_titles() -> None:
@@ -109,7 +107,7 @@ def test_decisions_are_listed_by_their_titles() -> None:
 def test_decisions_have_40_lines_at_most() -> None:
     lengths = {path.stem: len(path.read_text().splitlines()) for path in DECISIONS}
 
-    assert {name for name, length in lengths.items() if length > 40} <= LONG_DECISIONS
+    assert {name for name, length in lengths.items() if length > 40} == set()
 
 
 def test_every_dependency_has_its_reason() -> None:

@@ -330,14 +330,14 @@ async def test_files_of_sessions_end_although_the_setting_was_changed_meanwhile(
 async def test_a_session_whose_files_cannot_be_removed_has_not_ended(tmp_path: Path) -> None:
     files = library(tmp_path, persist=False).of("alice", "s")
     await put(files, "a.txt")
-    index = tmp_path / "store/index.sqlite"
-    index.rename(tmp_path / "away")
-    index.mkdir()
+    users = tmp_path / "store/users"
+    users.rename(tmp_path / "away")
+    users.write_text("not a folder")
 
     with pytest.raises(CallError) as raised:
         await files.end_session()
-    index.rmdir()
-    (tmp_path / "away").rename(index)
+    users.unlink()
+    (tmp_path / "away").rename(users)
 
     assert raised.value.code is Code.E_STORE
     assert await files.end_session() == ["a.txt"]

@@ -24,7 +24,7 @@ from runner.files.my_files import open_library
 from runner.fleet.release import release_of
 from runner.settings.settings import Settings
 from runner.store.s3.bucket import BucketAddress
-from runner.store.spool.files import Spool
+from runner.store.spool import Spool
 
 pytestmark = [
     pytest.mark.needs_root,

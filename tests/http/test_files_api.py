@@ -308,9 +308,9 @@ def test_a_store_that_fails_is_503_with_a_sentence_and_no_traceback(
     assert ann.get("/api/files").status_code == 200
 
     served.keep(b"content", "a.txt")
-    index = tmp_path / "store" / "index.sqlite"
-    index.rename(tmp_path / "away")
-    index.mkdir()
+    users = tmp_path / "store" / "users"
+    users.rename(tmp_path / "away")
+    users.write_text("not a folder")
     answers = [ann.get("/api/files"), ann.post("/api/files?filename=b", content=b"x")]
 
     assert [answer.status_code for answer in answers] == [503, 503]

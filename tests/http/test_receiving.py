@@ -62,10 +62,9 @@ def test_an_extended_file_name_is_kept(served: Served, ann: TestClient, given: s
 
 
 def left_behind(folder: Path) -> list[Path]:
-    """Return the files of a store that are neither bytes nor its index or journal nor room kept back."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "reserve"]
-    known = ("index", "journal")
-    return [path for path in files if "objects" not in path.parts and not path.name.startswith(known)]
+    """Return the files of a store that are neither bytes nor records."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if not {"objects", "records"} & set(path.parts)]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
@@ -277,7 +276,7 @@ def test_what_was_refused_leaves_nothing_in_the_store(
     ann.post("/api/files", **form((in_form("a"), b"x"), (in_form("b"), b"y")))
 
     assert left_behind(tmp_path / "store") == []
-    assert len(list((tmp_path / "store").glob("*/*/objects/*/*"))) == 1
+    assert len(list((tmp_path / "store").glob("*/*/objects/*"))) == 1
 
 
 @pytest.mark.anyio

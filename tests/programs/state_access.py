@@ -6,6 +6,7 @@ files, is printed as JSON.
 usage: state_access.py FOLDER
 """
 
+import asyncio
 import contextlib
 import io
 import json
@@ -14,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from runner.files.sessions import Session, Sessions
 from runner.homes.notes import HomeNote, HomeNotes
 from runner.http.logins import Login, Logins
 from runner.store.protocol import Put, Scope
-from runner.store.spool.files import Spool
+from runner.store.spool import Spool
 from runner.system.own_folders import HomeError
 from runner.system.uids import Uids
 from runner.users.capability_tokens import Tokens
@@ -84,7 +84,7 @@ def more_state() -> None:
     with uids.of_nobody(), Sessions(STATE / "sessions").using(Session(user="ann", name="one")):
         pass
     Logins(STATE).note(User("ann", "web"), Login(end=int(now) + 600), now=now)
-    Spool(STATE / "spool").keep(b"kept", Put(name="a.txt"), scope=Scope(user_id="ann"), now=datetime.now(UTC))
+    asyncio.run(Spool(STATE / "spool").put_bytes(b"kept", Put(name="a.txt"), scope=Scope(user_id="ann")))
     home = os.open(HOMES, os.O_RDONLY | os.O_DIRECTORY)
     HomeNotes(STATE)._write_record(home, HomeNote(segment="nobody"))
     os.close(home)
@@ -96,7 +96,7 @@ def everything() -> list[Path]:
     state = [path for path in sorted(STATE.rglob("*")) if not path.is_symlink()]
     areas = sorted(STORE.glob("users/*"))
     within = [path for area in areas for path in sorted(area.iterdir())]
-    store = [STORE, *STORE.glob("index.sqlite*"), *STORE.glob("users"), *areas, *within]
+    store = [STORE, *STORE.glob("users"), *areas, *within]
     return [STATE, *state, *store]
 
 
@@ -145,9 +145,9 @@ def while_it_runs() -> dict[str, object]:
     copy.chmod(0o600)
     holds = tokens.verify(signed, purpose="download", key="file", now=now) == "ann"
 
-    spool, note = Spool(STATE / "spool"), next((STATE / "spool").glob("*.json"))
+    spool, note = Spool(STATE / "spool"), next((STATE / "spool").rglob("records/all/files/*"))
     note.chmod(0)
-    waiting, unsure, swept = len(spool.all()), spool.unsure(), spool.sweep()
+    waiting, unsure, swept = len(spool.all()), spool.unsure(), asyncio.run(spool.sweep())
     note.chmod(0o600)
 
     record = STATE / "homes" / "nobody.json"

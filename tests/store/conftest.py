@@ -44,10 +44,10 @@ def rgw(rgw_bucket: BucketAddress, request: pytest.FixtureRequest) -> BucketAddr
     return _part(rgw_bucket, request)
 
 
-@pytest.fixture(params=["rgw", "juicefs"])
-def s3(request: pytest.FixtureRequest) -> BucketAddress:
-    """A part of a bucket that no other test has, on each server."""
-    return _part(request.getfixturevalue(f"{request.param}_bucket"), request)
+@pytest.fixture
+def s3(rgw: BucketAddress) -> BucketAddress:
+    """A part of a bucket that no other test has."""
+    return rgw
 
 
 def _part(bucket: BucketAddress, request: pytest.FixtureRequest) -> BucketAddress:

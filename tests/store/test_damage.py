@@ -17,8 +17,7 @@ from runner.store.local.store import LocalStore
 from runner.store.protocol import ArtifactStore, Put, Record
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
-from runner.store.spool.files import Spool
-from runner.store.spool.store import SpoolingStore
+from runner.store.spool import Spool, SpoolingStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
@@ -32,7 +31,8 @@ def flipped(content: bytes, at: int) -> bytes:
 
 
 def place_of_bytes(root: Path, record: Record) -> Path:
-    return next(root.glob(f"*/*/objects/*/{record.sha256}"))
+    digests = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in root.glob("*/*/objects/*")}
+    return next(path for path, digest in digests.items() if digest == record.sha256)
 
 
 def flip_in(path: Path, at: int) -> None:
@@ -181,7 +181,7 @@ async def test_what_waits_for_a_store_and_was_damaged_is_neither_read_as_good_no
     spool = Spool(tmp_path / "spool")
     waiting = SpoolingStore(Away(tmp_path / "store"), spool, now=clock)
     record = await waiting.put_bytes(b"content", Put(name="a.txt"), scope=ALICE)
-    (kept,) = (tmp_path / "spool").glob("*.bytes")
+    (kept,) = (tmp_path / "spool").rglob("objects/*")
     flip_in(kept, 3)
     there = LocalStore(tmp_path / "store")
     back = SpoolingStore(there, spool, now=clock)

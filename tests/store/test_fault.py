@@ -21,8 +21,7 @@ from runner.store.noop import NoStore
 from runner.store.protocol import Put
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
-from runner.store.spool.files import Spool
-from runner.store.spool.store import SpoolingStore
+from runner.store.spool import Spool, SpoolingStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_root]
 

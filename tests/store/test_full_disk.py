@@ -1,20 +1,17 @@
 """A disk that is full or takes nothing: files are listed, read and removed, and put again with room."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from disks import fill, read_only, small_disk
-from suite import ALICE, BOB, read
+from suite import ALICE, BOB, Clock, read
 
 from runner.errors import CallError, Code
-from runner.store.local.reserve import Reserve
 from runner.store.local.store import LocalStore
 from runner.store.measuring import measured
-from runner.store.protocol import Put, Record, Retention, Scope
+from runner.store.protocol import Put, Record, Retention
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_root]
 
@@ -34,22 +31,6 @@ async def filled(store: LocalStore) -> list[Record]:
     return kept
 
 
-def write_and_die(store: LocalStore) -> None:
-    """Leave a log and no shared memory, as a power cut does."""
-    index = str(store.root / "index.sqlite")
-    script = (
-        "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
-        "c.execute('UPDATE artifacts SET used = used + 1'); os._exit(0)"
-    )
-    subprocess.run([sys.executable, "-c", script, index], check=True)
-    (store.root / "index.sqlite-shm").unlink()
-
-
-def forget_reserve(store: LocalStore) -> None:
-    while Reserve(store.root).give():
-        pass
-
-
 async def test_on_a_full_disk_files_are_listed_read_and_removed(disk: Path) -> None:
     store = LocalStore(disk / "store")
     kept = await filled(store)
@@ -67,34 +48,27 @@ async def test_on_a_full_disk_files_are_listed_read_and_removed(disk: Path) -> N
     await store.sweep()
 
 
-async def test_without_the_reserve_nothing_is_removed_from_a_full_disk_and_still_it_is_read(
-    disk: Path,
-) -> None:
-    store = LocalStore(disk / "store")
-    kept = await filled(store)
-    forget_reserve(store)
-    fill(disk)
-
-    with pytest.raises(CallError) as refused:
-        await store.delete(kept[0].id, scope=ALICE)
-
-    assert refused.value.code is Code.E_STORE
-    assert len(await store.list(scope=ALICE)) == 21
-    assert len(await read(store, kept[0])) == 9000
-    assert await read(store, kept[-1]) == b"seen"
-
-
-async def test_what_is_freed_and_taken_again_by_others_is_freed_as_often_as_there_is_reserve(
-    disk: Path,
-) -> None:
+async def test_on_a_disk_that_others_keep_full_every_file_is_removed(disk: Path) -> None:
     store = LocalStore(disk / "store")
     kept = await filled(store)
 
-    for record in kept[:4]:
+    for record in kept:
         fill(disk)
-        assert await store.delete(record.id, scope=ALICE)
+        assert await LocalStore(disk / "store").delete(record.id, scope=ALICE)
 
-    assert len(await store.list(scope=ALICE)) == 17
+    assert list(await store.list(scope=ALICE)) == []
+    assert store.orphans() == []
+
+
+async def test_what_ended_is_swept_from_a_full_disk(disk: Path, clock: Clock) -> None:
+    store = LocalStore(disk / "store", clock=clock)
+    about = Put(name="a.bin", expires_at=clock())
+    await store.put_bytes(os.urandom(9000), about, scope=ALICE)
+    fill(disk)
+    clock.advance(1)
+
+    assert [removal.size for removal in await store.sweep()] == [9000]
+    assert list(disk.glob("store/*/*/objects/*")) == []
 
 
 async def test_a_put_on_a_full_disk_is_refused_in_words_and_leaves_nothing(disk: Path) -> None:
@@ -111,35 +85,25 @@ async def test_a_put_on_a_full_disk_is_refused_in_words_and_leaves_nothing(disk:
     assert "/" not in refused.value.message
     assert len(await store.list(scope=ALICE)) == len(kept)
     assert not list(disk.glob("store/*/*/incoming/*"))
+    assert len(list(disk.glob("store/users/alice/objects/*"))) == len(kept)
     assert (await measured(store)).failed_puts == 1
 
 
-async def test_puts_leave_the_reserve_alone_and_it_is_taken_again_with_room(disk: Path) -> None:
-    store = LocalStore(disk / "store")
-    kept = await filled(store)
-    whole = reserved(store)
-    taken = fill(disk)
-    with pytest.raises(CallError):
-        await store.put_bytes(os.urandom(3_000_000), Put(name="new.bin"), scope=ALICE)
-    assert reserved(store) == whole > 0
-
-    await store.delete(kept[0].id, scope=ALICE)
-    assert 0 < reserved(store) < whole
-    taken.unlink()
-    await store.put_bytes(b"more", Put(name="more.txt"), scope=ALICE)
-
-    assert reserved(store) == whole
-
-
-async def test_a_new_host_reads_and_removes_on_a_full_disk_that_a_killed_one_left(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk") as disk:
+async def test_a_put_of_which_only_the_record_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", options="nr_inodes=150") as disk:
         store = LocalStore(disk / "store")
         kept = await filled(store)
-        write_and_die(store)
-        fill(disk)
+        with pytest.raises(OSError, match="No space left"):
+            take_inodes(disk)
+        # One inode for the bytes, and none for their record.
+        (disk / "taken-0").unlink()
 
-        assert len(await store.list(scope=ALICE)) == 21
-        assert await store.delete(kept[0].id, scope=ALICE)
+        with pytest.raises(CallError, match="full"):
+            await store.put_bytes(b"new", Put(name="new.bin"), scope=ALICE)
+
+        assert len(await store.list(scope=ALICE)) == len(kept)
+        assert not list(disk.glob("store/*/*/incoming/*"))
+        assert len(list(disk.glob("store/users/alice/objects/*"))) == len(kept)
 
 
 async def test_a_disk_without_room_for_one_more_file_lets_files_go(tmp_path: Path) -> None:
@@ -173,16 +137,3 @@ async def test_on_a_disk_that_takes_nothing_files_are_listed_and_read(disk: Path
 def take_inodes(disk: Path) -> None:
     for number in range(1000):
         (disk / f"taken-{number}").touch()
-
-
-def reserved(store: LocalStore) -> int:
-    return sum(path.stat().st_size for path in (store.root / "reserve").iterdir())
-
-
-async def test_the_reserve_is_no_artifact_and_survives_a_sweep(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    await store.put_bytes(b"x", Put(name="x.txt"), scope=Scope(user_id="alice"))
-    whole = reserved(store)
-
-    assert list(await store.sweep()) == []
-    assert reserved(store) == whole == 8 * 1024 * 1024

@@ -4,11 +4,9 @@ import hashlib
 import os
 import re
 import shutil
-import sqlite3
 import stat
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,11 +14,12 @@ from store_world import ALICE, BOB, NOBODY, Clock, content_of, keep, observe, ru
 
 from runner.errors import CallError, Code
 from runner.observation.store_facts import StoreFacts
-from runner.store.local.journal import Journal
-from runner.store.local.objects import Objects
-from runner.store.local.store import LocalStore, MissingBytes
+from runner.store.local.blobs import LocalBlobs
+from runner.store.local.examining import examine
+from runner.store.local.store import LocalStore
 from runner.store.measuring import measured
-from runner.store.protocol import Origin, Reason, Removal, Scope
+from runner.store.protocol import Put, Reason, Scope
+from runner.store.verifying import Damage
 from sandbox.policy import MIB
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +31,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 def objects(store: LocalStore) -> list[Path]:
-    return sorted(store.root.glob("*/*/objects/*/*"))
+    return sorted(store.root.glob("*/*/objects/*"))
 
 
 async def test_equal_content_is_stored_once_for_a_user_and_twice_for_two(store: LocalStore) -> None:
@@ -81,17 +80,19 @@ def test_a_file_takes_no_more_of_the_disk_than_where_it_was_made(tmp_path: Path)
             sparse.write(b"data")
         sparse.flush()
         sparse.seek(0)
-        with Objects(tmp_path).receive("users/alice", sparse.fileno()) as incoming:
-            with incoming.path.open("rb") as stored:
-                stored_bytes = stored.read()
-            taken = 512 * incoming.path.stat().st_blocks
+        blobs = LocalBlobs(tmp_path)
+        with blobs.receive("users/alice/", sparse.fileno(), Put(), ALICE) as incoming:
+            incoming.place()
+        stored_bytes = (tmp_path / incoming.key).read_bytes()
+        taken = 512 * (tmp_path / incoming.key).stat().st_blocks
         sparse.seek(0)
         assert stored_bytes == sparse.read()
 
     assert (incoming.size, incoming.sha256) == (size, hashlib.sha256(stored_bytes).hexdigest())
     assert taken <= len(places) * 64 * 1024
-    with Objects(tmp_path).receive("users/alice", b"\1" * MIB) as dense:
-        assert 512 * dense.path.stat().st_blocks >= MIB
+    with blobs.receive("users/alice/", b"\1" * MIB, Put(), ALICE) as dense:
+        dense.place()
+    assert 512 * (tmp_path / dense.key).stat().st_blocks >= MIB
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ async def test_missing_and_damaged_bytes_are_a_clear_error_and_are_reported(
     store: LocalStore, damage: str, problem: str
 ) -> None:
     record = await keep(store, b"content", "a.txt")
-    assert store.missing() == []
+    assert list(store.missing()) == []
     [path] = objects(store)
     path.unlink() if damage == "missing" else os.truncate(path, 3)
 
@@ -109,7 +110,7 @@ async def test_missing_and_damaged_bytes_are_a_clear_error_and_are_reported(
         await content_of(store, record)
 
     assert (raised.value.code, raised.value.retryable) == (Code.E_STORE, False)
-    assert store.missing() == [MissingBytes(shown="a.txt", area="users/alice", problem=problem)]
+    assert store.missing() == [Damage(shown="a.txt", area="users/alice", problem=problem)]
     assert await content_of(store, await keep(store, b"content", "a.txt")) == b"content"
     assert store.missing() == []
 
@@ -122,19 +123,6 @@ async def test_a_store_that_cannot_be_used_is_an_error_that_can_be_retried(tmp_p
         with pytest.raises(CallError, match="My Files") as raised:
             await act
         assert (raised.value.code, raised.value.retryable) == (Code.E_STORE, True)
-
-
-async def test_an_index_of_a_later_version_is_named_and_left_alone(store: LocalStore) -> None:
-    await keep(store, b"x", "a")
-    index = store.root / "index.sqlite"
-    with closing(sqlite3.connect(index)) as connection:
-        connection.execute("PRAGMA user_version = 4")
-
-    for act in (store.list(scope=ALICE), keep(store, b"y", "b"), store.check()):
-        with pytest.raises(CallError, match="it has version 4, and this program knows up to 3"):
-            await act
-
-    assert sorted(path.name for path in store.root.glob("index*")) == ["index.sqlite"]
 
 
 async def test_everything_stored_is_readable_for_its_owner_only(store: LocalStore) -> None:
@@ -150,26 +138,98 @@ async def test_everything_stored_is_readable_for_its_owner_only(store: LocalStor
     assert folders == {0o700}
 
 
-async def test_a_sweep_takes_what_was_left_behind_and_nothing_else(store: LocalStore) -> None:
+async def test_a_sweep_removes_what_was_left_behind_and_nothing_else(store: LocalStore) -> None:
     record = await keep(store, b"kept", "a.txt")
     [path] = objects(store)
-    orphan = path.parent.parent / "ab" / ("ab" + "0" * 62)
-    orphan.parent.mkdir(exist_ok=True)
-    orphan.write_text("no row")
-    # As a writer leaves it that dies between the two.
-    Journal(store.root, "users/alice").announce(orphan.name)
-    (store.root / "users/alice/incoming/dead").write_text("writer died")
+    unknown = path.with_name("of-a-lost-record")
+    unknown.write_text("whose")
+    area = store.root / "users/alice"
+    # As a writer leaves them that dies before the record, or while it still writes.
+    (area / "incoming/placed").write_text("no record")
+    (area / "objects/placed").hardlink_to(area / "incoming/placed")
+    (area / "incoming/half").write_text("writer died")
+    (area / "incoming/half.json").write_text("{")
 
     removed = await store.sweep()
 
-    left_behind = Reason.LEFT_BEHIND
-    assert list(removed) == [
-        Removal(what=f"users/alice/{orphan.name}", name=None, size=6, reason=left_behind),
-        Removal(what="users/alice/incoming/dead", name=None, size=11, reason=left_behind),
+    assert [(one.what, one.size, one.reason) for one in removed] == [
+        ("users/alice/objects/half", 11, Reason.LEFT_BEHIND),
+        ("users/alice/objects/half.json", 1, Reason.LEFT_BEHIND),
+        ("users/alice/objects/placed", 9, Reason.LEFT_BEHIND),
     ]
-    assert objects(store) == [path]
+    assert objects(store) == sorted([path, unknown])
+    assert list((area / "incoming").iterdir()) == []
     assert await content_of(store, record) == b"kept"
     assert await store.sweep() == []
+    assert [blob.key for blob in store.orphans()] == ["users/alice/objects/of-a-lost-record"]
+
+
+async def test_a_sweep_finishes_a_removal_unless_the_content_was_put_again(store: LocalStore) -> None:
+    await keep(store, b"content", "a.txt")
+    stays = await keep(store, b"stays", "b.txt")
+    records = store.root / "users/alice/records/all/files"
+    removed = store.root / "users/alice/removed"
+    removed.mkdir(mode=0o700)
+    # As a process leaves it that dies between the record and the bytes.
+    (records / "a.txt").rename(removed / "note")
+    shutil.copy(records / "b.txt", removed / "other")
+
+    swept = await store.sweep()
+
+    assert [(one.size, one.reason) for one in swept] == [(7, Reason.LEFT_BEHIND)]
+    assert [record.name for record in await store.list(scope=ALICE)] == ["b.txt"]
+    assert await content_of(store, stays) == b"stays"
+    assert list(removed.iterdir()) == []
+    assert store.orphans() == []
+
+
+async def test_a_record_that_cannot_be_read_costs_no_other_file_and_no_byte(store: LocalStore) -> None:
+    await keep(store, b"content", "a.txt")
+    other = await keep(store, b"content", "b.txt")
+    torn = store.root / "users/alice/records/all/files/a.txt"
+    whole = torn.read_bytes()
+    torn.write_bytes(whole[:40])
+    fresh = LocalStore(store.root)
+
+    listed = [record.name for record in await fresh.list(scope=ALICE)]
+    again = await keep(fresh, b"new", "a.txt")
+    assert await fresh.delete(other.id, scope=ALICE)
+    await fresh.sweep()
+
+    assert listed == ["b.txt"]
+    assert again.name == "a_2.txt"
+    assert [found.problem for found in fresh.missing()] == ["its record is damaged"]
+    torn.write_bytes(whole)
+    back = await LocalStore(store.root).find("a.txt", scope=ALICE)
+    assert back is not None
+    assert await content_of(store, back) == b"content"
+
+
+async def test_examine_names_torn_records_and_unknown_bytes_and_changes_nothing(store: LocalStore) -> None:
+    nothing = examine(store.root)
+    await keep(store, b"content", "a.txt")
+    sound = examine(store.root)
+    [path] = objects(store)
+    path.with_name("unknown").write_text("whose?")
+    unknown = {finding.name: finding.detail for finding in examine(store.root)}
+    (store.root / "users/alice/records/all/files/a.txt").write_text("torn")
+    before = sorted(path for path in store.root.rglob("*"))
+    torn = examine(store.root)
+
+    assert nothing == []
+    assert [(finding.name, finding.detail, finding.cure) for finding in sound] == [("records", "sound", None)]
+    assert unknown["bytes"] == "users/alice/objects: 1 files of 6 bytes that no record knows"
+    assert torn[0].detail == "users/alice/records/all/files/a.txt cannot be read"
+    assert sorted(path for path in store.root.rglob("*")) == before
+
+
+async def test_another_process_sees_every_change_at_once(store: LocalStore) -> None:
+    other = LocalStore(store.root)
+    for number in range(30):
+        record = await keep(store, b"%d" % number, "a.txt")
+        assert [found.sha256 for found in await other.list(scope=ALICE)] == [record.sha256]
+        await other.delete(record.id, scope=ALICE)
+        assert await store.list(scope=ALICE) == []
 
 
 def test_a_sweep_leaves_what_is_still_being_written(store: LocalStore) -> None:
@@ -178,21 +238,22 @@ def test_a_sweep_leaves_what_is_still_being_written(store: LocalStore) -> None:
 import asyncio, os, sys
 from pathlib import Path
 from runner.store.local.store import LocalStore
-from runner.store.local.objects import Objects
+from runner.store.protocol import Put, Scope
 store = LocalStore(Path(sys.argv[1]))
-with Objects(store.root).receive("users/alice", b"half") as incoming:
-    print(len(asyncio.run(store.sweep())), incoming.path.exists())
+folder = store.root / "users/alice/incoming"
+with store.blobs.receive("users/alice/", b"half", Put(), Scope()):
+    print(len(asyncio.run(store.sweep())), len(list(folder.iterdir())))
 if os.fork() == 0:
-    held = Objects(store.root).receive("users/alice", b"half")
+    held = store.blobs.receive("users/alice/", b"half", Put(), Scope())
     held.__enter__()
     os._exit(0)
 os.wait()
-print(len(asyncio.run(store.sweep())), len(list(incoming.path.parent.iterdir())))
+print(len(asyncio.run(store.sweep())), len(list(folder.iterdir())))
         """,
         store.root,
     )
 
-    assert counts == "0 True\n1 0\n"
+    assert counts == "0 1\n1 0\n"
 
 
 async def test_what_ended_takes_its_bytes_along(tmp_path: Path) -> None:
@@ -205,79 +266,8 @@ async def test_what_ended_takes_its_bytes_along(tmp_path: Path) -> None:
     [removal] = await store.sweep()
 
     assert (removal.name, removal.reason) == ("a.txt", Reason.EXPIRED)
-    assert [path.name for path in objects(store)] == [stays.sha256]
-
-
-_VERSION_1 = """
-CREATE TABLE files (
-    segment TEXT NOT NULL, name TEXT NOT NULL, wanted TEXT NOT NULL, id TEXT NOT NULL, size INTEGER NOT NULL,
-    sha256 TEXT NOT NULL, mime TEXT NOT NULL, origin TEXT NOT NULL, created REAL NOT NULL,
-    PRIMARY KEY (segment, name)
-) WITHOUT ROWID;
-CREATE INDEX files_by_content ON files (segment, sha256);
-CREATE INDEX files_by_id ON files (segment, id);
-PRAGMA user_version = 1;
-"""
-
-
-def version_1(root: Path, count: int) -> dict[str, bytes]:
-    """Lay out a store as version 1 did; return the contents by name."""
-    contents = {f"{number}.csv": b"row\n" * number for number in range(1, count + 1)}
-    root.mkdir()
-    with closing(sqlite3.connect(root / "index.sqlite")) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.executescript(_VERSION_1)
-        for number, (name, content) in enumerate(contents.items()):
-            digest = hashlib.sha256(content).hexdigest()
-            place = root / "users/alice/objects" / digest[:2] / digest
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
-            row = ("alice", name, name, f"art_{digest[:12]}", len(content), digest, "text/csv")
-            values = (*row, "uploaded", 1.7e9 + number)
-            connection.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
-        connection.commit()
-    return contents
-
-
-async def test_a_store_of_version_1_is_brought_up_with_every_file(tmp_path: Path) -> None:
-    contents = version_1(tmp_path / "store", 40)
-    store = LocalStore(tmp_path / "store")
-
-    records = await store.list(scope=ALICE)
-
-    assert {record.name: await content_of(store, record) for record in records} == contents
-    assert {record.said.origin for record in records} == {Origin.UPLOADED}
-    assert {record.expires_at for record in records} == {None}
-    newest = await store.find("40.csv", scope=ALICE)
-    assert newest is not None
-    assert newest.created.timestamp() == 1.7e9 + 39
-    assert await store.sweep() == []
-    assert (await keep(store, b"row\n", "1.csv")).id == records[0].id
-    assert (await keep(store, b"other", "1.csv")).name == "1_2.csv"
-
-
-def test_processes_that_meet_an_old_store_at_once_all_find_it_whole(tmp_path: Path) -> None:
-    version_1(tmp_path / "store", 20)
-
-    answers = run(
-        """
-import asyncio, os, sys
-from pathlib import Path
-from runner.store.local.store import LocalStore
-from runner.store.protocol import Scope
-store = LocalStore(Path(sys.argv[1]))
-for _ in range(8):
-    if os.fork() == 0:
-        found = len(asyncio.run(store.list(scope=Scope(user_id="alice"))))
-        os.write(1, b"%d\\n" % found)
-        os._exit(0)
-for _ in range(8):
-    os.wait()
-        """,
-        tmp_path / "store",
-    )
-
-    assert answers.split() == ["20"] * 8
+    assert [path.read_bytes() for path in objects(store)] == [b"stays"]
+    assert await content_of(store, stays) == b"stays"
 
 
 def test_processes_that_put_and_remove_at_once_end_with_every_file_whole(store: LocalStore) -> None:
@@ -308,7 +298,7 @@ async def look():
     assert len({r.name for r in records}) == len({r.sha256 for r in records}) == 60
     for record in await store.list(scope=ALICE):
         await content_of(store, record)
-    assert store.missing() == []
+    assert list(store.missing()) == []
 asyncio.run(look())
         """,
         store.root,
@@ -363,13 +353,15 @@ for life in range(200):
     assert {name: stored[name].sha256 for name in promised} == promised
     for record in stored.values():
         assert hashlib.sha256(await content_of(store, record)).hexdigest() == record.sha256
-    assert store.missing() == []
+    assert list(store.missing()) == []
     assert {removal.reason for removal in await store.sweep()} <= {Reason.LEFT_BEHIND}
-    assert {path.name for path in objects(store)} == {record.sha256 for record in stored.values()}
-    assert list(store.root.glob("*/*/incoming/*")) == []
+    found = {hashlib.sha256(path.read_bytes()).hexdigest() for path in objects(store)}
+    assert found == {record.sha256 for record in stored.values()}
+    assert store.orphans() == []
+    assert [path for path in store.root.glob("*/*/*/*") if path.parent.name in ("incoming", "removed")] == []
 
 
-def test_a_put_is_on_disk_before_it_has_its_name_and_its_row_and_those_before_it_is_acknowledged(
+def test_put_syncs_bytes_then_record_before_it_returns(
     store: LocalStore,
 ) -> None:
     strace = shutil.which("strace")
@@ -386,7 +378,7 @@ asyncio.run(keep(store, b"content" * 1000, "b.txt"))
 os.write(2, b"DONE")
     """
     trace = store.root.parent / "trace"
-    calls = "openat,write,pwrite64,fsync,fdatasync,rename,renameat,renameat2"
+    calls = "openat,write,fsync,link,linkat"
     command = [
         strace,
         "-f",
@@ -409,11 +401,12 @@ os.write(2, b"DONE")
     order = [
         r"write\(\d+<[^>]*/incoming/\w+>",
         r"fsync\(\d+<[^>]*/incoming/\w+>",
-        r"rename\w*\([^)]*/incoming/\w+[^)]*/objects/",
-        r"fsync\(\d+<[^>]*/objects/\w\w>",
-        r"write\(\d+<[^>]*/users/alice/journal>",
-        r"fdatasync\(\d+<[^>]*/users/alice/journal>",
-        r"pwrite64\(\d+<[^>]*index\.sqlite-wal>",
+        r"link\([^)]*/incoming/\w+[^)]*/objects/",
+        r"fsync\(\d+<[^>]*/users/alice/objects>",
+        r"write\(\d+<[^>]*/incoming/\w+\.json>",
+        r"fsync\(\d+<[^>]*/incoming/\w+\.json>",
+        r"link\([^)]*/incoming/\w+\.json[^)]*/records/all/files/b\.txt",
+        r"fsync\(\d+<[^>]*/records/all/files>",
     ]
     position = 0
     for step in order:

@@ -15,11 +15,9 @@ from s3_servers import raw_client, watching
 from suite import ALICE, BOB, Clock, read
 
 from runner.errors import CallError, Code
+from runner.store.entries import Entry
 from runner.store.protocol import Put, Reason, Record, Scope
 from runner.store.s3.bucket import Bucket, BucketAddress
-from runner.store.s3.index import S3Index
-from runner.store.s3.keys import keys_of
-from runner.store.s3.names import take_name
 from runner.store.s3.store import S3Store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
@@ -92,50 +90,83 @@ async def test_hosts_that_put_the_same_name_at_once_get_names_of_their_own(s3: B
     assert {(r.name, r.sha256) for r in listed} == {(r.name, r.sha256) for r in records}
 
 
-@pytest.mark.parametrize("conditions", [True, False], ids=["refusing server", "any server"])
-def test_a_name_is_given_to_at_most_one_of_many_who_want_it_at_once(
-    rgw: BucketAddress, conditions: bool
-) -> None:
-    bucket = Bucket(rgw)
-    winners: list[str] = []
-    for name in (f"n{number}" for number in range(6)):
+def record_key(address: BucketAddress, name: str) -> str:
+    return f"{address.prefix}alice/records/all/files/{name}"
+
+
+def test_a_condition_lets_one_of_many_hosts_through(rgw: BucketAddress) -> None:
+    bucket, probe = Bucket(rgw), f"{rgw.prefix}=probe"
+    etag: str | None = None
+    for match in (None, "first", "second"):
         start = threading.Barrier(6)
-        wanting = [
-            threading.Thread(
-                target=_want, args=(bucket, rgw.prefix, name, f"{host:024x}", conditions, start, winners)
+        through: list[str] = []
+
+        def want(
+            number: int, held: str | None = etag, start: threading.Barrier = start, seen: list[str] = through
+        ) -> None:
+            start.wait()
+            got = bucket.put_if(
+                f"{rgw.prefix}n", b"%d %d" % (number, len(seen)), absent=held is None, match=held, probe=probe
             )
-            for host in range(6)
-        ]
-        for thread in wanting:
-            thread.start()
-        for thread in wanting:
-            thread.join()
+            seen.extend([] if got is None else [got])
 
-    keys = keys_of(rgw.prefix, ALICE)
-    for name in (f"n{number}" for number in range(6)):
-        records = [item for item in bucket.list(keys.name(name)) if item.size]
-        assert len(records) == winners.count(name) <= 1
-    assert winners
+        hosts = [threading.Thread(target=want, args=(number,)) for number in range(6)]
+        for host in hosts:
+            host.start()
+        for host in hosts:
+            host.join()
+        assert len(through) == 1, match
+        (etag,) = through
 
 
-def _want(
-    bucket: Bucket,
-    prefix: str,
-    name: str,
-    token: str,
-    conditions: bool,
-    start: threading.Barrier,
-    winners: list[str],
-) -> None:
-    keys = keys_of(prefix, ALICE)
-    start.wait()
-    if take_name(bucket, keys, name, token=token, record=b"{}", conditions=conditions):
-        winners.append(name)
+async def test_a_server_that_ignores_conditions_is_refused_and_named(juicefs_bucket: BucketAddress) -> None:
+    store = S3Store(juicefs_bucket)
+
+    with pytest.raises(CallError, match="takes no notice of If-None-Match") as refused:
+        await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+
+    assert not refused.value.retryable
+    assert "takes no notice of If-None-Match" in str(await store.fault())
+    assert [key for key in keys_in(juicefs_bucket) if "a.txt" in key] == []
 
 
-def test_each_server_is_found_out(rgw_bucket: BucketAddress, juicefs_bucket: BucketAddress) -> None:
-    assert Bucket(rgw_bucket).has_conditions(f"{rgw_bucket.prefix}=probe")
-    assert not Bucket(juicefs_bucket).has_conditions(f"{juicefs_bucket.prefix}=probe")
+async def test_hosts_that_delete_one_file_at_once_delete_no_later_one(s3: BucketAddress) -> None:
+    hosts = [S3Store(s3) for _ in range(4)]
+    for number in range(6):
+        record = await hosts[0].put_bytes(b"%d" % number, Put(name="a.txt"), scope=ALICE)
+
+        async def delete_and_put(host: S3Store, mine: bytes, id_: str = record.id) -> Record | None:
+            if not await host.delete(id_, scope=ALICE, name="a.txt"):
+                return None
+            return await host.put_bytes(mine, Put(name="a.txt"), scope=ALICE)
+
+        new = await asyncio.gather(
+            *(delete_and_put(h, b"new %d %d" % (number, n)) for n, h in enumerate(hosts))
+        )
+        (kept,) = [each for each in new if each is not None]
+        assert await read(hosts[1], kept) == await read(hosts[2], kept)
+        assert [each.id for each in await hosts[3].list(scope=ALICE)] == [kept.id]
+        await hosts[0].delete(kept.id, scope=ALICE)
+
+
+async def test_put_and_delete_of_one_content_at_once_leave_no_record_without_bytes(s3: BucketAddress) -> None:
+    hosts = [S3Store(s3) for _ in range(4)]
+
+    async def work(host: S3Store, number: int) -> None:
+        for turn in range(6):
+            record = await host.put_bytes(b"shared", Put(name="a.txt"), scope=ALICE)
+            if (turn + number) % 2:
+                await host.delete(record.id, scope=ALICE)
+            else:
+                ends = datetime.now(UTC) + timedelta(hours=1)
+                await host.touch(record.id, scope=ALICE, expires_at=ends)
+
+    await asyncio.gather(*(work(host, number) for number, host in enumerate(hosts)))
+
+    for record in await hosts[0].list(scope=ALICE):
+        assert await read(hosts[1], record) == b"shared"
+    contents = [key for key in keys_in(s3) if "/artifacts/" in key]
+    assert len(contents) == len(await hosts[0].list(scope=ALICE))
 
 
 async def test_more_than_one_page_is_listed(rgw: BucketAddress) -> None:
@@ -210,99 +241,52 @@ async def test_a_delete_that_was_cut_short_is_a_delete_and_a_sweep_finishes_it(s
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
     kept = await store.put_bytes(b"kept", Put(name="kept.txt"), scope=ALICE)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    (entry,) = S3Index(Bucket(s3), s3.prefix).with_id(record.id, scope=ALICE)
-    Bucket(s3).put(keys_of(s3.prefix, ALICE).life(entry.token), b"")
-    Bucket(s3).delete(entry.at)
+    found = Bucket(s3).get(record_key(s3, "a.txt"))
+    assert found is not None
+    gone = replace(Entry.read(found[0]), is_gone=True)
+    Bucket(s3).put(record_key(s3, "a.txt"), gone.written())
 
     assert await store.find("a.txt", scope=ALICE) is None
     assert await store.stat(record.id, scope=ALICE) is None
+    young = await S3Store(s3).sweep()
     removed = await store.sweep()
 
-    assert {one.reason for one in removed} == {Reason.LEFT_BEHIND}
-    assert 1 in {one.size for one in removed}
+    assert list(young) == []
+    assert [(one.reason, one.size) for one in removed] == [(Reason.LEFT_BEHIND, 1)]
     assert [key for key in keys_in(s3) if "a.txt" in key] == []
     assert await read(store, kept) == b"kept"
 
 
-async def test_a_lost_record_costs_no_byte_and_the_record_put_back_is_all_it_takes(
-    s3: BucketAddress, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_lost_record_costs_no_byte_and_the_record_put_back_is_all_it_takes(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    (entry,) = S3Index(Bucket(s3), s3.prefix).with_id(record.id, scope=ALICE)
-    lost = Bucket(s3).get(entry.at)
+    lost = Bucket(s3).get(record_key(s3, "a.txt"))
     assert lost is not None
-    Bucket(s3).delete(entry.at)
-    # What it could be made anew from is gone as well.
-    for marker in Bucket(s3).list(keys_of(s3.prefix, ALICE).all_ids):
-        Bucket(s3).delete(marker.key)
+    Bucket(s3).delete(record_key(s3, "a.txt"))
 
     assert list(await store.sweep()) == []
-    Bucket(s3).put(entry.at, lost)
+    Bucket(s3).put(record_key(s3, "a.txt"), lost[0])
 
-    assert "objects without a record are kept" in caplog.messages
-    assert await read(store, record) == b"x"
-
-
-async def test_a_removal_that_was_cut_short_before_its_record_went_changes_nothing(s3: BucketAddress) -> None:
-    store = S3Store(s3, stale_after=timedelta(seconds=-1))
-    record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    (entry,) = S3Index(Bucket(s3), s3.prefix).with_id(record.id, scope=ALICE)
-    Bucket(s3).put(keys_of(s3.prefix, ALICE).life(entry.token), b"")
-
-    assert list(await store.sweep()) == []
-
-    assert await store.find("a.txt", scope=ALICE) == record
     assert await read(store, record) == b"x"
 
 
 async def test_a_damaged_record_keeps_nobody_from_the_other_files_and_costs_no_byte(
-    s3: BucketAddress, caplog: pytest.LogCaptureFixture
+    s3: BucketAddress,
 ) -> None:
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     kept = await store.put_bytes(b"kept", Put(name="kept.txt"), scope=ALICE)
-    (entry,) = S3Index(Bucket(s3), s3.prefix).with_id(record.id, scope=ALICE)
-    whole = Bucket(s3).get(entry.at)
+    whole = Bucket(s3).get(record_key(s3, "a.txt"))
     assert whole is not None
-    Bucket(s3).put(entry.at, whole[:-9])
+    Bucket(s3).put(record_key(s3, "a.txt"), whole[0][:-9])
 
     assert [each.name for each in await store.list(scope=ALICE)] == ["kept.txt"]
     assert await read(store, kept) == b"kept"
     assert list(await store.sweep()) == []
     assert [found.problem for found in (await store.verify()).damaged] == ["its record is damaged"]
-    Bucket(s3).put(entry.at, whole)
+    Bucket(s3).put(record_key(s3, "a.txt"), whole[0])
 
-    assert "damaged records are passed over" in caplog.messages
     assert await read(store, record) == b"x"
-
-
-async def test_a_damaged_later_state_keeps_its_artifact(s3: BucketAddress) -> None:
-    store = S3Store(s3, stale_after=timedelta(seconds=-1))
-    about = Put(name="a.txt", expires_at=datetime.now(UTC) + timedelta(seconds=1), reason="asked")
-    record = await store.put_bytes(b"x", about, scope=ALICE)
-    other = await store.put_bytes(b"y", replace(about, name="b.txt"), scope=ALICE)
-    (entry,) = S3Index(Bucket(s3), s3.prefix).with_id(record.id, scope=ALICE)
-    Bucket(s3).put(keys_of(s3.prefix, ALICE).life(entry.token), b"{damaged")
-    await asyncio.sleep(1.1)
-
-    removed = await store.sweep()
-
-    # The control: one without a later state has ended.
-    assert [removal.what for removal in removed] == [other.id]
-    assert [each.name for each in await store.list(scope=ALICE)] == ["a.txt"]
-    assert await store.delete(record.id, scope=ALICE)
-
-
-async def test_a_sweep_leaves_what_is_young_alone(s3: BucketAddress) -> None:
-    store = S3Store(s3)
-    record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    (entry,) = S3Index(Bucket(s3), s3.prefix).with_id(record.id, scope=ALICE)
-    Bucket(s3).delete(entry.at)
-
-    assert list(await store.sweep()) == []
-
-    assert any("artifacts" in key for key in keys_in(s3))
 
 
 async def test_parts_of_an_upload_that_nobody_finished_are_swept(s3: BucketAddress) -> None:
@@ -316,18 +300,6 @@ async def test_parts_of_an_upload_that_nobody_finished_are_swept(s3: BucketAddre
     await store.sweep()
 
     assert not list(bucket.uploads(s3.prefix))
-
-
-async def test_equal_digits_of_other_content_get_a_longer_id(rgw: BucketAddress) -> None:
-    store = S3Store(rgw)
-    record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    keys = keys_of(rgw.prefix, ALICE)
-    index = S3Index(Bucket(rgw), rgw.prefix)
-
-    assert index.free_id(keys, f"art_{record.sha256}") == record.id
-
-    other = record.sha256[:13] + ("0" if record.sha256[13] != "0" else "1") * 51
-    assert index.free_id(keys, f"art_{other}") == f"art_{other[:16]}"
 
 
 async def test_hosts_whose_clocks_differ_agree_on_the_time_of_the_server(rgw: BucketAddress) -> None:

@@ -8,9 +8,9 @@ import pytest
 from test_s3_doctor import settings_for
 
 from runner.doctor.report import DoctorLine, Level, report
-from runner.store.bucket_health import lost_records
+from runner.settings.settings import Settings
+from runner.store.bucket_health import Lost, lost_records
 from runner.store.s3.bucket import Bucket, BucketAddress
-from runner.store.s3.sweep import ListingLimits, Lost, count_lost
 
 pytestmark = [pytest.mark.needs_s3, pytest.mark.release]
 
@@ -22,42 +22,46 @@ FILES = 3
 def bucket(rgw: BucketAddress, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """A bucket in which each user has files with their records, but for one file of `cem`."""
     # A record counts as lost when its artifact is five minutes old; here, at once.
-    monkeypatch.setattr("runner.store.s3.sweep.SETTLED_AFTER", timedelta(seconds=-5))
+    monkeypatch.setattr("runner.store.bucket_health.SETTLED_AFTER", timedelta(seconds=-5))
     bucket = Bucket(rgw)
     for user in USERS:
         for number in range(FILES):
-            bucket.put(f"{rgw.prefix}{user}/artifacts/1/{user}{number}", b"bytes")
+            bucket.put(f"{rgw.prefix}{user}/artifacts/1/t/{user}{number}", b"bytes")
             if (user, number) != ("cem", 0):
-                bucket.put(f"{rgw.prefix}{user}/index/one/names/{user}{number}/ticket", b"record")
+                bucket.put(f"{rgw.prefix}{user}/records/all/files/{user}{number}", b"record")
     yield bucket
     bucket.close()
 
 
-def bounded(bucket: Bucket, rgw: BucketAddress, objects: int, *, seconds: float = 60) -> Lost:
-    return count_lost(bucket, rgw.prefix, bounds=ListingLimits(objects=objects, seconds=seconds))
+@pytest.fixture
+def settings(bucket: Bucket, rgw: BucketAddress, tmp_path: Path) -> Settings:
+    return settings_for(rgw, tmp_path, store=f"s3://{rgw.bucket}/{rgw.prefix.rstrip('/')}")
 
 
-def test_without_bounds_all_is_listed(bucket: Bucket, rgw: BucketAddress) -> None:
-    assert count_lost(bucket, rgw.prefix) == Lost(files=1, users=4, objects=23, is_cut=False)
-    assert bounded(bucket, rgw, 23) == Lost(files=1, users=4, objects=23, is_cut=False)
+def test_without_bounds_all_is_listed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lost_records(settings, in_all=True) == Lost(files=1, users=4, objects=23, is_cut=False)
+    monkeypatch.setattr("runner.store.bucket_health.LISTED_OBJECTS", 23)
+    assert lost_records(settings, in_all=False) == Lost(files=1, users=4, objects=23, is_cut=False)
 
 
 @pytest.mark.parametrize(("objects", "users"), [(3, 0), (6, 1), (8, 1), (12, 2), (17, 2), (18, 3), (22, 3)])
 def test_of_who_was_listed_in_part_nothing_is_said(
-    bucket: Bucket, rgw: BucketAddress, objects: int, users: int
+    settings: Settings, objects: int, users: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert bounded(bucket, rgw, objects) == Lost(files=0, users=users, objects=objects, is_cut=True)
+    monkeypatch.setattr("runner.store.bucket_health.LISTED_OBJECTS", objects)
+
+    assert lost_records(settings, in_all=False) == Lost(files=0, users=users, objects=objects, is_cut=True)
 
 
-def test_a_listing_ends_when_its_time_is_over(bucket: Bucket, rgw: BucketAddress) -> None:
-    assert bounded(bucket, rgw, 1000, seconds=0) == Lost(files=0, users=0, objects=0, is_cut=True)
+def test_a_listing_ends_when_its_time_is_over(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.store.bucket_health.LISTED_S", 0.0)
+
+    assert lost_records(settings, in_all=False) == Lost(files=0, users=0, objects=0, is_cut=True)
 
 
 def test_the_doctor_says_where_it_stopped_and_how_to_see_all(
-    bucket: Bucket, rgw: BucketAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, bucket: Bucket, rgw: BucketAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = settings_for(rgw, tmp_path, store=f"s3://{rgw.bucket}/{rgw.prefix.rstrip('/')}")
-
     def line(*, whole_bucket: bool) -> DoctorLine:
         lines = report(settings, whole_bucket=whole_bucket).lines
         return next(line for line in lines if line.name == "records")
@@ -65,7 +69,7 @@ def test_the_doctor_says_where_it_stopped_and_how_to_see_all(
     monkeypatch.setattr("runner.store.bucket_health.LISTED_OBJECTS", 12)
     cut, whole = line(whole_bucket=False), line(whole_bucket=True)
     monkeypatch.setattr("runner.store.bucket_health.LISTED_OBJECTS", 21)
-    bucket.delete(f"{rgw.prefix}ann/index/one/names/ann0/ticket")
+    bucket.delete(f"{rgw.prefix}ann/records/all/files/ann0")
     lost_and_cut = line(whole_bucket=False)
 
     assert cut.level is Level.NOTE

@@ -1,6 +1,7 @@
 """What a user's files take up in S3, without asking for all of them each time; files that are read once."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,8 @@ from runner.errors import CallError, Code
 from runner.store.protocol import Put, Scope
 from runner.store.retention import Quota, RetentionRules
 from runner.store.s3.bucket import Bucket, BucketAddress
-from runner.store.s3.keys import keys_of
-from runner.store.s3.store import S3Store
+from runner.store.s3.store import FRESH_S, S3Store
 from runner.store.s3.upload import PART_BYTES
-from runner.store.s3.usage import FRESH_S, S3Usage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
@@ -61,7 +60,7 @@ async def test_equal_content_counts_once_whatever_its_names_and_sessions(
 
 async def test_what_a_host_puts_is_counted_without_listing_everything_again(rgw: BucketAddress) -> None:
     rules = RetentionRules(files=Quota(max_user_bytes=10))
-    store, listings = counting_listings(rgw, f"{rgw.prefix}alice/artifacts/", rules)
+    store, listings = counting_listings(rgw, f"{rgw.prefix}alice/records/", rules)
 
     for number in range(5):
         await store.put_bytes(b"%02d" % number, Put(name=f"{number}.txt"), scope=ALICE)
@@ -92,19 +91,22 @@ async def test_nobody_is_refused_by_an_old_listing(rgw: BucketAddress) -> None:
     assert (await here.put_bytes(b"y" * 10, Put(name="b.txt"), scope=ALICE)).size == 10
 
 
-async def test_what_another_host_put_is_counted_half_a_minute_later(rgw: BucketAddress) -> None:
-    now = [100.0]
-    usage = S3Usage(Bucket(rgw), clock=lambda: now[0])
-    keys, quota = keys_of(rgw.prefix, ALICE), Quota(max_user_bytes=10)
-    usage.check(keys, 1, quota)
-    await S3Store(rgw).put_bytes(b"x" * 10, Put(name="a.txt"), scope=ALICE)
-    usage.check(keys, 1, quota)
-
-    now[0] += FRESH_S + 1
+async def test_what_another_host_put_is_counted_half_a_minute_later(
+    rgw: BucketAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = RetentionRules(files=Quota(max_user_bytes=10))
+    here, there = S3Store(rgw, rules=rules), S3Store(rgw, rules=rules)
+    await here.put_bytes(b"1", Put(name="a.txt"), scope=ALICE)
+    await there.put_bytes(b"22222", Put(name="b.txt"), scope=ALICE)
+    # Not seen yet, so both together are above the quota.
+    await here.put_bytes(b"333333", Put(name="c.txt"), scope=ALICE)
+    later = time.monotonic() + FRESH_S + 1
+    monkeypatch.setattr("runner.store.store.time.monotonic", lambda: later)
 
     with pytest.raises(CallError) as refused:
-        usage.check(keys, 1, quota)
-    assert refused.value.code is Code.E_QUOTA
+        await here.put_bytes(b"4", Put(name="d.txt"), scope=ALICE)
+
+    assert refused.value.details["used_bytes"] == 12
 
 
 async def test_a_large_file_of_a_new_length_is_sent_before_it_is_digested(
@@ -116,9 +118,9 @@ async def test_a_large_file_of_a_new_length_is_sent_before_it_is_digested(
 
     def note(source: object) -> tuple[str, int]:
         digested.append(source)
-        raise OSError("digested before it is sent")
+        raise RuntimeError("digested before it is sent")
 
-    monkeypatch.setattr("runner.store.s3.store.digest_of", note)
+    monkeypatch.setattr("runner.store.s3.blobs.digest_of", note)
     store = S3Store(rgw)
 
     record = await store.put_file(path, Put(name="a.bin"), scope=ALICE)
@@ -126,7 +128,7 @@ async def test_a_large_file_of_a_new_length_is_sent_before_it_is_digested(
     assert digested == []
     assert await read(store, record) == path.read_bytes()
     # It may be the same file now: that is found out before anything is sent.
-    with pytest.raises(OSError, match="digested before"):
+    with pytest.raises(RuntimeError, match="digested before"):
         await store.put_file(path, Put(name="a.bin"), scope=ALICE)
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -23,9 +22,7 @@ from runner.store.protocol import Put, Reason, Record, Scope
 from runner.store.retention import Quota, RetentionRules
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
-from runner.store.spool import files as spool_files
-from runner.store.spool.files import Spool, delay_s
-from runner.store.spool.store import SpoolingStore
+from runner.store.spool import Spool, SpoolingStore, delay_s
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
@@ -64,7 +61,8 @@ class Stuck(MemoryStore):
 
 
 def files_in(spool: Spool) -> int:
-    return sum(1 for _ in spool.folder.iterdir()) if spool.folder.exists() else 0
+    """How many files the spool has: a record and the bytes of each, and notes."""
+    return sum(1 for path in spool.folder.rglob("*") if path.is_file())
 
 
 class TestSpoolingStore(StoreSuite):
@@ -197,36 +195,35 @@ async def test_where_the_setting_says_fail_the_caller_gets_an_error_and_the_file
     assert await store.find("a.txt", scope=ALICE) is not None
 
 
-async def waiting_long(spool: Spool, *, files: int) -> None:
-    """Have files that are tried again in an hour, and one at the next look."""
+async def waiting(spool: Spool, *, files: int) -> None:
+    """Have files that wait, of two users."""
     store = SpoolingStore(NoServer(), spool)
     for number in range(files):
         await store.put_bytes(b"x%d" % number, Put(name=f"{number}.txt"), scope=(ALICE, BOB)[number % 2])
-    for kept in spool.all()[1:]:
-        spool.change(replace(kept, due=kept.due + timedelta(hours=1), attempts=9))
 
 
-async def test_once_the_store_takes_a_file_all_others_follow_that_were_to_wait_longer(spool: Spool) -> None:
-    await waiting_long(spool, files=12)
-    there = MemoryStore()
+async def test_once_the_store_takes_a_file_all_others_follow_that_were_to_wait_longer(
+    spool: Spool, clock: Clock
+) -> None:
+    remote = Away()
+    remote.away = True
+    store = SpoolingStore(remote, spool, now=clock)
+    for number in range(12):
+        await store.put_bytes(b"x%d" % number, Put(name=f"{number}.txt"), scope=(ALICE, BOB)[number % 2])
+    assert await store.send() == 0
+    remote.away = False
+    # The control: none of them is due yet.
+    assert await store.send() == 0
 
-    assert await SpoolingStore(there, spool).send() == 12
+    await store.spool.put_bytes(b"new", Put(name="new.txt"), scope=ALICE)
 
-    assert len([*await there.list(scope=ALICE), *await there.list(scope=BOB)]) == 12
+    assert await store.send() == 13
+    assert len([*await remote.list(scope=ALICE), *await remote.list(scope=BOB)]) == 13
     assert spool.all() == []
 
 
-async def test_while_the_store_takes_none_those_that_are_to_wait_longer_are_left_alone(spool: Spool) -> None:
-    await waiting_long(spool, files=3)
-    later = spool.all()[1:]
-
-    assert await SpoolingStore(NoServer(), spool).send() == 0
-
-    assert spool.all()[1:] == later
-
-
 async def test_files_of_one_user_that_want_one_name_get_it_in_their_order(spool: Spool) -> None:
-    await waiting_long(spool, files=1)
+    await waiting(spool, files=1)
     names = ("b.txt", "a.txt")
     for number, name in enumerate(names * 6):
         about = Put(name=name, namespace=f"n{number}")
@@ -239,36 +236,8 @@ async def test_files_of_one_user_that_want_one_name_get_it_in_their_order(spool:
     assert {record.id: record.name for record in await there.list(scope=ALICE)} == wanted
 
 
-async def test_what_another_process_changes_is_seen_and_what_nobody_changed_is_not_read_again(
-    spool: Spool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await waiting_long(spool, files=4)
-    read: list[str] = []
-    first = spool.all()[0]
-
-    def read_whole(path: Path) -> bytes:
-        read.append(path.name)
-        return path.read_bytes()
-
-    monkeypatch.setattr(spool_files, "read_whole", read_whole)
-    other = Spool(spool.folder)
-
-    assert spool.all() == other.all()
-    # The other one has read all four for the first time, and this one none again.
-    assert len(read) == 4
-    other.change(replace(first, attempts=7))
-    read.clear()
-    changed = spool.all()
-    again = list(read)
-    other.forget(first)
-
-    assert changed[0].attempts == 7
-    assert again == [f"{first.token}.json"]
-    assert first.token not in [kept.token for kept in spool.all()]
-
-
 async def test_a_server_that_ends_sends_all_that_waits_and_says_how_many_still_do(spool: Spool) -> None:
-    await waiting_long(spool, files=5)
+    await waiting(spool, files=5)
     before = spool.all()
 
     # A store that is away is asked once, and not once for each file.
@@ -286,7 +255,7 @@ async def test_the_same_file_put_again_while_it_waits_is_kept_once(gone: BucketA
     again = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     other = await store.put_bytes(b"y", Put(name="a.txt"), scope=ALICE)
 
-    assert again == first
+    assert (again.id, again.name, again.pending) == (first.id, "a.txt", True)
     assert other.name == "a_2.txt"
     assert files_in(spool) == 4
 
@@ -299,7 +268,7 @@ async def test_what_is_deleted_while_it_waits_is_not_sent(
 
     assert await store.delete(record.id, scope=ALICE, name="a.txt")
 
-    assert list(spool.folder.glob("*.bytes")) == []
+    assert list(spool.folder.rglob("objects/*")) == []
     back = SpoolingStore(S3Store(rgw), spool, now=lambda: record.created + timedelta(hours=1))
     assert await back.send() == 0
     assert await back.list(scope=ALICE) == []
@@ -320,65 +289,54 @@ async def test_what_ends_while_it_waits_is_swept_and_said(
 
 
 @pytest.mark.parametrize("damage", ["torn", "lost"])
-async def test_a_file_whose_note_is_lost_or_damaged_is_kept_and_named(
+async def test_a_file_whose_record_is_lost_or_damaged_is_kept_and_named(
     rgw: BucketAddress, gone: BucketAddress, spool: Spool, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    record = await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    [note], [content] = spool.folder.glob("*.json"), spool.folder.glob("*.bytes")
-    whole = note.read_bytes()
+    await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+    [record], [content] = spool.folder.rglob("records/all/files/*"), spool.folder.rglob("objects/*")
+    whole = record.read_bytes()
     assert spool.unsure() == []
-    note.write_bytes(whole[:50]) if damage == "torn" else note.unlink()
-    old = time.time() - 48 * 3600
-    os.utime(content, (old, old))
-    back = SpoolingStore(S3Store(rgw), spool, now=lambda: record.created + timedelta(hours=1))
+    record.write_bytes(whole[:50]) if damage == "torn" else record.unlink()
+    back = SpoolingStore(S3Store(rgw), spool)
 
     assert list(await back.sweep()) == []
     assert await back.send() == 0
-    assert spool.unsure() == [content.name]
-    assert "waiting files without a note that can be read" in caplog.messages
+    assert Spool(spool.folder).unsure() == [f"users/alice/objects/{content.name}"]
+    assert "waiting files without a readable record" in caplog.messages
     # Put back, it is all that the file needs.
-    note.write_bytes(whole)
-    assert await back.send() == 1
+    record.write_bytes(whole)
+    assert await SpoolingStore(S3Store(rgw), spool).send() == 1
     assert files_in(spool) == 0
 
 
-class Tearing(S3Store):
-    """A store under which the note is torn as soon as it has the file."""
-
-    spool: Spool
-
-    async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
-        stored = await super().put_file(source, about, scope=scope)
-        for note in self.spool.folder.glob("*.json"):
-            note.write_bytes(b"{")
-        return stored
-
-
-async def test_a_note_that_is_damaged_while_it_is_sent_does_not_say_that_it_was_deleted(
-    rgw: BucketAddress, gone: BucketAddress, spool: Spool
-) -> None:
-    record = await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    store = Tearing(rgw)
-    store.spool = spool
-    back = SpoolingStore(store, spool, now=lambda: record.created + timedelta(hours=1))
-
-    assert await back.send() == 1
-
-    assert [each.name for each in await S3Store(rgw).list(scope=ALICE)] == ["a.txt"]
+NOTE = (
+    '{"record":{"id":"art_0123456789ab","name":"a.csv","mime":"text/csv","size":3,'
+    '"sha256":"0123456789ab0000000000000000000000000000000000000000000000000000",'
+    '"scope":{"tenant_id":null,"user_id":"alice","session_id":null,"trace_id":"t"},'
+    '"said":{"name":"a.csv","mime":null,"origin":"generated","retention":"files","namespace":"art",'
+    '"source":{},"facts":{"rows":1},"reason":null,"expires_at":null},'
+    '"created":"2026-11-28T12:00:00Z","expires_at":null,"pending":true,"key":null},'
+    '"token":"tok","attempts":0,"due":"2026-11-28T12:00:00Z","deleted":DELETED}'
+)
 
 
-async def test_a_file_that_was_being_let_go_when_its_process_died_is_let_go(
-    rgw: BucketAddress, gone: BucketAddress, spool: Spool
-) -> None:
-    await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    [content] = spool.folder.glob("*.bytes")
-    content.unlink()
-    back = SpoolingStore(S3Store(rgw), spool)
+@pytest.mark.parametrize("deleted", ["null", '"2026-11-28T12:00:00Z"'])
+async def test_what_an_earlier_version_left_in_the_spool_is_taken_over(spool: Spool, deleted: str) -> None:
+    spool.folder.mkdir(parents=True)
+    (spool.folder / "tok.json").write_text(NOTE.replace("DELETED", deleted))
+    if deleted == "null":
+        (spool.folder / "tok.bytes").write_bytes(b"abc")
+    (spool.folder / "lost.bytes").write_bytes(b"whose")
+    there = MemoryStore()
+    store = SpoolingStore(there, spool)
 
-    assert await back.list(scope=ALICE) == []
-    await back.sweep()
+    taken = await store.send()
 
-    assert files_in(spool) == 0
+    found = await there.find("a.csv", scope=ALICE)
+    assert taken == (deleted == "null")
+    assert (found is not None and found.said.facts == {"rows": 1}) == (deleted == "null")
+    assert [path.name for path in spool.folder.rglob("*") if path.is_file()] == ["lost.bytes"]
+    assert spool.unsure() == ["lost.bytes"]
 
 
 async def test_a_refusal_is_no_reason_to_wait(rgw: BucketAddress, spool: Spool) -> None:
@@ -404,20 +362,24 @@ async def test_a_spool_that_cannot_be_written_is_an_error_too(gone: BucketAddres
 
 
 async def test_after_a_failure_it_waits_longer_each_time_and_then_tries_again(
-    rgw: BucketAddress, gone: BucketAddress, spool: Spool, clock: Clock
+    spool: Spool, clock: Clock
 ) -> None:
-    store = SpoolingStore(S3Store(gone), spool, now=clock)
+    remote = Away()
+    remote.away = True
+    store = SpoolingStore(remote, spool, now=clock)
     await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    waits = []
-    for _ in range(3):
-        assert await store.send() == 0
-        (kept,) = spool.all()
-        waits.append((kept.due - clock()).total_seconds())
-        assert await SpoolingStore(S3Store(rgw), spool, now=clock).send() == 0
-        clock.time = kept.due
+    tried: list[int] = []
+    for seconds in (0, 0.9, 1.1, 1.9, 2.1):
+        clock.advance(seconds)
+        before = remote.reached
+        await store.send()
+        tried.append(remote.reached - before)
+    remote.away = False
+    clock.advance(8)
 
-    assert [1 <= waits[0] <= 2, 2 <= waits[1] <= 4, 4 <= waits[2] <= 8] == [True, True, True]
-    assert await SpoolingStore(S3Store(rgw), spool, now=clock).send() == 1
+    # At once; again after 1 to 2 s, then after 2 to 4 s.
+    assert tried == [1, 0, 1, 0, 1]
+    assert await store.send() == 1
 
 
 def test_waits_double_up_to_a_bound_and_vary_by_half() -> None:
@@ -454,15 +416,15 @@ async def test_the_task_of_a_server_sends_what_an_earlier_run_left(
 
 def test_what_was_acknowledged_survives_a_kill_and_nothing_is_half_there(spool: Spool) -> None:
     code = (
-        "import sys, datetime, os\n"
+        "import asyncio, sys\n"
         "from pathlib import Path\n"
         "from runner.store.protocol import Put, Scope\n"
-        "from runner.store.spool.files import Spool\n"
+        "from runner.store.spool import Spool\n"
         "spool = Spool(Path(sys.argv[1]))\n"
         "for number in range(10**6):\n"
-        "    now = datetime.datetime.now(datetime.UTC)\n"
         "    content = b'%d' % number * 5000\n"
-        "    spool.keep(content, Put(name=f'{number}'), scope=Scope(user_id='alice'), now=now)\n"
+        "    put = spool.put_bytes(content, Put(name=f'{number}'), scope=Scope(user_id='alice'))\n"
+        "    asyncio.run(put)\n"
         "    print(number, flush=True)\n"
     )
     acknowledged: set[str] = set()
@@ -480,17 +442,15 @@ def test_what_was_acknowledged_survives_a_kill_and_nothing_is_half_there(spool: 
     kept = {each.record.said.name: each for each in spool.all()}
     assert acknowledged <= set(kept)
     for name, each in kept.items():
-        fd = spool.open(each)
-        assert os.read(fd, 10**6) == str(name).encode() * 5000
-        os.close(fd)
+        assert (spool.folder / each.blob).read_bytes() == str(name).encode() * 5000
 
 
 async def test_the_spool_is_its_owners_alone(gone: BucketAddress, spool: Spool) -> None:
     await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
 
     assert spool.folder.stat().st_mode & 0o077 == 0
-    assert all(path.stat().st_mode & 0o077 == 0 for path in spool.folder.iterdir())
-    (note,) = spool.folder.glob("*.json")
+    assert all(path.stat().st_mode & 0o077 == 0 for path in spool.folder.rglob("*"))
+    (note,) = spool.folder.rglob("records/all/files/*")
     assert json.loads(note.read_text())["record"]["scope"]["user_id"] == "alice"
 
 
@@ -509,6 +469,7 @@ class Away(MemoryStore):
     """A store in memory that is away while `away`, and does `meanwhile` while it takes a file."""
 
     away = False
+    reached = 0
     hangs = False
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
@@ -528,7 +489,11 @@ class Away(MemoryStore):
         self._reach()
         return await super().delete(id_, scope=scope, name=name)
 
+    async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
+        return await self.put_bytes(os.pread(source, 10**6, 0), about, scope=scope)  # type: ignore[arg-type]
+
     def _reach(self) -> None:
+        self.reached += 1
         if self.away:
             raise CallError(Code.E_STORE, "away")
 
@@ -598,7 +563,7 @@ async def test_what_the_store_could_not_delete_is_not_found_any_more_and_deleted
     found = await store.list(scope=ALICE), await store.find("a.txt", scope=ALICE)
     by_id = await store.stat(record.id, scope=ALICE)
     there = len(await remote.list(scope=ALICE))
-    await replace(store, now=lambda: record.created + timedelta(hours=1)).send()
+    await store.send()
 
     assert (found, by_id, there) == (([], None), None, 1)
     assert await remote.list(scope=ALICE) == []
@@ -613,7 +578,7 @@ async def test_what_is_put_again_after_it_was_deleted_stays(spool: Spool) -> Non
     remote.away = False
 
     again = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    await replace(store, now=lambda: record.created + timedelta(hours=1)).send()
+    await store.send()
 
     assert await store.list(scope=ALICE) == [again]
 

@@ -1,14 +1,14 @@
-"""What is written down about files is read by the releases before and after: names in it stay as they are.
+"""Texts of records that releases wrote. One that is not read any more loses files from their lists."""
 
-Each text here was written by a release. One that does not read it loses its users' files from their lists.
-"""
-
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.store.entries import DamagedEntry, Entry
 from runner.store.protocol import Put, Record, Scope
-from runner.store.s3.entry import BucketEntry, read_entry, written
-from runner.store.spool.files import Spool
 
 RECORD = (
     '{"id":"art_0123456789ab","name":"a.csv","mime":"text/csv","size":3,'
@@ -18,8 +18,8 @@ RECORD = (
     '"source":{},"facts":{"rows":1},"reason":null,"expires_at":null},'
     '"created":"2026-11-28T12:00:00Z","expires_at":null,"pending":false,"key":"k/a"}'
 )
-ENTRY = f'{{"record":{RECORD},"token":"tok","put":1,"used":2}}'
-NOTE = f'{{"record":{RECORD},"token":"tok","attempts":0,"due":"2026-11-28T12:00:00Z","deleted":null}}'
+EARLIER = f'{{"record":{RECORD},"token":"tok","put":1,"used":2}}'
+ENTRY = f'{{"record":{RECORD.replace("00Z", "00+00:00")},"blob":"k/a","put":1}}'
 
 
 def record() -> Record:
@@ -36,21 +36,35 @@ def record() -> Record:
     )
 
 
-def test_an_entry_of_a_bucket_is_read_and_written_as_ever() -> None:
-    entry = BucketEntry(record=record(), token="tok", put=1, used=2)
+def test_record_of_an_earlier_version_is_read() -> None:
+    entry = Entry.read(EARLIER.encode())
 
-    assert read_entry(ENTRY.encode(), at="") == entry
-    assert written(entry).decode() == ENTRY
+    assert entry == Entry(record=record(), blob="k/a", put=1)
 
 
-def test_a_note_of_a_file_that_waits_for_its_store_is_read_as_ever(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool")
-    kept = spool.keep(b"abc", Put(name="b.csv"), scope=Scope(user_id="ada"), now=record().created)
-    (bytes_of_kept,) = spool.folder.glob("*.bytes")
-    bytes_of_kept.rename(spool.folder / "tok.bytes")
-    next(spool.folder.glob("*.json")).rename(spool.folder / "tok.json")
-    (spool.folder / "tok.json").write_text(NOTE)
+def test_record_is_read_and_written_unchanged() -> None:
+    entry = Entry(record=record(), blob="k/a", put=1)
 
-    assert kept.name == "b.csv"
-    assert [each.record for each in spool.all()] == [record()]
-    assert spool.unsure() == []
+    assert Entry.read(ENTRY.encode()) == entry
+    assert entry.written().decode() == ENTRY
+
+
+ended = st.none() | st.datetimes(timezones=st.just(UTC))
+
+
+@given(name=st.text(min_size=1), facts=st.dictionaries(st.text(), st.integers() | st.text()), end=ended)
+def test_record_survives_writing_and_reading(
+    name: str, facts: dict[str, int | str], end: datetime | None
+) -> None:
+    said = Put(name=name, facts=facts, expires_at=end)
+    entry = Entry(record=replace(record(), name=name, said=said, expires_at=end), blob="k", put=7)
+
+    assert Entry.read(entry.written()) == entry
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "null", '{"record":{}}', ENTRY.replace("3,", '"3",', 1), ENTRY[:-9]]
+)
+def test_text_that_is_not_a_record_is_refused(content: str) -> None:
+    with pytest.raises(DamagedEntry):
+        Entry.read(content.encode())

@@ -14,8 +14,7 @@ from runner.store.local.store import LocalStore
 from runner.store.protocol import Put, Retention
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
-from runner.store.spool.files import Spool
-from runner.store.spool.store import SpoolingStore
+from runner.store.spool import Spool, SpoolingStore
 from runner.store.verifying import Damage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
@@ -57,7 +56,7 @@ async def test_a_bucket_and_its_spool_are_read_too(rgw: BucketAddress, tmp_path:
     content = client.get_object(Bucket=rgw.bucket, Key=bad.key)["Body"].read()
     client.put_object(Bucket=rgw.bucket, Key=bad.key, Body=flipped(content, 2_000_000))
     client.delete_object(Bucket=rgw.bucket, Key=lost.key)
-    flip_in(next((tmp_path / "spool").glob("*.bytes")), 1)
+    flip_in(next((tmp_path / "spool").rglob("objects/*")), 1)
     after = await SpoolingStore(store, spool).verify()
 
     assert (before.files, before.damaged) == (5, [])

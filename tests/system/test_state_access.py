@@ -44,8 +44,8 @@ EXPECTED = {
     "state/nobody-0.lock",
     "state/sessions",
     "state/spool",
-    "state/spool/*.bytes",
-    "state/spool/*.json",
+    "state/spool/users/*/objects/*",
+    "state/spool/users/*/records/all/files/a.txt",
     "state/tokens-copy.json",
     "state/tokens.json",
     "state/uids-copy.json",
@@ -53,11 +53,10 @@ EXPECTED = {
     "state/uids.lock",
     "state/used-tokens",
     "store",
-    "store/index.sqlite",
     "store/users",
     "store/users/*",
-    "store/users/*/journal",
     "store/users/*/objects",
+    "store/users/*/records",
 }
 
 

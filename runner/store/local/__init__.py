@@ -1,1 +1,1 @@
-"""A store in a folder: bytes, journals beside them, and an index."""
+"""Stores on this machine: blobs in a folder, and the conversion of folders that earlier versions left."""

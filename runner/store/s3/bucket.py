@@ -26,10 +26,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import SecretStr
 from urllib3.exceptions import HTTPError
 
+from runner.errors import CallError, Code
+from runner.store.blobs import Blob
 from runner.store.s3.faults import failed
 from runner.store.s3.waiting import check_wanted
 
-__all__ = ["Bucket", "BucketAddress", "Listed", "NoSuchObject", "Reading", "Stream", "failed"]
+__all__ = ["Bucket", "BucketAddress", "NoSuchObject", "Reading", "Stream", "failed"]
 
 _ABSENT = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchUpload"})
 _TAKEN = frozenset({"412", "PreconditionFailed", "409", "ConditionalRequestConflict"})
@@ -67,23 +69,6 @@ class BucketAddress:
     region: str | None = None
     access_key: SecretStr | None = None
     secret_key: SecretStr | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """One object of a listing.
-
-    Attributes:
-        key: Its key.
-        size: Length in bytes.
-        etag: The server's mark of its content.
-        modified: When it was put, by the server's clock.
-    """
-
-    key: str
-    size: int
-    etag: str
-    modified: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +126,7 @@ class Bucket:
         self._quick = _client(at, read_s=_ANSWER_S, attempts=2)
         self._skew = timedelta()
         self._lock = threading.Lock()
-        self._conditions: bool | None = None
+        self._form: str | None = None
         for client in (self._client, self._quick):
             client.meta.events.register("after-call.s3", self._note_time)
             client.meta.events.register("before-send.s3", check_wanted)
@@ -169,34 +154,72 @@ class Bucket:
                 Bucket=self._name, Key=key, Body=body, ContentType=mime, Metadata=dict(metadata or {})
             )
 
-    def put_new(self, key: str, body: bytes) -> bool:
-        """Put an object unless there is one; say whether it was put. Only where `has_conditions`."""
+    def put_if(self, key: str, body: bytes, *, absent: bool, match: str | None, probe: str) -> str | None:
+        """Put a small object if there is none, if it is that of an etag, or in any case; return its etag.
+
+        Args:
+            key: Its key.
+            body: Its content.
+            absent: Whether there must be none.
+            match: Etag that must be that of the present one.
+            probe: A key to find out with, once, which conditions the server honours.
+
+        Returns:
+            Its etag; None: the condition did not hold.
+        """
+        asked: dict[str, str] = {"IfNoneMatch": "*"} if absent else {}
+        if match is not None:
+            asked["IfMatch"] = self._match_form(probe).format(match)
+        elif absent:
+            self._match_form(probe)
+        return self._put_if(key, body, asked)
+
+    def _put_if(self, key: str, body: bytes, asked: Mapping[str, str]) -> str | None:
         try:
             with _asked("put"):
-                self._client.put_object(
-                    Bucket=self._name, Key=key, Body=body, ContentType="application/json", IfNoneMatch="*"
+                answer = self._client.put_object(
+                    Bucket=self._name, Key=key, Body=body, ContentType="application/json", **asked
                 )
-        except _Taken:
-            return False
-        return True
+        except (_Taken, NoSuchObject):
+            return None
+        return _plain(answer["ETag"])
 
-    def has_conditions(self, probe: str) -> bool:
-        """Say whether the server refuses to overwrite where asked to, by trying on the key `probe`."""
+    def _match_form(self, probe: str) -> str:
+        """Return how the server wants an etag in If-Match: quoted as RFC 9110 has it, or, as Ceph, plain.
+
+        Raises:
+            CallError: `E_STORE`: it takes no notice of conditions, so two hosts could have one name.
+        """
         with self._lock:
-            if self._conditions is None:
+            if self._form is None:
                 try:
-                    # A server that takes no notice of the condition puts it twice.
-                    self._conditions = not (self.put_new(probe, b"1") and self.put_new(probe, b"2"))
+                    etag = self._put_if(probe, b"1", {})
+                    honours = self._put_if(probe, b"2", {"IfNoneMatch": "*"}) is None
+                    honours = honours and self._put_if(probe, b"3", {"IfMatch": '"0"'}) is None
+                    forms = ('"{}"', "{}") if honours else ()
+                    # A form that is not understood is a condition that does not hold.
+                    matched = (
+                        form for form in forms if self._put_if(probe, b"1", {"IfMatch": form.format(etag)})
+                    )
+                    self._form = next(matched, "")
                 except _UnknownCondition:
-                    self._conditions = False
-            return self._conditions
+                    self._form = ""
+            if not self._form:
+                raise CallError(
+                    Code.E_STORE,
+                    "the object store takes no notice of If-None-Match and If-Match, without which two hosts "
+                    "could give one name to two files; docs/s3.md lists servers that do",
+                    details={"operation": "put", "reason": "NoConditionalWrites"},
+                    retryable=False,
+                )
+            return self._form
 
-    def get(self, key: str) -> bytes | None:
-        """Return the bytes of a small object, or None where there is none."""
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        """Return the bytes of a small object and its etag, or None where there is none."""
         try:
             stream = self.stream(key)
             with contextlib.closing(stream.body), _asked("get"):
-                return bytes(stream.body.read())
+                return bytes(stream.body.read()), stream.etag
         except NoSuchObject:
             return None
 
@@ -208,7 +231,7 @@ class Bucket:
         Raises:
             NoSuchObject: There is no such object, or it is no longer the one of `etag`.
         """
-        asked: dict[str, str] = {} if etag is None else {"IfMatch": etag}
+        asked: dict[str, str] = {} if etag is None else {"IfMatch": f'"{etag}"'}
         if offset or length is not None:
             end = "" if length is None else str(offset + length - 1)
             asked["Range"] = f"bytes={offset}-{end}"
@@ -217,7 +240,7 @@ class Bucket:
                 answer = self._quick.get_object(Bucket=self._name, Key=key, **asked)
         except _Taken:
             raise NoSuchObject from None
-        return Stream(body=answer["Body"], size=answer["ContentLength"], etag=answer["ETag"])
+        return Stream(body=answer["Body"], size=answer["ContentLength"], etag=_plain(answer["ETag"]))
 
     def size(self, key: str) -> int | None:
         """Return the length of an object in bytes, or None where there is none."""
@@ -227,32 +250,35 @@ class Bucket:
         except NoSuchObject:
             return None
 
-    def mime(self, key: str) -> str | None:
-        """Return the type of an object, or None where there is none."""
-        try:
-            with _asked("head"):
-                return str(self._quick.head_object(Bucket=self._name, Key=key)["ContentType"])
-        except NoSuchObject:
-            return None
-
     def delete(self, key: str) -> None:
         """Delete an object, if there is one."""
         with contextlib.suppress(NoSuchObject), _asked("delete"):
             self._quick.delete_object(Bucket=self._name, Key=key)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[Blob]:
         """Yield the objects whose keys begin with `prefix`, by key, page by page."""
         more: dict[str, str] = {}
         while True:
             with _asked("list"):
                 page = self._quick.list_objects_v2(Bucket=self._name, Prefix=prefix, **more)
             for item in page.get("Contents", ()):
-                yield Listed(
+                yield Blob(
                     key=item["Key"],
                     size=item["Size"],
-                    etag=item["ETag"],
+                    etag=_plain(item["ETag"]),
                     modified=item["LastModified"],
                 )
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Yield what keys below a prefix begin with, up to their next slash."""
+        more: dict[str, str] = {}
+        while True:
+            with _asked("list"):
+                page = self._quick.list_objects_v2(Bucket=self._name, Prefix=prefix, Delimiter="/", **more)
+            yield from (item["Prefix"] for item in page.get("CommonPrefixes", ()))
             if not page.get("IsTruncated"):
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
@@ -315,6 +341,10 @@ class Bucket:
         with contextlib.suppress(TypeError, ValueError):
             skew = email.utils.parsedate_to_datetime(stated).astimezone(UTC) - datetime.now(UTC)
             self._skew = skew if abs(skew.total_seconds()) > _SKEW_S else timedelta()
+
+
+def _plain(etag: str) -> str:
+    return etag.strip('"')
 
 
 class _Taken(Exception):

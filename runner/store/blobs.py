@@ -1,0 +1,267 @@
+"""Blobs: named bytes in a folder, in a bucket or in memory, as one store sees all three.
+
+Five verbs do the work: `put` with a condition, `get`, `scan`, `delete` and `stat`. The rest says how a back
+end lets several writers agree. Where `shares` is true a lock holds off every other writer of an area, so
+records may share bytes; where it is not, a record that changed meanwhile is refused by its etag.
+
+All methods block. They raise `OSError`, or `CallError` where a server fails.
+
+Source: `docs/decisions/0056-records-and-blobs-over-five-verbs.md`.
+"""
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
+
+from runner.store.content import BytesContent, StoredContent, chunks
+from runner.store.entries import Entry
+from runner.store.protocol import Put, Scope
+
+__all__ = ["Blob", "Blobs", "Incoming", "MemoryBlobs", "OrphanNote", "utc_now"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def utc_now() -> datetime:
+    """Return the clock's time."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """One blob of a listing.
+
+    Attributes:
+        key: Its key.
+        size: Length in bytes.
+        etag: The back end's mark of its content.
+        modified: When it was put.
+    """
+
+    key: str
+    size: int
+    etag: str
+    modified: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Incoming:
+    """Bytes that were received and are not needed by a record yet.
+
+    Attributes:
+        key: Their key once they are placed.
+        sha256: Hex digest.
+        size: Length in bytes.
+        place: Puts them under their key, durably; without it they are dropped.
+        is_placed: Whether that was begun.
+    """
+
+    key: str
+    sha256: str
+    size: int
+    place: Callable[[], None]
+    is_placed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanNote:
+    """A note of an interrupted operation: the bytes that it names are removed if no record needs them.
+
+    Attributes:
+        note: Key of the note, removed last.
+        blob: Key of the bytes.
+    """
+
+    note: str
+    blob: str
+
+
+class Blobs(Protocol):
+    """A back end of a store."""
+
+    @property
+    def shares(self) -> bool:
+        """Return whether `exclusive` holds off every other writer, on all hosts."""
+
+    def now(self) -> datetime:
+        """Return the present time, the same for all hosts."""
+
+    def prefix(self, area: str) -> str:
+        """Return the beginning of all keys of an area of `runner.store.areas`; it ends in a slash."""
+
+    def areas(self) -> Iterable[str]:
+        """Return the prefixes of all areas."""
+
+    def named(self, prefix: str) -> str:
+        """Return the area of a prefix, as people know it."""
+
+    def exclusive(self, area: str) -> AbstractContextManager[object]:
+        """Hold off other writers of an area."""
+
+    def version(self, area: str) -> object | None:
+        """Return a mark that changes with the records of an area; None: list them to know."""
+
+    def receive(
+        self, area: str, source: int | bytes, about: Put, scope: Scope
+    ) -> AbstractContextManager[Incoming]:
+        """Take in bytes, or a file from its start; they are dropped at the end unless they were placed."""
+
+    def put(
+        self, key: str, content: bytes, *, if_absent: bool = False, if_match: str | None = None
+    ) -> Blob | None:
+        """Write a small blob, whole and durably; None: the condition did not hold."""
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        """Return a small blob and its etag."""
+
+    def content(self, entry: Entry, start: int, end: int) -> AbstractContextManager[StoredContent]:
+        """Open the bytes of a record, or a range of them.
+
+        Raises:
+            FileNotFoundError: They are not there.
+        """
+
+    def stat(self, key: str) -> int | None:
+        """Return the length of a blob."""
+
+    def scan(self, prefix: str) -> Iterable[Blob]:
+        """Return the blobs whose keys begin with a prefix that ends in a slash."""
+
+    def delete(self, key: str) -> None:
+        """Delete a blob, if it is there."""
+
+    def retire(self, entry: Entry) -> str | None:
+        """Make a record unreadable for everybody, durably, before its bytes go.
+
+        Returns:
+            Key of the note that says so until the bytes are gone; None: the record is not as it was read.
+        """
+
+    def leftovers(self, area: str) -> Iterable[OrphanNote]:
+        """Return what interrupted operations left in an area. Call it within `exclusive`."""
+
+    def check(self) -> None:
+        """Write a little and list a little, to see whether that works."""
+
+    def map(self, act: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Do something with each item, several at a time where that helps."""
+
+
+class MemoryBlobs:
+    """Blobs in a dictionary."""
+
+    shares = True
+
+    def __init__(self) -> None:
+        self._held: dict[str, bytes] = {}
+        self._lock = threading.RLock()
+        self._count = 0
+
+    def now(self) -> datetime:
+        """Return the clock's time."""
+        return utc_now()
+
+    def prefix(self, area: str) -> str:
+        """Return the beginning of all keys of an area."""
+        return f"{area}/"
+
+    def areas(self) -> list[str]:
+        """Return the prefixes of all areas."""
+        return sorted({"/".join(key.split("/")[:2]) + "/" for key in [*self._held]})
+
+    def named(self, prefix: str) -> str:
+        """Return the area of a prefix."""
+        return prefix.rstrip("/")
+
+    def exclusive(self, area: str) -> AbstractContextManager[object]:
+        """Hold off other writers, of all areas."""
+        return self._lock
+
+    def version(self, area: str) -> int:
+        """Return how often anything was changed."""
+        return self._count
+
+    @contextlib.contextmanager
+    def receive(self, area: str, source: int | bytes, about: Put, scope: Scope) -> Iterator[Incoming]:
+        """Take in bytes."""
+        content = source if isinstance(source, bytes) else b"".join(chunks(source))
+        digest = hashlib.sha256(content).hexdigest()
+        key = f"{area}objects/{digest}"
+        yield Incoming(
+            key=key, sha256=digest, size=len(content), place=lambda: self.keep(key, content, about, scope)
+        )
+
+    def keep(self, key: str, content: bytes, about: Put, scope: Scope) -> None:
+        """Keep bytes."""
+        self._held[key] = content
+
+    def read(self, key: str) -> bytes | None:
+        """Return bytes."""
+        return self._held.get(key)
+
+    def put(
+        self, key: str, content: bytes, *, if_absent: bool = False, if_match: str | None = None
+    ) -> Blob | None:
+        """Write a small blob."""
+        with self._lock:
+            if if_absent and key in self._held:
+                return None
+            self._count += 1
+            self._held[key] = content
+            return self._blob(key, content)
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        """Return a small blob and its etag."""
+        content = self._held.get(key)
+        return None if content is None else (content, _etag(content))
+
+    @contextlib.contextmanager
+    def content(self, entry: Entry, start: int, end: int) -> Iterator[StoredContent]:
+        """Open bytes."""
+        content = self.read(entry.blob)
+        if content is None:
+            raise FileNotFoundError(entry.blob)
+        yield BytesContent(content[start:end])
+
+    def stat(self, key: str) -> int | None:
+        """Return the length of a blob."""
+        content = self._held.get(key)
+        return None if content is None else len(content)
+
+    def scan(self, prefix: str) -> Iterable[Blob]:
+        """Return the blobs of a prefix."""
+        return [self._blob(key, held) for key, held in [*self._held.items()] if key.startswith(prefix)]
+
+    def delete(self, key: str) -> None:
+        """Delete a blob."""
+        self._count += 1
+        self._held.pop(key, None)
+
+    def retire(self, entry: Entry) -> str:
+        """Delete a record."""
+        self.delete(entry.key)
+        return entry.key
+
+    def leftovers(self, area: str) -> Iterable[OrphanNote]:
+        """Return nothing: what is interrupted ends with the process."""
+        return ()
+
+    def check(self) -> None:
+        """Check nothing: a failure here is the end of the process."""
+
+    def map(self, act: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Do something with each item."""
+        return [act(item) for item in items]
+
+    def _blob(self, key: str, content: bytes) -> Blob:
+        return Blob(key=key, size=len(content), etag=_etag(content), modified=utc_now())
+
+
+def _etag(content: bytes) -> str:
+    return f"{hash(content):x}"

@@ -1,0 +1,371 @@
+"""Blobs below a folder of this machine: a file each, of which a name never leads to half.
+
+    users/{user}/records/…        records, see `runner.store.entries`
+    users/{user}/objects/{token}  the bytes of artifacts
+    users/{user}/incoming/…       bytes and records being written
+    users/{user}/removed/{token}  records whose bytes are about to be deleted
+
+A writer of bytes holds a lock on them. The kernel drops it with the process, so a sweep tells the bytes of a
+killed writer from those of a slow one at once. Bytes get their place by a second link and lose the first
+when their record is written: what is found in `incoming` without a lock was never acknowledged.
+
+Source: fsync(2), link(2), rename(2), flock(2), utimensat(2).
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from runner.store.blobs import Blob, Incoming, OrphanNote, utc_now
+from runner.store.content import FileContent, StoredContent, chunks
+from runner.store.damage import damaged
+from runner.store.disk import try_to_write
+from runner.store.entries import DamagedEntry, Entry
+from runner.store.protocol import Put, Scope
+from runner.store.sources import write_all
+from runner.system import locks
+from runner.system.openat import ficlone
+from runner.system.state_files import sync_folder
+
+__all__ = ["LocalBlobs"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_ATTEMPTS = 8
+_BUSY_S = 30.0
+_LOOK_S = 0.01
+# No file system in use has smaller holes.
+_BLOCK_BYTES = 4096
+_ZEROS = bytes(_BLOCK_BYTES)
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class LocalBlobs:
+    """Blobs below `root`, which is made on first use, for its owner only."""
+
+    shares = True
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def now(self) -> datetime:
+        """Return the clock's time."""
+        return utc_now()
+
+    def prefix(self, area: str) -> str:
+        """Return the beginning of all keys of an area."""
+        return f"{area}/"
+
+    def areas(self) -> list[str]:
+        """Return the prefixes of all areas."""
+        if self.root.exists() and not self.root.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        tops = [self.root / top for top in ("users", "scopes")]
+        folders = [folder for top in tops if top.is_dir() for folder in sorted(top.iterdir())]
+        return [f"{f.parent.name}/{f.name}/" for f in folders if f.is_dir() and not f.is_symlink()]
+
+    def named(self, prefix: str) -> str:
+        """Return the area of a prefix."""
+        return prefix.rstrip("/")
+
+    @contextmanager
+    def exclusive(self, area: str) -> Iterator[None]:
+        """Hold off other writers of an area, in this process and others.
+
+        Raises:
+            OSError: Another process has held it for half a minute.
+        """
+        folder = self.root / area
+        _make_folder(folder)
+        # A folder cannot be removed by itself, as a file for the purpose could.
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            end = time.monotonic() + _BUSY_S
+            while not locks.try_lock(fd):
+                if time.monotonic() > end:
+                    raise OSError(errno.EBUSY, f"another process has held a folder for {_BUSY_S:.0f} s")
+                time.sleep(_LOOK_S)
+            yield
+        finally:
+            locks.let_go(fd)
+
+    def version(self, area: str) -> tuple[tuple[str, int], ...]:
+        """Return the times of the folders that hold records; each change sets one to the nanosecond."""
+        found: list[tuple[str, int]] = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._path(f"{area}records")) as sessions:
+            for session in sessions:
+                for kind in ("files", "observations"):
+                    path = f"{session.path}/{kind}"
+                    with contextlib.suppress(FileNotFoundError):
+                        found.append((path, os.stat(path).st_mtime_ns))
+        return tuple(sorted(found))
+
+    @contextmanager
+    def receive(self, area: str, source: int | bytes, about: Put, scope: Scope) -> Iterator[Incoming]:
+        """Take in bytes, onto the disk's surface; they are gone at the end unless they were placed."""
+        folder = self.root / area / "incoming"
+        _make_folder(folder)
+        path, fd = _locked_file(folder)
+        placed = self.root / area / "objects" / path.name
+
+        def place() -> None:
+            if not incoming.is_placed:
+                incoming.is_placed = True
+                _make_folder(placed.parent)
+                os.link(path, placed)
+                sync_folder(placed.parent)
+
+        is_over = False
+        try:
+            digest, size = _fill(fd, source)
+            os.fsync(fd)
+            incoming = Incoming(key=f"{area}objects/{path.name}", sha256=digest, size=size, place=place)
+            yield incoming
+            is_over = True
+        finally:
+            # Before the lock goes with the descriptor: no sweep is to take it for a left-over. A put that
+            # failed while its bytes were in place leaves it to the sweep to look for a record.
+            if is_over or not placed.exists():
+                path.unlink(missing_ok=True)
+            os.close(fd)
+
+    def put(
+        self,
+        key: str,
+        content: bytes,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        durable: bool = True,
+    ) -> Blob | None:
+        """Write a small blob, whole and, if `durable`, on disk, or not at all. Call it within `exclusive`."""
+        target = self._path(key)
+        area = self.root.joinpath(*key.split("/")[:2])
+        for folder in (target.parent, area / "incoming"):
+            _make_folder(folder)
+        new = area / "incoming" / f"{secrets.token_hex(16)}.json"
+        fd = os.open(new, _NEW, 0o600)
+        try:
+            write_all(fd, content)
+            if durable:
+                os.fsync(fd)
+            if if_absent:
+                os.link(new, target)
+            else:
+                new.rename(target)
+            found = os.fstat(fd)
+        except FileExistsError:
+            return None
+        finally:
+            os.close(fd)
+            new.unlink(missing_ok=True)
+        _changed(target.parent, durable=durable)
+        return _blob(key, found)
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        """Return a small blob and its etag."""
+        try:
+            fd = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            # A name that is too long was given to nobody.
+            if error.errno == errno.ENAMETOOLONG:
+                return None
+            raise
+        with open(fd, "rb", buffering=0) as file:
+            return file.readall(), _blob(key, os.fstat(fd)).etag
+
+    @contextmanager
+    def content(self, entry: Entry, start: int, end: int) -> Iterator[StoredContent]:
+        """Open the bytes of a record, or a range of them."""
+        record = entry.record
+        try:
+            fd = os.open(self._path(entry.blob), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise damaged(record, f"its bytes cannot be read: {error.strerror}") from error
+        try:
+            size = os.fstat(fd).st_size
+            if size != record.size:
+                raise damaged(record, f"the store holds {size} bytes of its {record.size}")
+            yield FileContent(fd=fd, start=start, end=end, record=record)
+        finally:
+            os.close(fd)
+
+    def stat(self, key: str) -> int | None:
+        """Return the length of a blob."""
+        try:
+            return self._path(key).lstat().st_size
+        except FileNotFoundError:
+            return None
+
+    def scan(self, prefix: str) -> Iterable[Blob]:
+        """Return the blobs of a prefix."""
+        found: list[Blob] = []
+        folders = [prefix.rstrip("/")]
+        while folders:
+            folder = folders.pop()
+            with contextlib.suppress(FileNotFoundError), os.scandir(self._path(folder)) as entries:
+                for each in entries:
+                    key = f"{folder}/{each.name}"
+                    if each.is_dir(follow_symlinks=False):
+                        folders.append(key)
+                        continue
+                    with contextlib.suppress(FileNotFoundError):
+                        found.append(_blob(key, each.stat(follow_symlinks=False)))
+        return found
+
+    def delete(self, key: str) -> None:
+        """Delete a blob, if it is there."""
+        self._path(key).unlink(missing_ok=True)
+
+    def retire(self, entry: Entry) -> str | None:
+        """Move a record away, on disk, or where there is no room for that delete it."""
+        path = self._path(entry.key)
+        area = self.root.joinpath(*entry.key.split("/")[:2])
+        note = f"{'/'.join(entry.key.split('/')[:2])}/removed/{secrets.token_hex(16)}"
+        try:
+            _make_folder(area / "removed")
+            path.rename(self._path(note))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            path.unlink(missing_ok=True)
+        _changed(path.parent)
+        if path.parent.parent.name != "all":
+            # Sessions come and go by thousands; `rmdir` refuses a folder with anything in it.
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
+                path.parent.parent.rmdir()
+        return note
+
+    def leftovers(self, area: str) -> Iterable[OrphanNote]:
+        """Return what killed writers and killed removals left."""
+        for path in sorted(self._path(f"{area}removed").glob("*")):
+            with contextlib.suppress(FileNotFoundError, DamagedEntry):
+                yield OrphanNote(note=f"{area}removed/{path.name}", blob=Entry.read(path.read_bytes()).blob)
+        for path in sorted(self._path(f"{area}incoming").glob("*")):
+            with contextlib.suppress(OSError):
+                fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                try:
+                    # Records are written within `exclusive`, so no lock tells of their writer.
+                    if path.suffix == ".json" or locks.try_lock(fd):
+                        yield OrphanNote(
+                            note=f"{area}incoming/{path.name}", blob=f"{area}objects/{path.name}"
+                        )
+                finally:
+                    os.close(fd)
+
+    def check(self) -> None:
+        """Write a little and list a little."""
+        try_to_write(self.root)
+        self.areas()
+
+    def map(self, act: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Do something with each item."""
+        return [act(item) for item in items]
+
+    def _path(self, key: str) -> Path:
+        # Keys are made of quoted parts; this is what a mistake there would meet.
+        if "\0" in key or not {"", ".", ".."}.isdisjoint(key.rstrip("/").split("/")):
+            raise ValueError(f"not a key: {key!r}")
+        return self.root / key
+
+
+def _blob(key: str, found: os.stat_result) -> Blob:
+    etag = f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
+    modified = datetime.fromtimestamp(found.st_mtime, UTC)
+    return Blob(key=key, size=found.st_size, etag=etag, modified=modified)
+
+
+def _changed(folder: Path, *, durable: bool = True) -> None:
+    """Have a change of a folder on disk, and its time unlike any before, which the kernel's need not be."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        now = time.time_ns()
+        os.utime(fd, ns=(now, now))
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _locked_file(folder: Path) -> tuple[Path, int]:
+    """Make a file that no sweep takes for a left-over."""
+    for _attempt in range(_ATTEMPTS):
+        path = folder / secrets.token_hex(16)
+        fd = os.open(path, _NEW, 0o600)
+        # A sweep may lock it and remove it between our open and our lock.
+        locks.wait_for(fd)
+        if locks.is_linked(fd):
+            return path, fd
+        os.close(fd)
+    raise OSError(errno.EAGAIN, f"something keeps removing new files from {folder.name}")
+
+
+def _fill(target: int, source: int | bytes) -> tuple[str, int]:
+    """Copy the source; return digest and length of what was written."""
+    digest = hashlib.sha256()
+    # A clone is hashed, not its source: that one may change while it is read.
+    shared = isinstance(source, int) and ficlone(source, target)
+    if isinstance(source, int) and not shared:
+        _check_room(source, target)
+    read = chunks(target if shared else source) if isinstance(source, int) else iter([source])
+    write = _write_with_holes if isinstance(source, int) and _has_holes(source) else write_all
+    size = 0
+    for chunk in read:
+        digest.update(chunk)
+        size += len(chunk)
+        if not shared:
+            write(target, chunk)
+    if not shared:
+        os.ftruncate(target, size)
+    return digest.hexdigest(), size
+
+
+def _check_room(source: int, target: int) -> None:
+    """Refuse a copy that does not fit, before it has taken the rest of the disk from everybody."""
+    status, disk = os.fstat(source), os.fstatvfs(target)
+    if min(status.st_size, status.st_blocks * 512) > disk.f_bavail * disk.f_frsize:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _has_holes(fd: int) -> bool:
+    status = os.fstat(fd)
+    return status.st_blocks * 512 < status.st_size
+
+
+def _write_with_holes(fd: int, chunk: bytes) -> None:
+    """Write a chunk, with holes where it is zero: a sparse file of terabytes is not to fill the disk."""
+    if chunk == bytes(len(chunk)):
+        os.lseek(fd, len(chunk), os.SEEK_CUR)
+        return
+    for start in range(0, len(chunk), _BLOCK_BYTES):
+        block = chunk[start : start + _BLOCK_BYTES]
+        if block == _ZEROS[: len(block)]:
+            os.lseek(fd, len(block), os.SEEK_CUR)
+        else:
+            write_all(fd, block)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, ours alone, so that they survive a power cut."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    sync_folder(folder.parent)

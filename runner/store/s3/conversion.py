@@ -1,0 +1,119 @@
+"""The conversion of a user's records in a bucket from the layout of earlier versions.
+
+    {area}index/{session}/names/{name}/{ticket}     record of a file
+    {area}index/{session}/notes/{token}             record of an observation
+    {area}index/{session}/lives/{token}             a record's later state; empty: it is being removed
+    {area}ids/{session}/{id}/{token}/…              a copy of the record, made when it was put
+
+Bytes stay where they are. The old records go last, so a conversion that was interrupted begins again, and
+one that another host does at the same time comes to the same records.
+
+Kept for one minor version.
+"""
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from runner.formats.filenames import unique_name
+from runner.store.areas import place_of
+from runner.store.entries import DamagedEntry, Entry, key_of
+from runner.store.protocol import Retention
+
+if TYPE_CHECKING:
+    from runner.store.s3.blobs import S3Blobs
+
+__all__ = ["convert"]
+
+_log = logging.getLogger(__name__)
+
+
+def convert(blobs: "S3Blobs", area: str) -> None:
+    """Write what an area has of old records as new ones.
+
+    Raises:
+        CallError: `E_STORE`: the server failed; the rest is converted the next time.
+    """
+    bucket = blobs.bucket
+    old = list(bucket.list(f"{area}index/"))
+    if not old:
+        return
+    lives = {item.key.rpartition("/")[2]: item for item in old if "/lives/" in item.key.removeprefix(area)}
+    records = [item.key for item in old if item.size and "/lives/" not in item.key.removeprefix(area)]
+    markers = list(bucket.list(f"{area}ids/"))
+    # The copies come second: they are for artifacts whose record is lost.
+    tokens, unread, written = set[str](), 0, 0
+    for key in [*records, *(item.key for item in markers if item.size)]:
+        found = bucket.get(key)
+        if found is None:
+            continue
+        is_copy = key.startswith(f"{area}ids/")
+        try:
+            entry = Entry.read(found[0])
+            token = _token(entry.blob)
+        except DamagedEntry:
+            unread += not is_copy
+            continue
+        life = lives.get(token)
+        if token in tokens or (is_copy and life is not None and not life.size):
+            continue
+        tokens.add(token)
+        if life is not None and life.size:
+            entry = _later(entry, bucket.get(life.key))
+        written += _write(blobs, area, entry)
+    if unread:
+        _log.error("records that cannot be read stay as they are", extra={"records": unread})
+    for item in (*markers, *lives.values()):
+        bucket.delete(item.key)
+    for key in records if not unread else ():
+        bucket.delete(key)
+    for item in old:
+        # What hosts left that died while they took a name.
+        if not item.size:
+            bucket.delete(item.key)
+    _log.warning("records converted", extra={"records": written})
+
+
+def _token(key: str) -> str:
+    """Return the token in a key: `…/artifacts/{day}/{token}/{name}`, `…/observations/{day}/{token}`."""
+    for kind in ("/artifacts/", "/observations/"):
+        parts = key.partition(kind)[2].split("/")
+        if len(parts) > 1:
+            return parts[1]
+    raise DamagedEntry("it does not name its bytes")
+
+
+def _later(entry: Entry, found: tuple[bytes, str] | None) -> Entry:
+    """Return a record in its later state; without an end where that cannot be read."""
+    if found is None:
+        return entry
+    try:
+        return Entry.read(found[0])
+    except DamagedEntry:
+        return replace(entry, record=replace(entry.record, expires_at=None))
+
+
+def _write(blobs: "S3Blobs", area: str, entry: Entry) -> bool:
+    if blobs.stat(entry.blob) is None and entry.record.size:
+        # Nobody has what it speaks of any more.
+        _log.warning("a record without its bytes is not converted", extra={"artifact": entry.record.id})
+        return False
+    taken: set[str] = set()
+    while True:
+        record = entry.record
+        if record.said.retention is Retention.FILES:
+            record = replace(record, name=unique_name(str(record.name), taken))
+        new = replace(entry, record=record)
+        key = key_of(area, place_of(record.scope), record)
+        if blobs.put(key, new.written(), if_absent=True):
+            return True
+        there = blobs.get(key)
+        if there is not None:
+            try:
+                if Entry.read(there[0]).blob == entry.blob:
+                    return False
+            except DamagedEntry:
+                pass
+        if record.said.retention is Retention.OBSERVATIONS:
+            return False
+        taken.add(str(record.name))

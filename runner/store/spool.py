@@ -1,0 +1,518 @@
+"""A store with a spool before it: artifacts that it cannot take wait on this machine and are sent later.
+
+The spool is a local store in the state folder. While an artifact waits there it is found, opened and listed
+like any other, marked as pending. It may get another name when the store takes it, if another host has given
+that name away; its id stays. A file that both have is one file: it is listed once, and deleted in both. Where
+the store cannot be reached for that, a note in the spool hides the file until it can.
+
+Source: architecture, invariant 11; requirement S1-70.
+"""
+
+import asyncio
+import builtins
+import contextlib
+import json
+import logging
+import os
+import random
+import secrets
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from runner.errors import CallError, Code
+from runner.observation.store_facts import StoreFacts
+from runner.store.areas import place_of, places_for
+from runner.store.blobs import utc_now
+from runner.store.content import FileContent, problem_in
+from runner.store.damage import damaged
+from runner.store.entries import DamagedEntry, Entry
+from runner.store.local.blobs import LocalBlobs
+from runner.store.measuring import Meter, measured
+from runner.store.protocol import ArtifactStore, Content, Put, Record, Removal, Retention, Scope
+from runner.store.retention import Budgets, Quota, RetentionRules
+from runner.store.sources import opened
+from runner.store.store import BlobStore
+from runner.store.verifying import StoreVerdict, Verifiable
+from runner.system import locks
+from runner.system.backoff import doubled_s
+
+__all__ = ["Spool", "SpoolingStore", "delay_s"]
+
+_FIRST_S, _LONGEST_S = 2.0, 600.0
+_LOOK_S = 5.0
+_AT_ONCE = 8
+_BYTES_PER_S = 1024 * 1024
+# A put that failed after so long has met a silent server; for so long no other one waits for it.
+_LONG_S, _SILENCE_S = 5.0, 10.0
+# What waits has no lifetime of its class yet: that begins when the store takes it.
+_UNBOUNDED = Budgets(
+    ttl_s=0,
+    max_artifact_bytes=sys.maxsize,
+    max_session_bytes=sys.maxsize,
+    max_trace_bytes=sys.maxsize,
+    max_artifacts_per_trace=sys.maxsize,
+    max_artifacts_per_session=sys.maxsize,
+)
+
+_log = logging.getLogger(__name__)
+
+
+def delay_s(attempts: int, chance: float) -> float:
+    """Return how long to wait after so many attempts, in seconds.
+
+    Args:
+        attempts: How often it was tried, from 1.
+        chance: From 0 to 1, so that hosts which failed together do not come back together.
+    """
+    return doubled_s(attempts, first_s=_FIRST_S, most_s=_LONGEST_S) * (0.5 + chance / 2)
+
+
+class Spool(BlobStore):
+    """The artifacts that wait on this machine.
+
+    Args:
+        folder: Where they are; made on first use, for its owner only.
+        quota: How much may wait of one user's files.
+        clock: The present time.
+    """
+
+    def __init__(
+        self, folder: Path, quota: Quota | None = None, clock: Callable[[], datetime] = utc_now
+    ) -> None:
+        rules = RetentionRules(files=quota or Quota(), observations=_UNBOUNDED)
+        super().__init__(LocalBlobs(folder), rules, clock=clock)
+        self.folder = folder
+        self._is_converted = False
+
+    def all(self) -> builtins.list[Entry]:
+        """Return what waits, the longest first; blocks."""
+        self._convert("")
+        try:
+            known = [self._known(area) for area in self.blobs.areas()]
+        except (NotADirectoryError, PermissionError):
+            # `SpoolingStore.fault` reports a folder that cannot be used.
+            return []
+        alive = [entry for each in known for entry in each.entries.values() if self._is_alive(entry)]
+        return sorted(alive, key=lambda entry: entry.put)
+
+    def forget(self, entry: Entry) -> bool:
+        """Let an artifact go; return whether it still waited. Blocks."""
+        with self.blobs.exclusive(entry.area):
+            present = self._read(entry.key)
+            return present is not None and present.blob == entry.blob and self._remove(present)
+
+    def hide(self, record: Record, deleted: datetime) -> None:
+        """Note that what the store has of an artifact was deleted at that time; blocks."""
+        area = self.blobs.prefix(place_of(record.scope).area)
+        gone = Entry(record=replace(record, expires_at=deleted), blob="", put=self._next(), is_gone=True)
+        with self.blobs.exclusive(area):
+            self.blobs.put(f"{area}deleted/{secrets.token_hex(16)}", gone.written())
+
+    def hidden(self, scope: Scope | None = None) -> builtins.list[Entry]:
+        """Return the notes of what a scope may have, or of all; blocks."""
+        self._convert("")
+        places = [] if scope is None else [self.blobs.prefix(place.area) for place in places_for(scope)]
+        found: builtins.list[Entry] = []
+        with contextlib.suppress(NotADirectoryError, PermissionError):
+            for area in dict.fromkeys(places) if scope is not None else self.blobs.areas():
+                for blob in self.blobs.scan(f"{area}deleted/"):
+                    content = self.blobs.get(blob.key)
+                    with contextlib.suppress(DamagedEntry):
+                        if content is not None:
+                            found.append(Entry.read(content[0], key=blob.key))
+        return found
+
+    def unsure(self) -> builtins.list[str]:
+        """Return the names of whole files of which no record can be read: they are kept and not sent."""
+        return [
+            *(path.name for path in sorted(self.folder.glob("*.bytes"))),
+            *(b.key for b in self.orphans()),
+        ]
+
+    def _convert(self, prefix: str) -> None:
+        """Take in the files of earlier versions: `{token}.bytes`, each with its note `{token}.json`."""
+        if self._is_converted:
+            return
+        self._is_converted = True
+        for note in sorted(self.folder.glob("*.json")):
+            content = note.with_suffix(".bytes")
+            # A process that does this at the same time may have let both go.
+            with contextlib.suppress(DamagedEntry, FileNotFoundError, ValueError):
+                fields = json.loads(note.read_bytes())
+                record = Entry.read(json.dumps({**fields, "blob": "", "put": 0}).encode()).record
+                if fields.get("deleted"):
+                    self.hide(record, datetime.fromisoformat(fields["deleted"]))
+                else:
+                    with opened(content) as fd:
+                        self._put(fd, record.size, record.said, record.scope)
+                content.unlink(missing_ok=True)
+                note.unlink(missing_ok=True)
+
+
+class SpoolingStore:
+    """An `ArtifactStore` before another.
+
+    Args:
+        store: The store that keeps everything in the end.
+        spool: Where artifacts wait.
+        unavailable: Answer to a put that has to wait: `spool` a pending record, `fail` an error `E_STORE`.
+        now: The present time.
+        quota: How much may wait of one user's files. The store counts what it has itself.
+        patience_s: How long the store may take for a file before that waits, in seconds, and a second
+            more for each MiB.
+    """
+
+    def __init__(
+        self,
+        store: ArtifactStore,
+        spool: Spool,
+        unavailable: Literal["fail", "spool"] = "spool",
+        *,
+        now: Callable[[], datetime] = utc_now,
+        quota: Quota | None = None,
+        patience_s: float = 15.0,
+    ) -> None:
+        self.store, self.spool, self.now = store, Spool(spool.folder, quota, now), now
+        self.unavailable = unavailable
+        self._patience_s = patience_s
+        self._silent_until = 0.0
+        self._meter = Meter()
+        self._due: dict[str, tuple[int, datetime]] = {}
+
+    async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
+        """Keep bytes."""
+        try:
+            async with self._patience(len(content)):
+                record = await self.store.put_bytes(content, about, scope=scope)
+        except CallError as error:
+            return await self._keep(content, about, scope, error)
+        await self._wanted_again(record)
+        return record
+
+    async def put_text(self, text: str, about: Put, *, scope: Scope) -> Record:
+        """Keep text as UTF-8; `text/plain` unless `about` says otherwise."""
+        return await self.put_bytes(text.encode(errors="replace"), about.as_text(), scope=scope)
+
+    async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
+        """Keep a regular file, given by its path or by a descriptor, which is read from its start."""
+        with opened(source) as fd:
+            try:
+                async with self._patience(os.fstat(fd).st_size):
+                    record = await self.store.put_file(fd, about, scope=scope)
+            except CallError as error:
+                return await self._keep(fd, about, scope, error)
+        await self._wanted_again(record)
+        return record
+
+    def open(
+        self, record: Record, *, scope: Scope, offset: int = 0, length: int | None = None
+    ) -> AbstractAsyncContextManager[Content]:
+        """Open the bytes of a record, or a range of them, for reading; counts as a use of it."""
+        if record.pending:
+            return self._open_pending(record, scope, offset, length)
+        return self.store.open(record, scope=scope, offset=offset, length=length)
+
+    async def stat(self, id_: str, *, scope: Scope) -> Record | None:
+        """Return the artifact of that id: the one put last, where content has several names."""
+        waiting = await self.spool.stat(id_, scope=scope)
+        if waiting is not None:
+            return _pending(waiting)
+        stored = await self.store.stat(id_, scope=scope)
+        if stored is None or await self._left([stored], scope):
+            return stored
+        # That name of it was deleted; it may have others.
+        others = [record for record in await self.list(scope=scope) if record.id == id_]
+        return max(others, key=lambda record: record.created, default=None)
+
+    async def find(self, name: str, *, scope: Scope) -> Record | None:
+        """Return the file of exactly that name."""
+        waiting = await self.spool.find(name, scope=scope)
+        if waiting is not None:
+            return _pending(waiting)
+        stored = await self.store.find(name, scope=scope)
+        return stored if stored is not None and await self._left([stored], scope) else None
+
+    async def last_observation(self, name: str, *, scope: Scope) -> Record | None:
+        """Return the newest observation of exactly that name."""
+        waiting = await self.spool.last_observation(name, scope=scope)
+        stored = await self.store.last_observation(name, scope=scope)
+        found = [] if waiting is None else [_pending(waiting)]
+        found += [] if stored is None else await self._left([stored], scope)
+        return max(found, key=lambda record: record.created, default=None)
+
+    async def list(self, *, scope: Scope) -> Sequence[Record]:
+        """Return all artifacts that the scope may have, by name."""
+        waiting = await self.spool.list(scope=scope)
+        stored = await self._left(await self.store.list(scope=scope), scope)
+        alone = [_pending(kept) for kept in waiting if not any(_is_same(record, kept) for record in stored)]
+        return sorted([*stored, *alone], key=lambda r: (r.name is None, r.name or "", r.created))
+
+    async def sizes(self, *, scope: Scope) -> Sequence[int]:
+        """Return the length of each content that counts against the quota of the user of `scope`.
+
+        Those that wait here count too: each goes to the store, whose own quota has not seen it yet.
+        """
+        return [*await self.store.sizes(scope=scope), *await self.spool.sizes(scope=scope)]
+
+    async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
+        """Delete an artifact: that name of it, or all of it; return whether there was one."""
+        waiting = [record for record in await self.spool.list(scope=scope) if record.id == id_]
+        if not waiting:
+            return await self.store.delete(id_, scope=scope, name=name)
+        going = [kept for kept in waiting if name in (None, kept.name)]
+        gone: builtins.list[Record] = []
+        try:
+            stored = [record for record in await self.store.list(scope=scope) if record.id == id_]
+            gone = [record for record in stored if name in (None, record.name)]
+            # The store may have given the same file another name.
+            going += [k for k in waiting if k not in going and any(_is_same(r, k) for r in gone)]
+            gone += [r for r in stored if r not in gone and any(_is_same(r, k) for k in going)]
+            await self._delete_here(going)
+            for record in gone:
+                await self.store.delete(record.id, scope=record.scope, name=record.name)
+        except CallError as error:
+            if not going or not error.retryable:
+                raise
+            # Hidden first: between the two it is found, not lost.
+            for kept in going:
+                await asyncio.to_thread(self.spool.hide, kept, self.now())
+            await self._delete_here(going)
+        return bool(going or gone)
+
+    async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
+        """Renew the lifetime of an observation from now, or let any artifact end at `expires_at`."""
+        here = await self.spool.touch(id_, scope=scope, expires_at=expires_at)
+        return here or await self.store.touch(id_, scope=scope, expires_at=expires_at)
+
+    async def sweep(self) -> Sequence[Removal]:
+        """Remove what has expired and what interrupted operations left behind; return what it was."""
+        removals = await self.spool.sweep()
+        unsure = await asyncio.to_thread(self.spool.unsure)
+        if unsure:
+            _log.error("waiting files without a readable record", extra={"files": unsure})
+        return [*removals, *await self.store.sweep()]
+
+    async def fault(self) -> str | None:
+        """Return the fault of the store, or of the spool: while the store is away nothing is read."""
+        fault = await self.store.fault()
+        if fault is not None:
+            return fault
+        fault = await self.spool.fault()
+        return fault and f"the folder of files that wait for the object store: {fault}"
+
+    async def measure(self) -> StoreFacts:
+        """Return what waits here, and how often the store did not take a file."""
+        waiting = await asyncio.to_thread(self.spool.all)
+        return StoreFacts(
+            kept_bytes=(await measured(self.store)).kept_bytes,
+            pending_files=len(waiting),
+            pending_bytes=sum(kept.record.size for kept in waiting),
+            failed_puts=self._meter.failed_puts,
+        )
+
+    async def verify(self) -> StoreVerdict:
+        """Read every content, here and in the store, and hold it against its digest."""
+        verdict = await self.store.verify() if isinstance(self.store, Verifiable) else StoreVerdict()
+        here = await self.spool.verify()
+        return StoreVerdict(
+            files=verdict.files + here.files,
+            bytes=verdict.bytes + here.bytes,
+            damaged=[*verdict.damaged, *here.damaged],
+        )
+
+    async def send(self) -> int:
+        """Send what is due, and all the rest once the store took one; return how many it took."""
+        for gone in await asyncio.to_thread(self.spool.hidden):
+            await self._delete_there(gone)
+        waiting, now = await asyncio.to_thread(self.spool.all), self.now()
+        due = [kept for kept in waiting if self._due.get(kept.blob, (0, now))[1] <= now]
+        taken = await self._send_several(due)
+        if taken:
+            # They wait for the store, and it is back.
+            taken += await self._send_several([kept for kept in waiting if kept not in due])
+        return taken
+
+    async def send_all(self, within_s: float) -> int:
+        """Send everything that waits, due or not; return how many files still wait.
+
+        For a server that stops: nobody looks after its spool until another is started on its state folder.
+        """
+        waiting = await asyncio.to_thread(self.spool.all)
+        if waiting:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    if await self.store.fault() is None:
+                        _log.info("sending what waits for the store", extra={"files": len(waiting)})
+                        await self._send_several(waiting)
+        return len(await asyncio.to_thread(self.spool.all))
+
+    async def run(self) -> None:
+        """Send what is due, every few seconds, until cancelled; what was left by earlier runs too."""
+        while True:
+            try:
+                await self.send()
+            except OSError as error:
+                _log.warning("spool cannot be used", extra={"reason": error.strerror})
+            await asyncio.sleep(_LOOK_S)
+
+    async def _keep(self, source: int | bytes, about: Put, scope: Scope, error: CallError) -> Record:
+        # What the store refuses for good, or what is wrong with the file, waiting would not change.
+        if error.code is not Code.E_STORE or not error.retryable:
+            raise error
+        put = self.spool.put_bytes if isinstance(source, bytes) else self.spool.put_file
+        try:
+            record = await put(source, about, scope=scope)  # type: ignore[arg-type]
+        except CallError as failed:
+            if failed.code is not Code.E_STORE:
+                raise
+            _log.error("spool cannot be used", extra={"reason": failed.message})
+            raise error from failed
+        _log.warning("artifact waits for the store", extra={"artifact": record.id, "bytes": record.size})
+        if self.unavailable == "fail":
+            message = f"{error.message}. The file is kept on this machine and goes to the store when it can"
+            raise CallError(Code.E_STORE, message, details={**error.details, "kept": True}) from error
+        return _pending(record)
+
+    async def _send_several(self, waiting: Sequence[Entry]) -> int:
+        """Send several files at once; those of one user that want one name in their order, who gets it."""
+        rivals: dict[tuple[Scope, str | None], builtins.list[Entry]] = {}
+        for kept in waiting:
+            rivals.setdefault((kept.record.scope.owner, kept.record.said.name), []).append(kept)
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def in_order(files: Sequence[Entry]) -> int:
+            taken = 0
+            for kept in files:
+                async with room:
+                    taken += await self._send(kept)
+            return taken
+
+        return sum(await asyncio.gather(*(in_order(files) for files in rivals.values())))
+
+    async def _send(self, kept: Entry) -> bool:
+        record = kept.record
+        with contextlib.ExitStack() as held:
+            try:
+                content = held.enter_context(self.spool.blobs.content(kept, 0, record.size))
+                # Another process that held the lock may have sent it and let it go.
+                if not isinstance(content, FileContent) or not locks.try_lock(content.fd):
+                    return False
+                present = await asyncio.to_thread(self.spool.all)
+                if kept.key not in [each.key for each in present]:
+                    return False
+                problem = await asyncio.to_thread(problem_in, content, record)
+                if problem is not None:
+                    raise damaged(record, problem)
+                with self._meter.counting():
+                    stored = await self.store.put_file(content.fd, record.said, scope=record.scope)
+            except FileNotFoundError:
+                return False
+            except CallError as error:
+                attempts = self._due.get(kept.blob, (0, None))[0] + 1
+                wait_s = delay_s(attempts, random.random())  # noqa: S311 - not a secret
+                self._due[kept.blob] = attempts, self.now() + timedelta(seconds=wait_s)
+                facts = {"artifact": record.id, "attempts": attempts, "code": error.code.name}
+                _log.warning("artifact still waits for the store", extra=facts)
+                return False
+        self._due.pop(kept.blob, None)
+        if await asyncio.to_thread(self.spool.forget, kept):
+            _log.info("artifact sent to the store", extra={"artifact": record.id})
+            return True
+        # It was deleted on its way.
+        await self.store.delete(stored.id, scope=stored.scope, name=stored.name)
+        return False
+
+    async def _delete_here(self, records: Iterable[Record]) -> None:
+        for record in records:
+            await self.spool.delete(record.id, scope=record.scope, name=record.name)
+
+    async def _delete_there(self, gone: Entry) -> None:
+        scope = gone.record.scope
+        try:
+            for record in await self.store.list(scope=scope):
+                if _is_gone(record, gone):
+                    await self.store.delete(record.id, scope=record.scope, name=record.name)
+        except CallError as error:
+            facts = {"artifact": gone.record.id, "code": error.code.name}
+            _log.warning("deleted artifact may still be in the store", extra=facts)
+            return
+        await asyncio.to_thread(self.spool.blobs.delete, gone.key)
+
+    async def _left(self, stored: Sequence[Record], scope: Scope) -> builtins.list[Record]:
+        hidden = await asyncio.to_thread(self.spool.hidden, scope)
+        return [record for record in stored if not any(_is_gone(record, gone) for gone in hidden)]
+
+    async def _wanted_again(self, record: Record) -> None:
+        with contextlib.suppress(OSError):
+            for gone in await asyncio.to_thread(self.spool.hidden, record.scope):
+                if _is_same(record, gone.record):
+                    await asyncio.to_thread(self.spool.blobs.delete, gone.key)
+
+    @asynccontextmanager
+    async def _patience(self, size: int) -> AsyncIterator[None]:
+        limit_s = self._patience_s + size / _BYTES_PER_S
+        late = CallError(
+            Code.E_STORE,
+            f"the object store cannot be used: put took more than {limit_s:.0f} s; try again later",
+            details={"operation": "put", "reason": "timeout"},
+        )
+        begun = time.monotonic()
+        with self._meter.counting():
+            if begun < self._silent_until:
+                # Another put has just waited in vain; ten files of a call are not to wait one after another.
+                raise late
+            try:
+                async with asyncio.timeout(limit_s):
+                    yield
+            except (TimeoutError, CallError) as error:
+                now = time.monotonic()
+                failed = error if isinstance(error, CallError) else late
+                if failed.code is Code.E_STORE and now - begun > _LONG_S:
+                    self._silent_until = now + _SILENCE_S
+                raise failed from None
+
+    @asynccontextmanager
+    async def _open_pending(
+        self, record: Record, scope: Scope, offset: int, length: int | None
+    ) -> AsyncIterator[Content]:
+        async with contextlib.AsyncExitStack() as held:
+            waiting = self.spool.open(record, scope=scope, offset=offset, length=length)
+            try:
+                content = await held.enter_async_context(waiting)
+            except CallError as error:
+                if error.code is not Code.E_FILE_NOT_FOUND:
+                    raise
+                # It has gone to the store in the meantime.
+                stored = await self.store.stat(record.id, scope=scope)
+                if stored is None:
+                    raise
+                content = await held.enter_async_context(
+                    self.store.open(stored, scope=scope, offset=offset, length=length)
+                )
+            yield content
+
+
+def _pending(record: Record) -> Record:
+    return replace(record, pending=True)
+
+
+def _is_same(stored: Record, kept: Record) -> bool:
+    """Return whether a store has what waits here: sent again, it would not become a second artifact."""
+    if (stored.sha256, stored.scope.owner) != (kept.sha256, kept.scope.owner):
+        return False
+    said = kept.said
+    if (stored.said.retention, stored.said.namespace) != (said.retention, said.namespace):
+        return False
+    return said.retention is Retention.OBSERVATIONS or said.name in (stored.said.name, stored.name)
+
+
+def _is_gone(stored: Record, gone: Entry) -> bool:
+    # What was put after the deletion, by another host even, is wanted.
+    deleted = gone.record.expires_at
+    return deleted is not None and stored.created <= deleted and _is_same(stored, gone.record)

@@ -1,1 +1,0 @@
-"""Bytes that wait on disk until a bucket takes them."""
