@@ -135,7 +135,7 @@ def test_damaged_secrets_are_taken_from_their_copy_and_set_apart(
 
     assert tokens.verify(token, purpose="download", key="art_1", now=NOW) == "alice"
     assert [path.read_text() for path in tmp_path.glob("tokens.json.damaged-*")] == [content]
-    assert "set apart" in caplog.text
+    assert "state file set aside" in caplog.text
     # The control: where the copy is damaged as well, what was signed before ends.
     for name in ("tokens.json", "tokens-copy.json"):
         (tmp_path / name).write_text(content)
