@@ -26,7 +26,7 @@ from runner.http.context import Site
 from runner.http.logins import Login, Logins
 from runner.http.origins import is_own, over_https
 from runner.http.responses import Refusal
-from runner.settings.settings import Settings
+from runner.settings.parts import ServerSettings
 from runner.users.capability_tokens import TokenError, Tokens
 from runner.users.identity import IdentityError, User, resolve
 
@@ -121,12 +121,12 @@ def check_page(site: Site, request: Request) -> None:
         )
 
 
-def cookie_name(settings: Settings, request: Request) -> str:
+def cookie_name(settings: ServerSettings, request: Request) -> str:
     """Return under which name a browser has its session; under another one it does not count."""
     return f"__Host-{COOKIE}" if over_https(settings, request) else COOKIE
 
 
-def browser_session(settings: Settings, tokens: Tokens, request: Request, *, now: float) -> User | None:
+def browser_session(settings: ServerSettings, tokens: Tokens, request: Request, *, now: float) -> User | None:
     """Return the user and the session that a request's cookie names, or None where it has none that holds.
 
     Args:

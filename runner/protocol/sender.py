@@ -17,7 +17,7 @@ from runner.protocol.direct import DirectCall
 from runner.protocol.eras import has_sessions
 from runner.protocol.internals.connection import connection_of, notify_client, request_client, session_of
 from runner.protocol.internals.facts import connection_facts, direct_facts, facts_of
-from runner.settings.settings import Settings
+from runner.settings.parts import ServerSettings
 from runner.steps.listener import ClientRefusal
 from runner.users.capability_tokens import Tokens
 from runner.users.identity import IdentityError, User, resolve
@@ -87,7 +87,7 @@ class DirectClient:
             raise ClientRefusal(error.error.code, error.error.message) from error
 
 
-def newcomer(settings: Settings, transport: Transport) -> User:
+def newcomer(settings: ServerSettings, transport: Transport) -> User:
     """Return who begins a connection, which has no session yet.
 
     Raises:
@@ -97,7 +97,7 @@ def newcomer(settings: Settings, transport: Transport) -> User:
 
 
 def asker(
-    settings: Settings, tokens: Tokens, transport: Transport, ctx: ServerRequestContext[Any, Any]
+    settings: ServerSettings, tokens: Tokens, transport: Transport, ctx: ServerRequestContext[Any, Any]
 ) -> User:
     """Return who a request comes from, in the session in which it came.
 
@@ -119,7 +119,7 @@ def asker(
 
 
 def sender(
-    settings: Settings, tokens: Tokens, transport: Transport, ctx: ServerRequestContext[Any, Any]
+    settings: ServerSettings, tokens: Tokens, transport: Transport, ctx: ServerRequestContext[Any, Any]
 ) -> Sender:
     """Return who sends a request, and what a tool may learn of it.
 
@@ -134,7 +134,7 @@ def request_facts(ctx: ServerRequestContext[Any, Any]) -> RequestFacts:
     return facts_of(ctx, get_access_token())
 
 
-def direct_sender(settings: Settings, tokens: Tokens, call: DirectCall) -> Sender:
+def direct_sender(settings: ServerSettings, tokens: Tokens, call: DirectCall) -> Sender:
     """Return who sends a call that came directly, and what a tool may learn of it.
 
     Raises:
@@ -153,7 +153,7 @@ def direct_sender(settings: Settings, tokens: Tokens, call: DirectCall) -> Sende
     return (user if session is None else User(user.name, session)), facts
 
 
-def _user(settings: Settings, transport: Transport, token: AccessToken | None) -> User:
+def _user(settings: ServerSettings, transport: Transport, token: AccessToken | None) -> User:
     claims = None if token is None else {"client_id": token.client_id, **token.claims}
     try:
         return resolve(settings, transport=transport, claims=claims, host=settings.host)
@@ -161,7 +161,9 @@ def _user(settings: Settings, transport: Transport, token: AccessToken | None) -
         raise MCPError(code=mcp_types.INVALID_REQUEST, message=str(error)) from error
 
 
-def _of_browser(settings: Settings, tokens: Tokens, request: HttpRequest | None, user: User) -> str | None:
+def _of_browser(
+    settings: ServerSettings, tokens: Tokens, request: HttpRequest | None, user: User
+) -> str | None:
     """Return the browser's session of a request, so that a page finds what it uploaded."""
     if request is None or "cookie" not in request.headers:
         return None

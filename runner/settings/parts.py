@@ -111,20 +111,17 @@ class StoreSettings(StateSettings):
         "is honoured.",
     )
     s3_endpoint: S3Address | None = Field(
-        None,
-        description="Address of the S3 server; without it, AWS. [s3.md](s3.md) says more on these.",
+        None, description="Address of the S3 server; without it, AWS. [s3.md](s3.md) says more on these."
     )
     s3_region: S3Region | None = Field(
-        None,
-        description="Region of the bucket: letters, digits and hyphens, at most 63.",
+        None, description="Region of the bucket: letters, digits and hyphens, at most 63."
     )
     s3_access_key: SecretStr | None = Field(
         None,
         description="Key id for S3; by default the standard chain of AWS finds credentials. Never shown.",
     )
     s3_secret_key: SecretStr | None = Field(
-        None,
-        description="Secret key for S3; together with `s3_access_key`. Never shown.",
+        None, description="Secret key for S3; together with `s3_access_key`. Never shown."
     )
     max_artifact_bytes: Annotated[Count, LimitFacts("file_bytes", Code.E_FILE_TOO_LARGE, "bytes"), LIVE] = (
         Field(
@@ -150,12 +147,10 @@ class StoreSettings(StateSettings):
         "while it is set; the log has a line for each that went.",
     )
     persist_files_across_sessions: bool = Field(
-        default=True,
-        description="Whether My Files stay when a session ends.",
+        default=True, description="Whether My Files stay when a session ends."
     )
     session_idle_s: Seconds = Field(
-        1800.0,
-        description="Silence of a user after which the session has ended, in seconds.",
+        1800.0, description="Silence of a user after which the session has ended, in seconds."
     )
     generated: Literal["keep", "report", "ignore"] = Field(
         "keep",
@@ -189,9 +184,7 @@ class IdentitySettings(StateSettings):
     """Users, and the proof of their identity over HTTP."""
 
     user: Annotated[str | None, Flag("NAME")] = Field(
-        None,
-        min_length=1,
-        description="Serve this one user; a token of another is refused.",
+        None, min_length=1, description="Serve this one user; a token of another is refused."
     )
     identity_claim: EachName = Field(
         ("email", "sub"),
@@ -217,10 +210,7 @@ class IdentitySettings(StateSettings):
         description="Name of the parameter that is filled in with who calls, and gives a tool its home: "
         "another one, where tools of others have a `username` that means something else.",
     )
-    auth: Auth = Field(
-        default_factory=Auth,
-        description="Who may call over HTTP: see the table below.",
-    )
+    auth: Auth = Field(default_factory=Auth, description="Who may call over HTTP: see the table below.")
 
 
 class ServerSettings(IdentitySettings):
@@ -237,10 +227,7 @@ class ServerSettings(IdentitySettings):
         description="Address the HTTP server listens on. Beyond loopback it needs `auth.kind` or `user`.",
     )
     port: Annotated[int, NARROWS, Flag()] = Field(
-        8000,
-        ge=0,
-        le=65535,
-        description="Port the HTTP server listens on; 0 takes a free one.",
+        8000, ge=0, le=65535, description="Port the HTTP server listens on; 0 takes a free one."
     )
     public_url: WebAddress | None = Field(
         None,
@@ -253,10 +240,7 @@ class ServerSettings(IdentitySettings):
         description="Further `Host` names the server answers to, such as its name behind a proxy. Its own "
         "address and loopback names always work; others get status 421.",
     )
-    allowed_origins: EachName = Field(
-        (),
-        description="Further web origins whose pages may call the server.",
-    )
+    allowed_origins: EachName = Field((), description="Further web origins whose pages may call the server.")
     playground: Annotated[bool, NARROWS] = Field(
         default=True,
         description="Whether the HTTP server has the [Playground](widgets.md#the-playground) at `/`.",
@@ -317,8 +301,7 @@ class RightsSettings(_Part):
         "read, and an empty list none. [isolation.md](isolation.md#network) says what that is worth.",
     )
     allow_env: Annotated[Variables, PER_TOOL, Flag("NAME,…")] = Field(
-        (),
-        description="Names of environment variables that tools may see, not values; none of `RUNNER_…`.",
+        (), description="Names of environment variables that tools may see, not values; none of `RUNNER_…`."
     )
     allow_read: Annotated[Paths, PER_TOOL, Flag("PATH,…")] = Field(
         (),
@@ -326,8 +309,7 @@ class RightsSettings(_Part):
         "[isolation.md](isolation.md#lend-folders) says what that opens, and what is refused.",
     )
     allow_write: Annotated[Paths, PER_TOOL, Flag("PATH,…")] = Field(
-        (),
-        description="Folders and files that are lent to tools to read and write, for all users together.",
+        (), description="Folders and files that are lent to tools to read and write, for all users together."
     )
     allow_sockets: Annotated[bool, PER_TOOL, Flag()] = Field(
         default=False,
@@ -346,12 +328,10 @@ class CallSettings(_Part):
     """Deadlines, resource limits and processes of calls."""
 
     idle_timeout_s: Annotated[Seconds, LIVE, PER_TOOL, Flag("SECONDS", name="--timeout")] = Field(
-        30.0,
-        description="Longest silence of a call between two progress reports, in seconds.",
+        30.0, description="Longest silence of a call between two progress reports, in seconds."
     )
     total_timeout_s: Annotated[Seconds, LIVE, PER_TOOL, Flag("SECONDS", name="--total-timeout")] = Field(
-        600.0,
-        description="Longest call, whatever it reports, in seconds.",
+        600.0, description="Longest call, whatever it reports, in seconds."
     )
     memory_mb: Annotated[Count, LimitFacts("memory_bytes", Code.E_MEMORY, "bytes", MIB), LIVE, PER_TOOL] = (
         Field(
@@ -368,15 +348,11 @@ class CallSettings(_Part):
         "least `memory_mb`.",
     )
     cpu_s: Annotated[Count, LimitFacts("cpu_s", Code.E_RESOURCE_LIMIT, "seconds"), LIVE, PER_TOOL] = Field(
-        600,
-        description="Processor seconds of each process of a call.",
+        600, description="Processor seconds of each process of a call."
     )
     call_processes: Annotated[
         Count, LimitFacts("call_processes", Code.E_RESOURCE_LIMIT, "processes and threads"), LIVE, PER_TOOL
-    ] = Field(
-        256,
-        description="Processes and threads of a call.",
-    )
+    ] = Field(256, description="Processes and threads of a call.")
     user_memory_mb: Annotated[Count, LimitFacts("total_memory_bytes", Code.E_MEMORY, "bytes", MIB), LIVE] = (
         Field(
             4096,
@@ -393,9 +369,7 @@ class CallSettings(_Part):
         "(tiers `user` and `namespace`, started by root) or a cgroup; at least 16.",
     )
     open_files: Annotated[int, LimitFacts("open_files", Code.E_RESOURCE_LIMIT, "descriptors"), LIVE] = Field(
-        1024,
-        ge=64,
-        description="File descriptors of each process of a call; at least 64.",
+        1024, ge=64, description="File descriptors of each process of a call; at least 64."
     )
     max_home_bytes: Annotated[Count, LimitFacts("home_bytes", Code.E_QUOTA, "bytes"), LIVE, PER_TOOL] = Field(
         128 * GIB,
@@ -413,10 +387,7 @@ class CallSettings(_Part):
             description="Longest answer of a tool, as JSON, in bytes.",
         )
     )
-    max_calls: Annotated[Count, LIVE] = Field(
-        16,
-        description="Calls that run at the same time.",
-    )
+    max_calls: Annotated[Count, LIVE] = Field(16, description="Calls that run at the same time.")
     max_calls_per_user: Annotated[Count, LIVE] = Field(
         4,
         description="Calls of one user that run at the same time. Where a server is bound to one user and "
@@ -524,12 +495,10 @@ class ObservationSettings(_Part):
     """Log, audit log and metrics."""
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], NARROWS, Flag()] = Field(
-        "info",
-        description="Least important record logged: `debug`, `info`, `warning` or `error`.",
+        "info", description="Least important record logged: `debug`, `info`, `warning` or `error`."
     )
     log_format: Annotated[Literal["text", "json"], NARROWS, Flag()] = Field(
-        "text",
-        description="`text` or `json`, one record a line on standard error.",
+        "text", description="`text` or `json`, one record a line on standard error."
     )
     tool_output: Literal["log", "drop", "client"] = Field(
         "log",
@@ -564,8 +533,7 @@ class FleetSettings(_Part):
         "`unix:///PATH`. Best as `RUNNER_REDIS_URL`; `runner config` does not show it.",
     )
     redis_insecure: Annotated[bool, Flag()] = Field(
-        default=False,
-        description="Whether a Redis on another machine may do without TLS and a password.",
+        default=False, description="Whether a Redis on another machine may do without TLS and a password."
     )
     fleet: str = Field(
         "toolcell",

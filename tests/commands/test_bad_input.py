@@ -162,7 +162,7 @@ async def test_a_good_file_is_loaded(folder: Path, user: str) -> None:
         pytest.param(
             GOOD + "raise OSError('Temporary failure in name resolution')\n",
             "tool.py, line 12: `raise OSError('Temporary failure in name resolution')` raised OSError: "
-            "Temporary failure in name resolution; without --allow-net a tool file has no network",
+            "Temporary failure in name resolution; without --allow-net=HOST a tool file has no network",
             id="network",
         ),
         pytest.param(

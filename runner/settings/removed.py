@@ -1,0 +1,53 @@
+"""Settings of earlier versions and their replacements. Data only; an entry stays for one minor version."""
+
+from collections.abc import Mapping
+
+__all__ = ["REMOVED"]
+
+_OF_MODELS = (
+    "playground_model", "playground_model_api", "playground_model_images", "playground_model_key",
+    "playground_model_key_file", "playground_model_max_tokens", "playground_model_timeout_s",
+    "playground_model_url",
+)  # fmt: skip
+_FIXED = (
+    "audit_max_bytes", "auth.jwks_max_age_s", "auth.jwks_refresh_s", "max_idle_workers",
+    "max_output_bytes", "max_queue", "max_queue_per_user", "max_requests_per_user", "max_sessions_per_user",
+    "tools.NAME.max_output_bytes", "worker_age_s", "worker_calls", "worker_idle_s",
+)  # fmt: skip
+REMOVED: Mapping[str, str] = {
+    "audit_max_files": "move or delete full files of the audit log, oldest first (docs/operating.md)",
+    "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
+    "auth.config_url": "set auth.issuer to the part before /.well-known/openid-configuration",
+    "connect_timeout_s": "set load_timeout_s, which also holds for servers behind `runner proxy`",
+    "deny_run": "set allow_run = [] (--deny-run still is an option)",
+    "fleet_release": "hosts and nodes with the same tool files and version find each other without it",
+    "generated_except": "have the tool return its files, or say that it ignores others (docs/guide.md)",
+    "identity_case": "set identity_pattern, such as '[^\\p{Lu}]+' for no upper-case letters",
+    "identity_letters": "set identity_pattern, such as '[ -~]+' for ASCII",
+    "max_file_bytes": "set max_artifact_bytes, which also bounds what a tool writes",
+    "inline_clients": 'set artifact_delivery = "inline"; a client can ask for it in its request, too',
+    "max_call_bytes": "set max_artifact_bytes, which also bounds the files of one call together",
+    "max_upload_bytes": "set max_artifact_bytes, which also bounds uploads",
+    "playground_frames_port": "route playground_frames_url to the port above `port`",
+    "s3_path_style": "the bucket's name stands in the path where s3_endpoint is given",
+    "spans": "set OTEL_EXPORTER_OTLP_ENDPOINT; spans go to the collector that it names",
+    "show_username": "clients never see the parameter; what they send there is overwritten",
+    "store_unavailable": "a file waits on this machine; in a fleet its call says so (docs/s3.md)",
+    "max_connections": "limit connections in the reverse proxy (deploy/nginx.conf) or with `ulimit -n`",
+    "max_connections_per_address": "limit connections in the reverse proxy (limit_conn in deploy/nginx.conf)",
+    "call_limits.NAME.cpu_s_per_hour": "set calls_per_minute; each process of a call has cpu_s",
+    "call_limits.NAME.memory_mb": "set max_calls; each call has call_memory_mb",
+    "call_limits.NAME.stored_mb_per_day": "set max_user_bytes, or max_artifact_bytes for a single call",
+    "playground_connect": "put `runner proxy` in front of the server, and open the proxy's Playground",
+    "tools.NAME.calls_per_minute": 'set it under [call_limits.NAME] with tools = ["TOOL"], per = "user"',
+    "tools.NAME.deny_run": "set allow_run = [] for this tool",
+    "tools.NAME.generated": "set generated for all tools, or in the tool's own meta (docs/guide.md)",
+    "tools.NAME.max_file_bytes": "set max_artifact_bytes for all tools",
+    **{
+        f"tools.NAME.{name}": f"set {name} for all tools"
+        for name in ("max_answer_bytes", "max_home_files", "open_files")
+    },
+    **dict.fromkeys(_FIXED, "its value is fixed; leave it out"),
+    **dict.fromkeys(_OF_MODELS, "the Playground has no chat; connect a client that has a model to /mcp"),
+}
+"""Settings of earlier versions and their replacements."""
