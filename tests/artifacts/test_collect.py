@@ -162,7 +162,7 @@ def test_the_descriptor_is_closed_afterwards(home: FakeHome) -> None:
     ],
     ids=repr,
 )
-def test_a_path_that_does_not_lie_below_the_home_is_refused_unread(path: str, home: FakeHome) -> None:
+def test_collect_path_outside_home_refused_unread(path: str, home: FakeHome) -> None:
     home.path.with_name("x.txt").write_text("of somebody else")
 
     error = refusal(path.format(home=home.path), home)

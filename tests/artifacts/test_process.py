@@ -307,9 +307,7 @@ def test_a_file_deferred_beyond_the_calendar_ends_in_ten_years() -> None:
     assert kept.expires_at == NOON + timedelta(hours=MAX_HOURS)
 
 
-def test_files_beyond_the_bound_of_a_call_are_refused_and_smaller_ones_are_not(
-    home: FakeHome, shelf: Shelf
-) -> None:
+def test_call_files_above_total_limit_refused_smaller_kept(home: FakeHome, shelf: Shelf) -> None:
     entries = [path_entry(home, name, b"x" * size) for name, size in (("a", 6), ("b", 5), ("c", 4))]
 
     result = processed({"results": 1, "artifacts": entries}, home, shelf, max_bytes=10)

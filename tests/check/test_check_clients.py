@@ -38,7 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("vscode", "win32", {"APPDATA": "/a"}, "/a/Code/User/mcp.json"),
     ],
 )
-def test_each_client_keeps_its_servers_where_its_documentation_says(
+def test_client_config_path_matches_its_documentation(
     client: str, system: str, environment: dict[str, str], path: str
 ) -> None:
     found = config_path(CLIENTS[client], system=system, environment={"HOME": "/h", **environment})
@@ -64,7 +64,7 @@ def test_a_client_without_a_configuration_gets_one(
     assert [item.name for item in (home / path).parent.iterdir()] == [Path(path).name]
 
 
-def test_other_entries_and_settings_stay_with_their_order_indentation_and_letters(home: Path) -> None:
+def test_install_keeps_other_entries_order_and_indentation(home: Path) -> None:
     servers = '"mcpServers": {\n        "b": {\n            "command": "x"\n        }\n    }'
     before = f'{{\n    "theme": "dünkel",\n    {servers}\n}}\n'
     config = home / ".cursor" / "mcp.json"
@@ -82,7 +82,7 @@ def test_other_entries_and_settings_stay_with_their_order_indentation_and_letter
     assert "mcp.json.bak" in said
 
 
-def test_an_entry_of_the_same_file_is_renewed_with_what_the_user_added_and_only_once(home: Path) -> None:
+def test_install_same_file_again_updates_entry_once(home: Path) -> None:
     config = home / ".cursor" / "mcp.json"
     config.parent.mkdir()
     old = {"command": "/old/runner", "args": ["serve", "/t/tools.py"], "env": {"A": "1"}}
@@ -131,7 +131,7 @@ def test_a_configuration_that_is_not_understood_stays_as_it_is(home: Path, text:
     assert [item.name for item in config.parent.iterdir()] == ["mcp.json"]
 
 
-def test_a_dry_run_shows_the_whole_configuration_and_writes_nothing(home: Path) -> None:
+def test_install_dry_run_prints_config_writes_nothing(home: Path) -> None:
     shown = install_entry("vscode", ENTRY, only_print=True)
 
     assert json.loads(shown) == {"servers": {"tools": {"type": "stdio", **OURS}}}

@@ -54,7 +54,7 @@ def test_a_slow_import_and_its_thread_are_found_at_their_lines(run: Run) -> None
     assert checked.json["runs"]["forked"] is False
 
 
-def test_check_says_nothing_against_the_longest_sample_and_shows_what_it_needs(run: Run) -> None:
+def test_check_longest_sample_reports_needs_without_faults(run: Run) -> None:
     checked = run("check", SAMPLES / "sales_report.py", "--json")
 
     assert checked.status == 0
@@ -146,7 +146,7 @@ def test_the_parameter_named_in_the_settings_gives_the_home(run: Run, tmp_path: 
     assert [tool["home"] for tool in named.json["tools"]] == ["write", "none", "write"]
 
 
-def test_check_says_which_secrets_a_file_is_given_and_that_one_is_missing(run: Run, tmp_path: Path) -> None:
+def test_check_secrets_listed_and_missing_one_reported(run: Run, tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.write_text("a-value-of-length")
     there.chmod(0o600)
@@ -165,7 +165,7 @@ def test_check_says_which_secrets_a_file_is_given_and_that_one_is_missing(run: R
     assert checked.status == 0
 
 
-def test_a_file_that_writes_at_import_is_told_by_its_text_and_by_why_it_does_not_load(run: Run) -> None:
+def test_check_write_at_import_reports_rule_and_load_error(run: Run) -> None:
     checked = run("check", SPECIMENS["import_makes_folder"], "--json")
 
     assert checked.status == 2
@@ -176,7 +176,7 @@ def test_a_file_that_writes_at_import_is_told_by_its_text_and_by_why_it_does_not
     assert not Path("/tmp/cache-of-a-tool").exists()
 
 
-def test_tools_that_another_module_defines_are_named_as_not_looked_at(run: Run, folder: Path) -> None:
+def test_check_tools_of_another_module_listed_as_skipped(run: Run, folder: Path) -> None:
     (folder / "parts.py").write_text(
         "from fastmcp import FastMCP\napp = FastMCP('a')\n@app.tool\ndef far(x): ...\n"
     )
@@ -242,7 +242,7 @@ def test_init_into_what_is_no_folder_is_a_sentence(run: Run, folder: Path) -> No
     assert "cannot be written: Not a directory" in refused.err
 
 
-def test_what_install_writes_for_a_client_starts_a_server_that_answers(
+def test_install_entry_starts_server_that_answers(
     run: Run, folder: Path, environment: dict[str, str]
 ) -> None:
     shutil.copy(SAMPLES / "hello.py", folder)
@@ -293,9 +293,7 @@ def test_a_wrong_word_for_install_is_a_sentence(run: Run, words: list[str | Path
     assert says in refused.err
 
 
-def test_a_file_whose_workers_cannot_get_ready_is_told_why_beside_what_its_text_tells(
-    run: Run, folder: Path
-) -> None:
+def test_check_failed_warmup_reports_cause_and_rule_findings(run: Run, folder: Path) -> None:
     (folder / "life.py").write_text(
         "from contextlib import asynccontextmanager\nfrom fastmcp import FastMCP\n"
         "@asynccontextmanager\nasync def life(server):\n    raise OSError('no database')\n    yield\n"

@@ -100,7 +100,7 @@ def test_a_comment_waives_its_own_rule_on_its_own_line_only() -> None:
     assert found(other) == [(9, "print-to-stdout")]
 
 
-def test_the_network_programs_and_variables_a_tool_needs_are_named_once_with_their_line() -> None:
+def test_needs_network_programs_variables_listed_once_with_line() -> None:
     text = tool("import os, httpx, subprocess", *["httpx.get(text)"] * 2, "subprocess.run([text])",
                 "return os.environ['API_KEY'], os.getenv('OTHER'), os.environ['HOME']")  # fmt: skip
 

@@ -151,7 +151,7 @@ def now() -> str:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_tools_that_may_be_tasks_are_listed_and_called_as_by_plain_fastmcp(
+def test_task_tools_listed_and_called_as_plain_fastmcp(
     version: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "with_tasks.py"

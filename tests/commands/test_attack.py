@@ -330,7 +330,7 @@ async def steady(toolset: Toolset, user: str, tool: str, /, **arguments: Any) ->
 
 @pytest.mark.parametrize("size", [0, 1_000_000])
 @pytest.mark.parametrize("kind", ["N", "Q", "D"])
-async def test_a_flood_of_frames_neither_stops_the_host_nor_moves_a_limit(
+async def test_frame_flood_neither_blocks_host_nor_moves_limits(
     plain: Toolset, user: str, kind: str, size: int
 ) -> None:
     completed, longest = await steady(plain, user, "flood", kind=kind, size=size)
@@ -503,7 +503,7 @@ def act(parked):
 
 
 @pytest.mark.parametrize("name", ANNOUNCEMENTS)
-async def test_forged_announcements_cost_the_host_neither_descriptors_nor_time(
+async def test_forged_announcements_cost_no_descriptors_or_time(
     tmp_path: Path,
     written: Callable[[str], Path],
     tier: str,
@@ -608,7 +608,7 @@ def give() -> str:
 """
 
 
-async def test_a_worker_that_kept_the_hosts_end_cannot_let_descriptors_in(
+async def test_worker_with_host_socket_end_cannot_pass_descriptors(
     tmp_path: Path, written: Callable[[str], Path], tier: str, user: str
 ) -> None:
     file = written(f"import contextlib, struct\n{IMPORT}\n{GIVING}")
@@ -619,7 +619,7 @@ async def test_a_worker_that_kept_the_hosts_end_cannot_let_descriptors_in(
 
 
 @pytest.mark.parametrize("older_kernel", [False, True])
-async def test_a_descriptor_over_the_result_channel_ends_the_call_that_sends_it_or_is_refused(
+async def test_descriptor_on_result_channel_refused_or_ends_call(
     tmp_path: Path,
     written: Callable[[str], Path],
     tier: str,
@@ -757,7 +757,7 @@ def find({more_first}) -> list[str]:
 
 
 @pytest.mark.parametrize("home", [True, False])
-async def test_what_an_import_prepared_carries_nothing_from_user_to_user(
+async def test_import_state_never_crosses_users(
     tmp_path: Path, written: Callable[[str], Path], tier: str, user: str, home: bool
 ) -> None:
     more = ("username: str", ", username: str") if home else ("", "")
@@ -772,9 +772,7 @@ async def test_what_an_import_prepared_carries_nothing_from_user_to_user(
     assert other.processed.value == {"results": ["", ""]}
 
 
-async def test_a_call_cannot_change_what_the_next_one_finds_in_the_scratch_folder(
-    plain: Toolset, user: str
-) -> None:
+async def test_scratch_folder_not_writable_for_next_call(plain: Toolset, user: str) -> None:
     completed = await call(plain, user, "spill")
 
     assert completed.processed.value["results"] == {
@@ -783,9 +781,7 @@ async def test_a_call_cannot_change_what_the_next_one_finds_in_the_scratch_folde
     }
 
 
-async def test_the_name_of_one_user_is_not_in_the_memory_of_anothers_zygote(
-    plain: Toolset, user: str
-) -> None:
+async def test_zygote_memory_lacks_names_of_other_users(plain: Toolset, user: str) -> None:
     for number in range(3):
         await act(plain, f"{user}-victim-{number}", "pid")
     await act(plain, f"{user}-spy", "pid")
@@ -878,7 +874,7 @@ async def test_what_an_import_leaves_behind_ends_with_its_zygote(
         assert await becomes(lambda: not any(map(alive, below)))
 
 
-async def test_a_worker_of_a_spoilt_zygote_leaves_nothing_beyond_its_session(
+async def test_worker_of_tampered_zygote_leaves_nothing_after_session(
     tmp_path: Path, tier: str, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ATTACK", "spoil")

@@ -49,7 +49,7 @@ def token(keys: RSAKeyPair, *, audience: str = "guarded", scopes: tuple[str, ...
     )
 
 
-async def test_tokens_are_checked_as_the_file_says_where_the_operator_says_so(
+async def test_author_auth_checks_tokens_when_operator_enables_it(
     keys: RSAKeyPair, folder: Path, serve_http: Callable[..., str]
 ) -> None:
     file = folder / "guarded.py"

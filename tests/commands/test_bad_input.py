@@ -195,9 +195,7 @@ async def test_a_bad_file_is_refused_with_its_own_line(folder: Path, text: str, 
         ),
     ],
 )
-async def test_a_file_that_serves_itself_as_it_is_imported_is_served_like_any_other(
-    folder: Path, user: str, ending: str
-) -> None:
+async def test_file_that_runs_server_at_import_served_normally(folder: Path, user: str, ending: str) -> None:
     # What follows shows that serving came back, and that nothing of it goes on in a thread.
     after = "\nimport threading\nassert threading.active_count() == 1\n"
     async with open_toolset(written(folder, f"{GOOD}{ending}{after}"), folder) as toolset:
@@ -218,7 +216,7 @@ async def test_a_bad_file_is_refused_the_same_where_a_user_is_expected(folder: P
             pytest.fail("the file was loaded")
 
 
-async def test_a_fault_in_a_module_beside_the_file_is_told_with_that_modules_line(folder: Path) -> None:
+async def test_fault_in_sibling_module_reports_its_line(folder: Path) -> None:
     (folder / "files").mkdir()
     (folder / "files" / "beside.py").write_text("def start():\n    raise ValueError('deep')\n\n\nstart()\n")
 
@@ -241,7 +239,7 @@ async def test_a_file_cannot_write_while_it_is_imported(folder: Path, act: str) 
 
 
 @pytest.mark.parametrize("isolation", ["process", "namespace"])
-async def test_a_file_that_reads_what_is_not_lent_is_told_of_the_option(folder: Path, isolation: str) -> None:
+async def test_denied_read_at_import_names_allow_read_option(folder: Path, isolation: str) -> None:
     text = f"{GOOD}open('/srv/elsewhere/notes.txt').read()\n"
 
     with pytest.raises(
@@ -285,9 +283,7 @@ async def test_a_server_mounted_in_another_does_not_count(folder: Path, user: st
     assert completed.processed.value == {"results": "hi from the second"}
 
 
-async def test_a_file_that_starts_a_thread_is_served_by_processes_of_one_call_each(
-    folder: Path, user: str
-) -> None:
+async def test_file_starting_thread_served_by_single_call_processes(folder: Path, user: str) -> None:
     thread = (
         "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,), daemon=True).start()\n"
     )
@@ -478,7 +474,7 @@ def test_an_isolation_that_cannot_be_had_ends_the_command(run: Callable[..., Ran
     ],
     ids=["unknown-tool", "wrong-type"],
 )
-def test_a_call_that_does_not_fit_the_tool_is_a_json_document_too(
+def test_call_with_wrong_arguments_prints_json_error(
     run: Callable[..., Ran], user: str, arguments: list[str], message: str
 ) -> None:
     ran = run("call", HELLO, *arguments, "--json", "--user", user)

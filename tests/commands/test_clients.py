@@ -244,7 +244,7 @@ async def test_the_plain_sdk_client_gets_the_same(
     assert '"E_TOOL"' in text_of(failed.content[1])
 
 
-async def test_a_tool_that_raises_is_an_error_with_the_authors_own_line(
+async def test_raising_tool_returns_error_with_author_line(
     connect: Connect,
 ) -> None:
     async with connect() as client:

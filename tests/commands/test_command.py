@@ -82,7 +82,7 @@ def send(process: "subprocess.Popen[str]", **message: Any) -> None:
     process.stdin.flush()
 
 
-def test_call_prints_one_document_writes_the_artifacts_and_tells_how_far_it_is(
+def test_call_prints_document_writes_artifacts_shows_progress(
     run: Callable[..., Ran], folder: Path, user: str
 ) -> None:
     out = folder / "out"
@@ -142,7 +142,7 @@ def test_the_exit_status_says_how_the_call_ended(
 @pytest.mark.parametrize(
     ("status", "path"), [(4, "/etc/hostname"), (1, "missing.txt")], ids=["outside", "missing"]
 )
-def test_a_refused_artifact_shows_in_the_exit_status_beside_a_good_result(
+def test_call_with_refused_artifact_sets_exit_status(
     run: Callable[..., Ran], user: str, status: int, path: str
 ) -> None:
     ran = run("call", TOOLS / "files.py", "claim", f'paths:=["{path}"]', "--user", user)

@@ -30,7 +30,7 @@ def user() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", WRITES)
-async def test_a_write_that_a_library_is_denied_is_the_envelope_with_its_path(
+async def test_library_write_denied_returns_envelope_with_path(
     name: str, toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = f"/etc/toolcell-{name}.new"
@@ -50,7 +50,7 @@ async def test_a_write_that_a_library_is_denied_is_the_envelope_with_its_path(
 @pytest.mark.parametrize(
     ("name", "path", "operation"), [("list", "/", "os.listdir"), ("read", "/etc/shadow", "open")]
 )
-async def test_a_denial_of_the_kernel_that_a_tool_swallows_is_listed_and_logged(
+async def test_swallowed_kernel_denial_listed_and_logged(
     name: str, path: str, operation: str, toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Source: S1-102."""
@@ -65,7 +65,7 @@ async def test_a_denial_of_the_kernel_that_a_tool_swallows_is_listed_and_logged(
 
 
 @pytest.mark.parametrize("name", ["pyarrow", "polars", "attach", "program"])
-async def test_a_denial_of_a_library_that_a_tool_swallows_is_logged_where_python_tells_of_it(
+async def test_swallowed_library_denial_logged_when_python_audits_it(
     name: str, toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Source: S1-102."""

@@ -115,7 +115,7 @@ async def test_a_call_under_way_may_end_and_new_ones_are_refused(
         assert await asyncio.to_thread(process.wait, 30) == 0
 
 
-async def test_a_call_that_lasts_longer_than_the_drain_is_ended_with_a_code(
+async def test_call_longer_than_drain_ends_with_cancelled(
     kind: str, environment: dict[str, str], folder: Path
 ) -> None:
     with serving(kind, environment, folder, RUNNER_DRAIN_S="1") as (url, process):
@@ -127,7 +127,7 @@ async def test_a_call_that_lasts_longer_than_the_drain_is_ended_with_a_code(
         assert await asyncio.to_thread(process.wait, 30) == 0
 
 
-async def test_a_server_that_leaves_in_a_while_says_so_first_and_takes_calls_meanwhile(
+async def test_delayed_drain_announces_first_and_accepts_calls(
     kind: str, environment: dict[str, str], folder: Path
 ) -> None:
     with serving(kind, environment, folder, RUNNER_STOP_DELAY_S="60") as (url, process):

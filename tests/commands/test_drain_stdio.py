@@ -176,7 +176,7 @@ def text(answer: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(("kind", "era"), EACH)
-def test_a_call_under_way_is_answered_whole_and_new_ones_are_refused(
+def test_drain_answers_call_in_flight_and_refuses_new_ones(
     kind: str, era: str, environment: dict[str, str], folder: Path
 ) -> None:
     with talking(kind, era, environment, folder, drain_s=25) as talk:
@@ -196,7 +196,7 @@ def test_a_call_under_way_is_answered_whole_and_new_ones_are_refused(
 
 
 @pytest.mark.parametrize(("kind", "era"), EACH)
-def test_a_call_that_lasts_longer_than_the_drain_is_ended_with_a_code(
+def test_call_longer_than_drain_ends_with_cancelled(
     kind: str, era: str, environment: dict[str, str], folder: Path
 ) -> None:
     with talking(kind, era, environment, folder, drain_s=1) as talk:

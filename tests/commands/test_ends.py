@@ -62,9 +62,7 @@ class Deaf(Listening):
         await anyio.sleep_forever()
 
 
-async def test_a_client_that_takes_nothing_does_not_keep_the_place_of_a_call_that_is_over(
-    toolset: Toolset, user: str
-) -> None:
+async def test_client_that_reads_nothing_frees_place_after_call(toolset: Toolset, user: str) -> None:
     deaf = Deaf()
 
     with anyio.fail_after(60):
@@ -175,7 +173,7 @@ async def test_a_cancelled_call_leaves_nothing_running(toolset: Toolset, newcome
     assert await fine(toolset, newcomer)
 
 
-async def test_a_toolset_closed_while_a_users_folders_are_made_leaves_none(
+async def test_toolset_closed_during_folder_creation_leaves_none(
     newcomer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, closing = threading.Event(), threading.Event()
@@ -257,9 +255,7 @@ async def test_wrong_arguments_name_the_argument(toolset: Toolset, user: str) ->
     assert details(completed)["argument"] == "status"
 
 
-async def test_a_call_whose_zygote_ends_before_it_has_a_worker_gets_one_of_the_next(
-    tmp_path: Path, user: str
-) -> None:
+async def test_zygote_exit_before_worker_call_gets_next_zygote(tmp_path: Path, user: str) -> None:
     # No worker stays, or the call would have that one.
     async with open_toolset(TOOLS / "ends.py", tmp_path, idle_workers=0, worker_reuse="call") as it:
         assert await fine(it, user)

@@ -161,7 +161,7 @@ async def test_a_tool_that_fails_for_want_of_a_file_names_the_nearest(toolset: T
     assert details(completed)["nearest"] == ["report-2026.csv"]
 
 
-async def test_a_spoilt_copy_reaches_neither_the_store_nor_the_next_call(toolset: Toolset, user: str) -> None:
+async def test_corrupted_input_copy_not_stored_or_passed_on(toolset: Toolset, user: str) -> None:
     await upload(toolset, user, "a.txt", b"original")
 
     spoilt = await call(toolset, user, "files_spoil", filename="a.txt")
@@ -183,9 +183,7 @@ async def test_two_calls_at_once_get_their_own_copies_of_one_file(toolset: Tools
     assert len({results(completed)["path"] for completed in both}) == 2
 
 
-async def test_a_tool_without_an_identity_reads_its_input_and_writes_nothing(
-    toolset: Toolset, user: str
-) -> None:
+async def test_tool_without_identity_reads_input_writes_nothing(toolset: Toolset, user: str) -> None:
     await upload(toolset, user, "a.txt", b"words")
 
     allowed = await call(toolset, user, "odd_files_reads_and_writes_at_home", filename="a.txt")
@@ -195,9 +193,7 @@ async def test_a_tool_without_an_identity_reads_its_input_and_writes_nothing(
     assert results(denied) == {"text": "words", "attempts": ["EACCES"] * 3}
 
 
-async def test_an_artifact_of_the_limit_is_inline_and_a_larger_one_is_a_reference(
-    toolset: Toolset, user: str
-) -> None:
+async def test_artifact_at_inline_limit_inline_above_is_reference(toolset: Toolset, user: str) -> None:
     """Source: S1-15, S1-17 and S1-112."""
     small = await call_inline(toolset, user, "files_make", name="small.txt", size=MIB)
     large = await call_inline(toolset, user, "files_make", name="large.txt", size=MIB + 1)
@@ -217,9 +213,7 @@ async def test_the_size_of_an_artifact_is_measured_not_believed(toolset: Toolset
     assert completed.processed.value["artifacts"][0]["size"] == 3
 
 
-async def test_a_file_of_the_hard_limit_can_be_written_and_a_larger_one_is_too_large(
-    toolset: Toolset, user: str
-) -> None:
+async def test_file_at_hard_limit_written_above_is_too_large(toolset: Toolset, user: str) -> None:
     """Source: S1-112 and S1-135 to S1-137."""
     largest = await call(toolset, user, "files_make", name="largest.bin", size=MAX_BYTES)
     larger = await call(toolset, user, "files_make", name="larger.bin", size=MAX_BYTES + 1)
@@ -239,7 +233,7 @@ async def test_an_input_above_the_hard_limit_cannot_be_handed_back(toolset: Tool
     assert details(completed)["file_size_bytes"] == MAX_BYTES + 1
 
 
-async def test_what_is_no_plain_file_of_the_home_is_refused_and_the_rest_delivered(
+async def test_artifact_not_regular_file_refused_others_delivered(
     toolset: Toolset, user: str, folder: Path
 ) -> None:
     outside = folder / "outside.txt"
@@ -438,7 +432,7 @@ async def test_a_client_that_asks_for_it_gets_an_artifact_inline(client: "Client
     assert content not in str(result.content)
 
 
-async def test_what_would_outgrow_a_message_is_a_reference_all_the_same(client: "Client[Any]") -> None:
+async def test_inline_artifacts_above_message_size_become_references(client: "Client[Any]") -> None:
     result = await client.call_tool(
         "makes", {"filename": "large.txt", "size": 800_000}, meta={"toolcell/artifacts": "inline"}
     )
@@ -449,7 +443,7 @@ async def test_what_would_outgrow_a_message_is_a_reference_all_the_same(client: 
     assert "too large" in meta_data["delivery_reason"]
 
 
-async def test_a_closed_result_stays_the_tools_own_with_addresses_for_paths(client: "Client[Any]") -> None:
+async def test_closed_schema_result_kept_with_uris_for_paths(client: "Client[Any]") -> None:
     result = await client.call_tool("report")
 
     contract = contract_of(result)

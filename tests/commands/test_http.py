@@ -133,7 +133,7 @@ async def test_no_byte_of_a_file_is_in_what_a_model_reads(url: str) -> None:
     assert inline.structured_content["artifacts"][0]["b64"] == "eHh4" * 10
 
 
-async def test_health_is_answered_without_a_token_and_strange_hosts_are_not(url: str) -> None:
+async def test_health_answers_without_token_rejects_unknown_hosts(url: str) -> None:
     base = url.removesuffix("/mcp")
 
     async with httpx2.AsyncClient() as http:

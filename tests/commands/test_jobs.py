@@ -145,7 +145,7 @@ async def test_nobody_else_meets_it(tmp_path: Path) -> None:
             assert await worker_of(toolset, one) != await worker_of(toolset, other)
 
 
-async def test_a_file_is_collected_while_the_job_that_writes_it_stands_still(tmp_path: Path) -> None:
+async def test_file_collected_while_writing_job_is_frozen(tmp_path: Path) -> None:
     async with allowing(tmp_path) as toolset:
         with somebody() as user:
             written = toolset.homes.root / user / "written"
@@ -160,7 +160,7 @@ async def test_a_file_is_collected_while_the_job_that_writes_it_stands_still(tmp
             assert await proceeds(written)
 
 
-async def test_a_tool_that_asks_for_a_fresh_worker_leaves_none_to_go_on(tmp_path: Path) -> None:
+async def test_fresh_worker_tool_leaves_no_running_job(tmp_path: Path) -> None:
     async with allowing(tmp_path) as toolset:
         with somebody() as user:
             assert [await told(toolset, user, "alone") for _ in range(2)] == [1, 1]
@@ -198,7 +198,7 @@ async def test_it_ends_with_the_server(tmp_path: Path) -> None:
         assert await becomes(lambda: not alive(worker))
 
 
-async def test_what_it_has_made_is_not_discarded_with_what_another_call_left(tmp_path: Path) -> None:
+async def test_job_output_not_discarded_with_files_of_failed_call(tmp_path: Path) -> None:
     async with allowing(tmp_path, tools={"sleep": {"total_timeout_s": 0.5}}) as toolset:
         with somebody() as user:
             home = toolset.homes.root / user

@@ -69,7 +69,7 @@ def test_a_host_without_privileges_renews_limits_call_by_call(tier: str, open_fo
 
 
 @pytest.mark.parametrize("tier", ["user", "namespace"])
-def test_so_does_one_that_gives_users_ids_as_containers_do_by_default(tier: str, open_folder: Path) -> None:
+def test_default_container_user_namespace_cannot_raise_limits(tier: str, open_folder: Path) -> None:
     told = told_by_root(tier, open_folder, without="sys_resource")
 
     assert not told["raises_limits"]

@@ -111,7 +111,7 @@ async def test_a_pool_of_threads_goes_on_with_the_next_call(toolset: Toolset) ->
         assert len({await told(toolset, user, "in_a_thread") for _ in range(3)}) == 1
 
 
-async def test_a_worker_that_a_call_has_spoiled_goes_with_the_first_list_that_fails(
+async def test_worker_spoiled_by_call_retired_at_next_failed_list(
     tmp_path: Path,
 ) -> None:
     async with open_toolset(FILE, tmp_path, worker_reuse="user") as toolset:
@@ -152,7 +152,7 @@ async def test_a_tool_that_failed_keeps_its_process(toolset: Toolset) -> None:
         assert await told(toolset, user, "process") == before
 
 
-async def test_a_tool_whose_author_wants_a_fresh_worker_gets_one_each_time(toolset: Toolset) -> None:
+async def test_fresh_worker_tool_gets_new_worker_each_call(toolset: Toolset) -> None:
     with somebody() as user:
         await told(toolset, user, "note", name="a", text="1")
 

@@ -209,7 +209,7 @@ def test_link_in_a_package_opens_nothing_and_source_is_loaded(
     assert "TEXT =" not in after.out
 
 
-def test_a_configuration_gives_arguments_and_variables_but_no_secret_of_the_host(
+def test_config_passes_arguments_and_variables_not_host_secrets(
     run: Callable[..., Ran], folder: Path
 ) -> None:
     told = {
@@ -231,9 +231,7 @@ def test_a_configuration_gives_arguments_and_variables_but_no_secret_of_the_host
     assert ran.out == "--big on <${HIDDEN}> <public>\n", ran.err
 
 
-def test_what_an_author_names_like_ours_reaches_the_tool_and_nobody_else(
-    run: Callable[..., Ran], folder: Path
-) -> None:
+def test_author_modules_named_like_ours_reach_tool_only(run: Callable[..., Ran], folder: Path) -> None:
     tool = """
 import json, runner, sandbox
 from runner.deep import DEEP
@@ -276,7 +274,7 @@ def test_a_tool_file_may_have_the_name_of_a_module(name: str, run: Callable[...,
 
 
 @pytest.mark.parametrize("name", ["typer", "json", "sandbox/__init__", "runner/cli", "click"])
-def test_a_folder_that_one_stands_in_replaces_nothing_of_the_host(
+def test_working_folder_modules_replace_nothing_in_host(
     name: str, folder: Path, environment: dict[str, str]
 ) -> None:
     written(folder, {f"{name}.py": "import pathlib\npathlib.Path('ran').touch()\n", "tool.py": FASTMCP})
@@ -372,7 +370,7 @@ class Answered(Result):
     said: str
 
 
-async def test_a_server_answers_its_own_methods_and_lists_what_it_has_none_of(
+async def test_low_level_server_answers_methods_and_empty_lists(
     environment: dict[str, str], folder: Path
 ) -> None:
     file = written(folder, {"own.py": OWN_METHOD}) / "own.py"

@@ -134,7 +134,7 @@ def lent(request: pytest.FixtureRequest, anybody: tuple[Path, Path]) -> Iterator
             shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
-def test_what_is_written_belongs_to_the_owner_with_the_mode_that_others_make(lent: Lent) -> None:
+def test_write_in_granted_folder_keeps_owner_and_umask_mode(lent: Lent) -> None:
     new, folder = lent.top / "write/new.txt", lent.top / "write/made"
 
     assert lent.tries(("create", new), ("write", new), ("mkdir", folder)) == ["done"] * 3
@@ -258,7 +258,7 @@ def test_two_users_share_what_is_lent_and_not_their_homes(lent: Lent) -> None:
     assert [answer == "done" for answer in reached] == [False, False, False, False, True, False, True]
 
 
-def test_a_link_that_comes_in_the_way_of_what_is_lent_opens_nothing(lent: Lent) -> None:
+def test_symlink_on_granted_path_opens_nothing_else(lent: Lent) -> None:
     sub, away, secret = lent.top / "write/sub", lent.top / "write/away", "write/sub/secret.txt"
     read = ("read", lent.top / "write/sub/deep.txt")
     assert lent.tries(read, tool="other_tries", user=lent.other) == ["done"]
@@ -284,9 +284,7 @@ def test_a_tool_with_folders_of_its_own_has_no_others(lent: Lent) -> None:
 
 
 @pytest.mark.parametrize("tier", ["process", "namespace"])
-def test_what_is_mounted_in_it_is_lent_too_and_stays_read_only_where_it_is(
-    anybody: tuple[Path, Path], tier: str
-) -> None:
+def test_mount_in_granted_folder_shared_and_read_only_kept(anybody: tuple[Path, Path], tier: str) -> None:
     top, python = anybody
     world = Path(tempfile.mkdtemp(prefix="mounted-", dir=top))
     for name in ("lent/closed", "lent/open", "state"):

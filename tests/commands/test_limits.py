@@ -192,7 +192,7 @@ def test_a_call_over_a_limit_ends_with_the_limit_in_its_error(
 
 @pytest.mark.parametrize("driver", ["process"], indirect=True)
 @pytest.mark.parametrize(("tool", "below", "above", "expected"), COSTLY)
-def test_a_call_that_ignores_the_signal_of_its_limit_is_told_the_same(
+def test_limit_signal_ignored_reports_same_limit(
     driver: Driver, tool: str, below: dict[str, Any], above: dict[str, Any], expected: Expected
 ) -> None:
     assert_limited(driver, tool, below, above, expected)
@@ -234,7 +234,7 @@ BURSTS = [
 
 
 @pytest.mark.parametrize(("tool", "below", "above", "expected"), BURSTS)
-def test_a_call_that_answers_before_it_was_looked_at_is_looked_at_as_it_ends(
+def test_call_ending_before_sample_measured_at_end(
     unwatched: Driver, tool: str, below: dict[str, Any], above: dict[str, Any], expected: Expected
 ) -> None:
     enough = unwatched.ask(tool, **below)
@@ -283,7 +283,7 @@ def test_a_tool_that_goes_on_after_a_limit_keeps_its_result(driver: Driver) -> N
     assert driver.ask("eats_and_goes_on", mib=400) == {"results": "without"}
 
 
-def test_an_error_that_a_limit_could_have_given_is_told_as_what_it_was(driver: Driver) -> None:
+def test_error_resembling_limit_reported_as_itself(driver: Driver) -> None:
     value = driver.ask("reads_nothing")
 
     assert value["meta_data"]["error_code"] == "E_TOOL"
@@ -324,7 +324,7 @@ def test_the_memory_of_a_user_is_bounded_by_a_control_group(driver: Driver) -> N
     assert driver.ask("fine") == {"results": "fine"}
 
 
-def test_a_home_that_is_too_full_can_be_emptied_and_not_filled_further(driver: Driver) -> None:
+def test_full_home_can_be_emptied_but_not_filled_further(driver: Driver) -> None:
     # No call was seen at it: the limit of another tool is the wider one.
     filled = driver.ask("overfills", home="-full", mib=24)
     more = driver.ask("fills", home="-full", mib=1, name="more")
@@ -353,7 +353,7 @@ def test_a_full_disk_is_told_as_such(anybody: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("driver", ["process", "user"], indirect=True)
-def test_descriptors_that_a_call_has_under_way_keep_nobody_from_their_worker(driver: Driver) -> None:
+def test_descriptors_in_flight_leave_other_users_their_workers(driver: Driver) -> None:
     hostile = driver.begin("sends_descriptors", seconds=3)
     honest = [driver.ask("fine", home=f"-{number}") for number in range(3)]
     sent = driver.result(hostile)
@@ -410,7 +410,7 @@ def test_the_table_of_who_bounds_what_tells_the_truth(anybody: tuple[Path, Path]
     assert watched == {setting for setting, who in told.items() if who == "watch"}
 
 
-def test_every_limit_has_a_setting_of_its_own_and_ends_in_a_sentence_that_names_it() -> None:
+def test_each_limit_error_names_its_setting() -> None:
     names = {facts.setting for facts in LIMITS.values()}
 
     assert len(names) == len(LIMITS)
@@ -420,9 +420,7 @@ def test_every_limit_has_a_setting_of_its_own_and_ends_in_a_sentence_that_names_
 
 
 @pytest.mark.parametrize("tool", ["hides", "shares"])
-def test_what_a_call_hides_is_found_without_the_right_to_trace_which_containers_lack(
-    anybody: tuple[Path, Path], tool: str
-) -> None:
+def test_hidden_usage_found_without_ptrace_right(anybody: tuple[Path, Path], tool: str) -> None:
     expected = {"hides": HOME, "shares": TOGETHER}[tool]
     below, above = {"hides": (8, 24), "shares": (180, 400)}[tool]
     more: dict[str, Any] = {"children": 3} if tool == "shares" else {}

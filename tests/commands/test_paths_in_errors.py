@@ -284,7 +284,7 @@ async def test_calls_over_stdio_name_no_path_of_ours_and_the_log_does(
         assert until(partial(holds, logged, place.paths[name])), name
 
 
-async def test_an_author_sees_the_own_frames_of_a_crash_and_none_of_ours(place: Place, url: str) -> None:
+async def test_crash_frames_show_author_code_and_none_of_ours(place: Place, url: str) -> None:
     _code, theirs = await called(url, "dies_in_a_thread")
     _code, ours = await called(url, "breaks_the_runner")
 
@@ -294,9 +294,7 @@ async def test_an_author_sees_the_own_frames_of_a_crash_and_none_of_ours(place: 
     assert "TypeError" in ours
 
 
-async def test_a_tool_file_that_cannot_be_loaded_any_more_is_named_without_its_folder(
-    place: Place, url: str
-) -> None:
+async def test_unloadable_tool_file_named_without_folder(place: Place, url: str) -> None:
     since, before = len(place.log), place.tool_file.read_text()
     place.tool_file.write_text(BROKEN)
     try:
@@ -325,7 +323,7 @@ async def test_a_folder_of_homes_that_is_gone_is_named_by_its_setting(place: Pla
     assert place.logged(since, str(homes))
 
 
-async def test_a_state_folder_that_cannot_be_used_is_told_of_by_its_setting(
+async def test_unusable_state_folder_named_by_setting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = settings_in(tmp_path, homes=tmp_path / "homes")

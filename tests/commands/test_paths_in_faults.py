@@ -257,7 +257,7 @@ def failures(said: Mapping[str, str]) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_no_answer_names_a_path_of_ours_and_each_error_has_its_code(fault: str, place: Place) -> None:
+def test_answers_name_no_host_path_and_errors_have_codes(fault: str, place: Place) -> None:
     with served(place):
         with visitor(place, "ann") as ann:
             ann.http.post("/api/files?filename=kept.txt", content=b"kept")
@@ -291,7 +291,7 @@ def test_a_full_queue_names_no_path_of_ours(place: Place) -> None:
     assert place.leaks(said) == []
 
 
-def test_an_author_hears_of_a_reload_that_failed_without_the_folder(place: Place) -> None:
+def test_failed_reload_reported_to_author_without_folder(place: Place) -> None:
     with served(place, "dev"), visitor(place, "ann") as ann:
         with ann.http.stream("GET", "/events") as events:
             lines = events.iter_lines()

@@ -151,7 +151,7 @@ async def status(url: str, token: str) -> int:
         return (await http.post(url, headers=headers, json=message)).status_code
 
 
-async def test_what_changed_holds_from_the_next_call_on_and_calls_under_way_end_in_order(
+async def test_reload_applies_to_next_call_and_drains_calls_in_flight(
     run: Run, environment: dict[str, str], folder: Path
 ) -> None:
     configure(folder, key="first-value")
@@ -258,7 +258,7 @@ async def test_what_calls_may_use_is_raised_and_lowered_while_one_runs(
     assert "quota_exceeded" in json.dumps([kept_less.structured_content, kept_less.meta])
 
 
-async def test_where_the_file_is_broken_meanwhile_limits_are_only_lowered(
+async def test_reload_of_broken_file_only_lowers_limits(
     run: Run, environment: dict[str, str], folder: Path
 ) -> None:
     limit(folder, memory_mb=300)
@@ -286,7 +286,7 @@ async def test_where_the_file_is_broken_meanwhile_limits_are_only_lowered(
     assert raised is None
 
 
-async def test_a_server_behind_the_proxy_has_new_limits_when_it_is_started_next(
+async def test_reload_applies_upstream_limits_at_next_start(
     run: Run, environment: dict[str, str], folder: Path
 ) -> None:
     (folder / "behind.py").write_text(BEHIND)
@@ -340,9 +340,7 @@ async def test_a_broken_file_changes_nothing_and_is_said_in_a_sentence(
     assert length == len("first-value")
 
 
-async def test_of_two_commands_the_second_asks_when_the_first_has_its_answer(
-    environment: dict[str, str], folder: Path
-) -> None:
+async def test_second_reload_command_waits_for_first(environment: dict[str, str], folder: Path) -> None:
     configure(folder, key="first-value")
     state = Path(environment["RUNNER_STATE_DIR"])
     command = [sys.executable, "-m", "runner", "reload"]

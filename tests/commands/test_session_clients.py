@@ -112,7 +112,7 @@ async def test_fastmcps_client_is_served_in_a_session(
 
 @VERSIONS
 @TRANSPORTS
-async def test_a_kept_worker_asks_the_person_and_the_model_of_each_of_its_calls(
+async def test_kept_worker_sends_each_call_questions_to_its_client(
     transport: str, version: str, target: str | StdioTransport
 ) -> None:
     asked: list[str] = []

@@ -44,9 +44,7 @@ def test_one_warning_tells_of_all_files_without_a_type(run: Callable[..., Ran], 
 
 
 @pytest.mark.anyio
-async def test_a_long_text_counts_once_and_a_longer_one_is_refused_with_its_size(
-    folder: Path, user: str
-) -> None:
+async def test_long_text_counted_once_and_above_limit_refused(folder: Path, user: str) -> None:
     async with Toolset.open(settings_in(folder), [str(FILE)]) as toolset:
         passed = await call(toolset, user, "text", megabytes=40)
         refused = await call(toolset, user, "text", megabytes=200)
@@ -82,7 +80,7 @@ def test_only_a_text_that_is_the_structured_one_is_left_out() -> None:
     ],
     ids=["serve", "dev", "call"],
 )
-def test_ctrl_c_ends_a_command_that_starts_with_130_and_without_a_traceback(
+def test_ctrl_c_during_start_exits_130_without_traceback(
     words: list[str | Path], environment: dict[str, str], folder: Path
 ) -> None:
     process = subprocess.Popen(

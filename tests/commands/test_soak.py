@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.needs_root, pytest.mark.release]
 
 
 @pytest.mark.timeout(600)
-def test_after_hundreds_of_calls_a_tenth_of_them_hostile_nothing_is_left() -> None:
+def test_soak_with_hostile_calls_leaves_nothing() -> None:
     assert os.geteuid() == 0, (
         "users get user ids of their own from a server that root starts; run this as root"
     )
@@ -63,7 +63,7 @@ def test_a_file_and_a_home_left_behind_are_found(tmp_path: Path) -> None:
     assert sorted(line.split()[0] for line in found) == ["file", "home"]
 
 
-def test_a_process_and_a_file_of_a_user_id_of_the_server_are_found(tmp_path: Path) -> None:
+def test_leftover_process_and_file_of_server_uid_found(tmp_path: Path) -> None:
     looked = traces(tmp_path)
     left = Path(f"/var/tmp/soak-file-{UID}")
     left.touch()
@@ -141,7 +141,7 @@ def test_an_honest_answer_that_is_not_what_it_must_be_is_a_fault() -> None:
     assert other_call_seen is not None
 
 
-def test_about_a_tenth_of_the_calls_is_hostile_and_every_kind_comes() -> None:
+def test_soak_tenth_of_calls_hostile_covers_every_kind() -> None:
     drawn = calls(1, hostile_share=0.1, token="t", key=1)
 
     taken = [next(drawn) for _ in range(20_000)]

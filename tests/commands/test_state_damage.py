@@ -273,7 +273,7 @@ def test_a_server_starts_whatever_has_become_of_all_files(server: Server, damage
     assert all(name in server.said for name in apart if name == "tokens.json")
 
 
-def test_a_folder_that_is_a_link_to_nowhere_is_named_and_what_needs_it_refused(server: Server) -> None:
+def test_dangling_folder_link_named_and_dependents_refused(server: Server) -> None:
     _replaced_by(lambda path: path.symlink_to("/nowhere/sessions"))(server.state / "sessions")
 
     with server.running():

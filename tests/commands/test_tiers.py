@@ -210,9 +210,7 @@ def test_a_tool_reads_and_writes_its_own_home_and_no_other(driver: Driver) -> No
 
 @pytest.mark.release
 @pytest.mark.parametrize("tier", ["process", *TIERS])
-def test_where_all_tools_have_a_home_one_that_names_no_user_works_in_its_users_own(
-    anybody: tuple[Path, Path], tier: str
-) -> None:
+def test_homes_for_all_tool_without_username_uses_own_home(anybody: tuple[Path, Path], tier: str) -> None:
     with driving(anybody, tier) as usual:
         refused = usual.ask(usual.user, "keeps", text="not kept")
     with driving(anybody, tier, "homes_for=all") as driver:
@@ -236,7 +234,7 @@ def test_where_all_tools_have_a_home_one_that_names_no_user_works_in_its_users_o
         assert 0 not in owners
 
 
-def test_of_another_home_only_the_top_answers_where_users_have_ids(by_uid: Driver) -> None:
+def test_user_ids_tier_shows_only_top_of_other_homes(by_uid: Driver) -> None:
     by_uid.tries(by_uid.other, f"write /tmp/{by_uid.other}/file.txt")
     names = (by_uid.user, by_uid.other, f"{by_uid.other}/file.txt", f"{by_uid.other}/none.txt")
 
@@ -246,9 +244,7 @@ def test_of_another_home_only_the_top_answers_where_users_have_ids(by_uid: Drive
     assert [inside, nothing] == ["EACCES", "EACCES"]
 
 
-def test_in_namespaces_nothing_of_others_or_of_the_runner_is_there(
-    by_namespace: Driver, tmp_path: Path
-) -> None:
+def test_namespace_tier_hides_other_homes_and_runner(by_namespace: Driver, tmp_path: Path) -> None:
     by_namespace.tries(by_namespace.other, f"write /tmp/{by_namespace.other}/file.txt")
     other = Path("/tmp", by_namespace.other)
     shared = Path("/dev/shm", by_namespace.other)
@@ -353,9 +349,7 @@ def test_nothing_survives_the_host_or_what_a_worker_comes_from(
         assert until(lambda: not any(map(held, marks)) and not any(map(alive, dying)))
 
 
-def test_calls_without_a_home_share_their_user_id_with_no_other_user_of_any_server(
-    driver: Driver, anybody: tuple[Path, Path]
-) -> None:
+def test_homeless_calls_share_user_id_with_no_other_user(driver: Driver, anybody: tuple[Path, Path]) -> None:
     with driving(anybody, driver.tier, beside=driver) as second:
         # Each server's first user is served by the processes that have listed its tools.
         ids = [
@@ -391,9 +385,7 @@ def test_memory_is_limited_in_sum_where_there_are_control_groups(
     assert [group for place in places() for group in place.folder.glob(own) if is_left(group)] == []
 
 
-def test_a_call_that_the_control_group_ends_is_told_which_limit_it_was(
-    by_namespace: Driver, process: Driver
-) -> None:
+def test_control_group_kill_reports_which_limit(by_namespace: Driver, process: Driver) -> None:
     assert places(), "mount control groups with the controllers memory and pids, so that one can be made"
 
     refused = by_namespace.ask(by_namespace.user, "touches", mib=600)

@@ -75,9 +75,7 @@ async def test_a_file_that_is_returned_is_not_listed_again(toolset: Toolset, use
     assert await kept(toolset, user) == {"a.txt": "returned", "b.txt": "not returned"}
 
 
-async def test_a_call_that_follows_at_once_is_not_given_what_the_call_before_wrote(
-    toolset: Toolset, user: str
-) -> None:
+async def test_next_call_does_not_list_files_of_previous_call(toolset: Toolset, user: str) -> None:
     for number in range(20):
         name = f"{number}.txt"
         wrote = await call(toolset, user, "leaves_write", files={name: "mine"}, returned=[name])
@@ -118,9 +116,7 @@ async def test_a_file_that_each_call_changes_is_kept_once_as_it_is_now(toolset: 
     assert await kept(toolset, user) == {"state.json": "2"}
 
 
-async def test_a_file_of_that_name_which_the_user_has_put_is_not_replaced(
-    toolset: Toolset, user: str
-) -> None:
+async def test_unreturned_file_does_not_replace_users_own(toolset: Toolset, user: str) -> None:
     await call(toolset, user, "leaves_write", files={"data.txt": "returned"}, returned=["data.txt"])
 
     await call(toolset, user, "leaves_write", files={"data.txt": "changed since"})
@@ -151,9 +147,7 @@ async def test_what_leads_out_of_the_home_or_has_two_names_is_not_read(
     assert await kept(toolset, user) == {}
 
 
-async def test_of_overlapping_calls_the_last_has_what_both_wrote_and_no_half_file(
-    toolset: Toolset, user: str
-) -> None:
+async def test_overlapping_calls_last_collects_complete_files_of_both(toolset: Toolset, user: str) -> None:
     slow = asyncio.create_task(call(toolset, user, "leaves_slowly", name="slow.txt"))
     assert await becomes(lambda: Path(f"/tmp/{user}/slow.txt").exists())
     assert await becomes(lambda: Path(f"/tmp/{user}/slow.txt").stat().st_size > 0)
@@ -172,7 +166,7 @@ async def test_of_overlapping_calls_the_last_has_what_both_wrote_and_no_half_fil
     }  # fmt: skip
 
 
-async def test_locks_that_a_tool_holds_on_its_home_keep_the_host_from_nothing(
+async def test_file_locks_of_tool_do_not_block_host(
     toolset: Toolset, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Source: SECURITY.md, "What is a bug here", on a host that waits."""
@@ -203,9 +197,7 @@ async def test_locks_that_a_tool_holds_on_its_home_keep_the_host_from_nothing(
 @pytest.mark.parametrize(
     ("how", "code"), [("raise", "E_TOOL"), ("crash", "E_CRASHED"), ("hang", "E_TIMEOUT")]
 )
-async def test_a_last_call_that_fails_keeps_what_those_beside_it_left_and_not_its_own(
-    tmp_path: Path, how: str, code: str
-) -> None:
+async def test_last_call_fails_keeps_files_of_others_not_its_own(tmp_path: Path, how: str, code: str) -> None:
     limits = {"tools": {"leaves_failing": {"idle_timeout_s": 15}}} if how == "hang" else {}
     with somebody() as user:
         async with open_leaves(tmp_path, **limits) as toolset:
@@ -227,9 +219,7 @@ async def test_a_last_call_that_fails_keeps_what_those_beside_it_left_and_not_it
             assert await kept(toolset, user) == {"look.txt": "whole"}
 
 
-async def test_a_file_that_the_failing_call_changes_is_told_of_and_not_kept(
-    toolset: Toolset, user: str
-) -> None:
+async def test_file_changed_by_failing_call_reported_not_kept(toolset: Toolset, user: str) -> None:
     home = Path(f"/tmp/{user}")
     failing = asyncio.create_task(call(toolset, user, "leaves_failing", how="raise"))
     assert await becomes((home / "begun.lock").exists)
@@ -242,7 +232,7 @@ async def test_a_file_that_the_failing_call_changes_is_told_of_and_not_kept(
     assert await kept(toolset, user) == {}
 
 
-async def test_a_last_call_whose_files_are_ignored_keeps_those_of_others(toolset: Toolset, user: str) -> None:
+async def test_last_call_with_ignored_files_keeps_those_of_others(toolset: Toolset, user: str) -> None:
     home = Path(f"/tmp/{user}")
     ignored = asyncio.create_task(call(toolset, user, "leaves_unminded_slowly"))
     assert await becomes((home / "begun.lock").exists)
@@ -255,9 +245,7 @@ async def test_a_last_call_whose_files_are_ignored_keeps_those_of_others(toolset
     assert await kept(toolset, user) == {"look.txt": "whole"}
 
 
-async def test_what_was_left_beside_a_call_that_its_client_gave_up_is_kept_by_the_next(
-    toolset: Toolset, user: str
-) -> None:
+async def test_files_beside_abandoned_call_collected_by_next_call(toolset: Toolset, user: str) -> None:
     home = Path(f"/tmp/{user}")
     given_up = asyncio.create_task(call(toolset, user, "leaves_failing", how="hang"))
     assert await becomes((home / "begun.lock").exists)
@@ -285,7 +273,7 @@ async def test_over_the_quota_a_file_is_reported_and_the_call_succeeds(tmp_path:
             assert await kept(toolset, user) == {"small.txt": "x"}
 
 
-async def test_an_earlier_version_stays_where_there_is_no_room_for_the_next(tmp_path: Path) -> None:
+async def test_quota_exceeded_keeps_earlier_version(tmp_path: Path) -> None:
     with somebody() as user:
         async with open_leaves(tmp_path, max_user_bytes=12) as toolset:
             for text in ("first", "second", "x" * 11):
@@ -318,7 +306,7 @@ class CountingStore(MemoryStore):
         return await super().list(scope=scope)
 
 
-async def test_what_was_kept_of_a_file_is_found_without_looking_through_all_others(tmp_path: Path) -> None:
+async def test_collected_file_found_without_listing_store(tmp_path: Path) -> None:
     store = CountingStore()
     settings = Settings(state_dir=tmp_path / "state", store="memory:")
     with somebody() as user:
@@ -367,7 +355,7 @@ async def test_the_settings_and_the_author_say_what_becomes_of_them(
             assert list(await kept(toolset, user)) == stored
 
 
-async def test_a_new_file_beside_ten_thousand_old_ones_is_found_and_they_are_not(tmp_path: Path) -> None:
+async def test_new_file_among_ten_thousand_old_ones_found_alone(tmp_path: Path) -> None:
     with somebody() as user:
         async with open_leaves(tmp_path) as toolset:
             await call(toolset, user, "leaves_old", count=10_000)
@@ -377,7 +365,7 @@ async def test_a_new_file_beside_ten_thousand_old_ones_is_found_and_they_are_not
             assert [entry["name"] for entry in told(completed)] == ["new.txt"]
 
 
-async def test_of_very_many_files_some_are_kept_and_how_many_are_not_is_said(tmp_path: Path) -> None:
+async def test_too_many_files_keeps_some_and_reports_rest_count(tmp_path: Path) -> None:
     with somebody() as user:
         async with open_leaves(tmp_path) as toolset:
             completed = await call(
@@ -420,9 +408,7 @@ async def test_a_client_hears_of_them_and_reads_them(tmp_path: Path, user: str) 
     assert content.text == "a,b"
 
 
-async def test_of_two_runners_in_one_home_the_last_call_has_what_both_wrote(
-    tmp_path: Path, user: str
-) -> None:
+async def test_two_runners_on_one_home_last_call_collects_both(tmp_path: Path, user: str) -> None:
     store = (tmp_path / "store").as_uri()
     states = [Settings(state_dir=tmp_path / name, store=store) for name in ("one", "other")]
     async with Toolset.open(states[0], [str(FILE)]) as one, Toolset.open(states[1], [str(FILE)]) as other:
@@ -440,7 +426,7 @@ async def test_of_two_runners_in_one_home_the_last_call_has_what_both_wrote(
         assert await kept(one, user) == {"look.txt": "whole", "slow.txt": "first half, second half"}
 
 
-async def test_beside_a_job_that_goes_on_files_are_told_of_and_not_read(tmp_path: Path, user: str) -> None:
+async def test_files_beside_running_job_reported_not_read(tmp_path: Path, user: str) -> None:
     async with open_leaves(tmp_path, background_jobs=True) as toolset:
         begun = await call(toolset, user, "leaves_job")
 

@@ -112,7 +112,7 @@ def send_all(base: str, numbers: range, acknowledged: Callable[[int], None]) -> 
             done.result()
 
 
-def test_an_acknowledged_upload_outlives_the_host_and_no_other_is_there_in_part(
+def test_acknowledged_uploads_survive_kill_without_partials(
     environment: dict[str, str], folder: Path
 ) -> None:
     chance = random.Random(7)

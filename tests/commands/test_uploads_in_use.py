@@ -91,7 +91,7 @@ async def frames(lines: AsyncIterator[str], last: str) -> list[dict[str, Any]]:
     raise AssertionError(f"the stream ended without {last}: {events}")
 
 
-async def test_an_uploaded_file_is_read_by_a_tool_and_what_it_makes_is_downloaded(
+async def test_uploaded_file_read_by_tool_and_output_downloaded(
     start: Callable[..., Host],
 ) -> None:
     host = start()
@@ -114,7 +114,7 @@ async def test_an_uploaded_file_is_read_by_a_tool_and_what_it_makes_is_downloade
     assert down[0].content == b"x" * 1000
 
 
-async def test_an_interface_hears_of_a_call_and_its_files_once_they_are_kept(
+async def test_event_stream_reports_call_and_files_once_stored(
     start: Callable[..., Host],
 ) -> None:
     host = start()
@@ -139,7 +139,7 @@ async def test_an_interface_hears_of_a_call_and_its_files_once_they_are_kept(
 
 
 @pytest.mark.parametrize("era", ["legacy", "auto"])
-async def test_clients_of_both_eras_are_told_over_http_when_files_change(
+async def test_clients_of_both_eras_notified_over_http_of_file_changes(
     start: Callable[..., Host], era: Any
 ) -> None:
     host = start()
@@ -230,7 +230,7 @@ async def test_who_sends_too_much_gets_to_read_why(start: Callable[..., Host]) -
     assert [file["filename"] for file in files] == ["b"]
 
 
-async def test_no_token_is_in_the_log_and_open_streams_do_not_hold_up_the_end(
+async def test_open_streams_do_not_delay_stop_and_log_has_no_tokens(
     start: Callable[..., Host],
 ) -> None:
     host = start(RUNNER_LOG_LEVEL="debug")

@@ -80,7 +80,7 @@ def test_what_makes_no_sense_ends_with_a_sentence(run: Run, words: tuple[str, ..
 
 
 @pytest.mark.anyio
-async def test_while_a_call_runs_a_user_is_removed_only_if_that_is_said(tmp_path: Path, user: str) -> None:
+async def test_user_with_running_call_removed_only_when_forced(tmp_path: Path, user: str) -> None:
     administration = Administration(settings=settings_in(tmp_path))
     async with open_toolset(FILE, tmp_path, generated="keep") as toolset:
         await call(toolset, user, "leaves_plain", name="first.txt")
@@ -158,7 +158,7 @@ class Links:
         return True
 
 
-def test_a_prefix_ends_one_link_and_one_that_others_begin_with_too_is_refused(tmp_path: Path) -> None:
+def test_link_prefix_revokes_one_link_and_ambiguous_refused(tmp_path: Path) -> None:
     """All of them are made in one millisecond, so that only what is signed tells them apart."""
     administration = Administration(settings=settings_in(tmp_path), clock=lambda: Links.now + 1)
     links = Links(Tokens(tmp_path / "state" / "tokens.json"))
@@ -180,7 +180,7 @@ def test_a_prefix_ends_one_link_and_one_that_others_begin_with_too_is_refused(tm
     assert links.hold(signed | theirs) == untouched | {"7": False}
 
 
-def test_the_token_of_a_link_that_belongs_to_a_session_is_revoked_too(tmp_path: Path) -> None:
+def test_session_link_token_is_revoked(tmp_path: Path) -> None:
     administration = Administration(
         settings=settings_in(tmp_path, persist_files_across_sessions=False), clock=lambda: Links.now + 1
     )
@@ -252,7 +252,7 @@ async def test_what_is_revoked_stops_at_once_on_a_running_server(
         others.cancel()
 
 
-def test_a_damaged_note_of_revocations_lets_no_link_of_that_user_in(tmp_path: Path) -> None:
+def test_damaged_revocation_record_rejects_all_links_of_user(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     token = tokens.sign(user="ann", key="k", purpose="download", now=1000, ttl_s=60)
     tokens.revoke(["ann"], prefix="somebody-elses", now=1000)

@@ -140,13 +140,13 @@ def test_the_schemas_refuse_a_field_that_is_none() -> None:
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_pod_is_valid_also_where_it_is_the_template_of_a_sandbox(path: Path, pod: Mapped) -> None:
+def test_pod_manifest_valid_also_as_sandbox_template(path: Path, pod: Mapped) -> None:
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": pod["spec"]}
 
     assert kubernetes_validate.validate(manifest, KUBERNETES, strict=True) == KUBERNETES
 
 
-def test_every_file_that_a_kustomization_names_is_there_and_every_manifest_is_named() -> None:
+def test_kustomization_files_exist_and_cover_every_manifest() -> None:
     reached = set()
     for path, one in manifests():
         if one["kind"] == "Kustomization":
@@ -158,7 +158,7 @@ def test_every_file_that_a_kustomization_names_is_there_and_every_manifest_is_na
     assert {path.resolve() for path, one in manifests() if one["kind"] != "Kustomization"} <= reached
 
 
-def test_an_overlay_changes_no_selector_since_those_of_network_policies_mean_pods_of_others() -> None:
+def test_overlay_changes_no_selector() -> None:
     overlays = [one for _, one in manifests() if one["kind"] == "Kustomization"]
 
     assert not any("commonLabels" in one for one in overlays)
@@ -179,7 +179,7 @@ def test_a_pod_is_restricted(path: Path, pod: Mapped) -> None:
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_container_is_read_only_without_capabilities_and_limited(path: Path, pod: Mapped) -> None:
+def test_container_read_only_without_capabilities_and_limited(path: Path, pod: Mapped) -> None:
     for container in pod["spec"]["containers"]:
         rights = container["securityContext"]
 
@@ -191,7 +191,7 @@ def test_a_container_is_read_only_without_capabilities_and_limited(path: Path, p
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_probe_asks_what_the_server_answers_by_a_name_that_it_takes(path: Path, pod: Mapped) -> None:
+def test_probe_path_answered_with_allowed_host_name(path: Path, pod: Mapped) -> None:
     (container,) = pod["spec"]["containers"]
     probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")}
 
@@ -213,7 +213,7 @@ def test_a_pod_has_the_time_that_its_calls_may_take_to_end(path: Path, pod: Mapp
     assert pod["spec"]["terminationGracePeriodSeconds"] >= waited + DRAIN_S + 5
 
 
-def test_both_templates_describe_one_pod_but_for_who_names_the_user() -> None:
+def test_pod_templates_equal_except_user_source() -> None:
     one, other = [pod["spec"] for _, pod in pods()]
     for spec in (one, other):
         (container,) = spec["containers"]
@@ -234,7 +234,7 @@ def test_each_server_has_a_user_and_each_claim_another() -> None:
     assert "RUNNER_USER" not in names
 
 
-def test_nothing_goes_in_or_out_but_from_the_proxy_and_to_names_and_the_store() -> None:
+def test_network_policy_allows_proxy_in_dns_and_store_out_only() -> None:
     policies = {one["metadata"]["name"]: one["spec"] for one in of_kind("NetworkPolicy")}
     (template,) = of_kind("SandboxTemplate")
     sandbox = template["spec"]["networkPolicy"]
@@ -316,7 +316,7 @@ def test_every_service_is_confined_and_limited(compose: Mapped) -> None:
         assert not {"privileged", "cap_add", "pid", "network_mode", "devices"} & set(one), name
 
 
-def test_only_the_proxy_is_published_and_only_the_server_reaches_the_store(compose: Mapped) -> None:
+def test_compose_publishes_proxy_only_server_alone_reaches_store(compose: Mapped) -> None:
     services, networks = compose["services"], compose["networks"]
 
     assert [name for name, one in services.items() if "ports" in one] == ["proxy"]
@@ -369,7 +369,7 @@ def test_compose_takes_secrets_from_files_only(compose: Mapped) -> None:
 # systemd
 
 
-def test_the_unit_waits_longer_than_the_server_and_ends_the_server_alone_first(unit: Unit) -> None:
+def test_unit_stop_timeout_exceeds_drain_server_signalled_first(unit: Unit) -> None:
     service = unit["Service"]
 
     assert int(service["TimeoutStopSec"]) >= DRAIN_S + LAST_SEND_S + 5
@@ -377,7 +377,7 @@ def test_the_unit_waits_longer_than_the_server_and_ends_the_server_alone_first(u
     assert service["OOMPolicy"] == "continue"
 
 
-def test_the_unit_names_its_user_by_flag_so_that_no_file_can_name_another(unit: Unit) -> None:
+def test_unit_names_user_by_flag_that_files_cannot_override(unit: Unit) -> None:
     command = unit["Service"]["ExecStart"].split()
 
     assert command[1:] == ["serve", "--transport", "http", "--user", "%i", "${TOOLCELL_FILE}"]
@@ -422,7 +422,7 @@ def test_the_unit_is_hardened_and_limited_below_the_slice_of_all(unit: Unit) -> 
     assert int(service["TasksMax"]) < int(slice_["TasksMax"])
 
 
-def test_the_unit_gives_its_server_more_descriptors_than_a_process_has_by_default(unit: Unit) -> None:
+def test_unit_raises_descriptor_limit(unit: Unit) -> None:
     hard = int(unit["Service"]["LimitNOFILE"].rpartition(":")[2])
 
     assert hard >= 16384

@@ -80,7 +80,7 @@ def test_hosts_and_nodes_are_told_the_same_of_what_they_share(monkeypatch: pytes
     assert node.max_calls * node.call_memory_mb <= 3 * 1024
 
 
-def test_a_host_is_asked_what_it_answers_and_a_node_for_its_metrics() -> None:
+def test_fleet_probes_use_health_on_host_and_metrics_on_node() -> None:
     probes = {
         role: [
             (name, pod(role)["containers"][0][f"{name}Probe"]["httpGet"]["path"])
@@ -97,7 +97,7 @@ def test_a_host_is_asked_what_it_answers_and_a_node_for_its_metrics() -> None:
     }
 
 
-def test_nodes_reach_names_redis_and_the_store_and_nobody_reaches_them_but_prometheus() -> None:
+def test_fleet_nodes_reach_dns_redis_store_only_prometheus_in() -> None:
     policy = of("NetworkPolicy", "toolcell-node")["spec"]
 
     assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"]] == [

@@ -17,7 +17,7 @@ def test_every_base_image_has_a_tag_that_names_python_and_debian(dockerfile: Doc
     assert all(re.fullmatch(r"python:3\.\d+-slim-[a-z]+", image) for image in images)
 
 
-def test_all_stages_share_one_base_so_that_the_environment_fits_its_interpreter(
+def test_all_stages_use_one_base_image(
     dockerfile: Dockerfile,
 ) -> None:
     assert len({one.rest.split()[0] for one in dockerfile.all("FROM")}) == 1
@@ -63,7 +63,7 @@ def test_processes_are_started_without_a_shell(dockerfile: Dockerfile) -> None:
         assert dockerfile.last(word).exec_form, f"{word} is not in exec form"
 
 
-def test_tini_is_the_first_process_and_serves_over_http_for_the_one_user(dockerfile: Dockerfile) -> None:
+def test_tini_is_first_process_and_serves_http_for_one_user(dockerfile: Dockerfile) -> None:
     command = dockerfile.last("ENTRYPOINT").command
 
     assert command[:4] == ["/usr/bin/tini", "--", "runner", "serve"]
@@ -71,7 +71,7 @@ def test_tini_is_the_first_process_and_serves_over_http_for_the_one_user(dockerf
     assert dockerfile.environment()["RUNNER_USER"]
 
 
-def test_the_health_check_asks_the_served_port_and_imports_nothing_beside_the_tool(
+def test_health_check_queries_served_port_in_isolated_python(
     dockerfile: Dockerfile,
 ) -> None:
     command = dockerfile.last("HEALTHCHECK").command
@@ -101,7 +101,7 @@ def test_package_lists_do_not_stay_in_a_layer(dockerfile: Dockerfile) -> None:
     assert all("--no-install-recommends" in text for text in installs)
 
 
-def test_dependencies_are_installed_by_hash_and_the_package_without_any(dockerfile: Dockerfile) -> None:
+def test_dependencies_installed_by_hash_package_without_deps(dockerfile: Dockerfile) -> None:
     locked, package = [one.rest for one in dockerfile.all("RUN") if one.rest.startswith("pip ")]
     (lister,) = [one.rest for one in dockerfile.all("RUN") if "cyclonedx-py" in one.rest]
 
@@ -111,7 +111,7 @@ def test_dependencies_are_installed_by_hash_and_the_package_without_any(dockerfi
     assert all("--no-cache-dir" in text for text in (locked, package, lister))
 
 
-def test_the_labels_say_the_version_and_the_licence_of_the_package(dockerfile: Dockerfile) -> None:
+def test_labels_match_package_version_and_licence(dockerfile: Dockerfile) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pairs = dict(pair.split("=", 1) for pair in shlex.split(dockerfile.last("LABEL").rest))
 
@@ -121,7 +121,7 @@ def test_the_labels_say_the_version_and_the_licence_of_the_package(dockerfile: D
     assert pairs["org.opencontainers.image.base.name"] == dockerfile.last("FROM").rest
 
 
-def test_the_list_of_what_is_in_the_image_is_made_from_what_was_locked_by_a_tool_that_stays_outside(
+def test_sbom_made_from_lock_by_tool_outside_image(
     dockerfile: Dockerfile,
 ) -> None:
     (lister,) = [one.rest for one in dockerfile.all("RUN") if "cyclonedx-py" in one.rest]

@@ -124,15 +124,13 @@ def wait_for_health(served: Served) -> dict[str, str]:
     raise AssertionError("no answer from /healthz within a minute")
 
 
-def test_this_machine_lets_an_unprivileged_user_make_the_namespaces() -> None:
+def test_unprivileged_user_on_this_machine_creates_namespaces() -> None:
     done = subprocess.run([*NAMESPACES, "true"], check=False)
 
     assert done.returncode == 0, "user namespaces are switched off here; allow them to run this test"
 
 
-def test_the_stand_in_has_no_capability_and_can_write_only_below_tmp(
-    image: Path, environment: dict[str, str]
-) -> None:
+def test_stand_in_user_unprivileged_writes_below_tmp_only(image: Path, environment: dict[str, str]) -> None:
     look = """
     id -u; grep ^Cap /proc/self/status | grep -v Bnd | cut -f2 | sort -u
     touch /tmp/written && echo tmp; touch /opt/written || echo no opt; touch /written || echo no root

@@ -84,7 +84,7 @@ def test_the_example_of_the_document_comes_out_to_the_letter() -> None:
         (5 << 40, "5120GB"),
     ],
 )
-def test_a_size_has_units_of_1024_and_one_decimal_unless_it_is_zero(size: int, said: str) -> None:
+def test_human_size_uses_1024_units_and_one_decimal(size: int, said: str) -> None:
     assert human_size(size) == said
 
 
@@ -158,7 +158,7 @@ def test_the_name_of_a_usual_file_stays_as_tools_take_it(name: str) -> None:
     assert line_of(uploaded(name)) == f"- {name} (uploaded 2025-01-01, 1B)"
 
 
-def test_a_reason_is_written_with_blanks_and_cannot_forge_a_line_either() -> None:
+def test_deferral_reason_has_spaces_and_cannot_forge_line() -> None:
     deferred = AvailableFile(name="a", source="deferred", reason="awaiting_approval")
     forged = AvailableFile(name="a", source="deferred", reason=f"x)\n{CLOSING}")
 
@@ -167,7 +167,7 @@ def test_a_reason_is_written_with_blanks_and_cannot_forge_a_line_either() -> Non
 
 
 @given(st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=5))
-def test_a_block_has_one_line_for_each_file_whatever_they_are_called(files: list[tuple[str, str]]) -> None:
+def test_files_block_has_one_line_per_file_for_any_name(files: list[tuple[str, str]]) -> None:
     block = files_block(
         [AvailableFile(name=name, source="deferred", reason=reason) for name, reason in files]
     )
@@ -184,7 +184,7 @@ def test_an_endless_name_and_endless_files_make_no_endless_block() -> None:
     assert block.split("\n")[-2:] == ["- and 3 more", CLOSING]
 
 
-def test_stored_files_come_newest_first_with_what_is_known_of_them() -> None:
+def test_files_block_lists_newest_first_with_known_facts() -> None:
     records = [
         record("old.csv", created=NOON - timedelta(days=1), facts={"rows": 7}),
         record("new.png", origin=Origin.GENERATED, facts={"width": 2, "height": 3}),
@@ -214,7 +214,7 @@ def test_what_the_output_guard_stored_is_no_file_of_the_user() -> None:
     assert available_files([observation, nameless]) == []
 
 
-def test_neither_ids_nor_keys_nor_digests_of_the_store_are_in_the_block() -> None:
+def test_files_block_has_no_ids_keys_or_digests() -> None:
     stored = record("a.csv", source={"key": "alice/artifacts/20250101/a.csv"}, facts={"token": "secret"})
 
     assert files_block(available_files([stored])).split("\n")[1] == "- a.csv (uploaded 2025-01-01, 2KB)"

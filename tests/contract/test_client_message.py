@@ -122,7 +122,7 @@ class Place(BaseModel):
     n: int = 1
 
 
-def test_results_of_every_kind_of_tool_satisfy_what_the_tool_declares(home: FakeHome, shelf: Shelf) -> None:
+def test_structured_content_of_every_tool_kind_fits_its_schema(home: FakeHome, shelf: Shelf) -> None:
     (home.path / "r.html").write_bytes(b"hi")
     where = f"{home.path}/r.html"
     app = FastMCP("kinds")
@@ -221,7 +221,7 @@ def test_a_reference_says_everything_but_the_bytes(home: FakeHome, shelf: Shelf)
     }
 
 
-def test_a_deferred_file_is_a_reference_too_and_its_bytes_reach_no_text(home: FakeHome, shelf: Shelf) -> None:
+def test_deferred_file_is_reference_and_bytes_reach_no_text(home: FakeHome, shelf: Shelf) -> None:
     (home.path / "draft.txt").write_bytes(b"hi")
     path = f"{home.path}/draft.txt"
     draft = {"name": "draft.txt", "path": path, "mime": "text/plain", "next_actions": [path]}
@@ -273,7 +273,7 @@ def test_inline_bytes_stand_in_the_structure_and_never_in_text(home: FakeHome, s
     assert "aGk=" not in texts(message)
 
 
-def test_a_message_too_large_for_transports_falls_back_to_references(home: FakeHome, shelf: Shelf) -> None:
+def test_message_above_transport_limit_uses_references(home: FakeHome, shelf: Shelf) -> None:
     wire = report_wire(home)
     (home.path / "r.html").write_bytes(b"x" * MESSAGE_MAX_BYTES)
 
@@ -295,9 +295,7 @@ def test_nothing_is_encoded_that_would_not_be_sent() -> None:
 # closed schemas
 
 
-def test_a_closed_schema_keeps_the_tools_own_value_and_text_with_paths_replaced(
-    home: FakeHome, shelf: Shelf
-) -> None:
+def test_closed_schema_keeps_value_and_text_with_paths_replaced(home: FakeHome, shelf: Shelf) -> None:
     wire = report_wire(home)
     wire["content"].append(text(f"Written to {home.path}/r.html."))
 
@@ -311,7 +309,7 @@ def test_a_closed_schema_keeps_the_tools_own_value_and_text_with_paths_replaced(
     assert str(home.path) not in json.dumps(message)
 
 
-def test_a_closed_schema_shows_no_base64_in_text_in_either_delivery(shelf: Shelf) -> None:
+def test_closed_schema_text_has_no_base64_in_either_delivery(shelf: Shelf) -> None:
     structured = {"results": "ok", "artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]}
     wire = {"structuredContent": structured, "content": [text(json.dumps(structured))]}
 
@@ -355,7 +353,7 @@ def test_an_error_is_one_text_with_the_envelope() -> None:
     assert message["structuredContent"] == failed(error).value
 
 
-def test_an_error_of_a_tool_with_a_closed_schema_has_no_structured_content() -> None:
+def test_closed_schema_error_has_no_structured_content() -> None:
     error = timed_out(Deadlines(), limit="idle", last_progress=None)
 
     message = render(failed(error), wire={}, output_schema=CLOSED, delivery=Delivery.REFERENCE)
@@ -364,7 +362,7 @@ def test_an_error_of_a_tool_with_a_closed_schema_has_no_structured_content() -> 
     assert message["_meta"] == {"toolcell/result": failed(error).value}
 
 
-def test_an_error_that_a_tool_reports_in_its_value_is_an_error_of_the_call(shelf: Shelf) -> None:
+def test_error_reported_in_value_sets_is_error(shelf: Shelf) -> None:
     wire = {"structuredContent": {"results": {"error": "no"}, "meta_data": {"is_error": True}}, "content": []}
 
     assert rendered(wire, None, shelf)["isError"] is True
@@ -436,7 +434,7 @@ def test_text_beside_the_payload_reaches_the_client(shelf: Shelf) -> None:
     assert [block["text"] for block in message["content"]] == ['{"results":1}', "Note: rounded"]
 
 
-def test_a_second_result_beside_the_payload_is_read_without_the_bytes_of_its_files(shelf: Shelf) -> None:
+def test_second_result_block_shown_without_file_bytes(shelf: Shelf) -> None:
     file = {"name": "a.txt", "b64": "c2VjcmV0", "mime": "text/plain"}
     second = {"results": 2, "artifacts": [file, "junk"], "returned_file_contents": ["c2VjcmV0"]}
     wire = {"structuredContent": {"results": 1}, "content": [text(json.dumps(second))]}
@@ -482,7 +480,7 @@ def test_no_model_reads_the_token_of_a_page_by_either_spelling(schema: Any, key:
     assert message["_meta"]["toolcell/display"]["iframe"]["token"] == "secret-capability"
 
 
-def test_a_token_in_a_closed_schema_is_replaced_by_a_word_of_its_type(shelf: Shelf) -> None:
+def test_closed_schema_token_replaced_by_placeholder(shelf: Shelf) -> None:
     page = {"type": "iframe", "url": "https://h/x", "token": "secret-capability"}
     wire = {"structuredContent": {"results": 1, "canvas": page}, "content": []}
 
@@ -504,7 +502,7 @@ def facts_schema(meta_data: dict[str, Any], *required: str) -> dict[str, Any]:
     }
 
 
-def test_oversized_facts_are_in_meta_and_in_no_part_that_a_model_reads(shelf: Shelf) -> None:
+def test_oversized_facts_in_meta_and_never_model_visible(shelf: Shelf) -> None:
     payload = {"results": 1, "meta_data": {"rows": 3, **LARGE}}
     wire = {"structuredContent": payload, "content": [text(json.dumps(payload))]}
 
@@ -560,7 +558,7 @@ def test_a_closed_schema_gets_facts_as_short_as_it_allows(
     assert "x" * 100 not in texts(message)
 
 
-def test_facts_that_a_schema_allows_in_full_only_are_in_no_structured_content(shelf: Shelf) -> None:
+def test_facts_required_by_schema_drop_structured_content(shelf: Shelf) -> None:
     payload = {"results": 1, "meta_data": LARGE}
     schema = facts_schema({"const": LARGE}, "meta_data")
 
@@ -570,7 +568,7 @@ def test_facts_that_a_schema_allows_in_full_only_are_in_no_structured_content(sh
     assert message["_meta"]["toolcell/result"]["meta_data"] == LARGE
 
 
-def test_facts_and_tokens_in_a_wrapped_contract_value_are_withheld_too(shelf: Shelf) -> None:
+def test_wrapped_contract_value_withholds_facts_and_tokens(shelf: Shelf) -> None:
     page = {"type": "iframe", "url": "https://h/x", "token": "secret-capability"}
     payload = {"results": 1, "meta_data": LARGE, "canvas": page}
     wire = {"structuredContent": {"result": payload}, "content": [text(json.dumps(payload))]}
@@ -595,7 +593,7 @@ def test_oversized_facts_in_the_older_spelling_are_withheld_too(schema: Any, she
     assert "x" * 100 not in texts(message)
 
 
-def test_of_oversized_facts_a_model_still_reads_that_it_failed_and_which_files_are_missing(
+def test_oversized_facts_still_show_failure_and_missing_files(
     shelf: Shelf,
 ) -> None:
     payload = {

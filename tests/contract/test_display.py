@@ -84,7 +84,7 @@ def test_nothing_opens_where_there_is_nothing_to_show() -> None:
         ([CHART, REPORT], {"primary_file": 7}, ("chart.png", "report.html")),
     ],
 )
-def test_the_wanted_file_comes_first_and_the_others_keep_their_order(
+def test_display_order_puts_wanted_file_first(
     artifacts: list[dict[str, Any]], display: Any, order: tuple[str, ...]
 ) -> None:
     """Source: S0-14, S0-25 to S0-27, S0-72 and S1-89."""
@@ -117,7 +117,7 @@ def test_the_wanted_file_comes_first_and_the_others_keep_their_order(
         ("x.wav", "audio/wav", None),
     ],
 )
-def test_a_file_is_shown_by_its_type_and_by_its_name_where_that_is_generic(
+def test_viewer_chosen_by_type_then_by_name_if_generic(
     name: str, mime: str | None, viewer: str | None
 ) -> None:
     """Source: S0-24 and S0-29 to S0-32."""
@@ -230,7 +230,7 @@ def test_a_page_of_another_or_unclear_origin_does_not_open(url: Any) -> None:
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "blob:x"])
-def test_a_page_of_another_scheme_never_opens_and_the_reason_names_it(url: str) -> None:
+def test_page_of_forbidden_scheme_never_opens_reason_names_it(url: str) -> None:
     decision = page(url, "*")
 
     assert not decision.open
@@ -340,7 +340,7 @@ def announced(payload: dict[str, Any]) -> list[dict[str, Any]]:
     return announce(value, decide(value, allowed_origins=[DASH]))
 
 
-def test_the_interface_hears_of_the_files_first_and_then_what_to_show() -> None:
+def test_interface_events_list_files_before_display() -> None:
     events = announced(
         {
             "results": "ok",
@@ -410,7 +410,7 @@ def test_every_file_has_a_category(name: str, mime: str, display: dict[str, Any]
     assert announced(payload)[0]["files"][0]["category"] == category
 
 
-def test_a_user_sees_of_a_stored_file_its_description_and_never_its_place() -> None:
+def test_shown_file_has_description_and_no_storage_place() -> None:
     stored = {
         "name": "q.html",
         "mime": "text/html",

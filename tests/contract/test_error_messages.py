@@ -70,7 +70,7 @@ def test_a_timeout_has_the_words_of_section_12_1() -> None:
     }
 
 
-def test_the_total_limit_says_its_own_seconds_and_that_it_is_the_total() -> None:
+def test_total_timeout_error_states_its_seconds_and_limit() -> None:
     error = timed_out(Deadlines(idle_s=2.5, total_s=600.0), limit="total", last_progress=None)
 
     assert error.message == "Tool execution timed out after 600 seconds"
@@ -84,7 +84,7 @@ def test_a_limit_that_is_not_whole_is_written_as_it_is() -> None:
     assert error.message == "Tool execution timed out after 2.5 seconds"
 
 
-def test_a_path_outside_has_the_words_of_section_12_2_and_the_real_prefix() -> None:
+def test_path_outside_home_error_uses_spec_words_and_prefix() -> None:
     """Source: S1-132 to S1-134."""
     error = outside_home("/etc/passwd", Path("/tmp/alice"))
 
@@ -155,13 +155,13 @@ def test_a_tool_may_say_that_trying_again_helps() -> None:
     assert (error.message, error.retryable) == ("The tool raised Busy", True)
 
 
-def test_text_with_half_a_surrogate_pair_and_without_end_stays_writable() -> None:
+def test_lone_surrogate_in_long_text_stays_encodable() -> None:
     text = legible("\ud800" + "x" * 10_000)
 
     assert len(text.encode("utf-8")) < 5000
 
 
-def test_a_refused_file_is_listed_with_the_envelope_it_would_have_been() -> None:
+def test_refused_file_listed_with_its_envelope() -> None:
     error = too_large(2, 1)
 
     entry = RefusedFile(name="a.bin", reason="file_too_large", error=error).entry()
@@ -182,7 +182,7 @@ def test_notices_have_the_words_of_section_11_3() -> None:
     ]
 
 
-def test_a_path_of_a_usual_length_is_shown_in_full_and_a_longer_one_by_its_ends() -> None:
+def test_long_path_shown_by_both_ends_usual_path_in_full() -> None:
     usual, longer = "/" + "a" * 254, "/start/" + "b" * 4000 + "/end.txt"
 
     shown = outside_home(longer, None).details["attempted_path"]

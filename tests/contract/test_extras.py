@@ -168,7 +168,7 @@ async def test_the_contract_is_listed_and_read_beside_a_file(serving: Any, mode:
 
 
 @pytest.mark.kernel
-async def test_a_files_own_resource_of_our_name_is_listed_once_and_read(serving: Any) -> None:
+async def test_files_own_resource_of_our_name_listed_once_and_read(serving: Any) -> None:
     async with serving(GREEDY) as client:
         listed = [str(item.uri) for item in await client.list_resources()]
         contents = await client.read_resource("runner://contract/2.1")
@@ -178,7 +178,7 @@ async def test_a_files_own_resource_of_our_name_is_listed_once_and_read(serving:
 
 
 @pytest.mark.kernel
-async def test_a_files_own_resource_of_our_name_that_fails_is_not_replaced(serving: Any) -> None:
+async def test_files_own_failing_resource_not_replaced(serving: Any) -> None:
     async with serving(FAILING) as client:
         with pytest.raises(MCPError, match="broken"):
             await client.read_resource("runner://contract/2.1")
@@ -212,7 +212,7 @@ def make() -> dict:
 
 
 @pytest.mark.kernel
-async def test_a_users_interface_hears_of_the_files_of_a_result_and_nobody_elses_does(tmp_path: Path) -> None:
+async def test_interface_events_of_result_reach_only_its_user(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     file = tmp_path / "tools.py"
     file.write_text(MAKING)

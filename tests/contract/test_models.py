@@ -205,7 +205,7 @@ def test_the_examples_of_the_documents_satisfy_it(value: dict[str, Any]) -> None
     ],
     ids=json.dumps,
 )
-def test_what_breaks_the_contract_fails_in_schema_and_types_alike(value: dict[str, Any]) -> None:
+def test_contract_violations_fail_in_schema_and_types_alike(value: dict[str, Any]) -> None:
     """Source: S0-3, S0-6, S0-8 and S1-76 to S1-78."""
     assert not VALIDATOR.is_valid(value)
     with pytest.raises(ValidationError):
@@ -269,9 +269,7 @@ def test_a_refused_file_is_listed_as_the_contract_says() -> None:
 
 
 @given(results | contract_like, st.booleans(), st.booleans())
-def test_whatever_a_tool_returns_what_comes_out_satisfies_the_contract(
-    payload: Any, wrapped: bool, is_error: bool
-) -> None:
+def test_any_tool_value_normalises_to_valid_contract(payload: Any, wrapped: bool, is_error: bool) -> None:
     wire = {"structuredContent": payload, "isError": is_error}
 
     normalised = normalise(wire, wrapped=wrapped)

@@ -165,7 +165,7 @@ def test_an_empty_object_is_the_value_the_tool_meant() -> None:
     assert taken({}).value == {"results": {}}
 
 
-def test_the_first_text_that_is_json_is_the_payload_and_the_other_text_is_kept() -> None:
+def test_first_json_text_is_payload_other_text_kept() -> None:
     result = normalise({"content": [text("Added 2 rows"), text('{"results": {"a": 1}}')]}, wrapped=False)
 
     assert result.value == {"results": {"a": 1}}
@@ -179,7 +179,7 @@ def test_texts_without_json_are_joined() -> None:
     assert result.texts == ()
 
 
-def test_text_beside_structured_content_is_kept_unless_it_says_the_same() -> None:
+def test_text_beside_structured_content_kept_unless_equal() -> None:
     result = taken({"results": 1}, text('{"results":1}'), text("Note: rounded"))
 
     assert result.texts == ("Note: rounded",)
@@ -190,7 +190,7 @@ def test_a_list_is_wrapped_as_results() -> None:
     assert taken([1, 2]).value == {"results": [1, 2]}
 
 
-def test_structured_content_wins_over_other_data_in_a_text_with_a_warning_naming_both() -> None:
+def test_structured_content_wins_over_json_text_with_warning() -> None:
     """Source: S2-20 and S2-26."""
     result = normalise({"structuredContent": {"a": 1}, "content": [text('{"a": 2}')]}, wrapped=False)
 
@@ -217,7 +217,7 @@ def test_a_field_that_only_shares_a_name_with_ours_stays_data() -> None:
     assert taken(payload).value == {"results": payload}
 
 
-def test_one_bad_item_among_files_does_not_turn_the_others_into_data() -> None:
+def test_one_bad_file_entry_keeps_others_as_artifacts() -> None:
     file = {"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}
 
     result = taken({"artifacts": [file, "junk"]})
@@ -278,7 +278,7 @@ def test_a_result_that_is_no_json_becomes_an_error_envelope() -> None:
     assert "bytes" in value["results"]["error"]
 
 
-def test_a_result_that_nests_without_end_becomes_an_error_envelope() -> None:
+def test_endlessly_nested_result_becomes_error_envelope() -> None:
     deep: Any = 1
     for _ in range(900):
         deep = [deep]
@@ -349,7 +349,7 @@ def test_the_primary_file_is_found_under_its_safe_name() -> None:
 # artifacts
 
 
-def test_each_fault_of_an_artifact_has_its_reason_and_costs_no_other_file() -> None:
+def test_each_artifact_fault_has_reason_and_keeps_other_files() -> None:
     """Source: S0-6 and S1-59."""
     good = {"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}
     entries = [
@@ -374,7 +374,7 @@ def test_each_fault_of_an_artifact_has_its_reason_and_costs_no_other_file() -> N
     assert result.value["artifacts"] == [good | {"size": 2}]
 
 
-def test_base64_of_either_alphabet_with_blanks_and_without_padding_is_taken() -> None:
+def test_base64_of_either_alphabet_unpadded_is_accepted() -> None:
     entry = {"name": "a.bin", "b64": " -_8\r\n", "mime": "application/x-a"}
 
     value = taken({"results": 1, "artifacts": [entry]}).value
@@ -388,7 +388,7 @@ def test_an_empty_string_is_an_empty_file() -> None:
     assert value["artifacts"][0]["size"] == 0
 
 
-def test_a_wrong_size_a_missing_type_and_a_strange_viewer_are_mended_with_warnings() -> None:
+def test_wrong_size_type_or_viewer_corrected_with_warning() -> None:
     """Source: S0-8, S0-9, S0-11, S1-63 and S1-65."""
     entry = {"name": "a.csv", "b64": "YSxi", "size": 99, "viewer": "telescope", "category": "report"}
 
@@ -485,7 +485,7 @@ def test_artifacts_win_over_legacy_arrays() -> None:
     assert [entry["name"] for entry in taken(payload).value["artifacts"]] == ["new.txt"]
 
 
-def test_names_without_content_are_incomplete_and_contents_without_name_ignored() -> None:
+def test_unmatched_legacy_names_incomplete_and_contents_ignored() -> None:
     """Source: S2-28."""
     more_names = {"results": 1, "returned_file_names": ["a", "b"], "returned_file_contents": ["QQ=="]}
     more_contents = {"results": 1, "returned_file_names": ["a"], "returned_file_contents": ["QQ==", "Qg=="]}
@@ -525,7 +525,7 @@ def test_a_truth_value_is_no_size() -> None:
 # typed content
 
 
-def test_image_audio_and_blob_become_artifacts_beside_structured_content() -> None:
+def test_media_blocks_become_artifacts_beside_structured_content() -> None:
     blob = {"uri": "x://../../etc/passwd", "mimeType": "text/plain", "blob": "ZGF0YQ=="}
 
     result = taken(
@@ -589,7 +589,7 @@ def test_pictures_without_bytes_are_told_as_refused(data: str) -> None:
     assert [refusal.reason for refusal in result.refusals] == ["invalid_base64"]
 
 
-def test_embedded_text_is_shown_with_its_uri_and_links_are_kept_as_given() -> None:
+def test_embedded_text_shown_with_uri_and_links_kept() -> None:
     link = {"type": "resource_link", "uri": "tableau://w/1/pdf", "name": "Sales", "size": 2400000}
 
     result = taken({"results": 1}, {"type": "resource", "resource": {"uri": "a://b", "text": "hi"}}, link)
@@ -648,7 +648,7 @@ def test_a_path_that_is_no_text_is_refused_with_its_reason() -> None:
     assert "artifacts" not in result.value
 
 
-def test_hints_of_the_wrong_kind_fall_back_with_a_warning_and_the_rest_stays() -> None:
+def test_hints_of_wrong_type_use_default_with_warning() -> None:
     result = taken(
         {
             "results": 1,
@@ -675,7 +675,7 @@ def test_hints_of_the_wrong_kind_fall_back_with_a_warning_and_the_rest_stays() -
     ]
 
 
-def test_facts_that_only_the_runner_states_are_not_taken_from_a_tool() -> None:
+def test_facts_reserved_for_runner_ignored_from_tool() -> None:
     result = taken(
         {
             "results": 1,
@@ -700,7 +700,7 @@ def test_facts_that_only_the_runner_states_are_not_taken_from_a_tool() -> None:
     }
 
 
-def test_a_text_that_contradicts_the_structure_is_kept_and_named_in_a_warning() -> None:
+def test_text_contradicting_structure_kept_with_warning() -> None:
     contradicted = taken({"results": 1}, text('{"results": 2}'))
     repeated = taken({"results": 1}, text('{"results": 1}'))
 
@@ -710,7 +710,7 @@ def test_a_text_that_contradicts_the_structure_is_kept_and_named_in_a_warning() 
     assert repeated.warnings == ()
 
 
-def test_large_results_are_kept_whole_with_a_warning_that_says_their_size() -> None:
+def test_large_results_kept_whole_with_size_warning() -> None:
     """Source: S0-60 and S2-14."""
     for payload, size in (({"results": "ü" * 50}, 102), ({"results": list(range(40))}, 150)):
         assert normalise({"structuredContent": payload}, wrapped=False, results_max_bytes=size).warnings == ()

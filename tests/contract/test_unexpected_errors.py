@@ -77,7 +77,7 @@ def is_harmless(said: str, logged: str) -> bool:
 
 
 @ERAS
-async def test_a_call_in_which_we_fail_ends_with_an_error_of_the_contract(
+async def test_internal_error_in_call_returns_contract_error(
     toolset: Toolset, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with client_of(make_host(toolset, transport="stdio", download_url=None), mode) as client:
@@ -105,7 +105,7 @@ async def test_a_call_that_comes_directly_is_answered_in_the_same_way(
 
 
 @ERAS
-async def test_any_other_request_in_which_we_fail_gets_an_error_with_words(
+async def test_internal_error_in_other_request_returns_described_error(
     toolset: Toolset, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = make_host(toolset, transport="stdio", download_url=None)

@@ -68,7 +68,7 @@ def test_every_path_named_in_the_architecture_exists() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_every_invariant_of_the_architecture_names_a_test_that_exists() -> None:
+def test_invariants_each_name_an_existing_test() -> None:
     section = (ROOT / "ARCHITECTURE.md").read_text().split("## Invariants")[1].split("\n## ")[0]
     named = TEST_NAMES.findall(section)
     tests = (ROOT / "tests" / "commands" / "test_invariants.py").read_text()
@@ -77,7 +77,7 @@ def test_every_invariant_of_the_architecture_names_a_test_that_exists() -> None:
     assert [name for name in named if f"def {name}(" not in tests] == []
 
 
-def test_the_architecture_stays_below_300_lines_and_names_no_line_numbers() -> None:
+def test_architecture_below_300_lines_without_line_numbers() -> None:
     lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
 
     assert len(lines) < 300

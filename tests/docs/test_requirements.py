@@ -28,7 +28,7 @@ def requirements(marks: Marks) -> dict[str, Requirement]:
     return read(marks)
 
 
-def test_every_requirement_has_its_place_and_test_or_the_reason_why_not(
+def test_requirements_each_have_place_and_test_or_reason(
     requirements: dict[str, Requirement], marks: Marks
 ) -> None:
     assert len(requirements) == 520
@@ -78,7 +78,7 @@ def test_a_range_names_every_id_between() -> None:
     assert [name for name, _ in ids_in(text)] == ["S1-8", "S1-12", "S1-13", "S1-14", "S2-1", "S3-2"]
 
 
-def test_an_id_belongs_to_the_test_in_whose_lines_or_comment_it_stands() -> None:
+def test_requirement_id_belongs_to_enclosing_test() -> None:
     lines = ["# one", "@mark", "def test_a():", "    pass", "", "def helper():", "    pass"]
 
     belongs = lines_of_tests("\n".join(lines))

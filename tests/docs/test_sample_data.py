@@ -16,7 +16,7 @@ def test_the_script_makes_exactly_the_data_in_the_tree(tmp_path: Path) -> None:
     assert made.read_bytes() == DATA.read_bytes()
 
 
-def test_the_data_are_large_enough_to_be_real_and_small_enough_to_clone() -> None:
+def test_sample_data_large_enough_and_small_enough_to_clone() -> None:
     with DATA.open(newline="") as file:
         rows = list(csv.DictReader(file))
 

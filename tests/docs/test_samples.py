@@ -114,7 +114,7 @@ def test_the_sales_report_says_which_column_is_missing(tmp_path: Path, username:
 
 
 @pytest.mark.filterwarnings(LOGGING_IS_DEPRECATED)
-def test_what_a_table_holds_cannot_become_part_of_the_report_page(tmp_path: Path, username: str) -> None:
+def test_table_values_are_escaped_in_report_page(tmp_path: Path, username: str) -> None:
     table = tmp_path / "table.csv"
     table.write_text("date,region,product,revenue\n2025-01-01,<script>x</script>,Soil,1.50\n")
 

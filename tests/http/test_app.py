@@ -106,7 +106,7 @@ def test_names_and_origins_of_the_settings_are_answered_to() -> None:
     assert answer.status_code == 200
 
 
-def test_a_body_above_the_limit_of_the_sdk_is_taken_and_one_above_ours_is_not(client: TestClient) -> None:
+def test_body_above_sdk_limit_accepted_above_ours_refused(client: TestClient) -> None:
     small = posted(client, 10)
 
     assert posted(client, 5 * 1024 * 1024) == small
@@ -140,7 +140,7 @@ def test_a_body_of_too_many_values_is_refused_before_it_is_read(
 
 
 @pytest.mark.release
-def test_a_real_server_refuses_a_body_of_millions_of_values_and_goes_on(tmp_path: Path) -> None:
+def test_server_refuses_million_value_body_and_continues(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     tools = tmp_path / "tools.py"
     tools.write_text('from fastmcp import FastMCP\n\nmcp = FastMCP("counts")\n')

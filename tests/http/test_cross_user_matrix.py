@@ -251,7 +251,7 @@ def test_every_route_of_every_web_server_has_its_row(server: Server) -> None:
     assert all(not table["middleware"] for table in others)
 
 
-async def test_a_route_without_a_row_lets_in_nobody_whom_the_server_does_not_know(server: Server) -> None:
+async def test_route_without_row_rejects_unknown_clients(server: Server) -> None:
     main = next(table for table in server.tables() if ("POST", "/mcp") in addresses(table))
 
     async with crowd_at(server) as crowd:

@@ -36,9 +36,7 @@ async def both(webs: Webs, body: bytes, headers: Headers) -> tuple[list[Any], bo
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_http is True])
-async def test_a_usual_call_is_answered_directly_and_byte_by_byte_as_by_the_sdk(
-    webs: Webs, name: str
-) -> None:
+async def test_usual_call_direct_response_equals_sdk_bytes(webs: Webs, name: str) -> None:
     case = CASES[name]
 
     _, directly = await both(webs, json.dumps(case.message).encode(), case.headers)
@@ -178,7 +176,7 @@ async def test_a_server_that_traces_sees_every_call(webs: Webs, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("headers", [usual("echo"), usual("echo", mcp_method="prompts/get")])
-async def test_a_client_that_leaves_before_its_request_has_come_is_no_fault_of_ours(
+async def test_client_disconnect_before_body_is_not_our_error(
     webs: Webs, headers: Headers, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "runner")

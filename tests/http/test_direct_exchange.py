@@ -116,7 +116,7 @@ async def _turns(count: int = 5) -> None:
 ANSWER = {"jsonrpc": "2.0", "id": 1, "result": RESULT}
 
 
-async def test_a_notification_given_up_before_the_response_began_takes_the_response_not_along() -> None:
+async def test_aborted_notification_before_response_keeps_response() -> None:
     connection = Connection()
 
     async def tells_in_vain(call: DirectCall) -> None:
@@ -135,7 +135,7 @@ async def test_a_notification_given_up_before_the_response_began_takes_the_respo
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_who_tells_of_a_call_that_is_being_answered_is_not_heard_and_not_failed(streams: bool) -> None:
+async def test_late_notification_during_response_ignored_without_error(streams: bool) -> None:
     connection = Connection()
     telling: list[asyncio.Task[None]] = []
 
@@ -161,7 +161,7 @@ async def test_who_tells_of_a_call_that_is_being_answered_is_not_heard_and_not_f
     assert len(connection.said()) == (2 if streams else 1)
 
 
-async def test_a_call_ended_by_its_client_and_by_the_server_tells_the_server(
+async def test_call_cancelled_by_client_and_server_notifies_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(exchanges, "_PATIENCE_S", 0.0)

@@ -86,9 +86,7 @@ def messages(sent: list[Message]) -> list[Any]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", IN_SESSIONS)
-async def test_a_request_in_a_session_is_answered_byte_by_byte_as_by_the_sdk(
-    webs: Webs, name: str, version: str
-) -> None:
+async def test_session_request_response_equals_sdk_bytes(webs: Webs, name: str, version: str) -> None:
     case = IN_SESSIONS[name]
     one, other = await Client.of(webs.direct, version), await Client.of(webs.plain, version)
     webs.taken.clear()
@@ -152,9 +150,7 @@ async def test_a_call_that_is_cancelled_ends_and_is_answered_so(webs: Webs, *, d
 
 
 @BOTH
-async def test_a_session_that_is_ended_ends_its_calls_and_knows_nobody_any_more(
-    webs: Webs, *, directly: bool
-) -> None:
+async def test_ended_session_cancels_calls_and_answers_404(webs: Webs, *, directly: bool) -> None:
     client = await Client.of(web_of(webs, directly=directly))
 
     async with running(webs, client) as asking:
@@ -258,7 +254,7 @@ async def test_a_client_hears_no_message_below_the_level_that_it_set(webs: Webs,
     assert [each.get("method") for each in after] == [None]
 
 
-async def test_calls_of_a_session_run_beside_each_other_and_two_of_one_id_are_both_answered(
+async def test_session_calls_run_concurrently_same_id_both_answered(
     webs: Webs,
 ) -> None:
     client = await Client.of(webs.direct)
@@ -388,9 +384,7 @@ async def test_a_session_is_its_owners_alone(guarded: Webs, *, directly: bool) -
 
 
 @BOTH
-async def test_a_session_begun_without_a_token_is_not_for_one_with_a_token(
-    guarded: Webs, *, directly: bool
-) -> None:
+async def test_tokenless_session_rejects_request_with_token(guarded: Webs, *, directly: bool) -> None:
     web = web_of(guarded, directly=directly)
     anns = await Client.of(web, VERSIONS[1], login("ann"))
     await anns.post(None, method="DELETE")

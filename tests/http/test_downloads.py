@@ -65,7 +65,7 @@ def test_the_holder_of_a_token_gets_the_bytes(site: Site) -> None:
     assert answer.headers["content-length"] == str(len(DATA))
 
 
-def test_a_download_is_an_attachment_that_no_browser_runs_keeps_or_guesses_about(site: Site) -> None:
+def test_download_is_attachment_never_run_cached_or_sniffed(site: Site) -> None:
     headers = site.client.get(site.link(site.keep(name="page.html", mime="text/html"))).headers
 
     assert headers["content-disposition"] == 'attachment; filename="page.html"'
@@ -120,9 +120,7 @@ def test_a_refused_download_leaves_no_token_in_the_log(site: Site, caplog: pytes
     assert all("hunter2" not in str(vars(record)) for record in records)
 
 
-def test_a_refused_download_of_a_very_long_key_leaves_a_short_record(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refused_download_of_long_key_logs_short_record(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", logger="runner.http")
     for key in ("art_1", "a" * 50_000):
         assert site.client.get(f"/api/files/download/{key}?token=a.b").status_code == 403
@@ -187,7 +185,7 @@ def test_no_answer_leaves_a_descriptor_open(site: Site, tmp_path: Path) -> None:
     assert open_files(tmp_path / "store") == before
 
 
-def test_a_file_that_is_gone_from_the_store_is_404_and_a_damaged_one_503(
+def test_file_missing_in_store_is_404_and_damaged_503(
     site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     link, other = site.link(site.keep()), site.link(site.keep(name="b", data=b"other"))
@@ -202,7 +200,7 @@ def test_a_file_that_is_gone_from_the_store_is_404_and_a_damaged_one_503(
     assert "download failed" in caplog.text
 
 
-def test_a_file_of_a_session_is_downloaded_by_its_link_and_gone_with_the_session(tmp_path: Path) -> None:
+def test_session_file_downloaded_by_link_until_session_ends(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     tokens = Tokens(tmp_path / "state" / "tokens.json")
     library = Library(

@@ -96,7 +96,7 @@ def test_the_list_has_ones_own_files_with_what_is_known_of_them(served: Served, 
     assert datetime.fromisoformat(files[0]["created"]).tzinfo is not None
 
 
-def test_a_request_for_the_list_begins_the_idle_time_of_a_session_anew(tmp_path: Path) -> None:
+def test_list_request_restarts_session_idle_time(tmp_path: Path) -> None:
     served = Served.at(tmp_path, persist_files_across_sessions=False)
     served.keep(b"mine", "mine.txt", session="one")
     served.keep(b"other", "other.txt", session="two")
@@ -112,7 +112,7 @@ def test_a_request_for_the_list_begins_the_idle_time_of_a_session_anew(tmp_path:
     assert (served.kept(session="one"), served.kept(session="two")) == ({"mine.txt": b"mine"}, {})
 
 
-def test_the_files_of_another_user_look_as_if_they_were_not_there(served: Served, ann: TestClient) -> None:
+def test_other_users_files_answer_as_missing(served: Served, ann: TestClient) -> None:
     mine, theirs = served.keep(b"mine", "a.txt").id, served.keep(b"theirs", "b.txt", "bob").id
 
     def answers(key: str) -> list[int]:
@@ -142,9 +142,7 @@ def test_a_removed_file_is_gone(served: Served, ann: TestClient) -> None:
     assert ann.delete(f"/api/files/{key}").status_code == 404
 
 
-def test_what_was_kept_for_a_while_is_read_by_its_id_and_is_no_file_to_list_or_remove(
-    served: Served, ann: TestClient
-) -> None:
+def test_deferred_file_read_by_id_not_listed_or_removed(served: Served, ann: TestClient) -> None:
     key = served.keep(b"taken out", "a.txt", temporary=True).id
 
     read, removed = ann.get(f"/api/files/{key}"), ann.delete(f"/api/files/{key}")
@@ -153,9 +151,7 @@ def test_what_was_kept_for_a_while_is_read_by_its_id_and_is_no_file_to_list_or_r
     assert ann.get("/api/files").json() == {"files": []}
 
 
-def test_removing_what_was_kept_for_a_while_leaves_a_file_of_the_same_name(
-    served: Served, ann: TestClient
-) -> None:
+def test_removing_deferred_file_keeps_file_of_same_name(served: Served, ann: TestClient) -> None:
     served.keep(b"mine", "a.txt")
     key = served.keep(b"taken out", "a.txt", temporary=True).id
 
@@ -165,9 +161,7 @@ def test_removing_what_was_kept_for_a_while_leaves_a_file_of_the_same_name(
     assert served.kept() == {"a.txt": b"mine"}
 
 
-def test_of_equal_content_under_two_names_the_one_that_is_named_is_meant(
-    served: Served, ann: TestClient
-) -> None:
+def test_equal_content_under_two_names_resolves_by_name(served: Served, ann: TestClient) -> None:
     key = served.keep(b"same", "a.txt").id
     served.keep(b"same", "b.txt")
     served.keep(b"other", "c.txt")
@@ -189,7 +183,7 @@ def test_what_is_no_key_is_not_found(ann: TestClient, key: str) -> None:
     assert all("x-evil" not in answer.headers for answer in answers)
 
 
-def test_a_link_opens_the_file_for_whoever_has_it_until_it_expires(served: Served, ann: TestClient) -> None:
+def test_link_opens_file_for_any_holder_until_expiry(served: Served, ann: TestClient) -> None:
     key = served.keep(DATA, "a.bin").id
     answer = ann.post(f"/api/files/{key}/link", json={"ttl_s": 60})
     url = answer.json()["url"]
@@ -253,9 +247,7 @@ def test_an_order_for_a_link_that_is_none_is_400(served: Served, ann: TestClient
 
 
 @pytest.mark.parametrize("name", ["page.html", "drawing.svg", "table.csv"])
-def test_an_artifact_is_an_attachment_that_no_browser_runs_keeps_or_guesses_about(
-    served: Served, name: str
-) -> None:
+def test_artifact_is_attachment_never_run_cached_or_sniffed(served: Served, name: str) -> None:
     record = served.keep(b"<svg onload='alert(1)'/>", name)
 
     with served.visitor("ann", session="one") as ann:
@@ -277,7 +269,7 @@ def test_a_range_of_an_artifact_is_served(served: Served) -> None:
     assert (answer.status_code, answer.content) == (206, DATA[5:10])
 
 
-def test_an_artifact_is_for_the_session_that_owns_it_and_needs_one(tmp_path: Path) -> None:
+def test_artifact_served_to_owning_session_only(tmp_path: Path) -> None:
     """Source: S4-97."""
     served = Served.at(tmp_path, persist_files_across_sessions=False)
     key = served.keep(b"content", "a.txt", session="one").id
@@ -302,7 +294,7 @@ def test_a_link_to_a_file_of_a_session_ends_with_the_session(tmp_path: Path) -> 
     assert (before, ended.status_code, after) == (200, 204, 404)
 
 
-def test_a_store_that_fails_is_503_with_a_sentence_and_no_traceback(
+def test_failing_store_is_503_with_message_without_traceback(
     served: Served, ann: TestClient, tmp_path: Path
 ) -> None:
     assert ann.get("/api/files").status_code == 200

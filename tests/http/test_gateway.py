@@ -30,7 +30,7 @@ def gated(serve_to: Serve) -> str:
 
 
 @pytest.mark.release
-def test_a_user_is_believed_from_the_gateway_and_from_nowhere_else(gated: str, tmp_path: Path) -> None:
+def test_gateway_user_accepted_from_gateway_address_only(gated: str, tmp_path: Path) -> None:
     begun = {}
     for source in ("127.0.0.2", "127.8.1.9", "127.0.0.1", "127.0.0.3"):
         begun[source] = sent(gated, source, **ANN).status_code

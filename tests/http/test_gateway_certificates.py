@@ -152,7 +152,7 @@ LET_IN = "200 Bearer ann"
 
 
 @pytest.mark.anyio
-async def test_a_user_is_believed_from_whoever_has_the_certificate_and_from_nobody_else(
+async def test_gateway_user_accepted_with_named_certificate_only(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Authority(tmp_path / "elsewhere")
@@ -246,7 +246,7 @@ async def test_tls_is_spoken_from_1_2_on(
 
 
 @pytest.mark.anyio
-async def test_http_1_1_is_agreed_on_and_nothing_is_resumed_by_a_ticket(authority: Authority) -> None:
+async def test_tls_agrees_http_1_1_and_issues_no_tickets(authority: Authority) -> None:
     async with served(authority) as one:
         context = client(authority, authority.signed("gateway", GATEWAY))
         context.set_alpn_protocols(["h2", "http/1.1"])
@@ -260,7 +260,7 @@ async def test_http_1_1_is_agreed_on_and_nothing_is_resumed_by_a_ticket(authorit
 
 
 @pytest.mark.anyio
-async def test_a_session_that_is_resumed_counts_no_longer_than_its_certificate(
+async def test_resumed_tls_session_expires_with_certificate(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TLS 1.2 resumes by number, and then nobody checks the certificate again but we."""
@@ -328,7 +328,7 @@ def _key_of(pair: Pair) -> ec.EllipticCurvePrivateKey:
 
 
 @pytest.mark.anyio
-async def test_a_list_of_revoked_certificates_beside_the_authority_counts(authority: Authority) -> None:
+async def test_revocation_list_beside_authority_is_applied(authority: Authority) -> None:
     lost, kept = authority.signed("lost", GATEWAY), authority.signed("kept", GATEWAY)
     async with served(authority) as one:
         before = await one.asked_by(lost)
@@ -340,7 +340,7 @@ async def test_a_list_of_revoked_certificates_beside_the_authority_counts(author
 
 
 @pytest.mark.anyio
-async def test_renewed_files_count_for_new_connections_and_old_ones_go_on(
+async def test_renewed_certificates_apply_to_new_connections_only(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -440,7 +440,7 @@ CERTIFICATE = {
 IN_TIME = ssl.cert_time_to_seconds("Jan  2 00:00:00 2026 GMT")
 
 
-def test_a_certificate_carries_dns_names_and_uris_for_as_long_as_it_is_valid() -> None:
+def test_certificate_names_are_dns_and_uris_while_valid() -> None:
     """Also where a session was resumed, for which OpenSSL checked it earlier."""
     times = [IN_TIME, IN_TIME - DAY.total_seconds() - 1, IN_TIME + DAY.total_seconds() + 1]
     nameless = {name: value for name, value in CERTIFICATE.items() if name != "subjectAltName"}
@@ -518,7 +518,7 @@ def test_a_certificate_whose_time_is_over_is_used_and_told_of(authority: Authori
 @pytest.mark.release
 @pytest.mark.anyio
 @pytest.mark.kernel
-async def test_the_official_client_calls_as_the_user_that_its_gateway_names(
+async def test_official_client_calls_as_user_named_by_gateway(
     authority: Authority, serve_to: Serve, tmp_path: Path
 ) -> None:
     auth = auth_of(authority)

@@ -90,7 +90,7 @@ def url() -> str:
     return f"http://127.0.0.1:{free_port()}"
 
 
-async def test_keys_that_cannot_be_fetched_are_told_though_the_page_is_on_and_by_the_metrics_too(
+async def test_unfetchable_keys_reported_with_page_on_and_in_metrics(
     serve_to: Serve, issuer: Issuer, tmp_path: Path
 ) -> None:
     issuer.status = 503
@@ -138,9 +138,7 @@ async def test_so_are_those_of_a_provider_behind_an_oauth_proxy(serve_to: Serve,
     assert await says(served, "auth.jwks_uri", "connect")
 
 
-async def test_so_are_those_that_the_configuration_of_an_openid_provider_names(
-    serve_to: Serve, url: str
-) -> None:
+async def test_unfetchable_keys_of_openid_configuration_reported(serve_to: Serve, url: str) -> None:
     with login_provider() as away:
         away.answers["/.well-known/openid-configuration"] = (
             200,
@@ -167,9 +165,7 @@ async def test_so_are_those_that_the_configuration_of_an_openid_provider_names(
         assert await becomes(lambda: ready(served) == {"status": "ready"})
 
 
-async def test_a_provider_that_looks_no_token_up_is_told_and_so_is_one_that_refuses_our_secret(
-    serve_to: Serve, url: str
-) -> None:
+async def test_failed_introspection_and_refused_secret_reported(serve_to: Serve, url: str) -> None:
     with login_provider() as away:
         served = serve_to(
             **_SERVERS,
@@ -189,9 +185,7 @@ async def test_a_provider_that_looks_no_token_up_is_told_and_so_is_one_that_refu
     assert await says(served, "auth.introspection_endpoint", "does not answer")
 
 
-async def test_keys_that_the_auth_of_the_tool_file_names_are_told_as_the_files(
-    serve_to: Serve, tmp_path: Path
-) -> None:
+async def test_unfetchable_keys_of_file_auth_reported_as_tool_file(serve_to: Serve, tmp_path: Path) -> None:
     auth = (
         "from fastmcp.server.auth.providers.jwt import JWTVerifier\n"
         f'auth = JWTVerifier(jwks_uri="http://127.0.0.1:{free_port()}/jwks", '

@@ -86,7 +86,7 @@ def test_notes_that_are_gone_or_damaged_let_nobody_in(served: Served, tmp_path: 
     assert status(served, logged_in(served)) == 200
 
 
-def test_where_no_session_can_be_noted_none_begins_and_it_is_said(served: Served, tmp_path: Path) -> None:
+def test_session_not_recordable_none_begins_and_503_says_why(served: Served, tmp_path: Path) -> None:
     (tmp_path / "state" / "browser-sessions").symlink_to("a disk that is not there")
     with served.visitor("ann") as ann:
         refused = ann.post("/api/session")
@@ -176,7 +176,7 @@ def test_a_token_taken_out_of_the_file_takes_its_sessions_along(served: Served, 
     assert [status(without_ann, each) for each in (anns, bobs)] == [401, 200]
 
 
-def test_a_session_prolonged_by_its_cookie_ends_no_later_than_its_token(served: Served) -> None:
+def test_cookie_prolonged_session_ends_with_its_token(served: Served) -> None:
     cookie = logged_in(served)
     session = cookie.partition(".")[0]
     note = served.site.logins.of(User("ann", session))

@@ -47,9 +47,7 @@ def refused(served: Served, path: str, user: str | None = "ann", **headers: str)
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("origin", FOREIGN)
-def test_a_foreign_origin_is_refused_on_every_route_whatever_proves_who_asks(
-    served: Served, path: str, origin: str
-) -> None:
+def test_foreign_origin_refused_on_every_route_with_any_proof(served: Served, path: str, origin: str) -> None:
     assert refused(served, path, origin=origin)
 
 

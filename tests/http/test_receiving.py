@@ -147,9 +147,7 @@ def test_the_name_says_what_a_file_is_where_the_client_does_not(ann: TestClient,
     assert types == ["application/octet-stream", "application/pdf", "image/x-special"]
 
 
-def test_a_file_of_exactly_the_limit_is_taken_and_one_byte_more_is_not(
-    served: Served, ann: TestClient
-) -> None:
+def test_upload_at_limit_accepted_one_byte_more_refused(served: Served, ann: TestClient) -> None:
     whole, more = b"a" * LIMIT, b"b" * (LIMIT + 1)
 
     exact = ann.post("/api/files?filename=a", content=whole)
@@ -165,7 +163,7 @@ def test_a_file_of_exactly_the_limit_is_taken_and_one_byte_more_is_not(
     assert list(served.kept()) == ["a"]
 
 
-def test_what_says_that_it_is_too_large_is_refused_before_it_is_sent(ann: TestClient) -> None:
+def test_upload_declared_too_large_refused_before_body(ann: TestClient) -> None:
     sent = []
 
     def body() -> Iterator[bytes]:
@@ -259,7 +257,7 @@ def test_a_disk_that_is_full_is_507_with_a_sentence(
         ("no multipart form", "/api/files", form((in_form("a"), b"x"), boundary="b" * 5000)),
     ],
 )
-def test_what_is_no_file_is_400_with_a_sentence_and_keeps_nothing(
+def test_malformed_upload_is_400_and_stores_nothing(
     served: Served, ann: TestClient, sentence: str, address: str, sent: dict[str, Any]
 ) -> None:
     answer = ann.post(address, **sent)
@@ -308,7 +306,7 @@ async def test_a_user_has_so_many_uploads_at_a_time_and_no_more(served: Served) 
     assert b"16 uploads of yours are under way" in sentence
 
 
-def test_a_json_body_of_more_values_than_are_asked_for_is_refused(served: Served, ann: TestClient) -> None:
+def test_json_body_above_value_limit_refused(served: Served, ann: TestClient) -> None:
     few = {"filename": "a", "content_base64": "YQ==", "more": [1] * 9_000}
     many = {"filename": "b", "content_base64": "YQ==", "more": [1] * 11_000}
 

@@ -67,7 +67,7 @@ def of(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def test_a_user_with_too_many_requests_under_way_is_told_and_another_is_not(
+async def test_user_above_request_limit_refused_others_served(
     served: tuple[httpx2.AsyncClient, Held],
 ) -> None:
     client, held = served

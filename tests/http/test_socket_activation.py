@@ -71,7 +71,7 @@ def bound() -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize("mode", ["serve", "proxy"])
-async def test_who_connects_before_the_server_is_there_is_answered_by_it(
+async def test_early_connection_answered_by_activated_server(
     mode: str, tmp_path: Path, bound: socket.socket
 ) -> None:
     port = bound.getsockname()[1]
@@ -127,9 +127,7 @@ async def test_a_server_started_anew_on_the_socket_keeps_nobody_away(
                 assert (await http.get(health)).status_code == 200
 
 
-def test_a_socket_at_another_address_than_the_settings_say_is_refused(
-    tmp_path: Path, bound: socket.socket
-) -> None:
+def test_socket_at_address_other_than_settings_refused(tmp_path: Path, bound: socket.socket) -> None:
     """Who may call without a login is decided by the address of the settings: it has to be the true one."""
     port = bound.getsockname()[1]
     with socket.create_server(("0.0.0.0", free_port())) as everywhere:
@@ -156,9 +154,7 @@ def test_what_is_not_one_socket_of_tcp_is_refused(tmp_path: Path, bound: socket.
     assert "Traceback" not in two + unix + none
 
 
-async def test_a_socket_that_is_meant_for_another_process_is_left_alone(
-    tmp_path: Path, bound: socket.socket
-) -> None:
+async def test_socket_for_another_process_ignored(tmp_path: Path, bound: socket.socket) -> None:
     with served(tmp_path, bound.fileno(), "--port", "0", pid=str(os.getpid())) as process:
         url = server_url(process)
         async with Client(url) as client:

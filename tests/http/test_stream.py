@@ -128,7 +128,7 @@ async def test_a_stream_may_be_of_one_session(tmp_path: Path) -> None:
     assert [event["artifact"]["filename"] for event in first] == ["one.txt"]
 
 
-async def test_a_listener_that_does_not_keep_up_is_told_how_much_it_missed(served: Served) -> None:
+async def test_slow_listener_receives_missed_event_count(served: Served) -> None:
     async with listening(served) as answer:
         for number in range(1003):
             served.site.events.publish({"type": "note", "number": number}, user="ann")

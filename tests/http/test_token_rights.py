@@ -49,9 +49,7 @@ async def test_scopes_decide_what_is_listed_and_called(
     assert (said, changed) == ("ann", "changed")
 
 
-async def test_what_is_open_ends_with_its_token_and_nothing_more_is_answered(
-    issuer: Issuer, serve_to: Serve, tmp_path: Path
-) -> None:
+async def test_open_stream_ends_at_token_expiry(issuer: Issuer, serve_to: Serve, tmp_path: Path) -> None:
     url = serve_to(**issuer.settings())
     asked(url, issuer.token())  # has the server fetch keys
     end = int(time.time()) + 6

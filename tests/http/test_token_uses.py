@@ -25,7 +25,7 @@ def verified(tokens: Tokens, token: str, *, key: str = "art_1", now: float = NOW
         return None
 
 
-def test_a_token_for_a_single_use_holds_once_and_any_other_until_it_expires(tokens: Tokens) -> None:
+def test_single_use_token_valid_once_others_until_expiry(tokens: Tokens) -> None:
     single, plain = signed(tokens), signed(tokens, once=False)
 
     assert [verified(tokens, plain) for _ in range(3)] == ["ann"] * 3
@@ -82,9 +82,7 @@ def test_a_single_use_cannot_be_taken_off_a_token(tokens: Tokens) -> None:
     assert verified(tokens, token) == "ann"
 
 
-def test_the_key_is_replaced_when_it_is_old_and_links_of_the_one_before_still_hold(
-    tokens: Tokens, tmp_path: Path
-) -> None:
+def test_rotated_key_keeps_links_of_previous_key_valid(tokens: Tokens, tmp_path: Path) -> None:
     old = signed(tokens, once=False)
     made = (tmp_path / "tokens.json").stat().st_mtime
     before = (tmp_path / "tokens.json").read_bytes()

@@ -78,7 +78,7 @@ def test_a_server_bound_to_one_user_refuses_the_token_of_another(tmp_path: Path)
     assert statuses == [200, 403]
 
 
-def test_on_a_loopback_address_the_user_of_the_system_needs_no_token(tmp_path: Path) -> None:
+def test_loopback_os_user_needs_no_token(tmp_path: Path) -> None:
     served = Served.at(tmp_path, tokens=False)
     with served.visitor() as somebody:
         status = somebody.post("/api/files?filename=a", content=b"x").status_code
@@ -87,7 +87,7 @@ def test_on_a_loopback_address_the_user_of_the_system_needs_no_token(tmp_path: P
     assert served.kept(os_user()) == {"a": b"x"}
 
 
-def test_a_browser_that_began_a_session_is_known_by_its_cookie_alone(with_tokens: Served) -> None:
+def test_browser_session_known_by_cookie_alone(with_tokens: Served) -> None:
     key = with_tokens.keep(b"content", "a.txt").id
     with with_tokens.visitor("ann") as ann:
         begun = ann.post("/api/session")
@@ -127,7 +127,7 @@ HTTPS = [
 
 
 @pytest.mark.parametrize(("settings", "client"), HTTPS, ids=["by public_url", "by scheme"])
-def test_over_https_the_cookie_is_one_that_no_other_host_can_have_set(
+def test_https_cookie_uses_host_prefix(
     tmp_path: Path, settings: dict[str, Any], client: dict[str, str]
 ) -> None:
     served = Served.at(tmp_path, **settings)
@@ -147,7 +147,7 @@ def test_over_https_the_cookie_is_one_that_no_other_host_can_have_set(
     assert statuses == [200, 401]
 
 
-def test_without_https_a_cookie_of_the_name_for_https_counts_for_nothing(with_tokens: Served) -> None:
+def test_plain_http_ignores_https_cookie_name(with_tokens: Served) -> None:
     with with_tokens.visitor("ann") as ann:
         cookie = cookie_of(ann)
     with with_tokens.visitor(cookie=f"__Host-{COOKIE}={cookie}") as browser:
@@ -187,7 +187,7 @@ def test_a_cookie_ends_after_its_time(with_tokens: Served) -> None:
     assert (fresh, late) == (200, 401)
 
 
-def test_a_cookie_that_was_altered_or_made_for_something_else_names_nobody(with_tokens: Served) -> None:
+def test_altered_or_foreign_purpose_cookie_rejected(with_tokens: Served) -> None:
     with with_tokens.visitor("ann") as ann:
         good = cookie_of(ann)
     session, _, token = good.partition(".")
@@ -213,7 +213,7 @@ def test_a_cookie_that_was_altered_or_made_for_something_else_names_nobody(with_
     assert statuses == [200] + [401] * 7
 
 
-def test_a_cookie_of_another_server_with_the_same_keys_names_nobody_here(tmp_path: Path) -> None:
+def test_cookie_of_other_server_with_same_keys_rejected(tmp_path: Path) -> None:
     anns, bobs = (Served.at(tmp_path, tokens=False, user=user) for user in ("ann", "bob"))
     anns.keep(b"secret", "ann.txt")
     with anns.visitor() as browser:
@@ -247,9 +247,7 @@ FROM_HERE: list[Mapping[str, str]] = [
 
 
 @pytest.mark.parametrize("sent", FROM_HERE, ids=str)
-def test_pages_of_this_server_and_named_origins_may_use_what_a_browser_adds(
-    open_to_all: Served, sent: Mapping[str, str]
-) -> None:
+def test_own_pages_and_named_origins_may_use_cookies(open_to_all: Served, sent: Mapping[str, str]) -> None:
     with open_to_all.visitor(**sent) as browser:
         assert browser.post("/api/files?filename=a", content=b"x").status_code == 201
         assert browser.post("/api/session").status_code == 201
@@ -336,7 +334,7 @@ def test_no_secret_is_in_a_refusal(with_tokens: Served) -> None:
 
 @pytest.mark.parametrize("name", ["access_token", "token", "key", "authorization", "bearer"])
 @pytest.mark.parametrize("path", ["/api/files", "/events", "/mcp"])
-def test_a_token_in_an_address_lets_nobody_in_and_is_in_no_line_of_the_log(
+def test_token_in_url_rejected_and_not_logged(
     with_tokens: Served, caplog: pytest.LogCaptureFixture, name: str, path: str
 ) -> None:
     token = TOKENS["ann"]

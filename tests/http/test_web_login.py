@@ -72,7 +72,7 @@ def log_in(page: Page, user: str) -> None:
     expect(page.get_by_role("navigation", name="Views")).to_be_visible()
 
 
-def test_whoever_opens_the_page_logs_in_at_the_provider_and_works_and_leaves(
+def test_web_login_at_provider_works_until_logout(
     address: str, serve_to: Serve, browser: Browser, tmp_path: Path
 ) -> None:
     with openid_provider(address) as provider:

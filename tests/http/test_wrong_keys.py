@@ -24,7 +24,7 @@ from runner.http.wrong_keys import WrongKeys, WrongOnes, of_address
 WRONG = {"authorization": "Bearer hunter2-hunter2-hunter2"}
 
 
-def test_each_further_one_waits_longer_up_to_a_bound_and_is_forgotten() -> None:
+def test_backoff_doubles_to_bound_and_is_forgotten() -> None:
     wrong = WrongOnes()
     waits = [wrong.one_more("a", now=0) for _ in range(40)]
 
@@ -53,7 +53,7 @@ def test_one_network_of_version_6_is_one_address() -> None:
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/api/files", "/api/files/download/art_1?token=hunter2.hunter2"])
-def test_a_right_token_is_answered_while_wrong_ones_from_its_address_wait(
+def test_right_token_answered_while_wrong_ones_wait(
     tmp_path: Path, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = Served.at(tmp_path)
@@ -115,7 +115,7 @@ class PlaygroundAuth:
 
 
 @pytest.mark.parametrize("claim", ["sub", "email"])
-def test_whoever_tries_for_one_user_from_many_addresses_is_slowed(claim: str) -> None:
+def test_failures_for_one_user_from_many_addresses_slowed(claim: str) -> None:
     door, ended = PlaygroundAuth(), list[str]()
 
     async def tried(kind: str) -> None:
@@ -141,7 +141,7 @@ def test_whoever_tries_for_one_user_from_many_addresses_is_slowed(claim: str) ->
     assert took_s >= 0.1 + 0.2 + 0.4 + 0.8 + 1.6
 
 
-def test_the_log_says_for_whom_most_was_tried_and_nothing_that_cannot_be_seen(
+def test_failure_log_names_most_tried_user_escaped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     door = PlaygroundAuth()
@@ -181,7 +181,7 @@ def test_what_is_forwarded_and_no_address_is_one_address() -> None:
 
 
 @pytest.mark.release
-def test_behind_a_proxy_on_this_machine_the_address_is_the_forwarded_one(tmp_path: Path) -> None:
+def test_forwarded_address_used_behind_local_proxy(tmp_path: Path) -> None:
     tokens = tmp_path / "users.json"
     tokens.write_text(json.dumps({TOKENS["ann"]: "ann"}))
     tokens.chmod(0o600)

@@ -151,7 +151,7 @@ async def test_a_worker_has_none_of_its_servers_extensions() -> None:
     assert "org.example/own" not in (low_level(server).get_capabilities().extensions or {})
 
 
-async def test_session_state_of_a_call_is_kept_in_the_given_store_under_the_given_session() -> None:
+async def test_session_state_kept_in_given_store_under_given_session() -> None:
     server, store = FastMCP("state"), Store()
 
     @server.tool
@@ -223,7 +223,7 @@ async def test_the_first_call_builds_no_validator_that_was_built_ahead() -> None
     assert get_cached_typeadapter.cache_info().misses == warmed
 
 
-async def test_the_lifespans_of_a_server_and_of_what_it_mounts_are_entered() -> None:
+async def test_lifespans_of_server_and_mounts_are_entered() -> None:
     entered = []
 
     def noting(name: str) -> Any:
@@ -359,7 +359,7 @@ async def test_what_is_relayed_is_inside_all_else() -> None:
     assert len(low_level(app).middleware) > 1
 
 
-async def test_a_call_over_http_asks_for_one_schema_and_not_for_all_tools() -> None:
+async def test_http_call_requests_one_schema_not_all_tools() -> None:
     app, methods, asked = FastMCP("host"), [], []
 
     @app.tool
@@ -431,7 +431,7 @@ class Remote:
         self.told.append((method, params))
 
 
-async def test_a_session_of_the_proxy_says_what_its_client_would_and_passes_all_on() -> None:
+async def test_proxy_session_relays_client_capabilities_and_messages() -> None:
     remote = Remote()
     asked, told = [], []
 

@@ -95,7 +95,7 @@ async def test_messages_arrive_whole_and_in_order_however_large(pipe: list[int])
     ]
 
 
-async def test_what_is_no_message_comes_as_an_error_and_the_next_message_after_it(pipe: list[int]) -> None:
+async def test_invalid_line_yields_error_then_next_message(pipe: list[int]) -> None:
     incoming = IncomingLines(pipe[0])
     spoiled = json.dumps({"jsonrpc": "2.0", "method": "spoiled"}).encode().replace(b"spoiled", b"spoi\xffed")
     os.write(pipe[1], b'no json\n\n{"jsonrpc": "2.0"}\r\n{"jsonrpc": "2.0", "method": "fine"}\r\n' + spoiled)
@@ -172,7 +172,7 @@ async def test_who_has_taken_much_of_the_loop_rests(pipe: list[int], monkeypatch
     second.cancel()
 
 
-async def test_lines_that_are_no_messages_end_the_connection_if_nothing_else_comes(
+async def test_invalid_lines_alone_end_connection(
     pipe: list[int], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However long it takes here to read them.
@@ -189,7 +189,7 @@ async def test_lines_that_are_no_messages_end_the_connection_if_nothing_else_com
     assert caplog.messages.count("connection closed: invalid lines") == 1
 
 
-async def test_lines_that_are_no_messages_end_nothing_where_they_come_now_and_then(
+async def test_invalid_lines_at_intervals_keep_connection(
     pipe: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "MOST_UNREADABLE", 50)
@@ -204,7 +204,7 @@ async def test_lines_that_are_no_messages_end_nothing_where_they_come_now_and_th
     assert (len(came), incoming.problem) == (201, None)
 
 
-async def test_lines_that_are_no_messages_end_nothing_where_messages_come_between(
+async def test_invalid_lines_between_messages_keep_connection(
     pipe: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "MOST_UNREADABLE", 50)
@@ -219,7 +219,7 @@ async def test_lines_that_are_no_messages_end_nothing_where_messages_come_betwee
     assert incoming.problem is None
 
 
-async def test_half_of_a_surrogate_pair_spoils_a_string_and_not_the_message(pipe: list[int]) -> None:
+async def test_lone_surrogate_damages_string_not_message(pipe: list[int]) -> None:
     incoming = IncomingLines(pipe[0])
     halves = r'{"\udc00": ["a\ud800", "\ud83d\ud83d\ude00", "\\ud800", "\\\uD800x", "\ud83d\ude00"]}'
     os.write(pipe[1], b'{"jsonrpc": "2.0", "method": "n", "params": %s}\n' % halves.encode())
@@ -297,7 +297,7 @@ async def test_to_a_reader_that_is_gone_nothing_can_be_sent(pipe: list[int]) -> 
         await outgoing.send(said("not heard"))
 
 
-async def test_who_waits_for_a_message_hears_that_the_stream_was_closed(pipe: list[int]) -> None:
+async def test_waiting_reader_receives_end_of_closed_stream(pipe: list[int]) -> None:
     incoming = IncomingLines(pipe[0])
     waiting = asyncio.create_task(incoming.receive())
     await asyncio.wait({waiting}, timeout=0.01)
@@ -314,9 +314,7 @@ LAST = '{"jsonrpc": "2.0", "result": {"a": "%s"}, "id": 7}'
 
 @pytest.mark.parametrize("form", [ANSWER, LAST])
 @pytest.mark.parametrize("size", [20_000, 3_000_000])
-async def test_a_line_that_is_too_long_is_left_out_and_who_waits_for_it_is_told(
-    pipe: list[int], form: str, size: int
-) -> None:
+async def test_overlong_line_skipped_and_its_request_answered(pipe: list[int], form: str, size: int) -> None:
     incoming = IncomingLines(pipe[0], most_bytes=10_000)
     said = line("before") + (form % ("x" * size)).encode() + b"\n" + line("after")
     sending = asyncio.create_task(write_all(pipe[1], said))
@@ -331,7 +329,7 @@ async def test_a_line_that_is_too_long_is_left_out_and_who_waits_for_it_is_told(
     assert incoming.problem is None
 
 
-async def test_of_lines_that_are_too_long_one_after_the_other_each_is_told(pipe: list[int]) -> None:
+async def test_consecutive_overlong_lines_each_reported(pipe: list[int]) -> None:
     incoming = IncomingLines(pipe[0], most_bytes=1000)
     sizes = (300_000, 2000, 900, 70_000)
     said = [(ANSWER % ("x" * size)).replace("7", str(size)).encode() + b"\n" for size in sizes]
@@ -344,7 +342,7 @@ async def test_of_lines_that_are_too_long_one_after_the_other_each_is_told(pipe:
     assert [isinstance(item, SessionMessage) for item in came] == [False, False, True, False]
 
 
-async def test_a_line_that_is_too_long_and_never_ends_ends_the_connection(
+async def test_endless_overlong_line_ends_connection(
     pipe: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(lines, "MOST_LINE_BYTES", 1_000_000)

@@ -76,7 +76,7 @@ async def test_what_nobody_reads_stays_with_who_sends_it(pair: tuple[socket.sock
     assert came == ["n"] * sent
 
 
-async def test_the_end_waits_for_what_is_being_sent_though_who_ends_it_is_cancelled(
+async def test_close_waits_for_send_even_if_cancelled(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = pair
@@ -111,7 +111,7 @@ async def test_an_end_that_is_cut_short_lets_go_of_its_descriptor(
     assert not asyncio.get_running_loop().remove_writer(ours.fileno())
 
 
-async def test_who_waits_for_a_client_that_takes_nothing_hears_of_the_end(
+async def test_sender_to_non_reading_client_receives_close(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "_LAST_WORDS_S", 0.01)
@@ -126,7 +126,7 @@ async def test_who_waits_for_a_client_that_takes_nothing_hears_of_the_end(
         await asyncio.wait_for(sending, 20)
 
 
-async def test_who_stops_reading_in_the_middle_of_a_message_is_told_to_who_sends(
+async def test_reader_stopping_mid_message_breaks_senders(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = pair

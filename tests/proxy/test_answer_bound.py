@@ -211,7 +211,7 @@ def asked(method: str = "POST", accept: str = "application/json, text/event-stre
     [(200, asked("DELETE")), (307, asked()), (500, asked()), (200, asked(accept="*/*"))],
     ids=["DELETE", "redirect", "error", "nobody asked for events"],
 )
-async def test_what_is_read_as_a_whole_is_bounded_as_a_whole_whatever_it_says_it_is(
+async def test_whole_body_is_bounded_whatever_its_headers_claim(
     status: int, request_: httpx2.Request
 ) -> None:
     headers = {"content-type": "text/event-stream"}
@@ -224,9 +224,7 @@ async def test_what_is_read_as_a_whole_is_bounded_as_a_whole_whatever_it_says_it
 
 
 @pytest.mark.parametrize("rests", [True, False])
-async def test_a_stream_that_takes_long_to_read_leaves_others_their_turns(
-    monkeypatch: pytest.MonkeyPatch, rests: bool
-) -> None:
+async def test_long_stream_read_yields_to_other_tasks(monkeypatch: pytest.MonkeyPatch, rests: bool) -> None:
     if not rests:
         monkeypatch.setattr(LoopShare, "rest_s", lambda _self, *, now: 0.0)
     headers = {"content-type": "text/event-stream"}
@@ -263,7 +261,7 @@ async def test_what_names_no_coding_is_read_as_it_is(named: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-async def test_a_small_answer_that_unpacks_to_much_is_undone_in_turns_and_no_further_than_the_bound(
+async def test_compressed_answer_inflated_in_turns_up_to_bound(
     kind: str,
 ) -> None:
     packed = gzip.compress(bytes(64 << 20))
@@ -293,7 +291,7 @@ async def test_a_small_answer_that_unpacks_to_much_is_undone_in_turns_and_no_fur
     assert turns >= 32
 
 
-async def test_a_stream_is_read_as_the_encoding_that_streams_have_whatever_it_says() -> None:
+async def test_event_stream_decoded_as_utf_8_whatever_its_header() -> None:
     headers = {"content-type": "text/event-stream; charset=cp037"}
     response = httpx2.Response(200, headers=headers, stream=Body(b"data: a\n\n"), request=asked())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
@@ -319,7 +317,7 @@ async def test_what_an_entry_asks_for_is_asked_for() -> None:
 
 
 @given(st.lists(st.text("\r\nab", max_size=6).map(str.encode), max_size=12))
-def test_in_whatever_pieces_it_comes_no_event_is_longer_than_is_said(pieces: list[bytes]) -> None:
+def test_event_length_bounded_for_any_chunking(pieces: list[bytes]) -> None:
     whole = b"".join(pieces)
     size = EventSize()
 

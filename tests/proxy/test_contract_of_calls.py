@@ -91,7 +91,7 @@ async def test_files_of_results_count_against_the_quota_of_the_user(bounded: Fro
     assert value["meta_data"]["artifact_errors"][0]["reason"] == "quota_exceeded"
 
 
-async def test_files_of_a_session_end_with_it_where_files_do_not_persist(bounded: Front) -> None:
+async def test_session_files_end_with_session_without_persistence(bounded: Front) -> None:
     async with client_of(bounded, SESSION) as client:
         value = await value_of(client, "newest_version")
         uri = value["artifacts"][0]["uri"]
@@ -176,9 +176,7 @@ async def test_a_call_has_its_line_in_the_log_without_its_arguments(
 
 
 @pytest.mark.parametrize(("tool", "arguments"), [("whoami", {}), ("plain_size", {"size": 3})])
-def test_who_asks_for_a_report_of_a_call_gets_the_time_of_its_steps(
-    bounded: Front, tool: str, arguments: dict[str, Any]
-) -> None:
+def test_call_report_on_request_has_step_times(bounded: Front, tool: str, arguments: dict[str, Any]) -> None:
     silent, asked = (
         messages_of_call(bounded.url, tool, arguments, **{"toolcell/report": wants})[-1]["result"]
         for wants in (False, True)
@@ -190,7 +188,7 @@ def test_who_asks_for_a_report_of_a_call_gets_the_time_of_its_steps(
     assert report["deadlines"]["total_s"] > 0
 
 
-async def test_other_requests_take_places_too_and_are_refused_where_there_is_none(bounded: Front) -> None:
+async def test_other_requests_take_places_and_get_busy_error(bounded: Front) -> None:
     """While a session's client is asked, its call is under way."""
     meanwhile: list[MCPError] = []
 
@@ -249,9 +247,7 @@ def stored(folder: Path) -> list[str]:
 
 
 @VERSIONS
-async def test_a_call_that_asks_its_client_keeps_its_identity_and_its_files(
-    homed: Front, version: str
-) -> None:
+async def test_call_with_elicitation_keeps_identity_and_files(homed: Front, version: str) -> None:
     """The server asks in the middle of a call; a client without sessions comes back with the answer."""
     await homed.put("rows.csv", b"a,b")
     asked: list[str] = []

@@ -134,7 +134,7 @@ async def test_in_every_tier_a_command_works_in_the_home_of_its_user(
     assert not home.exists()
 
 
-async def test_a_path_outside_of_the_home_is_refused_however_it_is_named(local: Front) -> None:
+async def test_path_outside_home_refused_under_any_name(local: Front) -> None:
     secret = local.folder / "secret.txt"
     secret.write_text("secret")
     link = f"/tmp/{local.user}/way-out"

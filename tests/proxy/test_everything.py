@@ -211,7 +211,7 @@ def _wire(called: Any) -> Any:
     return mcp_types.CallToolResult(content=called.content, is_error=called.is_error)
 
 
-async def test_prompts_with_their_arguments_and_completions_are_the_servers(stand: Stand) -> None:
+async def test_prompts_and_completions_come_from_upstream(stand: Stand) -> None:
     """S4-11: what a prompt embeds stays as it is."""
 
     async def seen(client: Any) -> list[Any]:
@@ -240,7 +240,7 @@ async def test_prompts_with_their_arguments_and_completions_are_the_servers(stan
     assert behind[6] == ["7"]
 
 
-async def test_resources_and_templates_are_the_servers_with_ours_behind_them(stand: Stand) -> None:
+async def test_upstream_resources_and_templates_listed_before_ours(stand: Stand) -> None:
     """S4-12, S4-81: lists and reads."""
 
     async def seen(client: Any) -> list[Any]:
@@ -276,7 +276,7 @@ async def test_a_resource_that_is_not_there_is_the_servers_own_refusal(stand: St
     assert refusals[0] == refusals[1]
 
 
-async def test_a_link_to_a_file_of_the_session_is_read_through_the_proxy(stand: Stand) -> None:
+async def test_session_file_link_read_through_proxy(stand: Stand) -> None:
     """S4-11: the link stays, and reading it gives the server's bytes."""
     arguments = {"name": "session.gz", "data": PLAIN, "outputType": "resourceLink"}
 
@@ -287,7 +287,7 @@ async def test_a_link_to_a_file_of_the_session_is_read_through_the_proxy(stand: 
     assert read[0].blob.startswith("H4sI")
 
 
-async def test_large_and_binary_outputs_arrive_as_references_that_can_be_read(stand: Stand) -> None:
+async def test_large_and_binary_outputs_become_readable_references(stand: Stand) -> None:
     """S4-74, S4-88: neither floods a model."""
     long = "".join(f"row {n} of many\n" for n in range(20_000))
 

@@ -89,7 +89,7 @@ def test_every_step_is_sent_before_the_answer(front: str) -> None:
     assert kinds == [["notifications/progress", "notifications/progress", "answer"]] * 10
 
 
-async def test_large_and_binary_outputs_are_references_that_can_be_read(visit: Visit) -> None:
+async def test_large_and_binary_outputs_become_readable_references(visit: Visit) -> None:
     long = "".join(f"row {n} of many\n" for n in range(20_000))
 
     text = await visit.client.call_tool_mcp("echo", {"message": long})

@@ -65,9 +65,7 @@ def gone(pid: int) -> bool:
     return not alive(pid)
 
 
-def test_the_command_has_our_streams_its_own_environment_and_its_own_status(
-    tmp_path: Path, host: Any
-) -> None:
+def test_command_gets_our_streams_own_environment_and_status(tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, SHELL, "-c", "read line; echo $line $A [$OUR] $PWD; touch here; exit 7")
 
     out, err = process.communicate("hello\n", timeout=30)

@@ -55,7 +55,7 @@ async def test_a_small_result_passes_as_it_is_and_nothing_is_stored(
     assert heard == []
 
 
-async def test_text_and_structured_content_together_stay_within_the_limit(
+async def test_text_and_structured_content_together_within_limit(
     files: MyFiles, heard: list[FileChange]
 ) -> None:
     rows = [{"row": n, "text": "y" * 50} for n in range(2000)]
@@ -71,7 +71,7 @@ async def test_text_and_structured_content_together_stay_within_the_limit(
     }
 
 
-async def test_bytes_that_the_client_asked_for_and_pictures_that_stay_are_left_alone(files: MyFiles) -> None:
+async def test_requested_bytes_and_kept_pictures_unchanged(files: MyFiles) -> None:
     entry = {"name": "a.png", "b64": PNG, "mime": "image/png"}
     picture = {"type": "image", "data": PNG, "mimeType": "image/png"}
     text = {"type": "text", "text": "z" * 20_000}
@@ -108,9 +108,7 @@ SCHEMA = {
         {"title": "t", "rows": [{"n": n, "text": "u" * 100} for n in range(3000)], "count": 3000},
     ],
 )
-async def test_structured_content_satisfies_a_closed_schema_also_when_guarded(
-    value: dict[str, Any], files: MyFiles
-) -> None:
+async def test_closed_schema_satisfied_after_guarding(value: dict[str, Any], files: MyFiles) -> None:
     call = GuardedCall(tool="t", files=files, schema=SCHEMA)
     given = message(content=[{"type": "text", "text": json.dumps(value)}], structuredContent=value)
 
@@ -216,9 +214,7 @@ def written(folder: Path, toml: str) -> OutputGuard:
     return OutputGuard.of(load({}, config=file))
 
 
-async def test_the_operators_transformer_has_the_first_word_on_own_and_remote_results(
-    files: MyFiles, tmp_path: Path
-) -> None:
+async def test_operator_transformer_sees_own_and_remote_results_first(files: MyFiles, tmp_path: Path) -> None:
     guard = written(tmp_path, '[output_guard]\noutput_transformer = "my_outputs:shorten"\n')
     remote = message(content=[{"type": "text", "text": '{"rows": 3}'}])
 
@@ -243,9 +239,7 @@ async def test_a_tool_may_have_a_transformer_of_its_own(files: MyFiles, tmp_path
     assert (with_own["was"], without) == (1, 1)
 
 
-async def test_what_a_transformer_makes_of_structured_content_is_structured_too(
-    files: MyFiles, tmp_path: Path
-) -> None:
+async def test_transformed_structured_content_stays_structured(files: MyFiles, tmp_path: Path) -> None:
     guard = written(tmp_path, '[output_guard]\noutput_transformer = "my_outputs:shorten"\n')
     given = message(content=[{"type": "text", "text": "[1]"}], structuredContent={"result": [1]})
     call = GuardedCall(tool="export", files=files, server="s")
@@ -268,9 +262,7 @@ async def test_what_a_transformer_makes_of_structured_content_is_structured_too(
         ("leaves:f", "cannot be imported: SystemExit"),
     ],
 )
-def test_a_function_that_cannot_be_had_is_refused_at_the_start_with_its_place(
-    named: str, said: str, tmp_path: Path
-) -> None:
+def test_missing_transformer_refused_at_start_with_place(named: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("raise RuntimeError('at once')\n")
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
 
@@ -279,7 +271,7 @@ def test_a_function_that_cannot_be_had_is_refused_at_the_start_with_its_place(
         written(tmp_path, f'[output_guard]\n\noutput_transformer = "{named}"\n')
 
 
-def test_a_name_of_the_guard_above_the_tables_is_sent_to_its_table(tmp_path: Path) -> None:
+def test_guard_setting_outside_its_table_names_table(tmp_path: Path) -> None:
     file = tmp_path / "runner.toml"
     file.write_text('output_transformer = "a:b"\n')
 
@@ -292,7 +284,7 @@ OBJECT = {"type": "object", "properties": {"result": {"type": "object"}}, "requi
 
 
 @pytest.mark.parametrize(("schema", "stays"), [(INTEGER, False), (OBJECT, True)])
-async def test_what_a_transformer_left_out_does_not_come_back_for_a_schema(
+async def test_fields_removed_by_transformer_not_restored_for_schema(
     schema: dict[str, Any], stays: bool, files: MyFiles, tmp_path: Path
 ) -> None:
     guard = written(tmp_path, '[output_guard]\noutput_transformer = "my_outputs:shorten"\n')

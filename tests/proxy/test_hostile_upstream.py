@@ -231,7 +231,7 @@ async def test_a_forged_identity_reaches_the_server_by_no_way(
 
 
 @VERSIONS
-async def test_a_result_names_no_file_of_anybody_and_no_name_does_anything(
+async def test_hostile_result_names_no_other_users_file(
     folder: Path, user: str, session: RemoteSession, server: Server
 ) -> None:
     theirs = (

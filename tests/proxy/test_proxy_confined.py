@@ -59,7 +59,7 @@ def for_anybody() -> Iterator[Target]:
     shutil.rmtree(folder)
 
 
-async def test_an_error_of_json_rpc_names_the_option_that_would_have_helped(confined: Any) -> None:
+async def test_json_rpc_denial_names_helpful_option(confined: Any) -> None:
     with pytest.raises(MCPError) as denied:
         await confined.call_tool("refuse", {"words": "EROFS: read-only file system, open '/opt/a/b'"})
     with pytest.raises(MCPError) as other:
@@ -72,7 +72,7 @@ async def test_an_error_of_json_rpc_names_the_option_that_would_have_helped(conf
     assert str(other.value) == "no day, it is none"
 
 
-async def test_an_error_that_names_a_file_of_the_scratch_folder_keeps_its_name(confined: Any) -> None:
+async def test_scratch_file_error_keeps_file_name(confined: Any) -> None:
     home = await home_of(confined)
 
     with pytest.raises(MCPError) as missing:
@@ -190,7 +190,7 @@ async def test_its_policy_with_its_keys_is_not_left_on_disk(confined: Any, folde
     assert list((folder / "state").rglob("policy-*")) == []
 
 
-async def test_a_crash_is_an_error_of_that_call_and_the_next_has_a_new_process(
+async def test_crash_fails_its_call_and_next_gets_new_process(
     confined: Any,
 ) -> None:
     first = await home_of(confined)
@@ -216,7 +216,7 @@ async def test_a_server_that_is_killed_from_outside_is_started_anew(confined: An
     assert await home_of(confined) != first
 
 
-async def test_a_call_that_is_silent_too_long_ends_and_its_process_with_it(confined: Any) -> None:
+async def test_silent_call_ends_with_its_process(confined: Any) -> None:
     first = await home_of(confined)
     assert processes_of(first)
 
@@ -272,7 +272,7 @@ async def test_others_go_on_while_what_a_server_has_written_is_removed(
 
 
 @pytest.mark.release
-async def test_of_several_one_that_crashes_at_every_start_takes_none_down(folder: Path, user: str) -> None:
+async def test_server_crashing_at_each_start_leaves_others_running(folder: Path, user: str) -> None:
     broken = Target(name="broken", command=(sys.executable, "-c", "raise SystemExit(3)"), folder=folder)
     async with proxied(folder, user, over_stdio("fine"), broken, over_stdio("other")) as client:
         names = [tool.name for tool in await client.list_tools()]
@@ -290,9 +290,7 @@ NO_SOCKETS = "import socket; socket.create_connection(('192.0.2.1', 443), 1)"
 
 
 @pytest.mark.parametrize("script", [NO_NAMES, NO_SOCKETS])
-async def test_a_server_that_needs_the_network_to_start_is_refused_with_the_flag(
-    script: str, folder: Path, user: str
-) -> None:
+async def test_start_needing_network_refused_with_flag(script: str, folder: Path, user: str) -> None:
     """Whatever the command is called: what it said last is looked at."""
     target = Target(name="online", command=(sys.executable, "-c", script), folder=folder)
 
@@ -342,9 +340,7 @@ async def test_a_server_that_somebody_else_wrote_works_confined(folder: Path, us
 
 
 @pytest.mark.release
-async def test_each_client_with_sessions_has_a_process_and_a_memory_of_its_own(
-    folder: Path, user: str
-) -> None:
+async def test_session_clients_each_have_own_process_and_memory(folder: Path, user: str) -> None:
     async with upstreams_for(folder, user, over_stdio()) as upstreams:
         app = make_proxy(upstreams, transport="stdio")
         async with Client(app, mode="legacy") as one, Client(app, mode="legacy") as two:
@@ -372,7 +368,7 @@ def test_a_command_is_refused_where_nothing_may_be_run(folder: Path) -> None:
         check_command(over_stdio(), settings_in(folder, allow_run=()))
 
 
-def test_a_command_that_its_tier_could_not_read_is_refused_with_the_cure(folder: Path) -> None:
+def test_command_unreadable_in_its_tier_refused_with_remedy(folder: Path) -> None:
     script = folder / "server.py"
     script.write_text("")
     script.chmod(0o600)
@@ -393,9 +389,7 @@ def test_a_program_is_found_beside_the_file_that_names_it(folder: Path) -> None:
     assert check_command(target, settings_in(folder)) == program
 
 
-async def test_a_server_that_does_not_answer_in_time_is_refused_with_what_it_said(
-    folder: Path, user: str
-) -> None:
+async def test_server_start_timeout_reports_its_output(folder: Path, user: str) -> None:
     script = (
         "import sys; print('waiting for the index', file=sys.stderr, flush=True); sys.stdin.buffer.read()"
     )

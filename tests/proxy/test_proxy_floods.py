@@ -82,7 +82,7 @@ async def test_what_a_client_can_read_reaches_it_whole_and_in_order(
     assert heard.dropped == 0
 
 
-async def test_no_more_questions_wait_at_a_client_than_a_person_can_answer(folder: Path, user: str) -> None:
+async def test_pending_client_questions_are_bounded(folder: Path, user: str) -> None:
     waiting: list[Any] = []
     answered = asyncio.Event()
 
@@ -105,9 +105,7 @@ async def test_no_more_questions_wait_at_a_client_than_a_person_can_answer(folde
     assert first.content[0].text == "40"
 
 
-async def test_a_server_that_asks_without_end_loses_its_connection_and_holds_up_nobody(
-    folder: Path, user: str
-) -> None:
+async def test_endlessly_asking_server_loses_its_connection_only(folder: Path, user: str) -> None:
     waiting: list[Any] = []
 
     async def asked(*said: Any) -> Any:
@@ -124,7 +122,7 @@ async def test_a_server_that_asks_without_end_loses_its_connection_and_holds_up_
     assert len(waiting) <= 32
 
 
-async def test_a_server_over_http_that_asks_without_end_loses_its_connection_too(
+async def test_endlessly_asking_http_server_loses_its_connection(
     folder: Path, user: str, remote_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     waiting: list[Any] = []
@@ -156,7 +154,7 @@ async def test_blank_lines_are_nothing_to_anybody(
     assert "a line is no message" not in caplog.messages
 
 
-async def test_a_server_that_says_no_messages_loses_its_connection_in_words(
+async def test_server_of_invalid_messages_loses_its_connection(
     folder: Path, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     chatty = over_stdio("chatty", CHATTY)
@@ -186,7 +184,7 @@ def test_the_command_stands_what_a_server_says_without_end(folder: Path) -> None
     assert after["result"]["content"][0]["text"] == "3"
 
 
-async def test_messages_of_odd_forms_reach_the_client_in_order_or_not_at_all(
+async def test_malformed_messages_relayed_in_order_or_dropped(
     folder: Path, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     said: list[Any] = []
@@ -203,7 +201,7 @@ async def test_messages_of_odd_forms_reach_the_client_in_order_or_not_at_all(
     assert not [each for each in caplog.records if each.exc_info]
 
 
-async def test_what_nests_too_deep_for_clients_is_left_out_and_its_question_refused(
+async def test_too_deeply_nested_message_dropped_question_refused(
     folder: Path, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     said: list[Any] = []
@@ -226,7 +224,7 @@ async def test_what_nests_too_deep_for_clients_is_left_out_and_its_question_refu
     assert not [each for each in caplog.records if each.exc_info]
 
 
-async def test_an_answer_that_is_too_long_is_told_in_words_and_its_server_goes_on(
+async def test_overlong_answer_refused_and_server_continues(
     folder: Path, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     chatty = over_stdio("chatty", CHATTY)
@@ -261,9 +259,7 @@ async def test_news_reach_the_client_in_the_form_that_the_protocol_has(folder: P
 
 
 @pytest.mark.parametrize("kind", ["updated", "changed"])
-async def test_changes_that_nobody_could_follow_end_in_one_look_at_everything(
-    folder: Path, user: str, kind: str
-) -> None:
+async def test_change_flood_collapses_to_one_refresh(folder: Path, user: str, kind: str) -> None:
     heard, answers = await flooded(folder, user, kind, MANY)
 
     assert answers == [str(MANY), "3"]

@@ -167,7 +167,7 @@ def test_what_a_command_runs_from_is_not_lent_to_it(folder: Path, lent: Path) ->
         ways_to(settings_in(folder), [target])
 
 
-def test_a_server_that_needs_a_semaphore_is_told_of_the_tier_that_has_them() -> None:
+def test_semaphore_denial_names_tier_that_allows_it() -> None:
     said = (
         'File "/usr/lib/python3/multiprocessing/synchronize.py" / SemLock: [Errno 30] Read-only file system'
     )
@@ -239,7 +239,7 @@ def test_the_option_is_found_in_what_a_server_says(words: str, flag: str | None)
         ),
     ],
 )
-def test_the_operator_hears_once_of_a_path_that_a_failure_names_without_a_reason(
+def test_unexplained_path_failure_logged_once_for_operator(
     words: str, options: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     rights = Rights(read=(Path("/srv/read"),))
@@ -254,7 +254,7 @@ def test_the_operator_hears_once_of_a_path_that_a_failure_names_without_a_reason
     assert told == [("notes", option) for option in options]
 
 
-def test_a_server_that_names_other_paths_with_each_failure_is_not_looked_at_for_ever() -> None:
+def test_changing_failure_paths_checked_up_to_bound() -> None:
     asked: list[object] = []
 
     class Counted(str):

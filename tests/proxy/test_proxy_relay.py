@@ -66,7 +66,7 @@ async def test_lists_and_the_identity_of_a_server_are_not_distorted(both: Any) -
 
 
 @ERAS
-async def test_small_results_prompts_resources_and_completions_pass_unchanged(both: Any) -> None:
+async def test_small_results_prompts_resources_completions_unchanged(both: Any) -> None:
     direct, behind = both
     reference = {"type": "ref/prompt", "name": "greet"}
 
@@ -93,7 +93,7 @@ def _ref(reference: dict[str, str]) -> Any:
 
 
 @ERAS
-async def test_no_binary_content_reaches_the_model_and_all_of_it_can_be_fetched(both: Any) -> None:
+async def test_binary_content_hidden_from_model_and_fetchable(both: Any) -> None:
     """Source: S4-74, S4-79 and S4-88."""
     direct, behind = both
     whole = (await direct.call_tool("pdf", {"name": "report"})).structured_content["content"]
@@ -119,7 +119,7 @@ async def test_a_picture_becomes_a_link_to_what_was_stored(both: Any) -> None:
 
 
 @ERAS
-async def test_what_is_left_of_a_long_result_still_satisfies_the_tools_schema(both: Any) -> None:
+async def test_shortened_long_result_satisfies_tool_schema(both: Any) -> None:
     direct, behind = both
     schema = next(tool for tool in await direct.list_tools() if tool.name == "page").output_schema
 
@@ -162,7 +162,7 @@ async def test_a_question_of_a_server_is_answered_by_the_client(
 
 
 @ERAS
-async def test_a_link_is_read_only_where_its_size_is_known_and_below_the_limit(
+async def test_link_read_only_if_size_known_and_below_limit(
     remote_url: str, folder: Path, user: str, mode: str
 ) -> None:
     """S4-11, S4-82: otherwise the link is what a model gets."""
@@ -227,7 +227,7 @@ async def test_a_client_with_sessions_hears_that_a_resource_changed(
     assert told.empty()
 
 
-async def test_a_client_without_sessions_hears_it_on_the_stream_it_opened(
+async def test_sessionless_client_notified_on_its_own_stream(
     remote_url: str, folder: Path, user: str
 ) -> None:
     async with (
@@ -310,7 +310,7 @@ async def test_a_result_that_fits_keeps_the_form_that_its_tool_gave_it(both: Any
 
 
 @ERAS
-async def test_of_several_servers_names_are_prefixed_and_one_that_fails_takes_none_down(
+async def test_several_servers_prefixed_and_failed_one_isolated(
     remote_url: str, folder: Path, user: str, mode: str
 ) -> None:
     targets = [over_http(remote_url, "one"), over_http(NOWHERE, "gone"), over_http(remote_url, "two")]
@@ -381,9 +381,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(remote_url: str, fold
         assert await asyncio.wait_for(result(behind, "cancelled"), 20) == "cancelled"
 
 
-def test_what_no_server_can_be_told_is_refused_or_mended_and_not_passed_on_as_null(
-    remote_url: str, folder: Path
-) -> None:
+def test_unrepresentable_arguments_refused_or_repaired(remote_url: str, folder: Path) -> None:
     with proxy_command(folder, remote_url) as front:
         fine, refused, deep, mended = [
             messages_of_call(front, "see", {"path": path})[-1]["result"]

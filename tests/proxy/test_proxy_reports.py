@@ -30,7 +30,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_all_reports_come_in_order_ahead_of_an_answer_that_follows_at_once(
+async def test_reports_delivered_in_order_before_immediate_answer(
     target: Target, mode: str, folder: Path, user: str
 ) -> None:
     async with proxied(folder, user, target, mode=mode) as client:

@@ -105,7 +105,7 @@ def test_a_prefixed_name_leads_back_to_its_server(servers: list[str], data: st.D
 
 
 @pytest.mark.parametrize("uri", ["file:///a/b", "note://x", "urn:isbn:1", "data:,x", "ui://widget/a.html"])
-def test_a_prefixed_uri_leads_back_to_its_server_and_any_other_to_none(uri: str) -> None:
+def test_prefixed_uri_maps_to_its_server_others_to_none(uri: str) -> None:
     names = Names(("one", "two", "two/more"))
 
     assert names.uri_inside(names.uri_outside("two", uri)) == ("two", uri)
@@ -142,7 +142,7 @@ def test_one_server_alone_keeps_its_names() -> None:
     assert (names.inside("x"), names.uri_inside("a://b")) == (("one", "x"), ("one", "a://b"))
 
 
-def test_each_failure_doubles_the_wait_up_to_a_bound_and_a_success_ends_it() -> None:
+def test_backoff_doubles_to_bound_and_success_resets() -> None:
     backoff = BackOff(first_s=1, most_s=5)
     waits = []
 

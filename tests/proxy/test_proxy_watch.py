@@ -76,7 +76,7 @@ async def test_what_is_silent_or_takes_too_long_ends(deadlines: Deadlines, limit
     assert ended.is_set()
 
 
-async def test_an_answer_waits_until_what_came_before_it_has_been_passed_on() -> None:
+async def test_answer_delivered_after_earlier_notifications() -> None:
     client = Slow()
     client.may_hear.clear()
     reporting: list[asyncio.Task[None]] = []

@@ -89,9 +89,7 @@ def test_a_widget_calls_no_tool_that_does_not_say_app(
 
 @pytest.mark.parametrize("mark", ["unasked", True, "", ["asked"], "ASKED"])
 @pytest.mark.parametrize("tool", ONLY_ASKED)
-def test_what_may_destroy_is_called_only_after_a_person_was_asked(
-    proxy: str, marks: Path, tool: str, mark: object
-) -> None:
+def test_destructive_widget_call_needs_confirmation(proxy: str, marks: Path, tool: str, mark: object) -> None:
     made, told = called(proxy, marks, tool, **{MARK: mark})
     after_a_yes, _ = called(proxy, marks, tool, **{MARK: "asked"})
 

@@ -86,7 +86,7 @@ async def test_a_resource_without_legible_text_answers_bytes(
     assert (base64.b64decode(answer["blob"]), "text" in answer) == (content, False)
 
 
-async def test_a_read_that_begins_within_a_character_begins_with_the_next(files: MyFiles) -> None:
+async def test_read_offset_within_character_starts_at_next(files: MyFiles) -> None:
     id_ = await kept(files, "€uro".encode())
 
     answer = await read_back("artifact_read", {"id": id_, "offset": 1}, files)
@@ -124,7 +124,7 @@ async def test_a_pattern_that_would_never_end_elsewhere_ends(files: MyFiles) -> 
     assert len(json.dumps(answer)) < 20_000
 
 
-async def test_a_search_stops_at_its_most_matches_and_says_where_to_go_on(files: MyFiles) -> None:
+async def test_search_stops_at_match_limit_with_next_offset(files: MyFiles) -> None:
     id_ = await kept(files, b"x" * 400_000)
 
     answer = await read_back("artifact_search", {"id": id_, "pattern": "x", "max_matches": 5}, files)

@@ -45,7 +45,7 @@ class Somebody:
         return {"action": "accept", "content": {"to": params.get("message")}}
 
 
-async def test_a_client_with_sessions_is_asked_and_the_request_sent_again_with_its_answers() -> None:
+async def test_session_client_elicited_and_request_resent_with_answers() -> None:
     server = Server(asks(q1=QUESTION), {"content": []})
 
     result = await answered(server.send, {"name": "t"}, Somebody().request)
@@ -102,7 +102,7 @@ def reply(asked: dict[str, Any], word: str) -> dict[str, Any]:
     return {number: {"action": "accept", "content": word} for number in asked["inputRequests"]}
 
 
-async def test_a_call_goes_on_where_it_waited_when_the_client_comes_back() -> None:
+async def test_paused_call_resumes_when_client_returns() -> None:
     pausing, coming_back = Pausing(), Somebody()
 
     first = await pausing.run(ask_twice, Somebody(), "ann")
@@ -130,7 +130,7 @@ class Slow:
         raise AssertionError("it cannot be asked")
 
 
-async def test_all_that_is_reported_is_heard_in_order_by_the_request_that_is_under_way() -> None:
+async def test_reports_ordered_across_resumed_requests() -> None:
     begun, progress = asyncio.Event(), "notifications/progress"
 
     async def reports(client: Any) -> dict[str, Any]:
@@ -233,7 +233,7 @@ async def test_a_question_that_nobody_answers_ends_with_a_refusal() -> None:
     assert heard == ["the client did not answer within 0 s"]
 
 
-async def test_of_too_many_waiting_calls_of_one_user_the_oldest_is_given_up() -> None:
+async def test_oldest_paused_call_of_user_dropped_at_limit() -> None:
     pausing = Pausing()
     other = await pausing.run(ask_twice, Somebody(), "bob")
     names = [(await pausing.run(ask_twice, Somebody(), "ann"))["requestState"] for _ in range(17)]

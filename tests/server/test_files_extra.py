@@ -56,7 +56,7 @@ async def put(files: MyFiles, folder: Path, name: str, content: bytes) -> None:
         await files.put(source.fileno(), name=name, origin=Origin.UPLOADED)
 
 
-async def test_prompt_and_resource_name_the_files_of_whoever_asks_and_of_nobody_else(
+async def test_prompt_and_resource_list_callers_files_only(
     serving: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Source: S1-21 and S1-38."""

@@ -26,9 +26,7 @@ def takes(path: str) -> str:
 """
 
 
-async def test_an_error_of_the_protocol_that_middleware_makes_of_a_failure_is_the_answer(
-    tmp_path: Path, user: str
-) -> None:
+async def test_protocol_error_from_middleware_is_the_answer(tmp_path: Path, user: str) -> None:
     file = tmp_path / "handled.py"
     file.write_text(FILE)
 

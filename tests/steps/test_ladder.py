@@ -83,7 +83,7 @@ async def test_without_a_token_progress_counts_and_is_not_sent() -> None:
         ({"data": "x"}, None),
     ],
 )
-async def test_a_message_of_the_log_is_passed_on_as_the_protocol_has_it(
+async def test_log_message_relayed_in_protocol_form(
     params: dict[str, Any], passed: dict[str, Any] | None
 ) -> None:
     call = listener(levels=("info",))
@@ -102,7 +102,7 @@ for _ in range(100):
     EMPTY = [EMPTY]
 
 
-async def test_what_nests_deeper_than_clients_read_is_left_out_and_its_question_refused() -> None:
+async def test_deeply_nested_message_dropped_question_refused() -> None:
     call = listener(levels=("info",))
 
     for data in (NESTED, DEEP, EMPTY):
@@ -187,7 +187,7 @@ async def test_a_notice_goes_out_as_a_message_where_there_is_no_token() -> None:
     assert params["data"]["msg"] == "Processing continues. The tool will timeout in 5 seconds if no progress."
 
 
-async def test_a_client_that_wants_nothing_hears_nothing_and_the_notice_is_kept() -> None:
+async def test_client_without_notifications_gets_none_notice_kept() -> None:
     call = listener()
 
     await call.rung(Rung.FIRST_NOTICE)
@@ -250,7 +250,7 @@ def update(**fields: object) -> str:
     return "MCP_UPDATE:" + json.dumps(fields)
 
 
-async def test_a_payload_reaches_the_interface_and_never_the_client_as_json() -> None:
+async def test_payload_reaches_interface_and_never_client_as_json() -> None:
     events: list[Mapping[str, Any]] = []
     call = listener({"progressToken": 1})
     call.publish = events.append

@@ -106,7 +106,7 @@ def test_the_identity_is_the_users_whatever_was_said(said: object) -> None:
     assert rewritten({"username": said, "q": 1}, "q").arguments == {"q": 1}
 
 
-def test_helpers_are_dropped_unless_declared_and_everything_else_is_kept() -> None:
+def test_helper_arguments_dropped_unless_declared() -> None:
     """Source: S0-57."""
     helpers = {
         "original_filename": "a",
@@ -131,7 +131,7 @@ keys = st.sampled_from(["username", "filename", "filenames", "file_names", "file
 
 
 @given(st.dictionaries(keys, values), st.sets(keys), st.sampled_from(["path", "url"]))
-def test_only_the_three_file_arguments_and_the_identity_ever_change(
+def test_only_file_and_identity_arguments_change(
     arguments: dict[str, Any], declared: set[str], file_delivery: FileDelivery
 ) -> None:
     """Source: S1-30."""

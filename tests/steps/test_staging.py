@@ -56,7 +56,7 @@ def left_in(home: HomeLease) -> list[str]:
     return sorted(str(path.relative_to(home.path)) for path in home.path.rglob("*"))
 
 
-async def test_a_file_lies_where_tools_look_for_it_and_goes_with_the_call(
+async def test_staged_file_in_input_files_until_call_ends(
     home: HomeLease, files: MyFiles, claims: Path
 ) -> None:
     content = os.urandom(2_500_000)
@@ -144,7 +144,7 @@ async def test_each_of_two_calls_has_a_copy_of_its_own(home: HomeLease, files: M
         assert fourth["data.csv"] == inputs / "data.csv"
 
 
-async def test_a_call_in_another_process_is_respected_until_it_is_killed(
+async def test_call_of_another_process_respected_until_killed(
     home: HomeLease, files: MyFiles, claims: Path, place: Path, start: Start
 ) -> None:
     file = await put(files)
@@ -197,7 +197,7 @@ async def test_a_file_named_like_a_numbered_folder_is_not_in_its_way(
 
 
 @pytest.mark.parametrize("instead", ["link", "dangling", "file", "nothing", "fifo"])
-async def test_whatever_a_tool_put_in_place_of_the_folder_gives_way_to_a_new_one(
+async def test_replaced_input_folder_gives_way_to_new_one(
     home: HomeLease, files: MyFiles, claims: Path, outside: Path, instead: str
 ) -> None:
     inputs = home.path / "input_files"

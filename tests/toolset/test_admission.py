@@ -95,7 +95,7 @@ async def test_who_fills_the_queue_of_all_gives_way_to_another_user() -> None:
     assert running == ["ann-2"]
 
 
-async def test_a_call_that_is_cancelled_as_it_gives_way_gives_back_no_place_that_it_never_had() -> None:
+async def test_call_cancelled_while_yielding_returns_no_unowned_place() -> None:
     calls = Calls(one_at_a_time(queue=2))
 
     async with anyio.create_task_group() as group:
@@ -122,7 +122,7 @@ async def test_a_call_that_is_cancelled_as_it_gives_way_gives_back_no_place_that
     assert then == ["bob-1"]
 
 
-async def test_a_caller_who_leaves_the_queue_gives_up_no_place_of_others() -> None:
+async def test_caller_leaving_queue_frees_no_place_of_others() -> None:
     admission = one_at_a_time(queue=5)
     calls = Calls(admission)
 

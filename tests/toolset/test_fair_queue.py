@@ -26,7 +26,7 @@ def come(queue: FairQueue[str], *calls: str) -> list[str]:
     return started
 
 
-def test_a_thousand_calls_of_one_user_delay_anothers_by_one_call_at_most() -> None:
+def test_thousand_calls_of_one_user_delay_another_by_one_call() -> None:
     calls = queue()
     come(calls, *(f"ann-{number}" for number in range(1000)))
 

@@ -48,7 +48,7 @@ def test_links_are_followed_once_and_the_name_is_kept(folder: Path) -> None:
     assert rights.lent.names == (folder / "led/sub",)
 
 
-def test_what_lies_in_something_else_that_is_lent_is_not_lent_twice(folder: Path) -> None:
+def test_grant_inside_another_grant_listed_once(folder: Path) -> None:
     rights = lent(
         folder, allow_read=(folder / "data/sub", folder / "more"), allow_write=(folder / "data",)
     ).rights()
@@ -145,7 +145,7 @@ def test_keys_in_a_home_folder_are_never_lent(folder: Path, monkeypatch: pytest.
     assert "/.ssh, where keys are kept" in why(folder, allow_read=(folder / "data/.ssh",))
 
 
-def test_a_link_to_what_is_refused_is_refused_with_where_it_leads(folder: Path) -> None:
+def test_link_to_refused_path_refused_with_target(folder: Path) -> None:
     (folder / "innocent").symlink_to("state")
 
     assert f"{folder}/innocent ({folder}/state) would open" in why(folder, allow_read=(folder / "innocent",))
@@ -165,7 +165,7 @@ def test_the_configuration_file_is_never_lent(folder: Path, monkeypatch: pytest.
         lend(settings, [])
 
 
-def test_root_works_as_the_owner_and_with_several_owners_not_at_all(folder: Path) -> None:
+def test_root_works_as_owner_and_refuses_several_owners(folder: Path) -> None:
     assert os.geteuid() == 0, "only root gives others' user ids; run these tests as root"
     other = pwd.getpwnam("nobody").pw_uid
     os.chown(folder / "data", other, other)
@@ -207,9 +207,7 @@ def test_an_option_is_named_where_it_would_open_something(path: str, wants: str,
     assert flag_for(path, wants, homes=Path("/tmp")) == flag
 
 
-def test_an_entry_of_a_configuration_of_servers_has_folders_of_its_own(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_config_entry_has_own_folders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = folder / "mcp.json"
     config.write_text(
         '{"mcpServers": {"a": {"command": "cat", "allow_write": ["data"], "allow_read": ["/srv"]},'

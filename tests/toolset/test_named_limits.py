@@ -70,7 +70,7 @@ def admitted(rates: Rates, user: str, now: float, tool: str = "t") -> bool:
     return True
 
 
-def test_each_user_has_so_many_calls_in_any_minute_over_all_tools() -> None:
+def test_calls_per_minute_counted_per_user_over_all_tools() -> None:
     rates = Rates(limits={"each": EACH})
 
     of_ann = [admitted(rates, "ann", now, tool) for now, tool in ((0, "a"), (30, "b"), (59, "c"), (60, "a"))]
@@ -90,7 +90,7 @@ def test_a_call_that_one_limit_refuses_counts_for_no_other() -> None:
     assert [admitted(rates, "bob", 1) for _ in range(2)] == [True, False]
 
 
-def test_the_error_names_the_limit_and_the_moment_at_which_a_call_would_pass() -> None:
+def test_rate_limit_error_names_limit_and_retry_time() -> None:
     rates = Rates(limits={"each": EACH})
     mine = rates.of(tool="t", user="ann", whose="ann")
     rates.admit(mine, now=0)
@@ -130,7 +130,7 @@ def queue_of(max_calls_per_user: int = 9) -> FairQueue[str]:
     return FairQueue(max_calls=9, max_calls_per_user=max_calls_per_user, max_queue=2000)
 
 
-def test_calls_that_need_a_full_place_let_others_pass_and_keep_their_turn() -> None:
+def test_calls_for_full_place_yield_and_keep_turn() -> None:
     queue = queue_of()
     assert queue.starts("ann", ONE)
     queue.wait("ann", "ann-sales", ONE)
@@ -147,7 +147,7 @@ def test_calls_that_need_a_full_place_let_others_pass_and_keep_their_turn() -> N
     assert queue.starts("ann", ONE)
 
 
-def test_a_thousand_calls_for_one_place_delay_anothers_by_one_call_at_most() -> None:
+def test_thousand_calls_for_one_place_delay_another_by_one_call() -> None:
     queue = queue_of()
     assert queue.starts("ann", ONE)
     for number in range(1000):

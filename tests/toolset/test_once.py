@@ -34,7 +34,7 @@ def no_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_a_listener_that_could_not_be_opened_is_opened_by_the_next_who_needs_it() -> None:
+async def test_failed_listener_reopened_by_next_caller() -> None:
     async def answer(_: object) -> None:
         """Answer nothing."""
 

@@ -51,7 +51,7 @@ def test_the_memory_of_each_key_counts(state: SessionState) -> None:
     assert 10_000 < filled(state) <= 16 * MIB // 256
 
 
-def test_there_is_room_again_for_what_is_deleted_replaced_or_over(state: SessionState) -> None:
+def test_state_quota_freed_by_delete_replace_and_session_end(state: SessionState) -> None:
     last = filled(state)
 
     state.put("u", None, "2", {}, None)
@@ -86,7 +86,7 @@ def test_a_time_that_is_none_is_refused(state: SessionState, ttl: object) -> Non
     assert state.get("u", None, "k") == (None, None)
 
 
-def test_changes_are_told_once_and_only_of_what_another_machine_may_know(state: SessionState) -> None:
+def test_state_changes_reported_once_and_shared_ones_only(state: SessionState) -> None:
     state.take_over("u", {full_key(None, "old"): StateItem('{"v": 1}', None)})
     state.put("u", None, "new", {"v": 2}, None)
     state.put("u", None, "passing", {"v": 3}, None)

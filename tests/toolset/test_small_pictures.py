@@ -143,7 +143,7 @@ def test_client_gets_a_link_alone_without_the_setting(user: str, tmp_path: Path)
 
 
 @pytest.mark.release
-def test_client_gets_all_pictures_smaller_and_faulty_ones_as_links(user: str, tmp_path: Path) -> None:
+def test_client_gets_pictures_reduced_and_faulty_ones_as_links(user: str, tmp_path: Path) -> None:
     pictures = [picture(), picture()[:70_000], picture()]
 
     content = asyncio.run(shown(tmp_path, user, pictures, "PNG", shrink_pictures=True))

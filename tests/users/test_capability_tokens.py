@@ -33,7 +33,7 @@ def test_a_token_gives_back_its_user(tokens: Tokens) -> None:
     assert tokens.verify(token, purpose="download", key="art_1", now=NOW) == "alice@example.com"
 
 
-def test_the_folder_of_the_secrets_is_made_where_nothing_has_made_it(tmp_path: Path) -> None:
+def test_secrets_folder_created_if_missing(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "state" / "tokens.json")
 
     assert tokens.verify(signed(tokens), purpose="download", key="art_1", now=NOW) == "alice"
@@ -87,7 +87,7 @@ def test_a_token_of_another_runner_is_refused(tokens: Tokens, tmp_path: Path) ->
         tokens.verify(foreign, purpose="download", key="art_1", now=NOW)
 
 
-def test_after_one_rotation_old_tokens_hold_and_after_two_they_do_not(tokens: Tokens, tmp_path: Path) -> None:
+def test_token_valid_after_one_rotation_not_after_two(tokens: Tokens, tmp_path: Path) -> None:
     token = signed(tokens)
 
     tokens.rotate()
@@ -105,9 +105,7 @@ def test_rotation_before_first_use_makes_the_secrets(tokens: Tokens) -> None:
     assert tokens.verify(signed(tokens), purpose="download", key="art_1", now=NOW) == "alice"
 
 
-def test_the_secrets_are_readable_by_their_owner_only_and_leave_nothing_beside_them(
-    tokens: Tokens, tmp_path: Path
-) -> None:
+def test_secrets_readable_by_owner_only_without_leftovers(tokens: Tokens, tmp_path: Path) -> None:
     signed(tokens)
     tokens.rotate()
 
@@ -144,7 +142,7 @@ def test_damaged_secrets_are_taken_from_their_copy_and_set_apart(
     assert len(list(tmp_path.glob("tokens*.damaged-*"))) == 3
 
 
-def test_whoever_removes_the_secrets_ends_what_was_signed_although_there_is_a_copy(
+def test_removed_secrets_invalidate_tokens_despite_copy(
     tokens: Tokens, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = signed(tokens)
@@ -160,9 +158,7 @@ def test_whoever_removes_the_secrets_ends_what_was_signed_although_there_is_a_co
         tokens.verify(token, purpose="download", key="art_1", now=NOW)
 
 
-def test_secrets_of_before_there_were_copies_get_one_at_the_next_start(
-    tokens: Tokens, tmp_path: Path
-) -> None:
+def test_old_secrets_without_copy_get_one_at_start(tokens: Tokens, tmp_path: Path) -> None:
     token = signed(tokens)
     (tmp_path / "tokens-copy.json").unlink()
 
@@ -173,7 +169,7 @@ def test_secrets_of_before_there_were_copies_get_one_at_the_next_start(
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
-def test_what_is_no_file_in_place_of_the_secrets_is_neither_followed_nor_waited_for(
+def test_non_file_at_secrets_path_neither_followed_nor_awaited(
     tokens: Tokens, tmp_path: Path, kind: str
 ) -> None:
     token, path = signed(tokens), tmp_path / "tokens.json"
@@ -191,9 +187,7 @@ def test_what_is_no_file_in_place_of_the_secrets_is_neither_followed_nor_waited_
     assert len(list(tmp_path.glob("tokens.json.damaged-*"))) == 1
 
 
-def test_processes_that_find_the_secrets_damaged_together_mend_them_once(
-    tokens: Tokens, tmp_path: Path
-) -> None:
+def test_damaged_secrets_repaired_once_by_concurrent_processes(tokens: Tokens, tmp_path: Path) -> None:
     token = signed(tokens)
     (tmp_path / "tokens.json").write_text("torn")
 

@@ -41,7 +41,7 @@ async def test_nobody_hears_the_events_of_another_user_or_session() -> None:
         assert await heard(all_mine) == [1, 2, 4]
 
 
-async def test_a_listener_that_does_not_keep_up_loses_the_oldest_and_is_told_how_many() -> None:
+async def test_slow_listener_loses_oldest_and_receives_count() -> None:
     events = Events()
 
     with events.subscribe(user="ann", max_events=2) as listening:

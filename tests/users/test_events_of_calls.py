@@ -73,7 +73,7 @@ async def test_nobody_else_hears_it(toolset: Toolset, user: str) -> None:
         assert [event async for event in own] != []
 
 
-async def test_file_names_reach_the_tool_as_links_and_filename_as_a_path(toolset: Toolset, user: str) -> None:
+async def test_file_names_become_links_and_filename_a_path(toolset: Toolset, user: str) -> None:
     await upload(toolset, user, "a.txt")
 
     completed = await call(toolset, user, "echoes", filename="a.txt", file_names=["a.txt", "none.txt"])
@@ -128,9 +128,7 @@ async def test_arguments_that_are_no_object_are_refused(
     assert error_code(completed) == "E_INVALID_ARGUMENT"
 
 
-async def test_a_helper_argument_that_a_tool_does_not_declare_is_not_sent(
-    toolset: Toolset, user: str
-) -> None:
+async def test_undeclared_helper_argument_not_sent(toolset: Toolset, user: str) -> None:
     helped = await call(
         toolset, user, "echoes", filename="n", file_names=[], original_filename="n", username="x"
     )
@@ -193,7 +191,7 @@ async def test_what_is_shown_meanwhile_is_no_file_of_the_user(toolset: Toolset, 
         (None, None),
     ],
 )
-def test_a_long_run_of_base64_becomes_a_word_and_nothing_else_does(value: Any, left: Any) -> None:
+def test_long_base64_run_replaced_by_word_only(value: Any, left: Any) -> None:
     assert without_bytes(value) == left
 
 

@@ -37,11 +37,11 @@ def test_a_bound_server_refuses_the_token_of_another_user() -> None:
         http(settings, {"sub": "bob"})
 
 
-def test_a_bound_server_without_tokens_serves_its_user_on_any_address() -> None:
+def test_bound_server_without_tokens_serves_its_user_anywhere() -> None:
     assert http(Settings(user="alice"), None, host="0.0.0.0") == User("alice")
 
 
-def test_a_server_with_tokens_refuses_a_request_without_one_even_when_bound() -> None:
+def test_bound_server_with_tokens_refuses_tokenless_request() -> None:
     for user in ("alice", None):
         with pytest.raises(IdentityError, match="carries no token"):
             http(Settings(user=user, auth=TOKENS), None)
@@ -54,7 +54,7 @@ def test_the_email_names_the_user_before_the_subject() -> None:
     assert http(settings, {"sub": "17"}) == User("17")
 
 
-def test_identity_claim_says_which_claims_count_and_in_which_order() -> None:
+def test_identity_claim_sets_claims_and_their_order() -> None:
     settings = Settings(auth=TOKENS, identity_claim=("sub",))
 
     assert http(settings, {"sub": "17", "email": "alice@example.com"}) == User("17")
@@ -75,7 +75,7 @@ def test_an_email_that_is_not_verified_is_refused(verified: object) -> None:
         http(Settings(auth=TOKENS), {**claims, "email_verified": verified})
 
 
-def test_the_user_of_the_operating_system_counts_on_stdio_and_on_loopback_only() -> None:
+def test_os_user_accepted_on_stdio_and_loopback_only() -> None:
     settings = Settings()
 
     assert http(settings, None, host="localhost") == User("root")
@@ -177,7 +177,7 @@ def jwt_settings(public_key: str) -> Settings:
     )
 
 
-def test_a_jwt_counts_only_with_the_right_key_issuer_and_audience() -> None:
+def test_jwt_needs_right_key_issuer_and_audience() -> None:
     keys, others = RSAKeyPair.generate(), RSAKeyPair.generate()
     settings = jwt_settings(keys.public_key)
     provider = auth_provider(settings)
@@ -196,7 +196,7 @@ def test_a_jwt_counts_only_with_the_right_key_issuer_and_audience() -> None:
 
 
 @pytest.mark.parametrize("claims", [{}, {"sub": "one-for-all"}], ids=["no sub", "another claim first"])
-def test_users_whom_tokens_name_by_another_claim_do_not_own_each_others_sessions(
+def test_users_by_another_claim_own_separate_sessions(
     claims: dict[str, str],
 ) -> None:
     keys = RSAKeyPair.generate()

@@ -77,7 +77,7 @@ IGNORABLE = (
 )
 
 
-def test_no_name_that_counts_has_something_in_it_that_is_drawn_as_nothing() -> None:
+def test_accepted_name_has_no_invisible_characters() -> None:
     taken = []
     for span in IGNORABLE.split():
         first, _, last = span.partition("-")
@@ -89,7 +89,7 @@ def test_no_name_that_counts_has_something_in_it_that_is_drawn_as_nothing() -> N
     assert NameRule().name("a b") == "a b"
 
 
-def test_a_subject_cannot_pose_as_an_address_that_another_has_proved() -> None:
+def test_subject_cannot_pose_as_verified_address() -> None:
     settings = Settings()
 
     def named(**claims: str) -> User:

@@ -63,7 +63,7 @@ def test_an_odd_name_in_a_token_is_refused_in_words_of_one_line(name: str) -> No
     assert claimed("ann") == "ann"
 
 
-def test_a_name_that_looks_like_a_path_is_taken_as_it_is_and_its_home_is_one_folder_of_its_own() -> None:
+def test_path_like_name_accepted_with_single_folder_home() -> None:
     names = [claimed(name) for name in KEPT]
     segments = [home_segment(name) for name in names]
 

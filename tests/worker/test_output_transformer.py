@@ -86,7 +86,7 @@ async def test_none_leaves_the_result_as_it_is(file: str) -> None:
     assert (result.content[0].text, result.structured_content) == ("text", {"result": "text"})
 
 
-async def test_where_it_fails_the_result_stays_and_the_client_hears_a_warning(file: str) -> None:
+async def test_failing_transformer_keeps_result_and_warns_client(file: str) -> None:
     messages: list[str] = []
 
     result = await called(file, "number", messages)

@@ -31,7 +31,7 @@ async def told(toolset: Toolset) -> dict[str, Any]:
     return results
 
 
-async def test_a_function_is_called_once_for_all_workers_before_the_first(toolset: Toolset) -> None:
+async def test_warmup_called_once_before_first_worker(toolset: Toolset) -> None:
     with somebody() as user:
         first, second = [(await call(toolset, user, "told")).processed.value["results"] for _ in range(2)]
 
@@ -40,7 +40,7 @@ async def test_a_function_is_called_once_for_all_workers_before_the_first(toolse
     assert first["seen"] == second["seen"] == [["usual", first["parent"]]]
 
 
-async def test_what_starts_a_thread_is_left_out_so_workers_are_still_forked(toolset: Toolset) -> None:
+async def test_warmup_starting_thread_skipped_workers_still_forked(toolset: Toolset) -> None:
     results = await told(toolset)
 
     # Else each worker would be an interpreter of its own, which has loaded the file itself.
