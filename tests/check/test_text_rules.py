@@ -1,4 +1,4 @@
-"""What the text of a tool file tells: every fault at its line, nothing where there is none."""
+"""Static rules for a tool file: each fault at its line, no finding without a fault."""
 
 import re
 from pathlib import Path

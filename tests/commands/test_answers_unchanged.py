@@ -1,4 +1,4 @@
-"""What `runner serve` answers beside what `fastmcp run` does: the same file, the same lines of a client."""
+"""Answers of `runner serve` compared with those of `fastmcp run`, for one file and one client's lines."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def greeting(version: str) -> list[dict[str, Any]]:
 
 
 class Conversation:
-    """A client that speaks in lines, as nothing that mends what it reads would."""
+    """A client that sends raw lines and corrects nothing that it reads."""
 
     def __init__(
         self, command: Sequence[str], version: str, environment: Mapping[str, str], log: Path

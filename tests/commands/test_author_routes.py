@@ -1,4 +1,4 @@
-"""HTTP routes that a tool file adds: answered in a worker of whoever asks, and harmless in a browser."""
+"""HTTP routes that a tool file adds: answered in a worker of the calling user, and harmless in a browser."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

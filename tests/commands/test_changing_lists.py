@@ -1,4 +1,4 @@
-"""What a server offers while it runs, to one session or to all, beside `fastmcp run` with equal clients."""
+"""Lists that change while a server runs, for one session or all, compared with `fastmcp run`."""
 
 import sys
 from collections.abc import Callable, Iterator

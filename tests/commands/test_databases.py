@@ -66,7 +66,7 @@ async def test_duckdb_with_default_threads_works_instead_of_aborting(
 
 
 async def asked(client: Client[Any]) -> list[Any]:
-    """Have the server work on its database; return all that it says."""
+    """Run the server on its database; return all of its output."""
     statements = (
         "insert into notes values (2, 'second')",
         "select * from notes order by id",

@@ -1,4 +1,4 @@
-"""What only the kernel denies ends as the envelope with the path, is logged, and is listed."""
+"""Denials by the kernel alone: returned as an envelope with the path, logged and listed."""
 
 import logging
 import sys

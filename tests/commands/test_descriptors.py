@@ -1,4 +1,4 @@
-"""Descriptors of the host: users share few of them, and nobody's files or calls are lost for want of them."""
+"""Descriptors of the host: users share few of them, and a shortage loses no files or calls."""
 
 import asyncio
 import json

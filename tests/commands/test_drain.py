@@ -43,7 +43,7 @@ mcp.run(show_banner=False)
 
 @pytest.fixture(params=["serve", "proxy"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Whose calls: those of a tool file, or of another server behind the proxy."""
+    """Kind of server: a tool file, or another server behind the proxy."""
     return str(request.param)
 
 

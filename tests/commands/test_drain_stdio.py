@@ -186,7 +186,7 @@ def test_drain_answers_call_in_flight_and_refuses_new_ones(
         talk.told(1, "The server is being stopped. The tool will be ended in 25 seconds")
         talk.call(2, 0)
         refused = talk.answer(2)
-        # What it says is more than a pipe holds: it has to wait for whoever reads it.
+        # What it says is more than a pipe holds: it has to wait for its reader.
         assert until(lambda: b"outcome=ok" in (folder / "log").read_bytes())
         time.sleep(1)
 

@@ -168,7 +168,7 @@ async def test_a_cancelled_call_leaves_nothing_running(toolset: Toolset, newcome
         await user_pool.pool.zygote.settled()
 
     with kept_open:
-        # Whoever lives still holds it.
+        # A living process still holds it.
         fcntl.flock(kept_open, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert await fine(toolset, newcomer)
 

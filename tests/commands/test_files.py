@@ -382,7 +382,7 @@ async def test_the_home_is_emptied_when_the_last_of_two_hosts_lets_go(
 
 @pytest.fixture(scope="module")
 async def bound(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
-    """A toolset that serves one user, whoever connects."""
+    """A toolset that serves one user on every connection."""
     name = f"t-{os.urandom(6).hex()}"
     settings = settings_in(tmp_path_factory.mktemp("bound"), user=name)
     async with Toolset.open(settings, [str(TOOLS / "odd_files.py")], user=User(name)) as it:

@@ -1,4 +1,4 @@
-"""What a result holds, or names, reaches the next tool and the model, also after a restart."""
+"""Contents and references of a result reach the next tool and the model, also after a restart."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""What people really write works unchanged: libraries, programs, threads, temporary files."""
+"""Real tool code works unchanged: libraries, programs, threads, temporary files."""
 
 from collections.abc import AsyncIterator, Iterator
 

@@ -1,4 +1,4 @@
-"""What is true over HTTP only: tokens and identities, downloads, health, disconnects."""
+"""HTTP only: tokens and identities, downloads, health, disconnects."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What tools leave behind that goes on between calls, through the whole: settings, calls, files, sessions."""
+"""Jobs that tools leave running between calls, end to end: settings, calls, files, sessions."""
 
 import asyncio
 import hashlib
@@ -44,7 +44,7 @@ def text_of(file: Path) -> str:
 
 
 async def proceeds(file: Path) -> bool:
-    # A file that is written anew is empty at times.
+    # A file that is rewritten is empty at times.
     seen = {""}
 
     def changed() -> bool:

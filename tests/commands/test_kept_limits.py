@@ -77,7 +77,7 @@ def test_default_container_user_namespace_cannot_raise_limits(tier: str, open_fo
 
 
 def test_so_does_one_with_all_the_privileges_that_there_are(open_folder: Path) -> None:
-    """Where that is CAP_SYS_RESOURCE too, it sets limits from outside; containers have it not."""
+    """Limits set from outside with CAP_SYS_RESOURCE, which containers do not have."""
     told = told_by_root("user", open_folder, without="sys_time")
 
     assert told["raises_limits"] == may_raise_limits()

@@ -1,4 +1,4 @@
-"""What ordinary tool files keep in memory between calls, as their authors know it, and who else meets it."""
+"""State that ordinary tool files keep in memory between calls, and who else can see it."""
 
 import asyncio
 import hashlib
@@ -75,7 +75,7 @@ def told_of_connections() -> Iterator[int]:
             self.wfile.write(said)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Discard the message."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -111,7 +111,7 @@ async def test_a_pool_of_threads_goes_on_with_the_next_call(toolset: Toolset) ->
         assert len({await told(toolset, user, "in_a_thread") for _ in range(3)}) == 1
 
 
-async def test_worker_spoiled_by_call_retired_at_next_failed_list(
+async def test_worker_spoiled_by_call_retired_when_list_fails(
     tmp_path: Path,
 ) -> None:
     async with open_toolset(FILE, tmp_path, worker_reuse="user") as toolset:
@@ -193,7 +193,7 @@ async def test_a_file_is_collected_while_nobody_writes_to_it(toolset: Toolset) -
     with somebody() as user:
         for _ in range(5):
             (file,) = (await call(toolset, user, "planted")).processed.files
-            # Whoever wrote to it without end stands still since before it was collected.
+            # The process that wrote to it without end was frozen before it was collected.
             written = (toolset.homes.root / user / "report.txt").read_bytes()
 
             assert hashlib.sha256(written).hexdigest() == file.sha256

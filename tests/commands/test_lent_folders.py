@@ -1,4 +1,4 @@
-"""What is lent is open as to its owner, and nothing else is: in every tier, by the kernel alone."""
+"""Granted folders are open as to their owner, and nothing else is: in every tier, by the kernel alone."""
 
 import json
 import os
@@ -258,7 +258,7 @@ def test_two_users_share_what_is_lent_and_not_their_homes(lent: Lent) -> None:
     assert [answer == "done" for answer in reached] == [False, False, False, False, True, False, True]
 
 
-def test_symlink_on_granted_path_opens_nothing_else(lent: Lent) -> None:
+def test_symlink_swapped_into_granted_path_opens_nothing(lent: Lent) -> None:
     sub, away, secret = lent.top / "write/sub", lent.top / "write/away", "write/sub/secret.txt"
     read = ("read", lent.top / "write/sub/deep.txt")
     assert lent.tries(read, tool="other_tries", user=lent.other) == ["done"]

@@ -270,7 +270,7 @@ def test_a_file_counts_wherever_a_call_hides_it(on_a_disk_of_its_own: Driver, wa
 
 
 def test_a_file_without_a_name_counts_as_far_as_it_is_mapped(on_a_disk_of_its_own: Driver) -> None:
-    # Beside a map, what the disk has lost counts, to whomever: so nobody else may write on it.
+    # Beside a map, what the disk has lost counts for every user: so no one else may write on it.
     enough = on_a_disk_of_its_own.ask("hides", mib=8, mapped=True, seconds=0.5)
     too_much = on_a_disk_of_its_own.ask("hides", mib=40, mapped=True, seconds=LONG)
 

@@ -1,4 +1,4 @@
-"""What a tool raises reaches clients as far as its server lets it, as with plain FastMCP; the log has all."""
+"""Exceptions of tools, masked for clients as by plain FastMCP, and complete in the log."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ OURS = (sys.executable, "-m", "runner", "serve")
 async def said(
     command: tuple[str, ...], file: Path, environment: dict[str, str], log: Path
 ) -> dict[str, Any]:
-    """Have everything fail; return what the client hears, whole."""
+    """Call each failing tool; return the complete answers of the client."""
     words = [*command[1:], str(file), "--transport", "stdio"]
     more = ["--no-banner"] if command is PLAIN else []
     transport = StdioTransport(

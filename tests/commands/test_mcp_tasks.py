@@ -41,7 +41,7 @@ class Asking:
 
     @contextmanager
     def stream(self, method: str, **params: Any) -> Iterator[Iterator[dict[str, Any]]]:
-        """Ask for what goes on; yield its messages as they come."""
+        """Subscribe to the task; yield its messages in order."""
         body, headers = message(method, params), self._headers(method, params)
         with httpx2.stream("POST", self.url, json=body, headers=headers, timeout=60) as answer:
             yield (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
@@ -100,7 +100,7 @@ def test_a_call_becomes_a_task_that_silence_does_not_end(ask: Asking) -> None:
     assert until(lambda: ask.task(begun["taskId"])["status"] != "working")
     ended = ask.task(begun["taskId"])
 
-    # Whoever waits is not kept waiting: one second of silence ends the call.
+    # A waiting client is answered soon: one second of silence ends the call.
     assert control["isError"]
     assert (begun["resultType"], begun["status"], begun["pollIntervalMs"]) == ("task", "working", 50)
     assert first["status"] == "working"

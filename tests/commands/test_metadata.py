@@ -1,4 +1,4 @@
-"""What the kernel tells of another user's home, by every way that takes a path: this list, and no more."""
+"""Metadata of another user's home that system calls taking a path reveal: this list, and no more."""
 
 import json
 import os
@@ -95,7 +95,7 @@ def test_metadata_visible_of_another_home_matches_list(anybody: tuple[Path, Path
 
 
 @pytest.mark.parametrize("tier", TOLD)
-def test_file_copy_after_open_reads_attributes_once(anybody: tuple[Path, Path], tier: str) -> None:
+def test_open_files_allow_copy_and_attribute_reads(anybody: tuple[Path, Path], tier: str) -> None:
     with asking(anybody, tier) as toolset:
         found = toolset.ask("curious", "copies")
 

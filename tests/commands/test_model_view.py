@@ -1,4 +1,4 @@
-"""What reaches a model in clients of others: the user's files without a client's doing, and no large facts.
+"""Model view in third-party clients: the user's files are included, large facts are not.
 
 Three clients, none of which knows of the runner: FastMCP's, and those of the official SDKs for Python and
 TypeScript; each in a session of the version 2025-06-18, and in the newest version that it speaks.

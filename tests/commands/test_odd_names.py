@@ -1,6 +1,6 @@
 """A name that no JSON can hold is lost; the rest of the result arrives.
 
-Source: PEP 383 (names of files that are no UTF-8).
+Source: PEP 383 (names of files that are not UTF-8).
 """
 
 from collections.abc import Callable

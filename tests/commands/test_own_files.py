@@ -1,4 +1,4 @@
-"""What /proc has of a worker is the worker's to read where the kernel can give it, and nobody else's."""
+"""Files of a worker in /proc, readable for that worker alone where the kernel allows it."""
 
 import json
 import os

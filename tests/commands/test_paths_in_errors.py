@@ -131,7 +131,7 @@ ARGUMENTS = {"reads": {"filename": "nowhere.csv"}}
 
 @dataclass
 class Place:
-    """Where a server and all it has lies, and what it logged."""
+    """Paths of a server and of its files, and its log."""
 
     folder: Path
     log: list[str] = field(default_factory=list)
@@ -347,7 +347,7 @@ async def test_the_files_api_names_no_path_of_ours(place: Place, url: str) -> No
         with damaged(place.folder / "store"):
             said.append(await http.get("/api/files"))
 
-    # The last is answered: an index that is damaged is made anew.
+    # The last is answered: an index that is damaged is rebuilt.
     assert all(answer.status_code >= 400 for answer in said[:3]), [answer.text for answer in said]
     assert place.leaks("".join(answer.text for answer in said)) == []
 

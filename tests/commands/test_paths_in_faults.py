@@ -218,7 +218,7 @@ def broken(place: Place) -> Iterator[None]:
 
 @contextlib.contextmanager
 def unwritable(*folders: Path) -> Iterator[None]:
-    """Folders in which nothing can be written any more, whoever holds files in them open."""
+    """Folders that cannot be written any more, even through open files."""
     with contextlib.ExitStack() as stack:
         for folder in folders:
             subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)

@@ -1,4 +1,4 @@
-"""Two servers behind a proxy are started anew, one after the other, while calls come: none is lost."""
+"""Two servers behind a proxy are restarted, one after the other, while calls arrive: none is lost."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ class Balancer:
             asyncio.create_task(_copy(back_reader, writer)),
         ]
         try:
-            # HTTP: whoever closes one way has nothing more to say on the other.
+            # HTTP: a peer that closes one direction sends nothing more on the other.
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for way in ways:

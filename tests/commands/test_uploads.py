@@ -1,4 +1,4 @@
-"""What an acknowledged upload is worth: the host is killed in the middle of many, again and again."""
+"""Durability of acknowledged uploads: the host is killed repeatedly in the middle of many."""
 
 import asyncio
 import base64

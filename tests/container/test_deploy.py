@@ -64,7 +64,7 @@ def of_kind(kind: str) -> list[Mapped]:
 
 def seconds(duration: str) -> int:
     found = re.fullmatch(r"(\d+)(s|m)", duration)
-    assert found is not None, f"{duration} is no time in seconds or minutes"
+    assert found is not None, f"{duration} is not a time in seconds or minutes"
     number, unit = found.groups()
     return int(number) * {"s": 1, "m": 60}[unit]
 
@@ -85,7 +85,7 @@ def variables(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def literal_secrets(value: Any) -> list[str]:
-    """The names that sound like a secret and have a text that is no path and no reference."""
+    """Names that sound like a secret and have a value that is neither a path nor a reference."""
     secret = re.compile(r"(?i)passw|token|secret_?key|access_?key|client_?secret$|cookie_?secret$")
     return [
         name

@@ -1,4 +1,4 @@
-"""What `deploy/kubernetes/overlays/fleet` holds: it keeps the rules, and its settings make a fleet."""
+"""Manifests of `deploy/kubernetes/overlays/fleet`: they keep the rules, and their settings make a fleet."""
 
 import re
 from pathlib import Path

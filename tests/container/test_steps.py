@@ -60,7 +60,7 @@ def in_namespace(image: Path, command: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the image has below /opt: an environment with the package in it, and a tool."""
+    """Contents of the image below /opt: an environment with the package, and a tool."""
     top = tmp_path_factory.mktemp("image")
     (top / "packages").mkdir()
     (top / "tools").mkdir()

@@ -1,4 +1,4 @@
-"""What clients and people get of a result, and what they never get."""
+"""Parts of a result that clients and people receive, and parts they never receive."""
 
 import asyncio
 import base64

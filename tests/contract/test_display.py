@@ -1,4 +1,4 @@
-"""Which file opens, in which order and viewer, which page, and what the user's interface is told."""
+"""Display decisions: file, order, viewer and page, and the events for the user's interface."""
 
 import asyncio
 from typing import Any

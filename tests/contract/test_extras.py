@@ -1,4 +1,4 @@
-"""What the runner offers of its own beside a tool file, and that the file's own always comes first."""
+"""Extras that the runner offers beside a tool file; the file's own take precedence."""
 
 import json
 import uuid

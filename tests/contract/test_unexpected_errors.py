@@ -139,7 +139,7 @@ async def test_a_page_in_which_we_fail_answers_in_json(
         assert answer.status_code == 500
         assert is_harmless(answer.json()["error"], caplog.text)
     else:
-        # The control: what is no fault of ours is answered as ever.
+        # The control: an error that is not ours is answered as usual.
         assert answer.status_code == 404
         assert logging.getLogger("runner.contract.unexpected_errors").name not in caplog.text
 

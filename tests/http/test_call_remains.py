@@ -93,7 +93,7 @@ async def test_a_call_leaves_nothing_for_the_collector(webs: dict[str, Starlette
     assert not left.found
 
 
-async def test_cancelled_task_that_keeps_itself_is_found() -> None:
+async def test_object_holding_its_cancelled_task_is_found() -> None:
     class Keeping:
         def __init__(self) -> None:
             self.task = asyncio.create_task(self.lasts())

@@ -44,7 +44,7 @@ _CHANGING = re.compile(
     r'|(?<="taskId":)"[^"]+"',
     re.IGNORECASE,
 )
-"""What is another in each answer: moments, tokens, ids; and what is said to whoever waits for long."""
+"""Parts that differ in each answer: times, tokens, ids; and notices to clients that wait for long."""
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -117,7 +117,7 @@ def headed(row: Row) -> Row:
     return replace(row, name=f"{row.name}, its head", asked=asked, owned=row.owned or row.asked)
 
 
-# These end with the browser session that asked for them; where whoever asks counts as the user there is none.
+# These end with the browser session that asked for them; where the client counts as the user there is none.
 # `tests/playground/test_beside.py` and `test_web_oauth.py` ask for them from another browser.
 OF_A_BROWSER = {
     "a step of a login elsewhere",
@@ -200,7 +200,7 @@ class Crossing:
             return await self.crowd.ask(asked, {})
         if not is_out:
             return await self.crowd.ask(asked, await self.proofs(row, visitor))
-        # Whoever stays outside is told one thing on a path, whatever the message there says.
+        # A rejected client receives one answer on a path, whatever its message contains.
         key = (visitor.name, asked.method, asked.path)
         if key not in self.refused:
             self.refused[key] = await self.crowd.ask(asked, visitor.proves)
@@ -219,7 +219,7 @@ def told(answer: Answer, things: Things) -> str:
 
 
 async def owned(crowd: Crowd, row: Row, things: Things, cookie: dict[str, str]) -> str:
-    """Ask as the owner; say what is wrong with the answer, or nothing."""
+    """Request as the owner; return the faults of the answer, if any."""
     server = crowd.server
     proves = {"token": server.token(server.ann), "cookie": cookie, "link": {}}[row.by]
     ann = Visitor(name="ann", proves=proves, session=things.session)

@@ -1,4 +1,4 @@
-"""What becomes of the response to a direct call when its client is slow, leaves, or says odd things."""
+"""Response to a direct call of a client that is slow, disconnects, or sends unexpected messages."""
 
 import asyncio
 import json
@@ -161,7 +161,7 @@ async def test_late_notification_during_response_ignored_without_error(streams: 
     assert len(connection.said()) == (2 if streams else 1)
 
 
-async def test_call_cancelled_by_client_and_server_notifies_server(
+async def test_call_cancelled_by_client_and_server_stays_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(exchanges, "_PATIENCE_S", 0.0)

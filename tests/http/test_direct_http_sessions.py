@@ -118,7 +118,7 @@ def told(mark: str) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def running(webs: Webs, client: Client, **more: Any) -> AsyncIterator[asyncio.Task[list[Message]]]:
-    """Have a long call run in the block, the only one, and return what is said of it."""
+    """Run one long call during the block, and return its messages."""
     mark = uuid.uuid4().hex
     assert await becomes(lambda: not calls(webs))
     webs.taken.clear()
@@ -127,7 +127,7 @@ async def running(webs: Webs, client: Client, **more: Any) -> AsyncIterator[asyn
         assert await becomes((HOME / mark).exists)
         yield asking
     finally:
-        # It goes on without its client, and would be met by whoever counts calls next.
+        # It goes on without its client, and would be counted by the next test that counts calls.
         await client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
         asking.cancel()
         await asyncio.wait({asking})

@@ -60,7 +60,7 @@ def test_route_patterns_compiled_once_per_file_version(
     assert after == [Match.NONE, Match.PARTIAL, Match.FULL]
 
 
-def test_url_path_for_named_route_falls_through_to_next(tmp_path: Path) -> None:
+def test_url_path_for_named_route_skips_file_routes(tmp_path: Path) -> None:
     async def answer(_request: Request) -> Response:
         return PlainTextResponse("")
 

@@ -1,4 +1,4 @@
-"""Who calls, as a gateway says: from its own address only, at a real server."""
+"""Users named by a gateway, accepted from its own address only, at a real server."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ ANN = {"x-forwarded-user": "ann"}
 
 
 def sent(url: str, source: str, path: str = "/api/files", **headers: str) -> httpx2.Response:
-    """Ask from one of the loopback addresses."""
+    """Send a request from one of the loopback addresses."""
     transport = httpx2.HTTPTransport(local_address=source)
     with httpx2.Client(transport=transport, timeout=60) as client:
         return client.get(url.removesuffix("/mcp") + path, headers=headers)

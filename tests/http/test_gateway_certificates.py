@@ -144,7 +144,7 @@ async def served(authority: Authority, **more: Any) -> AsyncIterator[Served]:
 
 
 def limit_handshakes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Have the next servers wait so long for each handshake."""
+    """Set the handshake timeout of the next servers."""
     monkeypatch.setattr("runner.system.listening.Acceptor", partial(Acceptor, handshake_s=seconds))
 
 
@@ -279,7 +279,7 @@ async def test_resumed_tls_session_expires_with_certificate(
 def _resumed(
     context: ssl.SSLContext, port: int, session: ssl.SSLSession | None
 ) -> tuple[bytes, ssl.SSLSession | None, bool | None]:
-    """Ask in a session, or in a new one; return the status, the session, and whether it was resumed."""
+    """Send a request in a session or a new one; return status, session, and whether it was resumed."""
     plain = socket.create_connection(("127.0.0.1", port))
     with context.wrap_socket(plain, server_hostname="localhost", session=session) as made:
         made.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-User: ann\r\nConnection: close\r\n\r\n")

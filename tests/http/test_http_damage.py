@@ -73,7 +73,7 @@ def test_a_small_one_is_refused_in_words(
 
     assert answer.status_code == 503
     assert "put it again" in answer.json()["error"]
-    # Its headers are no claim about its bytes.
+    # Its headers claim nothing about its bytes.
     assert ann.head(f"/artifacts/{key}").status_code == 200
     with contextlib.suppress(httpx2.HTTPError):
         assert ann.get(route.format(key)).content != path.read_bytes()

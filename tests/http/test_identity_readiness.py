@@ -1,4 +1,4 @@
-"""What `/readyz` of a real server, with its page, says while nobody's token can be checked: kind by kind."""
+"""Answers of `/readyz` while no token can be verified, by kind of identity, at a server with its page."""
 
 import json
 import re
@@ -59,7 +59,7 @@ def login_provider() -> Iterator[Away]:
             self.do_GET()
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Discard the message."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         one.address = f"http://127.0.0.1:{server.server_port}"

@@ -120,7 +120,7 @@ async def test_login_with_opaque_tokens_uses_introspection(
     assert "ann" in said
     assert kept.tokens is not None
     assert asked(url, kept.tokens.access_token).status_code == 200
-    # The end of its signature changed: nobody's.
+    # The end of its signature changed: no user's.
     assert asked(url, kept.tokens.access_token[:-4] + "AAAA").status_code == 401
     elsewhere = {"redirect_uris": ["https://evil.example.com/callback"], "token_endpoint_auth_method": "none"}
     assert httpx2.post(f"{address}/register", json=elsewhere, trust_env=False).status_code == 400

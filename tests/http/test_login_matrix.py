@@ -145,7 +145,7 @@ def refreshed(browser: httpx2.Client, client: str, token: str) -> httpx2.Respons
 
 @dataclass(frozen=True, kw_only=True)
 class Ann:
-    """What she has, and the browsers in which she has it."""
+    """Login objects of the user, and the browsers that hold them."""
 
     hers: Hers
     consenting: httpx2.Client

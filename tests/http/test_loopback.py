@@ -39,7 +39,7 @@ async def connected(
 
 
 async def first_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """Ask and return the first line of the answer; nothing where the connection ended."""
+    """Send a request and return the first line of the answer; nothing if the connection ended."""
     try:
         writer.write(ASK)
         return await asyncio.wait_for(reader.readline(), 10)

@@ -1,4 +1,4 @@
-"""Which `Origin` is answered: this server's, and those the operator named, each as a browser writes it."""
+"""Accepted values of `Origin`: this server's, and those the operator named, as a browser writes them."""
 
 from pathlib import Path
 from typing import Any

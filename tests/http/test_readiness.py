@@ -1,4 +1,4 @@
-"""What `/readyz` says of a store, a folder and a disk that cannot be used, and of a check that hangs."""
+"""Answers of `/readyz` for an unusable store, folder or disk, and for a check that hangs."""
 
 import asyncio
 import os
@@ -78,7 +78,7 @@ async def test_unwritable_folder_named_with_setting(tmp_path: Path) -> None:
 async def test_state_path_not_a_folder_is_named(tmp_path: Path) -> None:
     served = Served.at(tmp_path)
     os.rename(tmp_path / "state", tmp_path / "elsewhere")
-    # With nothing in its place the look at the keys would make it anew, before or after the other look.
+    # With nothing in its place the look at the keys would make it again, before or after the other check.
     (tmp_path / "state").write_text("a file")
 
     said = await faults(served)

@@ -87,7 +87,7 @@ async def test_early_connection_answered_by_activated_server(
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert url == f"http://127.0.0.1:{port}/mcp"
     assert tools
-    # Neither the tools nor the server behind a proxy get at whoever calls this server.
+    # Neither the tools nor the server behind a proxy reach clients of this server.
     assert held == {os.getpid(), process.pid}
 
 
@@ -128,7 +128,7 @@ async def test_a_server_started_anew_on_the_socket_keeps_nobody_away(
 
 
 def test_socket_at_address_other_than_settings_refused(tmp_path: Path, bound: socket.socket) -> None:
-    """Who may call without a login is decided by the address of the settings: it has to be the true one."""
+    """Refuse a socket whose address differs from the settings, which decide who may call without a login."""
     port = bound.getsockname()[1]
     with socket.create_server(("0.0.0.0", free_port())) as everywhere:
         open_to_all = refusal(tmp_path, everywhere.fileno(), "--port", str(everywhere.getsockname()[1]))

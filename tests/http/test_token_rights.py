@@ -1,4 +1,4 @@
-"""What a token lets its user do, how it names him, and what ends with it, at a real server."""
+"""Rights and user name of a token, and requests that end with it, at a real server."""
 
 import time
 from collections.abc import Callable

@@ -52,7 +52,7 @@ async def flooded(sender: Sender, pieces: int = 100) -> int | None:
 async def test_announced_upload_above_the_quota_is_refused_unread(
     served: Served, kind: dict[str, str]
 ) -> None:
-    # What a form may have around its file is no file yet.
+    # The parts of a form around its file are not a file yet.
     length = QUOTA + (MIB if kind is FORM else 0)
     async with part_of(served.web, PUT + "a", 0, content_length=str(length), **kind) as fits:
         assert await becomes(lambda: fits.pieces.qsize() == 0)

@@ -63,7 +63,7 @@ def allow(page: Page) -> None:
 
 
 def log_in(page: Page, user: str) -> None:
-    """Say yes to the page as a client, and log in and consent at the provider."""
+    """Approve the page as a client, log in and consent at the provider."""
     allow(page)
     page.locator("input[name=login]").fill(user)
     page.locator("input[name=password]").fill("any")

@@ -225,7 +225,7 @@ async def test_an_unusual_message_goes_to_the_sdk(toolset: Toolset, name: str) -
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_stdio is not None])
 async def test_first_message_selects_same_era_as_sdk(toolset: Toolset, name: str) -> None:
     case = CASES[name]
-    # If the first was no request, the second decides.
+    # If the first was not a request, the second decides.
     sent = [case.message, message("echo", id="second"), message("echo", id="third")]
     ignored = [] if case.is_answered else [case.message]
 

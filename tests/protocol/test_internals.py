@@ -1,4 +1,4 @@
-"""What private names of FastMCP and the SDK have to mean: a test fails where one means something else.
+"""Meaning of the private names of FastMCP and the SDK that we use: a test fails if one changes.
 
 A name that is gone fails at once, anywhere. Here is what would go wrong without a sound, one thing at a time
 and in this process. What tells calls from each other by both transports is in `test_direct.py` and

@@ -1,4 +1,4 @@
-"""Messages as lines of JSON over real pipes and files: whole, in order, whoever is slow or cancelled."""
+"""Messages as lines of JSON over real pipes and files: whole, in order, with slow or cancelled peers."""
 
 import asyncio
 import json
@@ -104,7 +104,7 @@ async def test_invalid_line_yields_error_then_next_message(pipe: list[int]) -> N
 
     came = [message async for message in incoming]
 
-    # A blank line is none.
+    # A blank line does not count.
     assert [isinstance(message, Exception) for message in came] == [True, True, False, False]
     assert [method_of(message) for message in came[2:]] == ["fine", "spoi\ufffded"]
     with pytest.raises(anyio.EndOfStream):

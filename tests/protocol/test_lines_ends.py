@@ -1,4 +1,4 @@
-"""How lines of messages end: cut off, held up, taken by nobody; over real pipes, sockets and terminals."""
+"""Ends of message lines: cut off, delayed, unread; over real pipes, sockets and terminals."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What cannot be read ends what waits for it, in words; half of a surrogate pair spoils a string only."""
+"""Unreadable messages fail the request that waits for them; half a surrogate pair damages its string only."""
 
 # ruff: noqa: UP031 - JSON is full of braces
 
@@ -120,7 +120,7 @@ def test_as_many_values_as_allowed_are_read() -> None:
     ],
 )
 def test_unreadable_text_scanned_once(text: str) -> None:
-    """Looked at anew from each quote, this would take hours."""
+    """Scanned again from each quote, this would take hours."""
     refused = unreadable(text)
 
     assert refused.id == (5 if '"id"' in text else None)

@@ -1,4 +1,4 @@
-"""What `runner serve` says where there is nothing to speak MCP over."""
+"""Errors of `runner serve` without a usable standard input or output."""
 
 import json
 import subprocess

@@ -55,7 +55,7 @@ async def test_a_call_that_its_client_has_cancelled_is_not_waited_for() -> None:
     assert waited
 
 
-async def test_close_waits_for_nothing_else_and_at_most_call_time() -> None:
+async def test_unanswered_wait_ignores_subscriptions_and_times_out() -> None:
     unanswered = Unanswered()
     unanswered.heard(asked(1, "subscriptions/listen"))
 

@@ -1,4 +1,4 @@
-"""What holds for calls of other servers' tools behind `runner proxy`: limits, sessions, events, the log."""
+"""Calls of other servers' tools behind `runner proxy`: limits, sessions, events, the log."""
 
 import asyncio
 import json
@@ -242,7 +242,7 @@ def test_files_of_a_session_over_stdio_end_with_the_proxy(address: str, tmp_path
 
 
 def stored(folder: Path) -> list[str]:
-    """The names of contents in a local store, whoever they are of."""
+    """The names of contents in a local store, of all users."""
     return [path.name for path in (folder / "store").rglob("objects/*/*")]
 
 

@@ -215,7 +215,7 @@ async def test_no_address_in_a_result_is_fetched_by_the_proxy(address: str) -> N
     allowed = 'iframe_origins = ["*"]\n[output_guard.resources]\nauto_read_if_size_under_bytes = 1000\n'
     with listening() as (url, asked), front_of(address, settings=allowed) as front:
         async with client_of(front, NEWEST) as client:
-            # The control: what is there answers whoever asks, and what the server itself has is read.
+            # The control: an existing address answers any client, and the server's own file is read.
             control = await value_of(client, "take_links", file_names=[url])
             heard = len(asked)
             read = await client.call_tool_mcp("point", {"url": "note://short"})

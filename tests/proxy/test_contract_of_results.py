@@ -22,7 +22,7 @@ pytestmark = [*MARKS, pytest.mark.release]
 
 @pytest.fixture(scope="module")
 def front(address: str) -> Iterator[Front]:
-    """What decides by the arguments of each tool."""
+    """Full contract, decided by the arguments of each tool."""
     with front_of(address, settings='iframe_origins = ["https://pages.example"]') as front:
         yield front
 

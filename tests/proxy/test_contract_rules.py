@@ -1,4 +1,4 @@
-"""Which contract a call of another server's tool has, and what a server may not say in our name."""
+"""Contract of a call of another server's tool, and fields a server may not set in our name."""
 
 from typing import Any
 

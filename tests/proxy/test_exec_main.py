@@ -1,4 +1,4 @@
-"""A command run confined from its streams' side: its status, its end, and the end of whoever ran it."""
+"""A command run confined from its streams' side: its status, its end, and the end of its parent."""
 
 import json
 import os

@@ -41,7 +41,7 @@ def text(said: str) -> dict[str, Any]:
 
 
 class Server:
-    """What the server says, and what it heard."""
+    """Messages sent and received by the server."""
 
     def __init__(self) -> None:
         self.said: dict[str, Any] = {}

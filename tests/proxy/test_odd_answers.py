@@ -61,7 +61,7 @@ class Odd(BaseHTTPRequestHandler):
     do_DELETE = do_GET
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Discard the message."""
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ async def test_answer_of_too_many_values_refused_next_one_read(folder: Path, use
     assert after == "a\N{GRINNING FACE}b"
 
 
-async def test_unmatched_large_answer_refused_and_not_repeated(
+async def test_large_answer_without_id_refused_and_not_repeated(
     folder: Path, user: str, odd: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with proxied(folder, user, over_http(odd + "/plain")) as client:

@@ -46,7 +46,7 @@ def script(name: str) -> str:
 
 
 def alike(called: Any) -> Any:
-    """What a client gets, without what differs from call to call and from era to era."""
+    """Return the answer of a client without the parts that differ between calls and eras."""
     said = called.model_dump(mode="json", by_alias=True, exclude={"meta", "result_type"}, exclude_none=True)
     timeless = re.sub(r"\d+:\d\d:\d\d( [AP]M)?", "TIME", json.dumps(said))
     return json.loads(re.sub(r"[\w./-]*/page-[0-9TZ-]+", "FOLDER/page-TIME", timeless))
@@ -116,7 +116,7 @@ class _Garden(BaseHTTPRequestHandler):
         self.wfile.write(page)
 
     def log_message(self, *_words: object) -> None:
-        """Say nothing of requests."""
+        """Log no requests."""
 
 
 @pytest.fixture(scope="module")

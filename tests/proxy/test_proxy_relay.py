@@ -1,4 +1,4 @@
-"""What passes through the proxy as it is, and what the output guard changes, in both eras."""
+"""Messages relayed unchanged by the proxy, and those that the output guard changes, in both eras."""
 
 import asyncio
 import json

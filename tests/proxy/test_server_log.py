@@ -1,4 +1,4 @@
-"""What a server writes to its standard error: named, harmless and bounded in our log."""
+"""Standard error of a server: named, harmless and bounded in our log."""
 
 import asyncio
 import base64

@@ -37,7 +37,7 @@ ANN, BOB = (f"token-of-{name}-{uuid.uuid4().hex}" for name in ("ann", "bob"))
 
 
 @pytest.mark.parametrize(("tool", "arguments"), [("wait", {}), ("wait_for", {"username": "mallory"})])
-async def test_user_removal_waits_for_proxied_call_in_home(
+async def test_user_removal_refused_during_proxied_call(
     folder: Path, user: str, tool: str, arguments: dict[str, str]
 ) -> None:
     """One of the tools is under the contract, the other is only guarded."""
@@ -210,7 +210,7 @@ async def test_remote_tasks_of_one_user_unreachable_for_another(
 
 
 @pytest.mark.parametrize("name", ["plain", "ours"])
-async def test_user_removal_waits_for_task_result_fetch(
+async def test_user_removal_refused_during_task_result_fetch(
     engine: Engine, far: str, folder: Path, user: str, name: str
 ) -> None:
     administration = Administration(settings=settings_in(folder))

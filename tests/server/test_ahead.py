@@ -1,4 +1,4 @@
-"""What is begun ahead: a context that is entered before anybody waits for it, and left by whoever has it."""
+"""Context entered ahead of its use, and left by its owner."""
 
 import asyncio
 import os

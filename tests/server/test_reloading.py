@@ -1,4 +1,4 @@
-"""Reading the configuration anew, by itself: what goes wrong ends that one time, and not all later ones."""
+"""Automatic reload of the configuration: a failure ends that reload, and not later ones."""
 
 import asyncio
 from collections.abc import Sequence

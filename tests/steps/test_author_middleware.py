@@ -1,4 +1,4 @@
-"""What middleware of the author's makes of what a tool raised: clients get it as the author wants."""
+"""Exceptions of tools as changed by the author's middleware."""
 
 from pathlib import Path
 

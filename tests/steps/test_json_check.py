@@ -1,4 +1,4 @@
-"""What JSON does not have is found in the params of a request, wherever it stands."""
+"""Values that JSON does not have, found anywhere in the params of a request."""
 
 import math
 from typing import Any

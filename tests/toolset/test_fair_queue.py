@@ -1,4 +1,4 @@
-"""Whose call is next, told by a queue that only decides; so a test is a list of who comes and who goes."""
+"""Order of calls, decided by a pure queue; so a test is a list of arrivals and departures."""
 
 from itertools import count
 
@@ -48,7 +48,7 @@ def test_users_with_calls_waiting_take_turns() -> None:
 
 
 def test_who_asks_again_and_again_does_not_overtake_who_waits() -> None:
-    """Control for the rule that a newcomer is next: who was served a moment ago is no newcomer."""
+    """Control for the rule that a newcomer is next: a user served a moment ago is not a newcomer."""
     calls = queue()
     come(calls, "ann-0", "ann-1", "ann-2", "bob-0")
     order: list[str] = []

@@ -1,4 +1,4 @@
-"""Grants: what no tool file, word of a command or link to one opens, whoever names it."""
+"""Grants: paths that no tool file, command argument or link opens, for any user."""
 
 import pwd
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is lent is looked at when the runner starts: where it lies, whose it is, and what is never lent."""
+"""Checks of granted folders at start: their place, their owner, and folders that are never granted."""
 
 import os
 import pwd

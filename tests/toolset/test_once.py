@@ -1,4 +1,4 @@
-"""What is made once for many, such as the listener where tools fetch files."""
+"""Objects made once for many callers, such as the listener where tools fetch files."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """Have no descriptor free in this process."""
+    """Leave no descriptor free in this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
     taken: list[int] = []

@@ -1,4 +1,4 @@
-"""What logins leave behind: kept for its time, by nobody else, within bounds."""
+"""State of logins: kept until it expires, private, within bounds."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A tool that leaves by what is no error is answered like one that raises, on its author's own lines."""
+"""A tool that exits by a non-error exception is answered like one that raises, with its author's lines."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

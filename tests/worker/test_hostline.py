@@ -1,4 +1,4 @@
-"""What a worker asks its host: each call hears its own replies, whatever earlier calls have left behind."""
+"""Requests of a worker to its host: each call receives its own replies, whatever earlier calls left."""
 
 import asyncio
 import socket

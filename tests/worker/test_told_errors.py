@@ -1,4 +1,4 @@
-"""What a client is told of an exception that a handler of the author's server raises."""
+"""Errors sent to a client for an exception in a method of the author's server."""
 
 from typing import Any
 
