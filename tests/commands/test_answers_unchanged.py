@@ -104,9 +104,7 @@ def foreign(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_answers_are_those_of_plain_fastmcp(
-    version: str, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_answers_equal_plain_fastmcp(version: str, environment: dict[str, str], tmp_path: Path) -> None:
     both = {**os.environ, **environment}
     listed, plain = everything(PLAIN, version, both, tmp_path / "plain.log")
     tools, ours = everything(OURS, version, both, tmp_path / "ours.log")

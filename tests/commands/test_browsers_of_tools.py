@@ -24,9 +24,7 @@ PATIENCE_S = 120
         pytest.param("process", ["--no-zygote", "--in-process-gpu"], id="process, with two flags"),
     ],
 )
-async def test_a_tool_takes_a_picture_of_a_page(
-    tier: str, flags: list[str], tmp_path: Path, user: str
-) -> None:
+async def test_tool_takes_screenshot_of_page(tier: str, flags: list[str], tmp_path: Path, user: str) -> None:
     async with open_toolset(
         TOOLS / "browses.py", tmp_path, isolation=tier, idle_timeout_s=PATIENCE_S
     ) as toolset:

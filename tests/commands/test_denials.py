@@ -82,7 +82,7 @@ async def test_swallowed_library_denial_logged_when_python_audits_it(
     assert not Path(path).exists()
 
 
-async def test_a_denial_that_ends_the_call_is_told_once(toolset: Toolset, user: str) -> None:
+async def test_denial_ending_call_reported_once(toolset: Toolset, user: str) -> None:
     read = await call(toolset, user, "act", name="read", path="/etc/shadow")
 
     assert (error_code(read), details(read)["attempted_path"]) == ("E_INVALID_PATH", "/etc/shadow")

@@ -48,7 +48,7 @@ def value(completed: Any) -> Any:
     return completed.processed.value["results"]
 
 
-async def test_a_home_and_a_session_outlive_workers_that_are_given_up(tmp_path: Path, user: str) -> None:
+async def test_home_and_session_outlive_released_workers(tmp_path: Path, user: str) -> None:
     async with open_toolset(CROWD, tmp_path) as toolset:
         await call(toolset, user, "keep", text="kept")
         await call(toolset, user, "remember", value=7)
@@ -65,7 +65,7 @@ async def test_a_home_and_a_session_outlive_workers_that_are_given_up(tmp_path: 
     assert not Path("/tmp", user).exists()
 
 
-async def test_a_home_outlives_a_zygote_that_ends_by_itself(tmp_path: Path, user: str) -> None:
+async def test_home_outlives_zygote_that_exits(tmp_path: Path, user: str) -> None:
     async with open_toolset(CROWD, tmp_path) as toolset:
         await call(toolset, user, "keep", text="kept-1")
         caller = User(user)

@@ -94,7 +94,7 @@ async def refusal(client: "Client[Any]") -> str:
     return str(result.content)
 
 
-async def test_a_call_under_way_may_end_and_new_ones_are_refused(
+async def test_drain_lets_call_in_flight_end_and_refuses_new_ones(
     kind: str, environment: dict[str, str], folder: Path
 ) -> None:
     with serving(kind, environment, folder) as (url, process):
@@ -147,9 +147,7 @@ async def test_delayed_drain_announces_first_and_accepts_calls(
     assert (meanwhile.data, new.data, status) == ("done", "done", 0)
 
 
-async def test_a_second_signal_ends_calls_at_once(
-    kind: str, environment: dict[str, str], folder: Path
-) -> None:
+async def test_second_signal_ends_calls_at_once(kind: str, environment: dict[str, str], folder: Path) -> None:
     with serving(kind, environment, folder, RUNNER_DRAIN_S="300") as (url, process):
         running = Called(url, 25)
         await asyncio.wait_for(running.begun.wait(), 60)

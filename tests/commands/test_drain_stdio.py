@@ -209,7 +209,7 @@ def test_call_longer_than_drain_ends_with_cancelled(
 
 
 @pytest.mark.parametrize("kind", ["serve", "proxy"])
-def test_a_second_signal_ends_calls_at_once(kind: str, environment: dict[str, str], folder: Path) -> None:
+def test_second_signal_ends_calls_at_once(kind: str, environment: dict[str, str], folder: Path) -> None:
     with talking(kind, "2026-07-28", environment, folder, drain_s=300) as talk:
         talk.call(1, 25)
         talk.told(1, "begun")

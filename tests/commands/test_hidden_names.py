@@ -60,7 +60,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_names_are_quoted_once() -> None:
+def test_hidden_names_are_quoted_once() -> None:
     names = ("ghost", "it's", 'say "x"', "a\\b", "a\x1bb", "a\u202eb")
 
     messages = [tool_not_found(name, []).message for name in names]

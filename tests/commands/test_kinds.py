@@ -126,7 +126,7 @@ ENTRIES = {
 
 
 @pytest.mark.parametrize("kind", ENTRIES)
-def test_what_is_named_in_any_way_is_called(kind: str, run: Callable[..., Ran], folder: Path) -> None:
+def test_target_named_in_any_form_is_called(kind: str, run: Callable[..., Ran], folder: Path) -> None:
     files, target = ENTRIES[kind]
     written(folder, files)
     tool = "more" if kind == "low-second-page" else "add"
@@ -138,7 +138,9 @@ def test_what_is_named_in_any_way_is_called(kind: str, run: Callable[..., Ran], 
 
 
 @pytest.mark.parametrize("kind", ["high", "config", "package", "module", "dots"])
-def test_check_and_install_take_what_call_takes(kind: str, run: Callable[..., Ran], folder: Path) -> None:
+def test_check_and_install_take_same_targets_as_call(
+    kind: str, run: Callable[..., Ran], folder: Path
+) -> None:
     files, target = ENTRIES[kind]
     written(folder, files)
 
@@ -150,7 +152,7 @@ def test_check_and_install_take_what_call_takes(kind: str, run: Callable[..., Ra
     assert run("call", entry["args"][1], "add", "a:=1", "b:=2").out == "3\n"
 
 
-def test_what_the_sdk_wraps_is_no_fault_of_its_author(run: Callable[..., Ran], folder: Path) -> None:
+def test_error_wrapped_by_sdk_not_blamed_on_author(run: Callable[..., Ran], folder: Path) -> None:
     written(folder, {"tool.py": HIGH})
 
     ran = run("call", "tool.py", "add", "a=1", "b=2", "--log-level", "info")
@@ -267,7 +269,7 @@ def marks(username: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["json.py", "runner.py", "sandbox.py", "asyncio.py", "fastmcp.py"])
-def test_a_tool_file_may_have_the_name_of_a_module(name: str, run: Callable[..., Ran], folder: Path) -> None:
+def test_tool_file_may_share_name_of_module(name: str, run: Callable[..., Ran], folder: Path) -> None:
     written(folder, {f"tools/{name}": FASTMCP})
 
     assert run("call", f"tools/{name}", "add", "a=1", "b=2").out == "3\n"
@@ -331,7 +333,7 @@ PROXY = "runner proxy -- "
         ),
     ],
 )
-def test_what_is_not_served_here_names_the_line_that_serves_it(
+def test_unservable_file_names_line_that_serves_it(
     files: dict[str, str], target: str, line: str, run: Callable[..., Ran], folder: Path
 ) -> None:
     written(folder, files)
@@ -406,7 +408,7 @@ def main():
 
 
 @pytest.mark.parametrize("target", ["alone.py", "src/pack"])
-async def test_the_line_that_is_named_serves_the_file(
+async def test_suggested_line_serves_file(
     target: str, run: Callable[..., Ran], environment: dict[str, str], folder: Path
 ) -> None:
     runs = "if __name__ == '__main__':\n    main()\n"

@@ -184,7 +184,7 @@ HOLDS = {
 
 
 @pytest.mark.parametrize(("tool", "below", "above", "expected"), ACTS)
-def test_a_call_over_a_limit_ends_with_the_limit_in_its_error(
+def test_call_over_limit_ends_with_limit_in_error(
     driver: Driver, tool: str, below: dict[str, Any], above: dict[str, Any], expected: Expected
 ) -> None:
     assert_limited(driver, tool, below, above, expected)
@@ -260,7 +260,7 @@ def on_a_disk_of_its_own(request: pytest.FixtureRequest, anybody: tuple[Path, Pa
 
 
 @pytest.mark.parametrize("way", ["a second thread", "a socket", "a socket in a socket", "part of a map"])
-def test_a_file_counts_wherever_a_call_hides_it(on_a_disk_of_its_own: Driver, way: str) -> None:
+def test_file_counted_wherever_call_hides_it(on_a_disk_of_its_own: Driver, way: str) -> None:
     enough = on_a_disk_of_its_own.ask("hides_well", way=way, mib=8, seconds=0.5)
     # The disk may get back what the call before had only now, which hides as much of this one.
     too_much = on_a_disk_of_its_own.ask("hides_well", way=way, mib=40, seconds=LONG)
@@ -269,7 +269,7 @@ def test_a_file_counts_wherever_a_call_hides_it(on_a_disk_of_its_own: Driver, wa
     assert reached(too_much) == HOME
 
 
-def test_a_file_without_a_name_counts_as_far_as_it_is_mapped(on_a_disk_of_its_own: Driver) -> None:
+def test_unlinked_file_counted_as_far_as_mapped(on_a_disk_of_its_own: Driver) -> None:
     # Beside a map, what the disk has lost counts for every user: so no one else may write on it.
     enough = on_a_disk_of_its_own.ask("hides", mib=8, mapped=True, seconds=0.5)
     too_much = on_a_disk_of_its_own.ask("hides", mib=40, mapped=True, seconds=LONG)
@@ -278,7 +278,7 @@ def test_a_file_without_a_name_counts_as_far_as_it_is_mapped(on_a_disk_of_its_ow
     assert reached(too_much) == HOME
 
 
-def test_a_tool_that_goes_on_after_a_limit_keeps_its_result(driver: Driver) -> None:
+def test_tool_continuing_after_limit_keeps_result(driver: Driver) -> None:
     assert driver.ask("eats_and_goes_on", mib=100) == {"results": "100"}
     assert driver.ask("eats_and_goes_on", mib=400) == {"results": "without"}
 
@@ -290,11 +290,11 @@ def test_error_resembling_limit_reported_as_itself(driver: Driver) -> None:
     assert value["meta_data"]["details"]["exception_type"] == "BlockingIOError"
 
 
-def test_a_tool_has_limits_of_its_own_beside_those_of_the_others(driver: Driver) -> None:
+def test_tool_limits_apply_beside_those_of_others(driver: Driver) -> None:
     assert driver.ask("limits")["results"] == {"CPU": 7, "FSIZE": 30 * MIB, "NOFILE": 100}
 
 
-def test_of_what_is_printed_without_end_the_end_is_kept(driver: Driver) -> None:
+def test_endless_output_keeps_its_end(driver: Driver) -> None:
     value = driver.ask("prints_and_dies", size=2 * MIB)
 
     output = value["meta_data"]["details"]["output"]
@@ -303,7 +303,7 @@ def test_of_what_is_printed_without_end_the_end_is_kept(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("driver", ["user", "namespace", "namespace, no root"], indirect=True)
-def test_the_processes_of_a_user_are_bounded_by_the_kernel(driver: Driver) -> None:
+def test_process_count_of_user_bounded_by_kernel(driver: Driver) -> None:
     enough = driver.ask("forks_freely", count=40, seconds=0)
     too_many = driver.ask("forks_freely", count=150, seconds=LONG)
 
@@ -313,7 +313,7 @@ def test_the_processes_of_a_user_are_bounded_by_the_kernel(driver: Driver) -> No
 
 
 @pytest.mark.parametrize("driver", ["namespace"], indirect=True)
-def test_the_memory_of_a_user_is_bounded_by_a_control_group(driver: Driver) -> None:
+def test_memory_of_user_bounded_by_control_group(driver: Driver) -> None:
     assert places(), "this needs control groups of memory and processes that root can make, here as anywhere"
 
     enough = driver.ask("eats_freely", mib=100)
@@ -337,7 +337,7 @@ def test_full_home_can_be_emptied_but_not_filled_further(driver: Driver) -> None
     assert again == {"results": "filled"}
 
 
-def test_a_full_disk_is_told_as_such(anybody: tuple[Path, Path]) -> None:
+def test_full_disk_reported_as_full_disk(anybody: tuple[Path, Path]) -> None:
     homes = Path(tempfile.mkdtemp(prefix="toolcell-homes-", dir="/var/tmp"))
     small = f'mount -t tmpfs -o size=8m,mode=1777 none {homes} && exec "$@"'
     with driving(anybody, "unshare", "--mount", "sh", "-c", small, "sh", homes=str(homes)) as driver:
@@ -391,7 +391,7 @@ def who_bounds_what() -> dict[str, dict[str, str]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("tier", PLAIN)
-def test_the_table_of_who_bounds_what_tells_the_truth(anybody: tuple[Path, Path], tier: str) -> None:
+def test_limits_table_states_what_enforces_each(anybody: tuple[Path, Path], tier: str) -> None:
     told = {setting: tiers[tier] for setting, tiers in who_bounds_what().items()}
     holds: dict[str, bool] = {}
 

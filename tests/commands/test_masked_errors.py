@@ -50,9 +50,7 @@ def texts(heard: dict[str, Any]) -> dict[str, str]:
     return {**answers, **{name: heard[name].message for name in ("resource", "prompt")}}
 
 
-async def test_masked_errors_are_what_plain_fastmcp_tells_and_no_more(
-    environment: dict[str, str], folder: Path
-) -> None:
+async def test_masked_errors_equal_plain_fastmcp(environment: dict[str, str], folder: Path) -> None:
     plain = await said(PLAIN, FILE, environment, folder / "plain.log")
     ours = await said(OURS, FILE, environment, folder / "ours.log")
 
@@ -65,7 +63,7 @@ async def test_masked_errors_are_what_plain_fastmcp_tells_and_no_more(
     assert all(ours[tool].is_error for tool in whole)
 
 
-async def test_the_log_has_what_clients_are_not_told(environment: dict[str, str], folder: Path) -> None:
+async def test_log_has_errors_masked_for_clients(environment: dict[str, str], folder: Path) -> None:
     await said(OURS, FILE, environment, folder / "log")
 
     lines = (folder / "log").read_text().splitlines()

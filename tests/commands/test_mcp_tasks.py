@@ -92,7 +92,7 @@ def ask(served: tuple[str, str]) -> Asking:
     return Asking(served[0])
 
 
-def test_a_call_becomes_a_task_that_silence_does_not_end(ask: Asking) -> None:
+def test_call_as_task_outlives_silence(ask: Asking) -> None:
     control = ask("tools/call", name="slow", arguments={"seconds": 1.5}, knows=False)["result"]
 
     begun = ask("tools/call", name="slow", arguments={"seconds": 1.5})["result"]
@@ -108,7 +108,7 @@ def test_a_call_becomes_a_task_that_silence_does_not_end(ask: Asking) -> None:
     assert ended["result"]["content"][0]["text"] == "after 1.5"
 
 
-def test_a_task_that_fails_says_so_in_its_result(ask: Asking) -> None:
+def test_failed_task_reports_it_in_result(ask: Asking) -> None:
     begun = ask("tools/call", name="fails", arguments={})["result"]
 
     assert until(lambda: ask.task(begun["taskId"])["status"] != "working")
@@ -118,7 +118,7 @@ def test_a_task_that_fails_says_so_in_its_result(ask: Asking) -> None:
     assert "not today" in ended["result"]["content"][0]["text"]
 
 
-def test_a_task_asks_and_goes_on_with_the_answer(ask: Asking) -> None:
+def test_task_elicits_and_continues_with_answer(ask: Asking) -> None:
     begun = ask("tools/call", name="asks", arguments={})["result"]
     assert until(lambda: ask.task(begun["taskId"])["status"] != "working")
     asked = ask.task(begun["taskId"])
@@ -133,7 +133,7 @@ def test_a_task_asks_and_goes_on_with_the_answer(ask: Asking) -> None:
     assert ended["result"]["content"][0]["text"] == "one soup"
 
 
-def test_a_task_is_cancelled(ask: Asking) -> None:
+def test_task_is_cancelled(ask: Asking) -> None:
     begun = ask("tools/call", name="slow", arguments={"seconds": 500})["result"]
 
     cancelled = ask("tasks/cancel", taskId=begun["taskId"])
@@ -154,7 +154,7 @@ def test_non_task_tools_and_clients_answered_at_once(ask: Asking) -> None:
     assert TASKS in announced
 
 
-def test_a_task_is_nobody_elses(serve_http: Callable[..., str], folder: Path) -> None:
+def test_task_invisible_to_other_users(serve_http: Callable[..., str], folder: Path) -> None:
     one, two = asking_as_two(serve_http, folder)
 
     begun = one("tools/call", name="slow", arguments={"seconds": 0})["result"]
@@ -192,7 +192,7 @@ def dish(word: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"dish": word}}
 
 
-def test_a_cancelled_task_has_no_process_any_more(ask: Asking, served: tuple[str, str]) -> None:
+def test_cancelled_task_has_no_process(ask: Asking, served: tuple[str, str]) -> None:
     mark = Path("/tmp", served[1], "mark")
     begun = ask("tools/call", name="hangs", arguments={"seconds": 500, "file": "mark"})["result"]
     assert until(lambda: held(mark))
@@ -203,7 +203,7 @@ def test_a_cancelled_task_has_no_process_any_more(ask: Asking, served: tuple[str
     assert ask.task(begun["taskId"])["status"] == "cancelled"
 
 
-def test_the_limits_of_calls_hold_for_tasks(ask: Asking) -> None:
+def test_call_limits_apply_to_tasks(ask: Asking) -> None:
     begun = ask("tools/call", name="fills", arguments={})["result"]
 
     assert until(lambda: ask.task(begun["taskId"])["status"] != "working")
@@ -243,7 +243,7 @@ def test_task_subscriber_receives_what_polling_returns(ask: Asking) -> None:
     assert refused["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
 
 
-def test_a_tool_that_reports_without_end_is_told_of_now_and_then(ask: Asking) -> None:
+def test_endless_progress_of_task_reported_at_intervals(ask: Asking) -> None:
     begun = ask("tools/call", name="chatters", arguments={"reports": 3000})["result"]
     heard = []
 
@@ -286,7 +286,7 @@ def asking_as_two(serve_http: Callable[..., str], folder: Path) -> tuple[Asking,
     return one, two
 
 
-def test_tasks_over_stdio(environment: dict[str, str], folder: Path) -> None:
+def test_tasks_work_over_stdio(environment: dict[str, str], folder: Path) -> None:
     command = [sys.executable, "-m", "runner.cli.app", "serve", str(FILE)]
     with subprocess.Popen(
         command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -314,7 +314,7 @@ def test_tasks_over_stdio(environment: dict[str, str], folder: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_official_client_of_python_drives_tasks_by_itself(ask: Asking) -> None:
+async def test_official_python_client_runs_tasks(ask: Asking) -> None:
 
     async def answer(asked: str, *_: Any) -> dict[str, str]:
         return {"dish": asked}

@@ -236,7 +236,7 @@ def code_of(result: Any) -> str | None:
 
 
 @pytest.mark.parametrize(("tool", "code", "named"), CALLS, ids=[call[0] for call in CALLS])
-async def test_a_call_over_http_names_no_path_of_ours_and_the_log_does(
+async def test_http_call_names_no_host_path_and_log_does(
     place: Place, url: str, tool: str, code: str | None, named: str | None
 ) -> None:
     if tool == "seldom":
@@ -266,7 +266,7 @@ def holds(file: Path, text: str) -> bool:
     return text in file.read_text()
 
 
-async def test_calls_over_stdio_name_no_path_of_ours_and_the_log_does(
+async def test_stdio_calls_name_no_host_path_and_log_does(
     over_stdio: tuple[Place, "Client[Any]"],
 ) -> None:
     place, client = over_stdio
@@ -309,7 +309,7 @@ async def test_unloadable_tool_file_named_without_folder(place: Place, url: str)
     assert place.logged(since, place.paths["tools"])
 
 
-async def test_a_folder_of_homes_that_is_gone_is_named_by_its_setting(place: Place, url: str) -> None:
+async def test_missing_homes_folder_named_by_setting(place: Place, url: str) -> None:
     since, homes = len(place.log), place.folder / "homes"
     homes.rename(place.folder / "away")
     try:
@@ -337,7 +337,7 @@ async def test_unusable_state_folder_named_by_setting(
     assert str(tmp_path / "state") in caplog.text + str(vars(caplog.records[0]))
 
 
-async def test_the_files_api_names_no_path_of_ours(place: Place, url: str) -> None:
+async def test_files_api_names_no_host_path(place: Place, url: str) -> None:
     headers = {"authorization": f"Bearer {token_of('ann')}"}
     said = []
     async with httpx2.AsyncClient(timeout=120, headers=headers, base_url=url) as http:

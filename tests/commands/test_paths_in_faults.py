@@ -280,7 +280,7 @@ def test_answers_name_no_host_path_and_errors_have_codes(fault: str, place: Plac
     assert "Traceback" not in place.log[since:]
 
 
-def test_a_full_queue_names_no_path_of_ours(place: Place) -> None:
+def test_full_queue_error_names_no_host_path(place: Place) -> None:
     narrow = {f"RUNNER_MAX_{name}": "1" for name in ("CALLS", "QUEUE", "QUEUE_PER_USER")}
     with served(place, **narrow), contextlib.ExitStack() as stack, ThreadPoolExecutor() as threads:
         who = [stack.enter_context(visitor(place, user)) for user in ("ann", "bob")]

@@ -157,9 +157,7 @@ async def caller(url: str, first: int, stop: asyncio.Event, answers: "Counter[st
     return (number - first) // _CALLERS
 
 
-async def test_no_call_is_lost_while_two_servers_are_started_anew(
-    environment: dict[str, str], folder: Path
-) -> None:
+async def test_no_call_lost_while_two_servers_restart(environment: dict[str, str], folder: Path) -> None:
     (folder / "rolled.py").write_text(TOOL)
     ports = (free_port(), free_port())
     servers: dict[int, subprocess.Popen[str]] = {}

@@ -119,7 +119,7 @@ async def test_sample_large_results_short_for_model_complete_in_files(serve: Any
     assert (reference["mime_type"], reference["size_bytes"]) == ("image/png", len(png))
 
 
-async def test_each_place_keeps_what_it_says(serve: Any) -> None:
+async def test_sample_keeps_files_at_stated_places(serve: Any) -> None:
     # Only clients of the handshake era have sessions.
     async with serve("state", mode="legacy") as client:
         counted = [(await client.call_tool("count", {})).data for _ in range(2)]
@@ -133,7 +133,7 @@ async def test_each_place_keeps_what_it_says(serve: Any) -> None:
     assert noted.data == ["one", "two"]
 
 
-async def test_a_data_frame_becomes_parquet_and_a_report(serve: Any, run: Callable[..., Ran]) -> None:
+async def test_sample_data_frame_becomes_parquet_and_report(serve: Any, run: Callable[..., Ran]) -> None:
     """The examples of document 001. Source: S1-58, S1-107 to S1-109 and S1-112."""
     put(run, SALES)
     async with serve("data_frames") as client:

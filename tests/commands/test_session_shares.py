@@ -99,7 +99,7 @@ async def test_session_above_share_ends_users_longest_idle_session(
     assert others == 200
 
 
-async def test_sessions_in_use_are_not_ended_and_another_users_begin(serves: Serves) -> None:
+async def test_sessions_in_use_kept_and_other_users_start(serves: Serves) -> None:
     in_use = 5
     async with serves() as served, contextlib.AsyncExitStack() as open_streams:
         anns = [await served.ann.session() for _ in range(MOST_SESSIONS)]

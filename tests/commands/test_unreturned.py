@@ -53,7 +53,7 @@ async def kept(toolset: Toolset, user: str) -> dict[str, str]:
     return found
 
 
-async def test_a_file_that_is_not_returned_is_kept_and_listed(toolset: Toolset, user: str) -> None:
+async def test_unreturned_file_stored_and_listed(toolset: Toolset, user: str) -> None:
     """Source: S1-24 and S1-27."""
     completed = await call(toolset, user, "leaves_write", files={"out/report.csv": "a,b\n"})
 
@@ -66,7 +66,7 @@ async def test_a_file_that_is_not_returned_is_kept_and_listed(toolset: Toolset, 
     assert uri.startswith("artifact://art_")
 
 
-async def test_a_file_that_is_returned_is_not_listed_again(toolset: Toolset, user: str) -> None:
+async def test_returned_file_not_listed_again(toolset: Toolset, user: str) -> None:
     files = {"a.txt": "returned", "b.txt": "not returned"}
 
     completed = await call(toolset, user, "leaves_write", files=files, returned=["a.txt"])
@@ -85,7 +85,7 @@ async def test_next_call_does_not_list_files_of_previous_call(toolset: Toolset, 
         assert told(nothing) == []
 
 
-async def test_a_plain_result_stays_as_it_is_and_its_file_is_kept(toolset: Toolset, user: str) -> None:
+async def test_plain_result_unchanged_and_its_file_stored(toolset: Toolset, user: str) -> None:
     completed = await call(toolset, user, "leaves_plain", name="notes.md")
 
     assert completed.processed.value["results"] == "written"
@@ -100,7 +100,7 @@ async def test_a_plain_result_stays_as_it_is_and_its_file_is_kept(toolset: Tools
         "a.lock", "tmp/a.txt", "cache/a.txt", "fontlist-v390.json", "half.part",
     ],
 )  # fmt: skip
-async def test_what_nobody_calls_an_output_is_left_alone(toolset: Toolset, user: str, name: str) -> None:
+async def test_non_output_file_left_alone(toolset: Toolset, user: str, name: str) -> None:
     beside = await call(toolset, user, "leaves_write", files={"output.txt": "shown"})
     completed = await call(toolset, user, "leaves_write", files={name: "not shown"})
 
@@ -109,7 +109,7 @@ async def test_what_nobody_calls_an_output_is_left_alone(toolset: Toolset, user:
     assert await kept(toolset, user) == {"output.txt": "shown"}
 
 
-async def test_a_file_that_each_call_changes_is_kept_once_as_it_is_now(toolset: Toolset, user: str) -> None:
+async def test_file_changed_by_each_call_stored_once_as_current(toolset: Toolset, user: str) -> None:
     for number in range(3):
         await call(toolset, user, "leaves_write", files={"state.json": f"{number}"})
 
@@ -124,7 +124,7 @@ async def test_unreturned_file_does_not_replace_users_own(toolset: Toolset, user
     assert await kept(toolset, user) == {"data.txt": "returned", "data_2.txt": "changed since"}
 
 
-async def test_a_renamed_file_is_found_under_its_new_name(toolset: Toolset, user: str) -> None:
+async def test_renamed_file_found_under_new_name(toolset: Toolset, user: str) -> None:
     await call(toolset, user, "leaves_write", files={"first.txt": "content"})
 
     completed = await call(toolset, user, "leaves_renamed", old="first.txt", new="second.txt")
@@ -132,9 +132,7 @@ async def test_a_renamed_file_is_found_under_its_new_name(toolset: Toolset, user
     assert [entry["name"] for entry in told(completed)] == ["second.txt"]
 
 
-async def test_what_leads_out_of_the_home_or_has_two_names_is_not_read(
-    toolset: Toolset, user: str, tmp_path: Path
-) -> None:
+async def test_link_out_of_home_or_hard_link_not_read(toolset: Toolset, user: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("secret")
 
@@ -259,7 +257,7 @@ async def test_files_beside_abandoned_call_collected_by_next_call(toolset: Tools
     assert await kept(toolset, user) == {"look.txt": "whole"}
 
 
-async def test_over_the_quota_a_file_is_reported_and_the_call_succeeds(tmp_path: Path) -> None:
+async def test_file_over_quota_reported_and_call_succeeds(tmp_path: Path) -> None:
     with somebody() as user:
         async with open_leaves(tmp_path, max_user_bytes=10) as toolset:
             completed = await call(
@@ -283,7 +281,7 @@ async def test_quota_exceeded_keeps_earlier_version(tmp_path: Path) -> None:
             assert list((await kept(toolset, user)).values()) == ["second"]
 
 
-async def test_files_of_one_name_in_two_folders_are_kept_once_each(toolset: Toolset, user: str) -> None:
+async def test_same_names_in_two_folders_stored_once_each(toolset: Toolset, user: str) -> None:
     for round_ in ("1", "2", "3"):
         await call(
             toolset, user, "leaves_write", files={"a/out.txt": f"a{round_}", "b/out.txt": f"b{round_}"}
@@ -328,7 +326,7 @@ async def test_collected_file_found_without_listing_store(tmp_path: Path) -> Non
             assert [text for name, text in found.items() if name.startswith("state")] == ["third"]
 
 
-async def test_a_name_that_is_no_utf8_costs_nothing_of_the_result(toolset: Toolset, user: str) -> None:
+async def test_non_utf8_name_costs_nothing_of_result(toolset: Toolset, user: str) -> None:
     completed = await call(toolset, user, "leaves_unreadable_name")
 
     assert completed.processed.value["results"] == "written"
@@ -344,7 +342,7 @@ async def test_a_name_that_is_no_utf8_costs_nothing_of_the_result(toolset: Tools
         ({}, "leaves_unminded", [], []),
     ],
 )
-async def test_the_settings_and_the_author_say_what_becomes_of_them(
+async def test_settings_and_author_decide_about_unreturned_files(
     tmp_path: Path, settings: dict[str, Any], tool: str, names: list[str], stored: list[str]
 ) -> None:
     with somebody() as user:
@@ -379,7 +377,7 @@ async def test_too_many_files_keeps_some_and_reports_rest_count(tmp_path: Path) 
             assert "meta_data_truncated" not in completed.processed.value
 
 
-def test_the_command_line_shows_them_and_finds_them_in_my_files(run: Callable[..., Ran], user: str) -> None:
+def test_command_line_lists_unreturned_files_in_my_files(run: Callable[..., Ran], user: str) -> None:
     plain = run("call", FILE, "leaves_plain", "name=notes.md", "--user", user)
     called = run("call", FILE, "leaves_write", 'files:={"report.csv": "a,b"}', "--user", user, "--json")
     listed = run("files", "ls", "--user", user, "--json")
@@ -391,7 +389,7 @@ def test_the_command_line_shows_them_and_finds_them_in_my_files(run: Callable[..
     assert {"notes.md", "report.csv"} <= {file["name"] for file in listed.json["files"]}
 
 
-async def test_a_client_hears_of_them_and_reads_them(tmp_path: Path, user: str) -> None:
+async def test_client_notified_of_unreturned_files_and_reads_them(tmp_path: Path, user: str) -> None:
     state = ["--state-dir", str(tmp_path / "state"), "--store", (tmp_path / "store").as_uri()]
     runner = str(Path(sys.executable).with_name("runner"))
     with (tmp_path / "log").open("w") as log:
@@ -434,7 +432,7 @@ async def test_files_beside_running_job_reported_not_read(tmp_path: Path, user: 
         assert await kept(toolset, user) == {}
 
 
-async def test_a_tool_without_a_home_pays_nothing_for_the_look(toolset: Toolset, user: str) -> None:
+async def test_tool_without_home_skips_file_scan(toolset: Toolset, user: str) -> None:
     completed = await call(toolset, user, "leaves_homeless")
 
     assert completed.processed.value["results"] == "nothing"

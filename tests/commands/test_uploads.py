@@ -170,9 +170,7 @@ def left_on_disk(root: Path) -> set[str]:
     return {path.name for path in stored}
 
 
-def test_an_upload_that_was_cut_off_leaves_nothing_in_the_store(
-    environment: dict[str, str], folder: Path
-) -> None:
+def test_interrupted_upload_leaves_nothing_in_store(environment: dict[str, str], folder: Path) -> None:
     host = Host(environment, folder)
     try:
         with httpx2.Client(base_url=host.base, timeout=30) as client:

@@ -169,7 +169,7 @@ async def test_clients_of_both_eras_notified_over_http_of_file_changes(
     assert "a.txt" in block[0].text
 
 
-async def test_a_page_and_its_tools_share_the_files_of_its_session(start: Callable[..., Host]) -> None:
+async def test_page_and_its_tools_share_session_files(start: Callable[..., Host]) -> None:
     host = start(RUNNER_PERSIST_FILES_ACROSS_SESSIONS="false")
 
     async with browser(host) as http:
@@ -185,7 +185,7 @@ async def test_a_page_and_its_tools_share_the_files_of_its_session(start: Callab
     assert '"E_FILE_NOT_FOUND"' in foreign.content[0].text
 
 
-async def test_memory_does_not_grow_with_an_upload(start: Callable[..., Host]) -> None:
+async def test_memory_does_not_grow_with_upload(start: Callable[..., Host]) -> None:
     host = start()
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -207,7 +207,7 @@ async def test_memory_does_not_grow_with_an_upload(start: Callable[..., Host]) -
     assert after - before < LARGE_BYTES // 4
 
 
-async def test_who_sends_too_much_gets_to_read_why(start: Callable[..., Host]) -> None:
+async def test_oversized_upload_client_can_read_reason(start: Callable[..., Host]) -> None:
     host = start(RUNNER_MAX_ARTIFACT_BYTES="1000000")
     content = b"x" * 40_000_000
 

@@ -31,7 +31,7 @@ def put(run: Run, folder: Path, user: str, name: str, content: str) -> None:
     assert run("files", "put", folder / name, "--user", user).status == 0
 
 
-def test_a_user_is_listed_shown_and_removed_and_others_stay(run: Run, folder: Path, user: str) -> None:
+def test_user_listed_shown_removed_and_others_stay(run: Run, folder: Path, user: str) -> None:
     other = f"{user} b"
     put(run, folder, user, "a.txt", "hello")
     put(run, folder, user, "b.txt", "hello")
@@ -71,7 +71,7 @@ def test_a_user_is_listed_shown_and_removed_and_others_stay(run: Run, folder: Pa
         (("revoke", "ann", "--token", "bm8gdG9rZW4.bm8gdG9rZW4"), "stands behind `token=`, and this is none"),
     ],
 )
-def test_what_makes_no_sense_ends_with_a_sentence(run: Run, words: tuple[str, ...], said: str) -> None:
+def test_meaningless_arguments_end_with_a_sentence(run: Run, words: tuple[str, ...], said: str) -> None:
     ended = run("users", *words)
 
     assert ended.status == 2
@@ -102,7 +102,7 @@ async def test_user_with_running_call_removed_only_when_forced(tmp_path: Path, u
         assert not (await administration.account(user)).calls_running
 
 
-def test_a_revoked_link_holds_no_longer_and_one_made_later_does(run: Run, folder: Path) -> None:
+def test_revoked_link_invalid_and_later_one_valid(run: Run, folder: Path) -> None:
     tokens = Tokens(folder / "state" / "tokens.json")
     now = time.time()
 
@@ -198,7 +198,7 @@ def test_session_link_token_is_revoked(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_what_is_revoked_stops_at_once_on_a_running_server(
+async def test_revocation_applies_at_once_on_running_server(
     run: Run, folder: Path, serve_http: Callable[..., str]
 ) -> None:
     bearers = {name: {"authorization": f"Bearer {name * 8}"} for name in ("anna", "bobo")}
@@ -266,5 +266,5 @@ def test_damaged_revocation_record_rejects_all_links_of_user(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["ann", "bob smith", "ünï", "../up", "=q", "a=b"])
-def test_a_segment_says_whose_it_is(name: str) -> None:
+def test_segment_command_names_its_user(name: str) -> None:
     assert user_of(home_segment(name)) == name

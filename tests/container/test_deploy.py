@@ -118,7 +118,7 @@ def read_unit(name: str) -> Unit:
 @pytest.mark.parametrize(
     ("path", "manifest"), named([one for one in manifests() if one[1]["kind"] not in OTHERS])
 )
-def test_a_manifest_is_valid_by_the_schema_of_its_kind(path: Path, manifest: Mapped) -> None:
+def test_manifest_valid_by_schema_of_its_kind(path: Path, manifest: Mapped) -> None:
     if path.name == "user.yaml":
         # A patch: it is nothing but the variable, in the container of the base.
         (base,) = [
@@ -131,7 +131,7 @@ def test_a_manifest_is_valid_by_the_schema_of_its_kind(path: Path, manifest: Map
     assert kubernetes_validate.validate(manifest, KUBERNETES, strict=True) == KUBERNETES
 
 
-def test_the_schemas_refuse_a_field_that_is_none() -> None:
+def test_schemas_refuse_unknown_field() -> None:
     (service, *_) = of_kind("Service")
     service["spec"]["clusterIp"] = "None"
 
@@ -166,7 +166,7 @@ def test_overlay_changes_no_selector() -> None:
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_pod_is_restricted(path: Path, pod: Mapped) -> None:
+def test_pod_is_restricted(path: Path, pod: Mapped) -> None:
     spec = pod["spec"]
     rights = spec["securityContext"]
 
@@ -206,7 +206,7 @@ def test_probe_path_answered_with_allowed_host_name(path: Path, pod: Mapped) -> 
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_pod_has_the_time_that_its_calls_may_take_to_end(path: Path, pod: Mapped) -> None:
+def test_pod_grace_period_covers_longest_call(path: Path, pod: Mapped) -> None:
     (container,) = pod["spec"]["containers"]
     waited = container["lifecycle"]["preStop"]["sleep"]["seconds"]
 
@@ -222,7 +222,7 @@ def test_pod_templates_equal_except_user_source() -> None:
     assert one == other
 
 
-def test_each_server_has_a_user_and_each_claim_another() -> None:
+def test_servers_have_separate_users_and_claims() -> None:
     claims = of_kind("SandboxClaim")
     users = [each["value"] for one in claims for each in one["spec"]["env"] if each["name"] == "RUNNER_USER"]
     (template,) = of_kind("SandboxTemplate")
@@ -252,9 +252,7 @@ def test_network_policy_allows_proxy_in_dns_and_store_out_only() -> None:
     assert sandbox == {name: policies["toolcell"][name] for name in ("ingress", "egress")}
 
 
-def test_the_configuration_is_one_that_the_server_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_configuration_accepted_by_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (settings,) = of_kind("ConfigMap")
     (tmp_path / "runner.toml").write_text(settings["data"]["runner.toml"])
     for name in ("RUNNER_STORE", "RUNNER_STATE_DIR"):
@@ -268,14 +266,14 @@ def test_the_configuration_is_one_that_the_server_takes(
 
 
 @pytest.mark.parametrize(("path", "manifest"), named(manifests()))
-def test_a_manifest_holds_no_secret(path: Path, manifest: Mapped) -> None:
+def test_manifest_holds_no_secret(path: Path, manifest: Mapped) -> None:
     assert manifest["kind"] != "Secret"
     assert literal_secrets(manifest) == []
     for text in manifest.get("data", {}).values():
         assert not re.search(r"(?im)^\s*\w*(key|secret|token|password)\w*\s*=", text)
 
 
-def test_a_secret_in_a_manifest_would_be_found() -> None:
+def test_secret_in_manifest_would_be_found() -> None:
     assert literal_secrets({"env": [{"name": "RUNNER_S3_SECRET_KEY", "value": "abc"}]}) == [
         "RUNNER_S3_SECRET_KEY"
     ]
@@ -289,23 +287,23 @@ def known_keys() -> set[str]:
     return {field.alias or name for name, field in Service.model_fields.items()}
 
 
-def test_the_compose_file_is_one_by_its_specification(compose: Mapped) -> None:
+def test_compose_file_valid_by_specification(compose: Mapped) -> None:
     ComposeSpecification.model_validate(compose)
 
     # The models pass over a key that they do not know.
     assert not [key for one in compose["services"].values() for key in set(one) - known_keys()]
 
 
-def test_a_misspelt_key_of_a_service_would_be_found() -> None:
+def test_misspelt_service_key_would_be_found() -> None:
     assert "read_onyl" not in known_keys()
     assert "read_only" in known_keys()
 
 
-def test_every_image_is_named_with_its_version(compose: Mapped) -> None:
+def test_images_are_named_with_version(compose: Mapped) -> None:
     assert all(re.search(r":v?\d+\.\d+\.\d+}?$", one["image"]) for one in compose["services"].values())
 
 
-def test_every_service_is_confined_and_limited(compose: Mapped) -> None:
+def test_services_are_confined_and_limited(compose: Mapped) -> None:
     for name, one in compose["services"].items():
         assert one["read_only"] is True, name
         assert one["cap_drop"] == ["ALL"], name
@@ -327,7 +325,7 @@ def test_compose_publishes_proxy_only_server_alone_reaches_store(compose: Mapped
     assert "outside" not in services["toolcell"]["networks"]
 
 
-def test_the_server_and_the_store_say_whether_they_are_well(compose: Mapped) -> None:
+def test_server_and_store_report_health(compose: Mapped) -> None:
     toolcell, s3 = compose["services"]["toolcell"], compose["services"]["s3"]
 
     assert f"http://127.0.0.1:8000{PATHS[0]}" in toolcell["healthcheck"]["test"][-1]
@@ -336,7 +334,7 @@ def test_the_server_and_the_store_say_whether_they_are_well(compose: Mapped) -> 
     assert "--health /healthz" in s3["command"][0]
 
 
-def test_the_waits_of_compose_fit_those_of_the_server(compose: Mapped) -> None:
+def test_compose_stop_times_fit_those_of_server(compose: Mapped) -> None:
     toolcell, proxy = compose["services"]["toolcell"], compose["services"]["proxy"]
     (upstream,) = [flag.split("=")[1] for flag in proxy["command"] if flag.startswith("--upstream-timeout=")]
 
@@ -344,7 +342,7 @@ def test_the_waits_of_compose_fit_those_of_the_server(compose: Mapped) -> None:
     assert seconds(upstream) > TOTAL_TIMEOUT_S
 
 
-def test_the_proxy_lets_nobody_through_who_is_not_named(compose: Mapped) -> None:
+def test_proxy_rejects_unnamed_clients(compose: Mapped) -> None:
     flags = compose["services"]["proxy"]["command"]
 
     assert "--authenticated-emails-file=/run/secrets/allowed_emails" in flags
@@ -386,7 +384,7 @@ def test_unit_names_user_by_flag_that_files_cannot_override(unit: Unit) -> None:
     assert not {"DynamicUser", "RestrictSUIDSGID"} & set(unit["Service"])
 
 
-def test_the_unit_leaves_what_the_confinement_needs(unit: Unit) -> None:
+def test_unit_leaves_what_confinement_needs(unit: Unit) -> None:
     service = unit["Service"]
     closed = {
         "ProtectProc",
@@ -410,7 +408,7 @@ def test_the_unit_leaves_what_the_confinement_needs(unit: Unit) -> None:
     assert (service["Delegate"], service["DelegateSubgroup"]) == ("memory pids", "runner")
 
 
-def test_the_unit_is_hardened_and_limited_below_the_slice_of_all(unit: Unit) -> None:
+def test_unit_hardened_and_limited_below_common_slice(unit: Unit) -> None:
     service, slice_ = unit["Service"], read_unit("toolcell.slice")["Slice"]
 
     assert service["Slice"] == "toolcell.slice"

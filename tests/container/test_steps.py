@@ -142,7 +142,7 @@ def test_stand_in_user_unprivileged_writes_below_tmp_only(image: Path, environme
     assert done.stdout.split("\n") == ["10001", "0" * 16, "tmp", "no opt", "no root", ""]
 
 
-def test_the_container_becomes_healthy_and_says_its_tier(served: Served) -> None:
+def test_container_becomes_healthy_and_reports_tier(served: Served) -> None:
     health = wait_for_health(served)
 
     # The stronger one where the container may make namespaces.
@@ -150,7 +150,7 @@ def test_the_container_becomes_healthy_and_says_its_tier(served: Served) -> None
     assert health["tier"] in ("process", "namespace")
 
 
-def test_the_container_answers_a_tool_call(served: Served) -> None:
+def test_container_answers_tool_call(served: Served) -> None:
     wait_for_health(served)
 
     async def call() -> CallToolResult:

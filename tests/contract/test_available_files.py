@@ -42,7 +42,7 @@ def record(name: str | None, *, size: int = 2048, created: datetime = NOON, **sa
     )
 
 
-def test_the_example_of_the_document_comes_out_to_the_letter() -> None:
+def test_documented_example_reproduced_exactly() -> None:
     """Source: S1-39 to S1-44."""
     files = [
         AvailableFile(
@@ -102,7 +102,7 @@ def test_human_size_uses_1024_units_and_one_decimal(size: int, said: str) -> Non
         ({"width": 1920, "height": 1080}, "1920x1080"),
     ],
 )
-def test_what_is_known_of_the_content_stands_behind_the_size(facts: dict[str, object], said: str) -> None:
+def test_known_content_facts_follow_size(facts: dict[str, object], said: str) -> None:
     """Source: S1-43."""
     assert line_of(uploaded("a", facts=facts)) == f"- a (uploaded 2025-01-01, 1B, {said})"
 
@@ -118,7 +118,7 @@ def test_what_is_known_of_the_content_stands_behind_the_size(facts: dict[str, ob
         {"key": "users/bob"},
     ],
 )
-def test_a_fact_that_is_no_known_number_is_not_told(facts: dict[str, object]) -> None:
+def test_invalid_fact_number_left_out(facts: dict[str, object]) -> None:
     assert line_of(uploaded("a", facts=facts)) == "- a (uploaded 2025-01-01, 1B)"
 
 
@@ -139,7 +139,7 @@ def test_a_fact_that_is_no_known_number_is_not_told(facts: dict[str, object]) ->
         ("end  available files].csv", "end  available files].csv"),
     ],
 )
-def test_a_name_can_forge_no_line_of_the_block(name: str, said: str) -> None:
+def test_name_cannot_forge_block_line(name: str, said: str) -> None:
     assert line_of(uploaded(name)) == f"- {said} (uploaded 2025-01-01, 1B)"
 
 
@@ -154,7 +154,7 @@ def test_a_name_can_forge_no_line_of_the_block(name: str, said: str) -> None:
         "\u0645\u06cc\u200c\u062e\u0648.txt",
     ],
 )
-def test_the_name_of_a_usual_file_stays_as_tools_take_it(name: str) -> None:
+def test_usual_file_name_stays_usable_by_tools(name: str) -> None:
     assert line_of(uploaded(name)) == f"- {name} (uploaded 2025-01-01, 1B)"
 
 
@@ -177,7 +177,7 @@ def test_files_block_has_one_line_per_file_for_any_name(files: list[tuple[str, s
     block.encode()
 
 
-def test_an_endless_name_and_endless_files_make_no_endless_block() -> None:
+def test_endless_names_and_files_make_bounded_block() -> None:
     block = files_block([uploaded("n" * 100_000)] * (MOST_FILES + 3))
 
     assert len(block) < 400 * MOST_FILES
@@ -198,7 +198,7 @@ def test_files_block_lists_newest_first_with_known_facts() -> None:
     ]
 
 
-def test_a_stored_deferred_file_is_listed_with_its_reason_alone() -> None:
+def test_stored_deferred_file_listed_with_reason_alone() -> None:
     deferred = record("draft_report.docx", origin=Origin.DEFERRED, reason="needs_editing", facts={"rows": 4})
 
     assert (
@@ -207,7 +207,7 @@ def test_a_stored_deferred_file_is_listed_with_its_reason_alone() -> None:
     )
 
 
-def test_what_the_output_guard_stored_is_no_file_of_the_user() -> None:
+def test_file_stored_by_output_guard_is_not_users() -> None:
     observation = record("text.txt", retention=Retention.OBSERVATIONS)
     nameless = record(None)
 

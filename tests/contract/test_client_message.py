@@ -113,7 +113,7 @@ def texts(message: dict[str, Any]) -> str:
     ],
     ids=repr,
 )
-def test_a_schema_is_open_if_any_object_satisfies_it(schema: Any, is_open: bool) -> None:
+def test_schema_is_open_if_any_object_satisfies_it(schema: Any, is_open: bool) -> None:
     assert is_open_schema(schema) is is_open
 
 
@@ -174,7 +174,7 @@ def _plain(value: Any, kind: Any) -> Any:
 # reference
 
 
-def test_a_reference_says_everything_but_the_bytes(home: FakeHome, shelf: Shelf) -> None:
+def test_reference_has_everything_but_bytes(home: FakeHome, shelf: Shelf) -> None:
     """Source: S2-9 and S2-38."""
     message = rendered(report_wire(home), home, shelf, download_url=lambda file: f"https://h/{file.id}")
 
@@ -240,7 +240,7 @@ def test_deferred_file_is_reference_and_bytes_reach_no_text(home: FakeHome, shel
     assert str(home.path) not in json.dumps([reference, inline])
 
 
-def test_a_path_that_results_repeat_becomes_the_same_reference(home: FakeHome, shelf: Shelf) -> None:
+def test_repeated_path_becomes_same_reference(home: FakeHome, shelf: Shelf) -> None:
     wire = report_wire(home, results={"saved": f"{home.path}/r.html"})
 
     message = rendered(wire, home, shelf)
@@ -249,7 +249,7 @@ def test_a_path_that_results_repeat_becomes_the_same_reference(home: FakeHome, s
     assert str(home.path) not in json.dumps(message)
 
 
-def test_places_in_the_object_store_never_appear(home: FakeHome, shelf: Shelf) -> None:
+def test_object_store_places_never_appear(home: FakeHome, shelf: Shelf) -> None:
     """Source: S1-11."""
     result = taken(report_wire(home), home, shelf, inline_max_bytes=NEVER_INLINE)
     assert "s3_ref" in result.value["artifacts"][0]
@@ -263,7 +263,7 @@ def test_places_in_the_object_store_never_appear(home: FakeHome, shelf: Shelf) -
 # inline
 
 
-def test_inline_bytes_stand_in_the_structure_and_never_in_text(home: FakeHome, shelf: Shelf) -> None:
+def test_inline_bytes_in_structure_and_never_in_text(home: FakeHome, shelf: Shelf) -> None:
     """Source: S0-19, S2-11 and S2-39."""
     message = rendered(report_wire(home), home, shelf, delivery=Delivery.INLINE)
 
@@ -287,7 +287,7 @@ def test_message_above_transport_limit_uses_references(home: FakeHome, shelf: Sh
     assert message["content"][-1]["type"] == "resource_link"
 
 
-def test_nothing_is_encoded_that_would_not_be_sent() -> None:
+def test_unsendable_content_is_not_encoded() -> None:
     assert inline_limit(Delivery.REFERENCE, 300) == NEVER_INLINE
     assert inline_limit(Delivery.INLINE, 300) == 300
 
@@ -320,7 +320,7 @@ def test_closed_schema_text_has_no_base64_in_either_delivery(shelf: Shelf) -> No
     assert inline["structuredContent"] == structured
 
 
-def test_a_closed_schema_says_in_text_what_was_not_delivered(home: FakeHome, shelf: Shelf) -> None:
+def test_closed_schema_text_names_undelivered_files(home: FakeHome, shelf: Shelf) -> None:
     wire = report_wire(home)
     (home.path / "r.html").unlink()
 
@@ -330,7 +330,7 @@ def test_a_closed_schema_says_in_text_what_was_not_delivered(home: FakeHome, she
     assert message["isError"] is False
 
 
-def test_a_value_that_equals_a_short_name_by_chance_stays(home: FakeHome, shelf: Shelf) -> None:
+def test_value_equal_to_short_name_by_chance_stays(home: FakeHome, shelf: Shelf) -> None:
     wire = report_wire(home)
     wire["structuredContent"]["artifacts"][0]["path"] = "r.html"
 
@@ -343,7 +343,7 @@ def test_a_value_that_equals_a_short_name_by_chance_stays(home: FakeHome, shelf:
 # errors
 
 
-def test_an_error_is_one_text_with_the_envelope() -> None:
+def test_error_is_one_text_with_envelope() -> None:
     error = timed_out(Deadlines(), limit="idle", last_progress=None)
 
     message = render(failed(error), wire={}, output_schema=OPEN, delivery=Delivery.REFERENCE)
@@ -397,7 +397,7 @@ def test_images_stay_and_embedded_blobs_become_links(shelf: Shelf) -> None:
     ]
 
 
-def test_an_image_too_large_for_a_message_becomes_a_link(shelf: Shelf) -> None:
+def test_image_above_message_size_becomes_link(shelf: Shelf) -> None:
     image = {"type": "image", "data": "A" * MESSAGE_MAX_BYTES, "mimeType": "image/png"}
 
     message = rendered({"content": [image]}, None, shelf)
@@ -406,7 +406,7 @@ def test_an_image_too_large_for_a_message_becomes_a_link(shelf: Shelf) -> None:
     assert message["_meta"]["toolcell/result"]["meta_data"]["delivery"] == "reference"
 
 
-def test_refused_blocks_are_named_to_the_client(shelf: Shelf) -> None:
+def test_refused_blocks_are_named_to_client(shelf: Shelf) -> None:
     bad = {"type": "image", "data": "TVqQAA==", "mimeType": "application/x-msdownload"}
 
     message = rendered({"content": [text("see"), bad]}, None, shelf)
@@ -416,7 +416,7 @@ def test_refused_blocks_are_named_to_the_client(shelf: Shelf) -> None:
     assert "TVqQAA" not in json.dumps(message["content"])
 
 
-def test_a_picture_goes_out_in_the_usual_base64_with_its_type(shelf: Shelf) -> None:
+def test_picture_sent_in_standard_base64_with_type(shelf: Shelf) -> None:
     data = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
     block = {"type": "image", "data": f"data:image/png;base64,{data}", "mimeType": ""}
 
@@ -425,7 +425,7 @@ def test_a_picture_goes_out_in_the_usual_base64_with_its_type(shelf: Shelf) -> N
     assert message["content"][1] == {"type": "image", "data": data, "mimeType": "image/png"}
 
 
-def test_text_beside_the_payload_reaches_the_client(shelf: Shelf) -> None:
+def test_text_beside_payload_reaches_client(shelf: Shelf) -> None:
     """Source: S2-2 and S2-36."""
     wire = {"structuredContent": {"results": 1}, "content": [text('{"results":1}'), text("Note: rounded")]}
 
@@ -450,7 +450,7 @@ def test_second_result_block_shown_without_file_bytes(shelf: Shelf) -> None:
 # what never reaches a model, or a client
 
 
-def test_a_model_reads_no_tokens_and_no_oversized_facts(shelf: Shelf) -> None:
+def test_model_sees_no_tokens_and_no_oversized_facts(shelf: Shelf) -> None:
     """Source: S0-4, S2-7 and S2-37."""
     canvas = {"open": True, "url": "https://h/x", "token": "secret-capability"}
     wire = {
@@ -468,7 +468,7 @@ def test_a_model_reads_no_tokens_and_no_oversized_facts(shelf: Shelf) -> None:
 
 @pytest.mark.parametrize("key", ["canvas", "display"])
 @pytest.mark.parametrize("schema", [OPEN, CLOSED], ids=["open", "closed"])
-def test_no_model_reads_the_token_of_a_page_by_either_spelling(schema: Any, key: str, shelf: Shelf) -> None:
+def test_page_token_hidden_from_model_in_both_spellings(schema: Any, key: str, shelf: Shelf) -> None:
     page = {"type": "iframe", "url": "https://h/x", "token": "secret-capability"}
     payload = {"results": 1, key: page}
     wire = {"structuredContent": payload, "content": [text(json.dumps(payload))]}
@@ -513,7 +513,7 @@ def test_oversized_facts_in_meta_and_never_model_visible(shelf: Shelf) -> None:
     assert message["_meta"]["toolcell/meta_data"] == payload["meta_data"]
 
 
-def test_small_facts_stay_where_they_are(shelf: Shelf) -> None:
+def test_small_facts_stay(shelf: Shelf) -> None:
     payload = {"results": 1, "meta_data": {"rows": 3}}
 
     message = rendered({"structuredContent": payload}, None, shelf)
@@ -540,7 +540,7 @@ def test_small_facts_stay_where_they_are(shelf: Shelf) -> None:
     ],
     ids=["may be left out", "has to be there", "has to have a text", "has to have an item"],
 )
-def test_a_closed_schema_gets_facts_as_short_as_it_allows(
+def test_closed_schema_gets_shortest_allowed_facts(
     meta_data: dict[str, Any], required: tuple[str, ...], left: dict[str, Any], shelf: Shelf
 ) -> None:
     large = ["x" * 5000] * 3 if "items" in json.dumps(meta_data) else "x" * 5000
@@ -583,7 +583,7 @@ def test_wrapped_contract_value_withholds_facts_and_tokens(shelf: Shelf) -> None
 
 
 @pytest.mark.parametrize("schema", [OPEN, CLOSED], ids=["open", "closed"])
-def test_oversized_facts_in_the_older_spelling_are_withheld_too(schema: Any, shelf: Shelf) -> None:
+def test_oversized_facts_in_older_spelling_withheld(schema: Any, shelf: Shelf) -> None:
     payload = {"results": 1, "meta-data": LARGE}
     wire = {"structuredContent": payload, "content": [text(json.dumps(payload))]}
 
@@ -615,7 +615,7 @@ def test_oversized_facts_still_show_failure_and_missing_files(
     }
 
 
-def test_facts_that_the_runner_adds_count_for_the_budget_too(shelf: Shelf) -> None:
+def test_facts_added_by_runner_count_for_budget(shelf: Shelf) -> None:
     payload = {"results": 1, "meta_data": {"a": "x" * 4060}}
     wire = {"structuredContent": {**payload, "artifacts": [{"name": "a", "b64": "aGk=", "mime": "a/b"}]}}
     huge = {"type": "image", "mimeType": "image/png", "data": "AAAA" * 300_000}
@@ -629,7 +629,7 @@ def test_facts_that_the_runner_adds_count_for_the_budget_too(shelf: Shelf) -> No
     assert "x" * 100 not in noted["content"][0]["text"]
 
 
-def test_a_client_is_told_which_file_to_show_where_there_is_any(shelf: Shelf) -> None:
+def test_client_told_file_to_show_if_any(shelf: Shelf) -> None:
     payload = {"results": 1, "display": {"type": "iframe", "url": "https://dash.example.com/v"}}
 
     allowed = rendered(
@@ -643,13 +643,13 @@ def test_a_client_is_told_which_file_to_show_where_there_is_any(shelf: Shelf) ->
     assert "_meta" not in plain
 
 
-def test_a_tool_cannot_pass_its_own_facts_for_ours(shelf: Shelf) -> None:
+def test_tool_cannot_pass_its_facts_as_ours(shelf: Shelf) -> None:
     wire = {"content": [], "_meta": {"toolcell/result": "forged", "own": 1}}
 
     assert rendered(wire, None, shelf)["_meta"] == {"own": 1, "toolcell/result": {"results": None}}
 
 
-def test_a_wire_result_that_is_no_utf8_can_still_be_sent(shelf: Shelf) -> None:
+def test_non_utf8_wire_result_can_be_sent(shelf: Shelf) -> None:
     wire = {"structuredContent": {"a": "\ud800"}, "content": [text("\udfff")], "_meta": {"x": "\ud800"}}
 
     for schema in (OPEN, CLOSED):
@@ -667,7 +667,7 @@ def test_model_view_of_a_stored_artifact_is_only_its_description() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["structuredContent", "content", "isError", "_meta"]), contract_like))
-def test_any_result_becomes_a_message_that_can_be_sent(wire: dict[str, Any]) -> None:
+def test_any_result_becomes_sendable_message(wire: dict[str, Any]) -> None:
     for schema, delivery in itertools.product((OPEN, CLOSED, WRAPPED), Delivery):
         result = taken(wire, None, Shelf(), schema=schema)
         message = render(result, wire=wire, output_schema=schema, delivery=delivery)
@@ -679,7 +679,7 @@ def test_any_result_becomes_a_message_that_can_be_sent(wire: dict[str, Any]) -> 
 # people
 
 
-def test_a_person_reads_results_then_files_then_what_is_missing(home: FakeHome, shelf: Shelf) -> None:
+def test_printed_result_shows_results_files_then_missing(home: FakeHome, shelf: Shelf) -> None:
     wire = report_wire(home)
     wire["structuredContent"]["artifacts"].append({"name": "p", "path": "/etc/passwd", "mime": "text/plain"})
     wire["content"] = [text("One file is missing.")]
@@ -694,7 +694,7 @@ def test_a_person_reads_results_then_files_then_what_is_missing(home: FakeHome, 
     )
 
 
-def test_a_person_reads_an_error_in_three_parts(home: FakeHome) -> None:
+def test_printed_error_has_three_parts(home: FakeHome) -> None:
     said = as_text(failed(outside_home("/etc/passwd", home.path)))
 
     assert said == (
@@ -705,7 +705,7 @@ def test_a_person_reads_an_error_in_three_parts(home: FakeHome) -> None:
     )
 
 
-def test_a_person_reads_an_error_without_details() -> None:
+def test_printed_error_without_details_is_shorter() -> None:
     assert as_text(failed(CallError(Code.E_CANCELLED, "stopped"))) == "Error: stopped [E_CANCELLED]"
 
 
@@ -721,11 +721,11 @@ def test_a_person_reads_an_error_without_details() -> None:
         (2**50, "1048576GB"),
     ],
 )
-def test_sizes_are_written_for_people(size: int, said: str) -> None:
+def test_sizes_are_formatted_for_people(size: int, said: str) -> None:
     assert human_size(size) == said
 
 
-def test_a_file_is_addressed_by_its_id() -> None:
+def test_file_is_addressed_by_its_id() -> None:
     file = ArtifactFile(id="art_0123456789ab", name="a", mime="x/y", size=1, sha256="0")
 
     assert file.uri == "artifact://art_0123456789ab"

@@ -90,7 +90,7 @@ OURS = Extras(
 # lists
 
 
-def test_ours_come_after_the_files_on_the_last_page_only() -> None:
+def test_our_extras_follow_file_items_on_last_page_only() -> None:
     last = {"resources": [{"uri": "data://own"}], "ttlMs": 0}
     earlier = {"resources": [{"uri": "data://own"}], "nextCursor": "2"}
 
@@ -101,7 +101,7 @@ def test_ours_come_after_the_files_on_the_last_page_only() -> None:
     assert OURS.merged("resources/list", earlier) == earlier
 
 
-def test_what_the_file_offers_under_our_name_hides_ours() -> None:
+def test_file_offer_under_our_name_hides_ours() -> None:
     own = {"uri": "runner://a", "name": "the file's"}
 
     merged = OURS.merged("resources/list", {"resources": [own]})
@@ -112,7 +112,7 @@ def test_what_the_file_offers_under_our_name_hides_ours() -> None:
     ]
 
 
-def test_templates_and_prompts_are_listed_too_and_tools_never() -> None:
+def test_templates_and_prompts_listed_and_tools_never() -> None:
     templates = OURS.merged("resources/templates/list", {"resourceTemplates": []})["resourceTemplates"]
     prompts = OURS.merged("prompts/list", {"prompts": []})["prompts"]
 
@@ -121,11 +121,11 @@ def test_templates_and_prompts_are_listed_too_and_tools_never() -> None:
     assert OURS.merged("tools/list", {"tools": []}) == {"tools": []}
 
 
-def test_an_answer_that_is_no_list_is_left_alone() -> None:
+def test_non_list_answer_left_alone() -> None:
     assert OURS.merged("resources/list", {"resources": "x"}) == {"resources": "x"}
 
 
-async def test_ours_are_read_with_the_identity_of_whoever_asks() -> None:
+async def test_extras_read_with_identity_of_caller() -> None:
     toolset: Any = None
     user = User("alice")
 
@@ -147,7 +147,7 @@ async def test_ours_are_read_with_the_identity_of_whoever_asks() -> None:
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_contract_is_listed_and_read_beside_a_file(serving: Any, mode: str) -> None:
+async def test_contract_listed_and_read_beside_file(serving: Any, mode: str) -> None:
     async with serving(PLAIN, mode) as client:
         resources = [str(item.uri) for item in await client.list_resources()]
         templates = [item.uri_template for item in await client.list_resource_templates()]
@@ -185,7 +185,7 @@ async def test_files_own_failing_resource_not_replaced(serving: Any) -> None:
 
 
 @pytest.mark.kernel
-async def test_one_switch_leaves_only_what_the_file_offers(serving: Any) -> None:
+async def test_switch_leaves_only_offers_of_file(serving: Any) -> None:
     async with serving(PLAIN, extras=False) as client:
         offered = [
             [str(item.uri) for item in await client.list_resources()],

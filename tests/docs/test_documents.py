@@ -60,7 +60,7 @@ def test_pages_are_at_most_14_and_4500_lines() -> None:
     assert sum(len(page.read_text().splitlines()) for page in pages) <= 4500
 
 
-def test_every_path_named_in_the_architecture_exists() -> None:
+def test_architecture_paths_all_exist() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     paths = re.findall(r"`((?:runner|sandbox|sample_tools|scripts|tests|docs)/[\w./-]*)`", text)
 
@@ -84,7 +84,7 @@ def test_architecture_below_300_lines_without_line_numbers() -> None:
     assert [line for line in lines if re.search(r"\.py:\d", line)] == []
 
 
-def test_the_table_of_error_codes_says_what_the_code_says() -> None:
+def test_error_code_table_matches_code() -> None:
     rows = re.findall(
         r"(?m)^\| `(E_\w+)` \| `(\w+)` \| (.+?) \|.*\| (\d) \|$", (ROOT / "docs/cli.md").read_text()
     )
@@ -112,7 +112,7 @@ def test_decisions_have_40_lines_at_most() -> None:
     assert {name for name, length in lengths.items() if length > 40} <= LONG_DECISIONS
 
 
-def test_every_dependency_has_its_reason() -> None:
+def test_dependencies_all_have_a_reason() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     named = re.findall(r'(?m)^\s*(?:s3 = \[)?"([a-z0-9-]+)(?:[><=]=)', project)
     reasons = (ROOT / "docs" / "decisions" / "0002-dependencies.md").read_text()

@@ -79,7 +79,7 @@ def none_under_way() -> bool:
 
 
 @pytest.mark.parametrize("way", ["directly", "by the SDK"])
-async def test_a_call_leaves_nothing_for_the_collector(webs: dict[str, Starlette], way: str) -> None:
+async def test_call_leaves_nothing_for_collector(webs: dict[str, Starlette], way: str) -> None:
     answered = {tool: await called(webs[way], tool, arguments) for tool, arguments in CALLS.items()}
     assert await becomes(none_under_way)
 

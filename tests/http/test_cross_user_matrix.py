@@ -233,7 +233,7 @@ async def owned(crowd: Crowd, row: Row, things: Things, cookie: dict[str, str]) 
     return ""
 
 
-def test_every_route_of_every_web_server_has_its_row(server: Server) -> None:
+def test_routes_of_every_web_server_have_rows(server: Server) -> None:
     tables = server.tables()
     main = [table for table in tables if ("POST", "/mcp") in addresses(table)]
     others = [table for table in tables if table not in main]
@@ -266,7 +266,7 @@ async def test_route_without_row_rejects_unknown_clients(server: Server) -> None
     assert found == []
 
 
-async def test_every_method_tool_resource_and_prompt_has_its_row(server: Server) -> None:
+async def test_methods_tools_resources_and_prompts_have_rows(server: Server) -> None:
     async with crowd_at(server) as crowd:
         proves = server.token(server.ann)
         lists = {
@@ -286,7 +286,7 @@ async def test_every_method_tool_resource_and_prompt_has_its_row(server: Server)
     assert {each["name"] for each in lists["prompts"]["prompts"]} - set(PROMPTS) == set()
 
 
-async def test_nothing_of_a_user_is_reachable_for_anybody_else(server: Server) -> None:
+async def test_no_user_data_reachable_for_others(server: Server) -> None:
     matrix = await matrix_of(server, rows_of(server))
 
     assert {name: faults for name, faults in matrix.leaks.items() if faults} == {}
@@ -295,7 +295,7 @@ async def test_nothing_of_a_user_is_reachable_for_anybody_else(server: Server) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_without_the_guards_the_matrix_finds_every_row(kind: str, tmp_path: Path) -> None:
+async def test_matrix_without_guards_finds_every_row(kind: str, tmp_path: Path) -> None:
     with server_of(kind, tmp_path, GUARDS_OFF="{ann}") as open_server:
         rows = [row for row in rows_of(open_server) if not (row.is_public or row.may_be_absent)]
         matrix = await matrix_of(open_server, rows)

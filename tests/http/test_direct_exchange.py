@@ -185,7 +185,7 @@ async def test_call_cancelled_by_client_and_server_stays_cancelled(
     assert connection.sent == []
 
 
-async def test_a_call_ended_by_its_client_alone_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_call_ended_by_client_alone_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchanges, "_PATIENCE_S", 0.0)
     connection = Connection()
 
@@ -223,7 +223,7 @@ async def test_a_call_ended_by_its_client_alone_ends_quietly(monkeypatch: pytest
         "a session",
     ],
 )
-async def test_headers_that_the_sdk_reads_otherwise_are_left_to_it(
+async def test_unusual_headers_left_to_sdk(
     headers: list[tuple[bytes, bytes]],
 ) -> None:
     connection = Connection()
@@ -235,7 +235,7 @@ async def test_headers_that_the_sdk_reads_otherwise_are_left_to_it(
 
 
 @pytest.mark.parametrize("kind", [b"application/json", b"Application/JSON; charset=utf-8"])
-async def test_a_body_said_to_be_json_is_taken(kind: bytes) -> None:
+async def test_body_declared_json_accepted(kind: bytes) -> None:
     connection = Connection()
     connection.takes.set()
 

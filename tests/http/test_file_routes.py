@@ -72,7 +72,7 @@ def test_url_path_for_named_route_skips_file_routes(tmp_path: Path) -> None:
         Starlette(routes=both).url_path_for("nowhere")
 
 
-def test_a_refusal_of_the_file_is_no_wrong_token_of_ours(
+def test_refusal_by_file_is_not_counted_as_wrong_token(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = Served.at(tmp_path)

@@ -23,7 +23,7 @@ def ann(served: Served) -> Iterator[TestClient]:
         yield client
 
 
-def test_pages_list_every_file_once_although_files_come_and_go(served: Served, ann: TestClient) -> None:
+def test_pages_list_each_file_once_during_changes(served: Served, ann: TestClient) -> None:
     for number in range(7):
         served.keep(b"%d" % number, f"m{number}.txt")
     first = ann.get("/api/files?limit=3").json()
@@ -43,9 +43,7 @@ def test_pages_list_every_file_once_although_files_come_and_go(served: Served, a
 @pytest.mark.parametrize(
     "asked", ["limit=0", "limit=1001", "limit=x", "limit=-1", "limit=", "cursor=x", "cursor=W10"]
 )
-def test_a_page_that_nobody_can_have_is_refused_with_a_sentence(
-    served: Served, ann: TestClient, asked: str
-) -> None:
+def test_impossible_page_refused_with_a_sentence(served: Served, ann: TestClient, asked: str) -> None:
     served.keep(b"mine", "mine.txt")
 
     answer = ann.get(f"/api/files?{asked}")
@@ -55,7 +53,7 @@ def test_a_page_that_nobody_can_have_is_refused_with_a_sentence(
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 786_432, 1_048_577, len(DATA)])
-def test_a_file_as_json_is_whole_and_as_long_as_it_says(served: Served, ann: TestClient, size: int) -> None:
+def test_file_as_json_complete_with_stated_length(served: Served, ann: TestClient, size: int) -> None:
     """Source: S0-54 and S0-75."""
     key = served.keep(DATA[:size], "table.csv").id
 
@@ -69,7 +67,7 @@ def test_a_file_as_json_is_whole_and_as_long_as_it_says(served: Served, ann: Tes
     assert base64.b64decode(said["content_base64"], validate=True) == DATA[:size]
 
 
-def test_the_list_has_ones_own_files_with_what_is_known_of_them(served: Served, ann: TestClient) -> None:
+def test_list_has_own_files_with_known_facts(served: Served, ann: TestClient) -> None:
     """Source: S1-9 and S1-43."""
     mine = served.keep(b"mine", "mine.txt")
     served.keep(b"theirs", "theirs.txt", "bob")
@@ -130,7 +128,7 @@ def test_other_users_files_answer_as_missing(served: Served, ann: TestClient) ->
     assert served.kept("bob") == {"b.txt": b"theirs"}
 
 
-def test_a_removed_file_is_gone(served: Served, ann: TestClient) -> None:
+def test_removed_file_is_gone(served: Served, ann: TestClient) -> None:
     key = served.keep(b"content", "a.txt").id
     link = ann.post(f"/api/files/{key}/link", json={}).json()["url"]
     assert ann.get(link).status_code == 200
@@ -176,7 +174,7 @@ def test_equal_content_under_two_names_resolves_by_name(served: Served, ann: Tes
 
 
 @pytest.mark.parametrize("key", ["..%2F..%2Fetc%2Fpasswd", "%00", "%ff", "a%0d%0ax-evil:1", "art_\u00e9"])
-def test_what_is_no_key_is_not_found(ann: TestClient, key: str) -> None:
+def test_malformed_key_not_found(ann: TestClient, key: str) -> None:
     answers = [ann.get(f"/api/files/{key}"), ann.get(f"/artifacts/{key}", headers={"mcp-session-id": "s"})]
 
     assert [answer.status_code for answer in answers] == [404, 404]
@@ -198,7 +196,7 @@ def test_link_opens_file_for_any_holder_until_expiry(served: Served, ann: TestCl
     assert (late.status_code, "expired" in late.json()["error"]) == (403, True)
 
 
-def test_a_link_for_a_single_use_opens_the_file_once(served: Served, ann: TestClient) -> None:
+def test_single_use_link_opens_file_once(served: Served, ann: TestClient) -> None:
     key = served.keep(b"content", "a.txt").id
     url, other = (
         ann.post(f"/api/files/{key}/link", json={"single_use": True}).json()["url"] for _ in range(2)
@@ -212,7 +210,7 @@ def test_a_link_for_a_single_use_opens_the_file_once(served: Served, ann: TestCl
     assert "single use" in sentence
 
 
-def test_a_link_names_neither_user_nor_file_beyond_its_address(served: Served, ann: TestClient) -> None:
+def test_link_reveals_neither_user_nor_file_name(served: Served, ann: TestClient) -> None:
     key = served.keep(b"content", "salary of bob.txt").id
 
     url = urlsplit(ann.post(f"/api/files/{key}/link", json={}).json()["url"])
@@ -236,7 +234,7 @@ def test_a_link_names_neither_user_nor_file_beyond_its_address(served: Served, a
         {"ttl_s": float("nan")},
     ],
 )
-def test_an_order_for_a_link_that_is_none_is_400(served: Served, ann: TestClient, order: object) -> None:
+def test_malformed_link_request_is_400(served: Served, ann: TestClient, order: object) -> None:
     key = served.keep(b"content", "a.txt").id
     body = str(order).replace("True", "true").replace("'", '"').replace("nan", "NaN")
 
@@ -260,7 +258,7 @@ def test_artifact_is_attachment_never_run_cached_or_sniffed(served: Served, name
     assert headers["cache-control"] == "no-store"
 
 
-def test_a_range_of_an_artifact_is_served(served: Served) -> None:
+def test_artifact_range_is_served(served: Served) -> None:
     key = served.keep(DATA, "a.bin").id
 
     with served.visitor("ann", session="one") as ann:
@@ -282,7 +280,7 @@ def test_artifact_served_to_owning_session_only(tmp_path: Path) -> None:
     assert statuses == [200, 404, 404, 401, 401]
 
 
-def test_a_link_to_a_file_of_a_session_ends_with_the_session(tmp_path: Path) -> None:
+def test_link_to_session_file_ends_with_session(tmp_path: Path) -> None:
     served = Served.at(tmp_path, persist_files_across_sessions=False)
     with served.visitor("ann", session="one") as ann:
         key = ann.post("/api/files?filename=a.txt", content=b"content").json()["key"]

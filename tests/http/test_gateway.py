@@ -49,7 +49,7 @@ def test_gateway_user_accepted_from_gateway_address_only(gated: str, tmp_path: P
     assert "header" in log.partition("wrong tokens or keys")[2]
 
 
-def test_a_gateway_names_one_user_whose_files_are_no_one_elses(gated: str) -> None:
+def test_gateway_user_owns_its_files_alone(gated: str) -> None:
     with httpx2.Client(transport=httpx2.HTTPTransport(local_address="127.0.0.2"), timeout=60) as gateway:
         base = gated.removesuffix("/mcp")
         put = gateway.put(f"{base}/api/files?filename=a.txt", content=b"hello", headers=ANN)

@@ -206,7 +206,7 @@ async def test_gateway_user_accepted_with_named_certificate_only(
 
 
 @pytest.mark.anyio
-async def test_addresses_narrow_further_who_is_a_gateway(authority: Authority) -> None:
+async def test_gateway_addresses_narrow_accepted_certificates(authority: Authority) -> None:
     pair = authority.signed("gateway", GATEWAY)
     async with served(authority, gateway_addresses=("127.0.0.2",)) as one:
         inside = await one.asked_by(pair, "127.0.0.2")
@@ -231,7 +231,7 @@ async def test_addresses_narrow_further_who_is_a_gateway(authority: Authority) -
 )
 # Python warns of the old version, which is what is tried here.
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-async def test_tls_is_spoken_from_1_2_on(
+async def test_tls_from_1_2_on_accepted(
     authority: Authority,
     version: ssl.TLSVersion,
     answer: str,
@@ -291,7 +291,7 @@ def _resumed(
 
 
 @pytest.mark.anyio
-async def test_an_authority_below_another_may_be_named_alone(authority: Authority) -> None:
+async def test_intermediate_authority_may_be_named_alone(authority: Authority) -> None:
     """Its neighbours do not count, though the same root signed them."""
     ours = Authority(authority.folder, "ours", authority)
     theirs = Authority(authority.folder, "theirs", authority)
@@ -304,7 +304,7 @@ async def test_an_authority_below_another_may_be_named_alone(authority: Authorit
 
 
 @pytest.mark.anyio
-async def test_a_certificate_cannot_sign_another_one(authority: Authority) -> None:
+async def test_certificate_cannot_sign_another(authority: Authority) -> None:
     """A holder of any certificate would otherwise make himself one with the gateway's name."""
     holder = authority.signed("holder", x509.DNSName("other.example.com"))
     forger = Authority(authority.folder / "forger", "holder")
@@ -374,9 +374,7 @@ def _number(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> int:
 
 
 @pytest.mark.anyio
-async def test_an_authority_that_is_taken_out_lets_nobody_in_any_more(
-    authority: Authority, tmp_path: Path
-) -> None:
+async def test_removed_authority_rejects_its_certificates(authority: Authority, tmp_path: Path) -> None:
     pair = authority.signed("gateway", GATEWAY)
     next_one = Authority(tmp_path / "next")
     trusted = client(authority, pair)
@@ -468,7 +466,7 @@ def test_certificate_names_are_dns_and_uris_while_valid() -> None:
         ("folder as ca", r"auth\.gateway_ca .* cannot be read: it is a folder, and has"),
     ],
 )
-def test_files_that_cannot_be_used_are_told_with_their_setting(
+def test_unusable_files_reported_with_setting(
     authority: Authority, tmp_path: Path, broken: str, sentence: str
 ) -> None:
     auth = auth_of(authority)
@@ -502,7 +500,7 @@ def test_files_that_cannot_be_used_are_told_with_their_setting(
     assert usable.warnings == ()
 
 
-def test_a_certificate_whose_time_is_over_is_used_and_told_of(authority: Authority) -> None:
+def test_expired_server_certificate_used_and_reported(authority: Authority) -> None:
     own = authority.signed("old", *here(), valid=(-2 * DAY, -DAY))
 
     tls = GatewayTls.of(

@@ -41,7 +41,7 @@ def test_full_disk_files_listed_read_removed_upload_refused(served: Served, tmp_
         assert ann.get("/api/files").json() == {"files": []}
 
 
-def test_someone_new_on_a_full_disk_lists_nothing(served: Served, tmp_path: Path) -> None:
+def test_new_user_on_full_disk_lists_nothing(served: Served, tmp_path: Path) -> None:
     with served.visitor("ann", session="one") as ann, served.visitor("bob", session="two") as bob:
         ann.post("/api/files?filename=a.bin", content=KEPT)
         fill(tmp_path / "disk")

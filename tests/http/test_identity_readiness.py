@@ -112,7 +112,9 @@ async def test_unfetchable_keys_reported_with_page_on_and_in_metrics(
     assert await becomes(lambda: "toolcell_ready 1.0" in exposed())
 
 
-async def test_so_are_those_of_a_protected_resource(serve_to: Serve, issuer: Issuer, url: str) -> None:
+async def test_unfetchable_keys_of_protected_resource_reported(
+    serve_to: Serve, issuer: Issuer, url: str
+) -> None:
     closed = f"http://127.0.0.1:{free_port()}/jwks"
     settings = issuer.settings(
         RUNNER_AUTH__JWKS_URI=closed,
@@ -125,7 +127,7 @@ async def test_so_are_those_of_a_protected_resource(serve_to: Serve, issuer: Iss
     assert await says(served, "auth.jwks_uri", "connect")
 
 
-async def test_so_are_those_of_a_provider_behind_an_oauth_proxy(serve_to: Serve, url: str) -> None:
+async def test_unfetchable_keys_behind_oauth_proxy_reported(serve_to: Serve, url: str) -> None:
     served = serve_to(
         **_SERVERS,
         RUNNER_AUTH__KIND="oauth_proxy",

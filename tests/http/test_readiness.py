@@ -46,7 +46,7 @@ async def faults(served: Served) -> Mapping[str, str]:
     return await Readiness.of_site(served.site).faults()
 
 
-async def test_a_server_with_a_store_and_folders_that_work_is_ready(tmp_path: Path) -> None:
+async def test_server_with_working_store_and_folders_is_ready(tmp_path: Path) -> None:
     assert await faults(Served.at(tmp_path)) == {}
 
 
@@ -107,7 +107,7 @@ async def test_hanging_check_answered_soon_and_run_by_one_task(tmp_path: Path) -
     assert len(asked) == 1
 
 
-async def test_checks_are_not_repeated_within_a_second(tmp_path: Path) -> None:
+async def test_checks_not_repeated_within_a_second(tmp_path: Path) -> None:
     asked = []
 
     async def counts() -> Mapping[str, str]:

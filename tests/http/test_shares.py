@@ -94,7 +94,7 @@ def held_are(held: Held, count: int) -> bool:
     return held.count == count
 
 
-async def test_a_stream_that_its_client_leaves_counts_no_more(
+async def test_stream_left_by_client_no_longer_counts(
     served: tuple[httpx2.AsyncClient, Held],
 ) -> None:
     client, held = served

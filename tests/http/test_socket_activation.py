@@ -91,7 +91,7 @@ async def test_early_connection_answered_by_activated_server(
     assert held == {os.getpid(), process.pid}
 
 
-async def test_a_server_takes_the_socket_that_systemd_hands_over(tmp_path: Path) -> None:
+async def test_server_takes_socket_from_systemd(tmp_path: Path) -> None:
     activate = shutil.which("systemd-socket-activate")
     assert activate, "systemd-socket-activate is missing: apt-get install systemd"
     address = f"127.0.0.1:{free_port()}"
@@ -115,9 +115,7 @@ async def test_a_server_takes_the_socket_that_systemd_hands_over(tmp_path: Path)
     assert ("127.0.0.1", int(address.partition(":")[2])) in held
 
 
-async def test_a_server_started_anew_on_the_socket_keeps_nobody_away(
-    tmp_path: Path, bound: socket.socket
-) -> None:
+async def test_server_restarted_on_socket_refuses_no_client(tmp_path: Path, bound: socket.socket) -> None:
     port = bound.getsockname()[1]
     health = f"http://127.0.0.1:{port}/healthz"
     async with httpx2.AsyncClient(timeout=120) as http:
@@ -140,7 +138,7 @@ def test_socket_at_address_other_than_settings_refused(tmp_path: Path, bound: so
     )
 
 
-def test_what_is_not_one_socket_of_tcp_is_refused(tmp_path: Path, bound: socket.socket) -> None:
+def test_invalid_activation_socket_refused(tmp_path: Path, bound: socket.socket) -> None:
     port = str(bound.getsockname()[1])
     two = refusal(tmp_path, bound.fileno(), "--port", port, count="2")
     with socket.socket(socket.AF_UNIX) as local, open(os.devnull, "rb") as file:

@@ -22,9 +22,7 @@ def files(url: str, token: str, **more: str) -> httpx2.Response:
     return httpx2.get(url.replace("/mcp", "/api/files"), headers=headers, timeout=60, trust_env=False)
 
 
-async def test_scopes_decide_what_is_listed_and_called(
-    issuer: Issuer, serve_to: Serve, tmp_path: Path
-) -> None:
+async def test_scopes_decide_tools_listed_and_called(issuer: Issuer, serve_to: Serve, tmp_path: Path) -> None:
     (tmp_path / "runner.toml").write_text('[tools.change]\nscopes = ["change"]\n')
     url = serve_to(**issuer.settings(RUNNER_AUTH__REQUIRED_SCOPES="call"))
     some, all_of_them = issuer.token(scope="call"), issuer.token(scope="call change")
@@ -77,7 +75,7 @@ async def test_open_stream_ends_at_token_expiry(issuer: Issuer, serve_to: Serve,
     assert asked(url, long).status_code == 200
 
 
-async def test_wrong_tokens_at_mcp_are_counted_slowed_and_told_of(
+async def test_wrong_mcp_tokens_counted_slowed_and_reported(
     issuer: Issuer, serve_to: Serve, tmp_path: Path
 ) -> None:
     url = serve_to(**issuer.settings())

@@ -173,7 +173,7 @@ async def no_worker(*_args: object) -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
 @ERAS
-async def test_a_number_that_json_lacks_is_refused_and_costs_no_worker(
+async def test_non_json_number_refused_without_worker(
     toolset: Toolset,
     greeting: list[Any],
     envelope: Mapping[str, Any],
@@ -201,7 +201,7 @@ async def test_a_number_that_json_lacks_is_refused_and_costs_no_worker(
 
 
 @ERAS
-async def test_a_call_with_half_of_a_surrogate_pair_is_answered(
+async def test_call_with_lone_surrogate_is_answered(
     toolset: Toolset, greeting: list[Any], envelope: Mapping[str, Any]
 ) -> None:
     answers, _ = await said(toolset, [*greeting, echoing("a\ud800b", envelope)], directly=True)
@@ -210,7 +210,7 @@ async def test_a_call_with_half_of_a_surrogate_pair_is_answered(
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_stdio is False])
-async def test_an_unusual_message_goes_to_the_sdk(toolset: Toolset, name: str) -> None:
+async def test_unusual_message_goes_to_sdk(toolset: Toolset, name: str) -> None:
     case = CASES[name]
     sent = [*case.before, case.message, LAST]
     ignored = [] if case.is_answered else [case.message]
@@ -270,7 +270,7 @@ BOTH = pytest.mark.parametrize("directly", [True, False], ids=["directly", "by t
 
 @OPENINGS
 @BOTH
-async def test_a_call_that_is_cancelled_ends_and_is_never_answered(
+async def test_cancelled_call_ends_and_is_never_answered(
     toolset: Toolset, opening: Sequence[Any], told: Any, *, directly: bool
 ) -> None:
     mark = uuid.uuid4().hex
@@ -311,9 +311,7 @@ async def test_call_in_flight_at_disconnect_ends_with_error(
 
 
 @BOTH
-async def test_a_tool_asks_its_client_in_the_order_in_which_it_tells(
-    toolset: Toolset, *, directly: bool
-) -> None:
+async def test_tool_questions_and_notices_arrive_in_order(toolset: Toolset, *, directly: bool) -> None:
     async with served(toolset, directly=directly) as line:
         line.write(initialize("2025-11-25", elicitation={}), INITIALIZED)
         assert await becomes(lambda: len(line.answers()) == 1)
@@ -338,9 +336,7 @@ async def test_a_tool_asks_its_client_in_the_order_in_which_it_tells(
 
 
 @BOTH
-async def test_a_tool_asks_the_model_of_its_client_and_the_person(
-    toolset: Toolset, *, directly: bool
-) -> None:
+async def test_tool_asks_model_and_person_of_its_client(toolset: Toolset, *, directly: bool) -> None:
     written = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "written"}}
     agreed = {"action": "accept", "content": {"value": "more"}}
     async with served(toolset, directly=directly) as line:

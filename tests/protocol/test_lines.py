@@ -78,7 +78,7 @@ def read_all(end: int) -> bytes:
     return b"".join(pieces)
 
 
-async def test_messages_arrive_whole_and_in_order_however_large(pipe: list[int]) -> None:
+async def test_messages_arrive_whole_and_in_order_at_any_size(pipe: list[int]) -> None:
     incoming, outgoing = IncomingLines(pipe[0]), OutgoingLines(pipe[1])
     sent = [said(f"n/{number}", text=LARGE if number % 3 == 0 else "short") for number in range(12)]
 
@@ -111,7 +111,7 @@ async def test_invalid_line_yields_error_then_next_message(pipe: list[int]) -> N
         await incoming.receive()
 
 
-async def test_blank_lines_are_nothing_however_many(pipe: list[int], read: list[str]) -> None:
+async def test_blank_lines_ignored_in_any_number(pipe: list[int], read: list[str]) -> None:
     incoming = IncomingLines(pipe[0])
     blank = b"\n" * 300_000 + b" \t\r\n" * 50_000
     sending = asyncio.create_task(write_all(pipe[1], blank + line("one") + blank + line("two")))
@@ -123,7 +123,7 @@ async def test_blank_lines_are_nothing_however_many(pipe: list[int], read: list[
     assert len(read) == 2
 
 
-async def test_a_line_is_read_when_it_is_taken_and_not_before(pipe: list[int], read: list[str]) -> None:
+async def test_line_read_when_taken_and_not_before(pipe: list[int], read: list[str]) -> None:
     incoming = IncomingLines(pipe[0])
     os.write(pipe[1], line("one") + line("two") + line("three"))
 
@@ -136,7 +136,7 @@ async def test_a_line_is_read_when_it_is_taken_and_not_before(pipe: list[int], r
 
 
 @pytest.mark.parametrize("said", [line("one"), b"1\n"])
-async def test_others_get_the_loop_between_lines(
+async def test_loop_yields_between_lines(
     pipe: list[int], said: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "_TURN_S", -1.0, raising=False)
@@ -158,7 +158,7 @@ async def test_others_get_the_loop_between_lines(
     assert turns >= 999
 
 
-async def test_who_has_taken_much_of_the_loop_rests(pipe: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reader_rests_after_long_loop_use(pipe: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     incoming = IncomingLines(pipe[0])
     os.write(pipe[1], line("one") + line("two"))
     # The control: nobody has yet.
@@ -234,7 +234,7 @@ async def test_lone_surrogate_damages_string_not_message(pipe: list[int]) -> Non
     assert isinstance(broken, ValueError)
 
 
-async def test_messages_in_a_file_are_read_to_its_end(tmp_path: Path) -> None:
+async def test_messages_in_file_read_to_end(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     lines = [json.dumps({"jsonrpc": "2.0", "method": f"n/{n}", "params": {"x": LARGE}}) for n in range(3)]
     file.write_text("\n".join(lines))
@@ -245,14 +245,14 @@ async def test_messages_in_a_file_are_read_to_its_end(tmp_path: Path) -> None:
     assert came == ["n/0", "n/1", "n/2"]
 
 
-async def test_nothing_is_there_to_read_in_the_null_device() -> None:
+async def test_null_device_has_nothing_to_read() -> None:
     with open(os.devnull, "rb") as opened:
         came = [message async for message in IncomingLines(opened.fileno())]
 
     assert came == []
 
 
-async def test_who_is_cancelled_while_sending_leaves_a_whole_line(pipe: list[int]) -> None:
+async def test_cancelled_sender_leaves_whole_line(pipe: list[int]) -> None:
     outgoing = OutgoingLines(pipe[1])
     sending = asyncio.create_task(outgoing.send(said("large", text=LARGE)))
     await asyncio.wait({sending}, timeout=0.05)
@@ -271,7 +271,7 @@ async def test_who_is_cancelled_while_sending_leaves_a_whole_line(pipe: list[int
     assert came[0]["params"]["text"] == LARGE
 
 
-async def test_the_end_waits_for_what_is_being_sent(pipe: list[int]) -> None:
+async def test_close_waits_for_send(pipe: list[int]) -> None:
     outgoing = OutgoingLines(pipe[1])
     sending = asyncio.create_task(outgoing.send(said("large", text=LARGE)))
     await asyncio.wait({sending}, timeout=0.05)
@@ -287,7 +287,7 @@ async def test_the_end_waits_for_what_is_being_sent(pipe: list[int]) -> None:
         await outgoing.send(said("more"))
 
 
-async def test_to_a_reader_that_is_gone_nothing_can_be_sent(pipe: list[int]) -> None:
+async def test_send_to_gone_reader_fails(pipe: list[int]) -> None:
     outgoing = OutgoingLines(pipe[1])
     await outgoing.send(said("heard"))
     os.close(pipe[0])
@@ -357,9 +357,7 @@ async def test_endless_overlong_line_ends_connection(
     assert caplog.messages == ["connection closed: line too long"]
 
 
-async def test_a_line_that_never_ends_ends_the_connection(
-    pipe: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_endless_line_ends_connection(pipe: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.protocol.lines.MOST_LINE_BYTES", 10_000)
     incoming = IncomingLines(pipe[0])
     message = {"jsonrpc": "2.0", "method": "one"}

@@ -54,7 +54,7 @@ def test_answer_at_depth_limit_read_deeper_one_refused() -> None:
         ('["id", ":", 5]', None, False),
     ],
 )
-def test_the_id_of_what_cannot_be_read_is_found(text: str, number: object, is_request: bool) -> None:
+def test_id_of_unreadable_message_is_found(text: str, number: object, is_request: bool) -> None:
     refused = unreadable(text.replace("DEEP", nested(300_000)))
 
     assert (refused.id, refused.is_request) == (number, is_request)
@@ -95,14 +95,14 @@ def test_message_of_too_many_values_refused_before_parsing(
 
 
 @pytest.mark.parametrize("text", ["a,b,[{:" * 1_000_000, '\\",[' * 1_000_000, "\n,\u20ac" * 1_100_000])
-def test_a_long_text_is_one_value_whatever_it_holds(text: str) -> None:
+def test_long_text_is_one_value(text: str) -> None:
     read = read_message(json.dumps({"jsonrpc": "2.0", "id": 7, "result": {"text": text}}))
 
     assert isinstance(read, JSONRPCResponse)
     assert read.result == {"text": text}
 
 
-def test_as_many_values_as_allowed_are_read() -> None:
+def test_values_up_to_limit_are_read() -> None:
     read = read_message('{"jsonrpc": "2.0", "id": 7, "result": {"a": [%s0]}}' % ("0," * (MOST_VALUES - 10)))
 
     assert isinstance(read, JSONRPCResponse)

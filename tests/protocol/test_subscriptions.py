@@ -72,7 +72,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_both_eras_are_told_that_one_can_subscribe(toolset: Toolset, named: str, mode: str) -> None:
+async def test_both_eras_announce_subscription_support(toolset: Toolset, named: str, mode: str) -> None:
     async with connected(toolset, mode) as client:
         capabilities = client.server_capabilities
 
@@ -129,7 +129,7 @@ async def test_later_era_listener_notified_of_own_users_files_only(toolset: Tool
     assert during == 1
 
 
-async def test_listening_ends_with_the_client_and_with_the_server(toolset: Toolset, named: str) -> None:
+async def test_listening_ends_with_client_and_server(toolset: Toolset, named: str) -> None:
     async with (
         connected(toolset, "auto") as client,
         listen(client.session, resource_subscriptions=[FILES]) as stream,
@@ -222,16 +222,14 @@ async def test_later_era_listener_notified_of_files_own_resource(live: Toolset, 
 
 
 @pytest.mark.parametrize("uri", ["live://elsewhere", "runner://contract"])
-async def test_what_the_file_does_not_have_cannot_be_subscribed_to(
-    live: Toolset, named: str, uri: str
-) -> None:
+async def test_unknown_resource_of_file_not_subscribable(live: Toolset, named: str, uri: str) -> None:
     async with connected(live, "legacy") as client:
         await client.session.subscribe_resource("live://now")
         with pytest.raises(MCPError, match="announces no changes"):
             await client.session.subscribe_resource(uri)
 
 
-async def test_a_user_has_so_many_subscriptions_and_no_more(toolset: Toolset, named: str) -> None:
+async def test_subscriptions_of_user_bounded(toolset: Toolset, named: str) -> None:
     from contextlib import ExitStack
 
     async with connected(toolset, "legacy") as client:
@@ -244,5 +242,5 @@ async def test_a_user_has_so_many_subscriptions_and_no_more(toolset: Toolset, na
 
 
 @pytest.mark.parametrize("odd", [{}, {"capabilities": None}, {"capabilities": {"resources": None}}])
-async def test_an_odd_discovery_of_a_tool_file_is_handed_on(odd: dict[str, Any]) -> None:
+async def test_odd_discovery_of_tool_file_relayed(odd: dict[str, Any]) -> None:
     assert announced(odd).keys() == odd.keys()

@@ -58,7 +58,7 @@ def homed() -> Iterator[Front]:
         (SESSION, "fails", {"username": "mallory"}),
     ],
 )
-async def test_a_tool_is_called_as_often_as_its_limit_says(
+async def test_tool_called_as_often_as_its_limit_allows(
     bounded: Front, version: str, tool: str, arguments: dict[str, Any]
 ) -> None:
     async with client_of(bounded, version) as client:
@@ -72,7 +72,7 @@ async def test_a_tool_is_called_as_often_as_its_limit_says(
     assert not any(answer.is_error for answer in unlimited)
 
 
-async def test_a_limit_by_name_holds_for_tools_of_other_servers(bounded: Front) -> None:
+async def test_named_limit_applies_to_tools_of_other_servers(bounded: Front) -> None:
     async with client_of(bounded, NEWEST) as client:
         called = [await value_of(client, "envelope_as_text") for _ in range(3)]
 
@@ -81,7 +81,7 @@ async def test_a_limit_by_name_holds_for_tools_of_other_servers(bounded: Front) 
 
 
 @VERSIONS
-async def test_files_of_results_count_against_the_quota_of_the_user(bounded: Front, version: str) -> None:
+async def test_result_files_count_against_quota_of_user(bounded: Front, version: str) -> None:
     async with client_of(bounded, version) as client:
         control = await value_of(client, "large", size=1000)
         value = await value_of(client, "large", size=60_000)
@@ -105,7 +105,7 @@ async def test_session_files_end_with_session_without_persistence(bounded: Front
     assert "c.pdf" not in afterwards
 
 
-async def test_the_users_interface_hears_of_a_call_and_of_its_files(homed: Front) -> None:
+async def test_interface_notified_of_call_and_its_files(homed: Front) -> None:
     await homed.put("rows.csv", b"a,b")
     where = urlsplit(homed.url)
     connection = HTTPConnection(str(where.hostname), where.port, timeout=60)
@@ -152,7 +152,7 @@ _ELAPSED = re.compile(r" elapsed_ms=[0-9.]+ ")
         ("no_such_server.tool", {}, "error", 0),
     ],
 )
-async def test_a_call_has_its_line_in_the_log_without_its_arguments(
+async def test_call_logged_in_one_line_without_arguments(
     bounded: Front, tool: str, arguments: dict[str, Any], outcome: str, files: int
 ) -> None:
     before = len(bounded.log())
@@ -208,7 +208,7 @@ async def test_other_requests_take_places_and_get_busy_error(bounded: Front) -> 
     assert afterwards == "a note"
 
 
-def test_files_of_a_session_over_stdio_end_with_the_proxy(address: str, tmp_path: Path) -> None:
+def test_stdio_session_files_end_with_proxy(address: str, tmp_path: Path) -> None:
     (tmp_path / "runner.toml").write_text(
         "persist_files_across_sessions = false\n"
         f'state_dir = "{tmp_path / "state"}"\nstore = "{(tmp_path / "store").as_uri()}"\n'

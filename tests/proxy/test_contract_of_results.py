@@ -53,9 +53,7 @@ async def test_username_tool_with_version_2_result_served_as_our_own(front: Fron
 
 
 @VERSIONS
-async def test_a_username_that_a_client_sends_never_reaches_the_server(
-    front: Front, guarded: Front, version: str
-) -> None:
+async def test_username_of_client_never_reaches_server(front: Front, guarded: Front, version: str) -> None:
     async with client_of(guarded, version) as client:
         control = await value_of(client, "whoami", username="mallory")
     async with client_of(front, version) as client:
@@ -76,7 +74,7 @@ async def test_username_dropped_for_tool_that_does_not_take_it(front: Front, ver
 
 
 @VERSIONS
-async def test_clients_do_not_see_username_in_schemas(front: Front, guarded: Front, version: str) -> None:
+async def test_username_hidden_from_clients_in_schemas(front: Front, guarded: Front, version: str) -> None:
     async def arguments(front: Front) -> list[str]:
         async with client_of(front, version) as client:
             (tool,) = [tool for tool in await client.list_tools() if tool.name == "take_many"]
@@ -128,7 +126,7 @@ async def test_guard_makes_observations_and_stores_no_user_files(guarded: Front,
 
 
 @VERSIONS
-async def test_the_token_of_a_page_is_for_its_host_alone(front: Front, version: str) -> None:
+async def test_page_token_is_for_its_host_alone(front: Front, version: str) -> None:
     async with client_of(front, version) as client:
         called = await client.call_tool_mcp("newest_version", {})
 
@@ -137,7 +135,7 @@ async def test_the_token_of_a_page_is_for_its_host_alone(front: Front, version: 
 
 
 @VERSIONS
-async def test_what_a_tool_raises_is_told_in_its_authors_words(front: Front, version: str) -> None:
+async def test_tool_exception_reported_in_authors_words(front: Front, version: str) -> None:
     async with client_of(front, version) as client:
         called = await client.call_tool_mcp("fails", {})
 
@@ -163,9 +161,7 @@ async def test_result_with_files_applies_contract_unless_guarded(
 
 
 @VERSIONS
-async def test_a_server_says_in_its_configuration_how_it_is_treated(
-    address: str, version: str, tmp_path: Path
-) -> None:
+async def test_server_configuration_selects_its_contract(address: str, version: str, tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     servers = {
         "ours": {"url": address, "contract": "full"},

@@ -31,11 +31,11 @@ def test_started_task_has_no_result_and_no_metadata_of_ours() -> None:
 
 
 @pytest.mark.parametrize("named", [{}, {"taskId": [1]}, {"taskId": 7}, {"taskId": None}])
-def test_what_has_no_name_of_a_task_is_none(named: dict[str, Any]) -> None:
+def test_task_without_id_is_no_task(named: dict[str, Any]) -> None:
     assert begun_task({"task": named}) is None
     assert begun_task({"resultType": "task", **named}) is None
 
 
-def test_a_message_without_meta_stays_as_it_is() -> None:
+def test_message_without_meta_unchanged() -> None:
     assert without_our_words({"content": []}) == {"content": []}
     assert without_our_words({"_meta": None}) == {"_meta": None}

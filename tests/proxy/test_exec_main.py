@@ -75,14 +75,14 @@ def test_command_gets_our_streams_own_environment_and_status(tmp_path: Path, hos
     assert not (tmp_path / "policy.json").exists()
 
 
-def test_it_cannot_write_beside_its_home(tmp_path: Path, host: Any) -> None:
+def test_command_cannot_write_beside_its_home(tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, SHELL, "-c", f"echo x > {tmp_path}/beside || echo denied")
 
     assert process.communicate(timeout=30)[0] == "denied\n"
     assert not (tmp_path / "beside").exists()
 
 
-def test_a_command_that_cannot_be_run_is_named(tmp_path: Path, host: Any) -> None:
+def test_unrunnable_command_is_named(tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, "/usr/bin/there-is-none")
 
     _, err = process.communicate(timeout=30)
@@ -93,7 +93,7 @@ def test_a_command_that_cannot_be_run_is_named(tmp_path: Path, host: Any) -> Non
     )
 
 
-def test_without_its_confinement_nothing_is_run(tmp_path: Path, host: Any) -> None:
+def test_unconfined_command_is_not_run(tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, SHELL, "-c", "echo ran", home=tmp_path / "not-there")
 
     out, err = process.communicate(timeout=30)
@@ -103,7 +103,7 @@ def test_without_its_confinement_nothing_is_run(tmp_path: Path, host: Any) -> No
 
 
 @pytest.mark.parametrize("by", ["its host's death", "a signal"])
-def test_it_ends_with_all_that_it_started(by: str, tmp_path: Path, host: Any) -> None:
+def test_command_ends_with_all_its_processes(by: str, tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, SHELL, "-c", "sleep 600 & echo $$ $!; wait")
     assert process.stdout is not None
     pids = [int(word) for word in process.stdout.readline().split()]

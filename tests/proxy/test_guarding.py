@@ -44,9 +44,7 @@ def shown(result: dict[str, Any]) -> int:
     )
 
 
-async def test_a_small_result_passes_as_it_is_and_nothing_is_stored(
-    files: MyFiles, heard: list[FileChange]
-) -> None:
+async def test_small_result_unchanged_and_nothing_stored(files: MyFiles, heard: list[FileChange]) -> None:
     given = message(content=[{"type": "text", "text": "x"}], structuredContent={"results": [1, 2]}, _meta={})
     guard = OutputGuard(GuardConfig())
 
@@ -146,7 +144,7 @@ async def test_reference_without_room_is_named_beside(files: MyFiles) -> None:
     assert any(record.id in block["text"] for record in records for block in guarded["content"][1:])
 
 
-def test_the_section_of_the_file_sets_the_guard_up(tmp_path: Path) -> None:
+def test_guard_section_of_file_is_applied(tmp_path: Path) -> None:
     file = tmp_path / "runner.toml"
     file.write_text(
         "[output_guard]\nauto_artifact_enabled = false\n"
@@ -176,7 +174,7 @@ def test_the_section_of_the_file_sets_the_guard_up(tmp_path: Path) -> None:
         ('tool_fields = {"$preset" = "nope"}', "there is no preset 'nope'"),
     ],
 )
-def test_what_is_wrong_in_the_section_is_said_with_its_name(line: str, words: str, tmp_path: Path) -> None:
+def test_faults_in_guard_section_reported_by_name(line: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "runner.toml"
     file.write_text(f"[output_guard]\n{line}\n")
 
@@ -184,7 +182,7 @@ def test_what_is_wrong_in_the_section_is_said_with_its_name(line: str, words: st
         config_of(load({}, config=file))
 
 
-def test_a_variable_for_the_guard_is_sent_to_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_variable_refused_with_pointer_to_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_OUTPUT_GUARD__MAX_INLINE_SIZE", "3")
 
     with pytest.raises(UsageError, match=r"set up in runner\.toml, under \[output_guard\]"):
@@ -229,7 +227,7 @@ async def test_operator_transformer_sees_own_and_remote_results_first(files: MyF
     assert other == remote
 
 
-async def test_a_tool_may_have_a_transformer_of_its_own(files: MyFiles, tmp_path: Path) -> None:
+async def test_tool_may_have_its_own_transformer(files: MyFiles, tmp_path: Path) -> None:
     toml = '[output_guard.tools.export]\noutput_transformer = "my_outputs:shorten"\n'
     guard = written(tmp_path, toml)
 
@@ -307,7 +305,7 @@ WIDE = {
 }
 
 
-async def test_a_schema_of_many_fields_does_not_lift_the_limit(files: MyFiles) -> None:
+async def test_schema_of_many_fields_does_not_lift_limit(files: MyFiles) -> None:
     value = {f"p{n}": "word " * 75 for n in range(400)}
     given = message(content=[{"type": "text", "text": "see there"}], structuredContent=value)
 
@@ -331,5 +329,5 @@ async def test_a_schema_of_many_fields_does_not_lift_the_limit(files: MyFiles) -
         ),
     ],
 )
-def test_the_stores_budgets_are_those_of_retention(section: dict[str, Any], budgets: Budgets) -> None:
+def test_store_budgets_are_those_of_retention(section: dict[str, Any], budgets: Budgets) -> None:
     assert budgets_of(section) == budgets

@@ -114,7 +114,7 @@ async def test_requests_get_own_answers_in_any_order(server: Server) -> None:
     )
 
 
-async def test_questions_are_answered_refused_or_given_up(server: Server) -> None:
+async def test_server_requests_answered_refused_or_abandoned(server: Server) -> None:
     for number, method in enumerate(("answer", "refuse", "fail", "wait")):
         server.say(id=f"q{number}", method=method, params={"n": number})
     answers = {said["id"]: said for said in [await server.next() for _ in range(3)]}
@@ -212,7 +212,7 @@ async def test_abandoned_request_cancelled_at_server(server: Server) -> None:
     assert await server.next() == {"jsonrpc": "2.0", "method": "notifications/last"}
 
 
-async def test_an_id_may_be_chosen_but_not_twice(server: Server) -> None:
+async def test_request_id_may_be_chosen_but_not_twice(server: Server) -> None:
     call = asyncio.create_task(server.us.send_raw_request("listen", {}, {"request_id": "listen-1"}))
     asked = await server.next()
 
@@ -224,7 +224,7 @@ async def test_an_id_may_be_chosen_but_not_twice(server: Server) -> None:
     assert await call == {"over": True}
 
 
-async def test_who_waits_hears_that_the_connection_has_ended(server: Server) -> None:
+async def test_waiting_request_ends_with_connection(server: Server) -> None:
     call = asyncio.create_task(server.us.send_raw_request("call", {}))
     await server.next()
 
@@ -236,7 +236,7 @@ async def test_who_waits_hears_that_the_connection_has_ended(server: Server) -> 
         assert ended.value.error.code == CONNECTION_CLOSED
 
 
-async def test_an_answer_that_cannot_be_read_ends_its_request_in_words(server: Server) -> None:
+async def test_unreadable_answer_ends_its_request_with_reason(server: Server) -> None:
     deep, odd = [asyncio.create_task(server.us.send_raw_request(name, None)) for name in ("deep", "odd")]
     ids = [(await server.next())["id"] for _ in range(2)]
 

@@ -23,7 +23,7 @@ TOLD = "list truncated"
     [({}, 5), ({"_MOST_ITEMS": 3}, 3), ({"_MOST_LIST_BYTES": 60}, 2)],
     ids=["all", "items", "bytes"],
 )
-async def test_a_list_of_many_pages_is_read_up_to_a_bound(
+async def test_list_of_many_pages_read_up_to_bound(
     folder: Path,
     user: str,
     monkeypatch: pytest.MonkeyPatch,

@@ -231,9 +231,7 @@ async def test_filesystem_server_behaves_as_without_proxy(
 
 
 @VERSIONS
-async def test_the_memory_server_remembers_as_it_does_alone(
-    memory: Front, version: str, tmp_path: Path
-) -> None:
+async def test_memory_server_behaves_as_without_proxy(memory: Front, version: str, tmp_path: Path) -> None:
     entity = {"name": f"bees {version}", "entityType": "insect", "observations": ["they fly"]}
     acts: list[tuple[str, dict[str, Any]]] = [
         ("create_entities", {"entities": [entity]}),

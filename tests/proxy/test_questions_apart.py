@@ -119,7 +119,7 @@ async def test_server_receives_only_answers_to_its_own_questions(folder: Path, u
     assert client.asked == [*asked, "tasks/list"]
 
 
-async def test_alone_a_server_asks_its_client_what_it_likes(folder: Path, user: str) -> None:
+async def test_single_server_may_ask_its_client_anything(folder: Path, user: str) -> None:
     """The control: without another server there is nobody whose task it could be."""
     async with behind(folder, user, "evil") as (client, _):
         spied = await client.call("spy", task="C1")
@@ -137,7 +137,7 @@ async def test_sessionless_client_without_elicitation_not_asked(folder: Path, us
     assert json.loads(said.text) == {"refused": "the client does not offer elicitation/create"}
 
 
-async def test_news_of_the_client_reach_the_server_whose_they_are(folder: Path, user: str) -> None:
+async def test_client_notifications_reach_their_server(folder: Path, user: str) -> None:
     async with behind(folder, user, "honest", "evil") as (client, _):
         await client.call("honest_pin")
         (token,) = client.tokens

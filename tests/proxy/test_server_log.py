@@ -76,7 +76,7 @@ async def test_log_lines_name_server_and_hide_control_characters(
     assert all(line.startswith(LEAD) and not has_hidden(line) for line in lines)
 
 
-async def test_a_long_line_is_cut_and_says_how_long_it_was(
+async def test_long_line_truncated_with_its_length(
     folder: Path, user: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await shouted(folder, user, b"x" * 300_000 + b"\nand another\n")
@@ -86,7 +86,7 @@ async def test_a_long_line_is_cut_and_says_how_long_it_was(
 
 
 @pytest.mark.parametrize("line", [b"x" * 99 + b"\n", b"a\n", b"\x01\n"], ids=["long", "short", "unseen"])
-async def test_what_is_too_much_for_a_log_is_dropped_and_counted(
+async def test_excess_log_output_dropped_and_counted(
     folder: Path,
     user: str,
     capsys: pytest.CaptureFixture[str],
@@ -107,7 +107,7 @@ async def test_what_is_too_much_for_a_log_is_dropped_and_counted(
     assert {vars(each)["server"] for each in told} == {"shouting"}
 
 
-async def test_all_processes_of_a_server_have_one_budget(
+async def test_processes_of_one_server_share_a_budget(
     folder: Path, user: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runner.proxy.ways.log_budget", lambda: TokenBucket(at_once=10_000, per_s=0))
@@ -123,7 +123,7 @@ async def test_all_processes_of_a_server_have_one_budget(
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_beside_the_commands_own_log_no_line_can_be_taken_for_it(folder: Path, form: str) -> None:
+def test_server_line_cannot_pass_for_commands_own_log(folder: Path, form: str) -> None:
     begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     requests: list[dict[str, Any]] = [
         {"id": 1, "method": "initialize", "params": begin},
@@ -181,7 +181,7 @@ async def test_endless_stderr_takes_bounded_loop_turns(
     assert during < 500
 
 
-async def test_the_last_of_what_was_said_is_kept_whatever_was_dropped(
+async def test_last_output_kept_despite_drops(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with LastWords("x", TokenBucket(at_once=0, per_s=0)) as said:
@@ -193,7 +193,7 @@ async def test_the_last_of_what_was_said_is_kept_whatever_was_dropped(
     assert capsys.readouterr().err == ""
 
 
-async def test_what_was_not_read_yet_is_passed_on_as_the_server_ends(
+async def test_unread_output_relayed_when_server_ends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with LastWords("x") as said:
@@ -232,7 +232,7 @@ def test_stderr_bytes_relayed_or_counted_for_any_chunking(pieces: list[bytes], a
 
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.integers(1, 50)), max_size=200))
-def test_a_budget_lets_no_more_through_than_it_says(said: list[tuple[float, int]]) -> None:
+def test_budget_passes_no_more_than_its_limit(said: list[tuple[float, int]]) -> None:
     budget, now, passed = TokenBucket(at_once=100, per_s=10), 0.0, 0
     for delay, size in said:
         now += delay

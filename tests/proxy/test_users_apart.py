@@ -74,7 +74,7 @@ async def test_user_removal_refused_during_proxied_call(
     assert not home.exists()
 
 
-async def test_a_home_is_there_for_a_call_whose_server_has_ended(folder: Path, user: str) -> None:
+async def test_home_kept_for_call_whose_server_has_ended(folder: Path, user: str) -> None:
     home = Path("/tmp", user)
     async with upstreams_for(folder, user, over_stdio("homed", HOMED)) as upstreams:
         upstream = upstreams._of_user(User(user), "homed", Announced())
@@ -93,7 +93,7 @@ async def test_a_home_is_there_for_a_call_whose_server_has_ended(folder: Path, u
         assert not home.exists()
 
 
-async def test_what_one_users_process_lists_starts_nobody_elses_anew(folder: Path, user: str) -> None:
+async def test_list_change_of_one_user_restarts_no_other_process(folder: Path, user: str) -> None:
     """A process is its user's own, and may list a tool with a home at any moment."""
     homed = ToolSpec.of(
         {

@@ -115,7 +115,7 @@ async def test_call_confined_and_file_in_given_store(tools: Path, tmp_path: Path
 
 
 @pytest.mark.release
-async def test_the_store_that_an_object_has_is_used(tools: Path, tmp_path: Path) -> None:
+async def test_store_of_object_is_used(tools: Path, tmp_path: Path) -> None:
     """Source: S4-64 and S4-68."""
     with somebody() as user:
         async with Runner(tools, store="memory:", identity=user, settings=own(tmp_path)) as first:
@@ -129,7 +129,7 @@ async def test_the_store_that_an_object_has_is_used(tools: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("store", [object(), Having("store"), 5])
-def test_an_object_without_a_store_is_refused_by_name(tools: Path, tmp_path: Path, store: object) -> None:
+def test_object_without_store_refused_by_name(tools: Path, tmp_path: Path, store: object) -> None:
     with pytest.raises(UsageError, match=f"{type(store).__name__} has no store: .*put_artifact"):
         Runner(tools, store=store, settings=own(tmp_path))
 
@@ -179,7 +179,7 @@ async def test_http_application_answers_user_of_identity(tools: Path, tmp_path: 
     assert files == ["made.txt"]
 
 
-async def test_an_application_without_anybody_who_may_call_is_refused(tools: Path, tmp_path: Path) -> None:
+async def test_application_without_possible_callers_refused(tools: Path, tmp_path: Path) -> None:
     async with Runner(tools, store="none:", settings=own(tmp_path)) as runner:
         with pytest.raises(UsageError, match="nothing says who may call"):
             _ = runner.app
@@ -200,9 +200,7 @@ async def test_application_without_tls_refuses_gateway_certificate(tools: Path, 
 
 
 @pytest.mark.parametrize("text", [Path("/a"), b"bytes", {1, 2}, float("nan")])
-async def test_arguments_that_json_does_not_have_are_the_callers_fault(
-    tools: Path, tmp_path: Path, text: object
-) -> None:
+async def test_non_json_arguments_are_callers_fault(tools: Path, tmp_path: Path, text: object) -> None:
     with somebody() as user:
         async with Runner(tools, store="memory:", identity=user, settings=own(tmp_path)) as runner:
             control = await runner.call("make", {"text": "hi"})
@@ -214,7 +212,7 @@ async def test_arguments_that_json_does_not_have_are_the_callers_fault(
 
 
 @pytest.mark.release
-async def test_a_runner_is_in_one_block_at_a_time(tools: Path, tmp_path: Path) -> None:
+async def test_runner_is_in_one_block_at_a_time(tools: Path, tmp_path: Path) -> None:
     with somebody() as user:
         runner = Runner(tools, store="memory:", identity=user, settings=own(tmp_path))
         async with runner:
@@ -259,6 +257,6 @@ async def _begun(tools: Path, settings: dict[str, object]) -> None:
         pass
 
 
-async def test_nothing_is_called_outside_the_block(tools: Path, tmp_path: Path) -> None:
+async def test_call_outside_block_refused(tools: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="async with Runner"):
         await Runner(tools, settings=own(tmp_path)).call("make", {"text": "hi"})

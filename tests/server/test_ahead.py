@@ -59,7 +59,7 @@ def test_context_entered_early_and_left_by_its_owner() -> None:
 
 
 @pytest.mark.parametrize("entered", [True, False])
-def test_a_context_that_nobody_came_for_is_left(*, entered: bool) -> None:
+def test_unclaimed_context_is_exited(*, entered: bool) -> None:
     async def act() -> list[str]:
         opened = Opened()
         ahead = Ahead(opened.open())

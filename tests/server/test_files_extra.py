@@ -75,7 +75,7 @@ async def test_prompt_and_resource_list_callers_files_only(
     assert [message.content.text for message in prompt.messages] == [resource.text]
 
 
-async def test_without_files_there_is_no_block_and_the_prompt_says_so(serving: Callable[..., Any]) -> None:
+async def test_no_files_no_block_and_prompt_says_so(serving: Callable[..., Any]) -> None:
     async with serving() as (client, _files):
         (resource,) = await client.read_resource("runner://files")
         prompt = await client.get_prompt("available_files")
@@ -86,7 +86,7 @@ async def test_without_files_there_is_no_block_and_the_prompt_says_so(serving: C
     ]
 
 
-async def test_both_are_listed_and_the_setting_takes_them_away(serving: Callable[..., Any]) -> None:
+async def test_prompt_and_resource_listed_unless_disabled(serving: Callable[..., Any]) -> None:
     async with serving() as (client, _files):
         resources, prompts = await client.list_resources(), await client.list_prompts()
         tools = await client.list_tools()

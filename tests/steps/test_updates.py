@@ -74,7 +74,7 @@ def test_partial_files_checked_as_results_and_not_read_from_disk() -> None:
         ' MCP_UPDATE:{"type": "canvas_update"}',
     ],
 )
-def test_what_is_no_payload_is_an_ordinary_message(message: str) -> None:
+def test_non_payload_is_ordinary_message(message: str) -> None:
     update = read_update(1, 2, message)
 
     assert update.message == message
@@ -87,7 +87,7 @@ def test_unknown_payload_type_is_progress_without_json() -> None:
     assert update == Update("turning", ({"type": "tool_progress", "percentage": 50.0, "message": "turning"},))
 
 
-def test_a_message_is_cut_to_its_limit() -> None:
+def test_message_truncated_to_its_limit() -> None:
     update = read_update(1, 2, "x" * (MESSAGE_MAX_CHARS + 1))
 
     assert len(str(update.message)) == MESSAGE_MAX_CHARS
@@ -104,7 +104,7 @@ def test_a_message_is_cut_to_its_limit() -> None:
         ),
     )
 )
-def test_any_payload_becomes_events_that_are_json(fields: dict[str, object]) -> None:
+def test_any_payload_becomes_json_events(fields: dict[str, object]) -> None:
     update = read_update(1, 2, payload(**fields))
 
     assert json.loads(json.dumps(update.events, allow_nan=False)) == list(update.events)

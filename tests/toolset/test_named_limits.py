@@ -44,7 +44,7 @@ def names(limits: dict[str, LimitSettings], tool: str | None, user: str) -> list
     return [(one.name, one.whose) for one in counted(limits, tool=tool, user=user, whose=f"home-of-{user}")]
 
 
-def test_a_call_counts_for_the_limits_of_its_tool_and_user() -> None:
+def test_call_counts_for_limits_of_its_tool_and_user() -> None:
     limits = {
         "all": LimitSettings(calls_per_minute=9),
         "each": EACH,
@@ -57,7 +57,7 @@ def test_a_call_counts_for_the_limits_of_its_tool_and_user() -> None:
     assert names(limits, None, "ann") == [("all", ""), ("each", "home-of-ann")]
 
 
-def test_a_limit_that_limits_nothing_is_refused() -> None:
+def test_limit_that_limits_nothing_is_refused() -> None:
     with pytest.raises(ValidationError, match="it limits nothing"):
         LimitSettings(tools=["a"])
 
@@ -79,7 +79,7 @@ def test_calls_per_minute_counted_per_user_over_all_tools() -> None:
     assert admitted(rates, "bob", 59)
 
 
-def test_a_call_that_one_limit_refuses_counts_for_no_other() -> None:
+def test_refused_call_counts_for_no_other_limit() -> None:
     limits = {
         "all": LimitSettings(calls_per_minute=2),
         "ann": LimitSettings(users=["ann"], calls_per_minute=1),
@@ -110,7 +110,7 @@ def test_rate_limit_error_names_limit_and_retry_time() -> None:
     rates.admit(mine, now=60)
 
 
-def test_windows_of_idle_users_are_dropped() -> None:
+def test_windows_of_idle_users_dropped() -> None:
     rates = Rates(limits={"each": LimitSettings(per="user", calls_per_minute=10)})
     before = held_objects(rates)
     for number in range(1100):
@@ -158,7 +158,7 @@ def test_thousand_calls_for_one_place_delay_another_by_one_call() -> None:
     assert list(queue.leave("bob", ONE)) == ["ann-0"]
 
 
-def test_a_waiting_call_of_a_full_place_can_be_withdrawn() -> None:
+def test_waiting_call_of_full_place_can_be_withdrawn() -> None:
     queue = queue_of()
     assert queue.starts("ann", ONE)
     queue.wait("bob", "bob-1", ONE)
@@ -170,7 +170,7 @@ def test_a_waiting_call_of_a_full_place_can_be_withdrawn() -> None:
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_calls_at_once_of_a_limit_by_name_take_turns(limited: Path, tmp_path: Path) -> None:
+async def test_concurrent_calls_of_named_limit_take_turns(limited: Path, tmp_path: Path) -> None:
     limits = {"one_slow": LimitSettings(tools=["sl*"], max_calls=1)}
 
     with somebody() as ann, somebody() as bob:

@@ -54,7 +54,7 @@ async def test_failed_listener_reopened_by_next_caller() -> None:
     assert reader is not None
 
 
-async def test_to_end_what_could_not_be_made_or_never_was_is_nothing() -> None:
+async def test_end_of_failed_or_unmade_object_does_nothing() -> None:
     once = Once(lambda: Loopback.open([]))
     await once.end(Loopback.close)
     with no_descriptors(), pytest.raises(OSError, match="Too many open files"):

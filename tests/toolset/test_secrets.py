@@ -154,7 +154,7 @@ async def test_process_with_secret_ends_with_its_call(
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_what_a_tool_says_has_no_secret_in_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_tool_output_has_no_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     client = Listening()
     with somebody() as user:
@@ -183,7 +183,7 @@ async def test_what_a_tool_says_has_no_secret_in_it(tmp_path: Path, caplog: pyte
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_a_file_named_by_a_secret_is_not_told_of(tmp_path: Path) -> None:
+async def test_file_named_by_secret_is_not_reported(tmp_path: Path) -> None:
     with somebody() as user:
         async with serving(tmp_path, generated="keep") as toolset:
             wrote = (await call(toolset, user, "writes")).processed.value
@@ -194,7 +194,7 @@ async def test_a_file_named_by_a_secret_is_not_told_of(tmp_path: Path) -> None:
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_a_tool_file_cannot_read_the_file_of_a_secret(tmp_path: Path) -> None:
+async def test_tool_file_cannot_read_file_of_secret(tmp_path: Path) -> None:
     code = (
         "from pathlib import Path\nfrom fastmcp import FastMCP\nmcp = FastMCP('reader')\n"
         "@mcp.tool\ndef read(path: str) -> str:\n    return Path(path).read_text()\n"
@@ -217,7 +217,7 @@ async def test_a_tool_file_cannot_read_the_file_of_a_secret(tmp_path: Path) -> N
 
 
 @pytest.mark.anyio
-async def test_a_server_does_not_start_without_a_secret_and_names_each(tmp_path: Path) -> None:
+async def test_missing_secrets_all_named_and_server_not_started(tmp_path: Path) -> None:
     secrets = {
         "ONE": SecretSettings(file=tmp_path / "missing", tools=["holds"]),
         "TWO": SecretSettings(command=("false",), tools=["holds"]),
@@ -254,14 +254,14 @@ def test_invalid_secret_refused_without_showing_it(
     assert content not in fault
 
 
-def test_one_line_break_at_the_end_is_no_part_of_a_value(tmp_path: Path) -> None:
+def test_one_trailing_line_break_is_not_part_of_value(tmp_path: Path) -> None:
     of_file = SecretSettings(file=secret_file(tmp_path, KEY + "\n"), tools=["t"])
     of_command = SecretSettings(command=("echo", KEY), tools=["t"])
 
     assert read_secret("A", of_file) == read_secret("B", of_command) == KEY
 
 
-def test_a_value_is_not_in_what_a_set_of_secrets_looks_like(tmp_path: Path) -> None:
+def test_value_absent_from_repr_of_secrets(tmp_path: Path) -> None:
     secrets = Secrets.read({"API_KEY": SecretSettings(file=secret_file(tmp_path), tools=["t"])})
 
     assert KEY not in repr(secrets)
@@ -278,7 +278,7 @@ def test_secret_masked_in_all_forms_also_if_nested() -> None:
     assert masked == {"a": ["[secret LONG]", {"[secret SHORT]": "q=[secret LONG]"}], "n": 1, "z": None}
 
 
-def test_a_value_is_masked_as_forms_write_it() -> None:
+def test_value_masked_in_form_encoding() -> None:
     given = CallSecrets({"PASSWORD": "correct horse/battery"})
 
     assert given.masked_text(urlencode({"p": "correct horse/battery"})) == "p=[secret PASSWORD]"
@@ -338,7 +338,7 @@ def test_error_text_never_cut_inside_shown_secret() -> None:
     assert "k" not in CallSecrets({"KEY": value}).masked_text(said)
 
 
-def test_which_secrets_changed_is_known_by_value_and_by_rule(tmp_path: Path) -> None:
+def test_changed_secrets_known_by_value_and_rule(tmp_path: Path) -> None:
     first, second = secret_file(tmp_path, "value-one", name="a"), secret_file(tmp_path, "value-two", name="b")
     rules = {name: SecretSettings(file=path, tools=["t"]) for name, path in (("A", first), ("B", second))}
     before = Secrets.read(rules)

@@ -39,7 +39,7 @@ def filled(state: SessionState, user: str = "u") -> int:
     raise AssertionError("none was refused")
 
 
-def test_keys_that_come_and_go_leave_nothing(state: SessionState) -> None:
+def test_passing_keys_leave_nothing(state: SessionState) -> None:
     with held_at_most(8 * MIB):
         for number in range(50):
             key = f"{number}-" + "k" * MIB
@@ -47,7 +47,7 @@ def test_keys_that_come_and_go_leave_nothing(state: SessionState) -> None:
             assert state.delete("u", None, key)
 
 
-def test_the_memory_of_each_key_counts(state: SessionState) -> None:
+def test_memory_of_each_key_counts(state: SessionState) -> None:
     assert 10_000 < filled(state) <= 16 * MIB // 256
 
 
@@ -63,7 +63,7 @@ def test_state_quota_freed_by_delete_replace_and_session_end(state: SessionState
     state.put("u", None, str(last + 1), {}, None)
 
 
-def test_what_goes_along_with_each_request_is_small(state: SessionState) -> None:
+def test_data_sent_with_each_request_is_small(state: SessionState) -> None:
     state.put("u", None, RULES, {"value": "r" * 100_000}, None)
     state.put("u", None, "large", {"value": "x" * 500_000}, None)
     state.put("u", None, RULES, {"value": "r" * 200_000}, None)
@@ -79,7 +79,7 @@ def test_what_goes_along_with_each_request_is_small(state: SessionState) -> None
 
 
 @pytest.mark.parametrize("ttl", [10**400, float("inf"), float("nan"), "1", [1], 1e13])
-def test_a_time_that_is_none_is_refused(state: SessionState, ttl: object) -> None:
+def test_invalid_expiry_refused(state: SessionState, ttl: object) -> None:
     with pytest.raises(StateRefused, match="needs a time in seconds"):
         state.put("u", None, "k", {}, ttl)
 

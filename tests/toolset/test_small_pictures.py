@@ -61,7 +61,7 @@ def smaller(settings: Settings, user: str, content: bytes, most_bytes: int) -> b
 
 @pytest.mark.release
 @pytest.mark.parametrize("kind", FORMATS)
-def test_picture_that_is_too_large_keeps_its_format(kind: str, user: str, tmp_path: Path) -> None:
+def test_oversized_picture_keeps_its_format(kind: str, user: str, tmp_path: Path) -> None:
     given = picture(kind)
     most = len(given) // 3
 

@@ -69,7 +69,7 @@ def test_login_entries_flood_evicts_least_recently_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "{}", "[1]", '{"end": "x", "value": {}}', '{"end": null, "value": 1}']
 )
-def test_a_damaged_entry_is_none(tmp_path: Path, content: str) -> None:
+def test_damaged_login_entry_reads_as_none(tmp_path: Path, content: str) -> None:
     state = LoginState(tmp_path)
     asyncio.run(state.put("one", {"a": 1}))
     (path,) = files(tmp_path)
@@ -78,7 +78,7 @@ def test_a_damaged_entry_is_none(tmp_path: Path, content: str) -> None:
     assert asyncio.run(state.get("one")) is None
 
 
-def test_the_key_stays_and_a_damaged_one_is_set_apart(tmp_path: Path) -> None:
+def test_login_key_kept_and_damaged_one_set_apart(tmp_path: Path) -> None:
     first = signing_key(tmp_path)
     path = tmp_path / "login-key.json"
 

@@ -51,7 +51,7 @@ def claimed(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ODD, ids=ascii)
-def test_an_odd_name_in_a_token_is_refused_in_words_of_one_line(name: str) -> None:
+def test_odd_name_in_token_refused_in_one_line(name: str) -> None:
     with pytest.raises(IdentityError) as refused:
         claimed(name)
 
@@ -75,7 +75,7 @@ def test_path_like_name_accepted_with_single_folder_home() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ODD, ids=ascii)
-async def test_an_odd_name_in_the_header_of_a_gateway_is_nobody(name: str) -> None:
+async def test_odd_name_in_gateway_header_is_no_user(name: str) -> None:
     given: list[str] = []
 
     def give(user: str) -> str:
