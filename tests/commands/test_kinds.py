@@ -152,7 +152,7 @@ def test_check_and_install_take_same_targets_as_call(
     assert run("call", entry["args"][1], "add", "a:=1", "b:=2").out == "3\n"
 
 
-def test_error_wrapped_by_sdk_not_blamed_on_author(run: Callable[..., Ran], folder: Path) -> None:
+def test_sdk_wrapped_result_logs_no_correction(run: Callable[..., Ran], folder: Path) -> None:
     written(folder, {"tool.py": HIGH})
 
     ran = run("call", "tool.py", "add", "a=1", "b=2", "--log-level", "info")

@@ -119,7 +119,7 @@ async def test_sample_large_results_short_for_model_complete_in_files(serve: Any
     assert (reference["mime_type"], reference["size_bytes"]) == ("image/png", len(png))
 
 
-async def test_sample_keeps_files_at_stated_places(serve: Any) -> None:
+async def test_sample_state_kept_in_each_documented_place(serve: Any) -> None:
     # Only clients of the handshake era have sessions.
     async with serve("state", mode="legacy") as client:
         counted = [(await client.call_tool("count", {})).data for _ in range(2)]

@@ -68,7 +68,7 @@ async def test_socket_is_not_collected_as_file(tmp_path: Path, user: str) -> Non
     assert value["meta_data"]["artifact_errors"][0]["reason"] == "invalid_path"
 
 
-def test_shared_names_refuse_start(tmp_path: Path) -> None:
+def test_sockets_refused_in_tier_with_shared_names(tmp_path: Path) -> None:
     words = ["call", str(FILE), "shares", "--isolation", "process", "--allow-sockets"]
     environment = {"PATH": os.environ["PATH"], "RUNNER_STATE_DIR": str(tmp_path)}
     ended = subprocess.run(

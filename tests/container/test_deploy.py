@@ -206,7 +206,7 @@ def test_probe_path_answered_with_allowed_host_name(path: Path, pod: Mapped) -> 
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_pod_grace_period_covers_longest_call(path: Path, pod: Mapped) -> None:
+def test_pod_grace_period_covers_drain(path: Path, pod: Mapped) -> None:
     (container,) = pod["spec"]["containers"]
     waited = container["lifecycle"]["preStop"]["sleep"]["seconds"]
 

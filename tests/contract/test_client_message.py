@@ -705,7 +705,7 @@ def test_printed_error_has_three_parts(home: FakeHome) -> None:
     )
 
 
-def test_printed_error_without_details_is_shorter() -> None:
+def test_printed_error_without_details_is_one_line() -> None:
     assert as_text(failed(CallError(Code.E_CANCELLED, "stopped"))) == "Error: stopped [E_CANCELLED]"
 
 

@@ -183,7 +183,7 @@ def test_body_limit_applies_to_server_with_tokens() -> None:
     assert large not in (401, 413)
 
 
-def test_app_with_other_structure_does_not_start() -> None:
+def test_app_without_body_limit_does_not_start() -> None:
     app = Starlette()
     set_up_endpoint(app, max_bytes=LIMIT, user=lambda: None, direct=None)
 

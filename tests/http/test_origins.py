@@ -99,7 +99,7 @@ def test_own_origin_behind_proxy_is_public_address(tmp_path: Path) -> None:
     assert refused(served, "/healthz", origin="http://tools.example")
 
 
-def test_two_origin_headers_count_as_none(served: Served) -> None:
+def test_two_origin_headers_refused(served: Served) -> None:
     with served.visitor("ann") as visitor:
         answer = visitor.get("/healthz", headers=[("origin", ADDRESS), ("origin", ALLOWED)])
 

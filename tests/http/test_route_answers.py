@@ -161,7 +161,7 @@ def test_answer_to_head_has_a_length_and_no_body() -> None:
 
 
 @pytest.mark.parametrize("status", [None, True, "200", 200.5, 0, 100, 101, 199, 600, -1, 10**300, [200]])
-def test_informational_status_is_an_error(status: Any) -> None:
+def test_unusable_status_is_an_error(status: Any) -> None:
     with pytest.raises(Refusal, match="status") as refused:
         answered(status=status)
     assert refused.value.status == 500

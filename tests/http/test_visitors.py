@@ -165,7 +165,7 @@ def test_https_browser_leaves_its_session(tmp_path: Path) -> None:
     assert re.match(rf'__Host-{COOKIE}=""; .*Max-Age=0; Path=/; .*Secure', header)
 
 
-def test_session_renewed_under_its_own_name(with_tokens: Served) -> None:
+def test_session_renewal_keeps_session_id(with_tokens: Served) -> None:
     with with_tokens.visitor("ann") as ann:
         first = ann.post("/api/session")
     with with_tokens.visitor(cookie=f"{COOKIE}={first.cookies[COOKIE]}") as browser:
@@ -272,7 +272,7 @@ def test_pages_of_other_sites_rejected(
     assert open_to_all.kept() == {}
 
 
-def test_bearer_token_accepted_from_any_page(with_tokens: Served) -> None:
+def test_bearer_token_reads_from_any_page_starts_no_session(with_tokens: Served) -> None:
     with with_tokens.visitor("ann", **{"sec-fetch-site": "cross-site"}) as page:
         read, begun = page.get("/api/files"), page.post("/api/session")
 

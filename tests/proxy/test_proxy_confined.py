@@ -538,7 +538,7 @@ async def test_program_named_by_a_project_opens_no_other_folder(way: str, folder
     [("", 1), ("sys.stdin.readline()", 2)],
     ids=["reads-nothing", "reads-the-first-message"],
 )
-async def test_exited_server_restarted_for_reading_calls(
+async def test_server_exiting_after_first_read_started_again(
     reads: str, starts: int, folder: Path, user: str
 ) -> None:
     noted = folder / "noted"

@@ -183,7 +183,7 @@ async def test_tool_output_has_no_secret(tmp_path: Path, caplog: pytest.LogCaptu
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_file_named_by_secret_is_not_reported(tmp_path: Path) -> None:
+async def test_file_with_secret_in_its_name_is_not_reported(tmp_path: Path) -> None:
     with somebody() as user:
         async with serving(tmp_path, generated="keep") as toolset:
             wrote = (await call(toolset, user, "writes")).processed.value

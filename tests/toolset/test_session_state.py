@@ -39,7 +39,7 @@ def filled(state: SessionState, user: str = "u") -> int:
     raise AssertionError("none was refused")
 
 
-def test_passing_keys_leave_nothing(state: SessionState) -> None:
+def test_deleted_keys_free_their_memory(state: SessionState) -> None:
     with held_at_most(8 * MIB):
         for number in range(50):
             key = f"{number}-" + "k" * MIB
