@@ -152,14 +152,14 @@ def test_check_and_install_take_same_targets_as_call(
     assert run("call", entry["args"][1], "add", "a:=1", "b:=2").out == "3\n"
 
 
-def test_sdk_wrapped_result_logs_no_correction(run: Callable[..., Ran], folder: Path) -> None:
+def test_sdk_wrapped_result_logs_no_repair(run: Callable[..., Ran], folder: Path) -> None:
     written(folder, {"tool.py": HIGH})
 
     ran = run("call", "tool.py", "add", "a=1", "b=2", "--log-level", "info")
 
     assert ran.out == "3\n"
     assert "tool=add" in ran.err
-    assert "mended" not in ran.err
+    assert "repaired" not in ran.err
 
 
 def test_link_to_a_tool_file_finds_modules_where_it_leads(run: Callable[..., Ran], folder: Path) -> None:

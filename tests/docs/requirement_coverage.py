@@ -149,9 +149,11 @@ def complaints(requirements: Mapping[str, Requirement], marks: Marks) -> list[st
     """Return what is missing: a phrase, a place, a test, a reason; nothing if the table may be believed."""
     known = sentences()
     missing = [f"{name} has no phrase in requirements.toml" for name in known if name not in requirements]
-    unknown = [f"{name} is no requirement, requirements.toml" for name in requirements if name not in known]
+    unknown = [
+        f"{name} is not a requirement, requirements.toml" for name in requirements if name not in known
+    ]
     for found in (marks.places, marks.tests):
-        unknown += [f"{name} is no requirement, {found[name][0]}" for name in found if name not in known]
+        unknown += [f"{name} is not a requirement, {found[name][0]}" for name in found if name not in known]
     for name, requirement in requirements.items():
         if requirement.status in {Status.BUILT, Status.PARTLY}:
             missing += [f"{name} is named by no source file"] * (not requirement.places)

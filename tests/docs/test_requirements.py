@@ -44,7 +44,7 @@ def test_unknown_requirement_id_named_with_its_file(
 ) -> None:
     strange = Marks(places=marks.places | {"S9-1": ["runner/x.py"]}, tests=marks.tests)
 
-    assert complaints(requirements, strange) == ["S9-1 is no requirement, runner/x.py"]
+    assert complaints(requirements, strange) == ["S9-1 is not a requirement, runner/x.py"]
 
 
 @pytest.mark.parametrize(
