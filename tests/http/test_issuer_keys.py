@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.release]
 Serve = Callable[..., str]
 
 
-def test_token_valid_for_this_server_until_expiry(issuer: Issuer, serve_to: Serve) -> None:
+def test_a_token_counts_for_this_server_only_and_until_its_end(issuer: Issuer, serve_to: Serve) -> None:
     url = serve_to(**issuer.settings())
     wrong = {
         "another audience": issuer.token(aud="https://elsewhere.example.com/mcp"),
@@ -44,7 +44,9 @@ def unsigned(token: str) -> str:
     return f"{header.decode()}.{token.split('.')[1]}."
 
 
-def test_new_key_accepted_while_running_withdrawn_one_rejected(issuer: Issuer, serve_to: Serve) -> None:
+def test_a_new_key_counts_while_the_server_runs_and_a_withdrawn_one_no_more(
+    issuer: Issuer, serve_to: Serve
+) -> None:
     url = serve_to(**issuer.settings(RUNNER_AUTH__JWKS_MAX_AGE_S="1", RUNNER_AUTH__JWKS_REFRESH_S="0.1"))
     old = issuer.published["first"]
     with_old = issuer.token(key=old)
@@ -61,7 +63,9 @@ def test_new_key_accepted_while_running_withdrawn_one_rejected(issuer: Issuer, s
     assert asked(url, with_new).status_code == 200
 
 
-def test_unknown_key_ids_do_not_trigger_endless_fetches(issuer: Issuer, serve_to: Serve) -> None:
+def test_names_of_keys_that_nobody_has_do_not_have_keys_fetched_without_end(
+    issuer: Issuer, serve_to: Serve
+) -> None:
     url = serve_to(**issuer.settings(RUNNER_AUTH__JWKS_REFRESH_S="60"))
     assert asked(url, issuer.token()).status_code == 200
     before = issuer.fetches
@@ -73,7 +77,9 @@ def test_unknown_key_ids_do_not_trigger_endless_fetches(issuer: Issuer, serve_to
     assert asked(url, issuer.token()).status_code == 200
 
 
-def test_unreachable_issuer_keeps_known_keys_valid(issuer: Issuer, serve_to: Serve, tmp_path: Path) -> None:
+def test_an_issuer_that_is_away_locks_out_nobody_whose_key_was_known(
+    issuer: Issuer, serve_to: Serve, tmp_path: Path
+) -> None:
     url = serve_to(**issuer.settings(RUNNER_AUTH__JWKS_MAX_AGE_S="0.1"))
     assert asked(url, issuer.token()).status_code == 200
 
@@ -85,7 +91,7 @@ def test_unreachable_issuer_keeps_known_keys_valid(issuer: Issuer, serve_to: Ser
     assert "not fetched" in (tmp_path / "log").read_text()
 
 
-def test_unfetchable_keys_stay_valid_for_an_hour(issuer: Issuer) -> None:
+def test_keys_that_cannot_be_fetched_count_for_an_hour(issuer: Issuer) -> None:
     now = [1000.0]
     keys = IssuerKeys(clock=lambda: now[0])
 
@@ -103,7 +109,7 @@ def test_unfetchable_keys_stay_valid_for_an_hour(issuer: Issuer) -> None:
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b'{"keys": 1}', b"no", b" " * (MOST_BYTES + 1)])
-def test_malformed_key_set_not_fetched(issuer: Issuer, content: bytes) -> None:
+def test_what_is_no_set_of_keys_is_not_fetched(issuer: Issuer, content: bytes) -> None:
     class Odd(Issuer):
         keys = content
 

@@ -242,7 +242,7 @@ def test_stdio_session_files_end_with_proxy(address: str, tmp_path: Path) -> Non
 
 
 def stored(folder: Path) -> list[str]:
-    """The names of contents in a local store, of all users."""
+    """The names of contents in a local store, whoever they are of."""
     return [path.name for path in (folder / "store").rglob("objects/*/*")]
 
 
