@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.release]
 Serve = Callable[..., str]
 
 
-def test_a_token_counts_for_this_server_only_and_until_its_end(issuer: Issuer, serve_to: Serve) -> None:
+def test_token_valid_for_this_server_until_expiry(issuer: Issuer, serve_to: Serve) -> None:
     url = serve_to(**issuer.settings())
     wrong = {
         "another audience": issuer.token(aud="https://elsewhere.example.com/mcp"),
@@ -109,7 +109,7 @@ def test_keys_that_cannot_be_fetched_count_for_an_hour(issuer: Issuer) -> None:
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b'{"keys": 1}', b"no", b" " * (MOST_BYTES + 1)])
-def test_what_is_no_set_of_keys_is_not_fetched(issuer: Issuer, content: bytes) -> None:
+def test_malformed_key_set_not_fetched(issuer: Issuer, content: bytes) -> None:
     class Odd(Issuer):
         keys = content
 
