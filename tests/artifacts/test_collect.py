@@ -34,7 +34,7 @@ def refusal(path: object, home: FakeHome) -> CallError:
 @pytest.mark.parametrize(
     "shape", ["{home}/a/b.txt", "{home}/a/../a//b.txt", "/{home}/a/b.txt", "a/b.txt", "./a/b.txt"]
 )
-def test_a_plain_file_of_the_home_is_opened(shape: str, home: FakeHome) -> None:
+def test_plain_file_of_home_is_opened(shape: str, home: FakeHome) -> None:
     """Source: S1-61 and S1-68."""
     (home.path / "a").mkdir()
     (home.path / "a/b.txt").write_bytes(b"hi")
@@ -63,7 +63,7 @@ def rows(path: str, home: FakeHome, made: Path) -> list[Any]:
         return connection.execute("SELECT body FROM notes").fetchall()
 
 
-def test_a_database_comes_with_what_its_log_holds(
+def test_database_comes_with_content_of_its_log(
     home: FakeHome, notes: sqlite3.Connection, tmp_path: Path
 ) -> None:
     (home.path / "latest.db").symlink_to("a/notes.db")
@@ -75,7 +75,7 @@ def test_a_database_comes_with_what_its_log_holds(
     assert len(os.listdir("/proc/self/fd")) == open_before
 
 
-def test_a_database_larger_with_its_log_is_refused(home: FakeHome, notes: sqlite3.Connection) -> None:
+def test_database_too_large_with_its_log_refused(home: FakeHome, notes: sqlite3.Connection) -> None:
     path = home.path / "a/notes.db"
     with collect("a/notes.db", home, max_bytes=8192) as found:
         assert found.size == 8192
@@ -88,7 +88,7 @@ def test_a_database_larger_with_its_log_is_refused(home: FakeHome, notes: sqlite
 
 
 @pytest.mark.parametrize("trick", ["link", "fifo", "hard link", "folder", "garbage"])
-def test_a_log_that_is_none_is_left_alone(home: FakeHome, trick: str) -> None:
+def test_file_that_is_not_a_log_left_alone(home: FakeHome, trick: str) -> None:
     (home.path / "x.db").write_bytes(b"as it is")
     log, other = home.path / "x.db-wal", home.path.with_name("other")
     other.write_bytes(b"of somebody else")
@@ -115,9 +115,7 @@ def test_a_log_that_is_none_is_left_alone(home: FakeHome, trick: str) -> None:
         (b"SQLite format 3\0", "-journal", bytes.fromhex("d9d505f920a163d700000003")),
     ],
 )
-def test_a_database_that_is_not_whole_is_refused(
-    home: FakeHome, head: bytes, ending: str, beside: bytes
-) -> None:
+def test_incomplete_database_refused(home: FakeHome, head: bytes, ending: str, beside: bytes) -> None:
     (home.path / "x.db").write_bytes(head)
     assert content("x.db", home) == head
     log = home.path / f"x.db{ending}"
@@ -132,7 +130,7 @@ def test_a_database_that_is_not_whole_is_refused(
     assert content("x.db", home) == head
 
 
-def test_the_descriptor_is_closed_afterwards(home: FakeHome) -> None:
+def test_descriptor_closed_afterwards(home: FakeHome) -> None:
     (home.path / "b.txt").write_bytes(b"hi")
     before = os.listdir("/proc/self/fd")
 
@@ -162,7 +160,7 @@ def test_the_descriptor_is_closed_afterwards(home: FakeHome) -> None:
     ],
     ids=repr,
 )
-def test_a_path_that_does_not_lie_below_the_home_is_refused_unread(path: str, home: FakeHome) -> None:
+def test_collect_path_outside_home_refused_unread(path: str, home: FakeHome) -> None:
     home.path.with_name("x.txt").write_text("of somebody else")
 
     error = refusal(path.format(home=home.path), home)
@@ -172,7 +170,7 @@ def test_a_path_that_does_not_lie_below_the_home_is_refused_unread(path: str, ho
 
 
 @pytest.mark.parametrize("path", [None, 5, ["a"], {"a": 1}], ids=repr)
-def test_a_path_that_is_no_text_is_refused(path: Any, home: FakeHome) -> None:
+def test_non_text_path_refused(path: Any, home: FakeHome) -> None:
     error = refusal(path, home)
 
     assert (error.code, error.details["attempted_path"]) == (Code.E_INVALID_PATH, repr(path))
@@ -208,7 +206,7 @@ def _socket(home: Path) -> None:
     ],
     ids=["link out", "hard link", "folder", "fifo", "socket", "magic link", "loop"],
 )
-def test_what_is_no_plain_file_is_refused_without_waiting(
+def test_non_plain_file_refused_without_waiting(
     leave: Callable[[Path], Any], says: str, home: FakeHome
 ) -> None:
     (home.path / "plain").write_bytes(b"hi")
@@ -224,7 +222,7 @@ def test_what_is_no_plain_file_is_refused_without_waiting(
     assert says in error.message or says == "link"
 
 
-def test_a_folder_on_the_way_that_is_a_link_is_refused(home: FakeHome) -> None:
+def test_symlinked_folder_on_path_refused(home: FakeHome) -> None:
     home.path.with_name("bob").mkdir()
     home.path.with_name("bob").joinpath("x.txt").write_text("bob's")
     (home.path / "sub").symlink_to("../bob")
@@ -232,7 +230,7 @@ def test_a_folder_on_the_way_that_is_a_link_is_refused(home: FakeHome) -> None:
     assert refusal(f"{home.path}/sub/x.txt", home).code is Code.E_INVALID_PATH
 
 
-def test_a_home_that_was_swapped_does_not_matter(home: FakeHome) -> None:
+def test_swapped_home_does_not_matter(home: FakeHome) -> None:
     (home.path / "x.txt").write_text("mine")
     home.path.rename(home.path.with_name("moved"))
     home.path.mkdir()
@@ -242,7 +240,7 @@ def test_a_home_that_was_swapped_does_not_matter(home: FakeHome) -> None:
 
 
 @pytest.mark.parametrize("path", ["gone.txt", "plain/gone.txt"])
-def test_a_file_that_is_not_there_is_said_to_be_missing(path: str, home: FakeHome) -> None:
+def test_missing_file_reported_as_missing(path: str, home: FakeHome) -> None:
     (home.path / "plain").write_bytes(b"")
 
     error = refusal(path, home)
@@ -255,7 +253,7 @@ def _sparse(path: Path, size: int) -> None:
     os.truncate(path, size)
 
 
-def test_the_hard_cap_itself_is_allowed_and_one_byte_more_is_not(home: FakeHome) -> None:
+def test_file_at_hard_cap_allowed_one_byte_more_refused(home: FakeHome) -> None:
     _sparse(home.path / "at", MAX)
     _sparse(home.path / "above", 100 * 1024**3)
 
@@ -266,7 +264,7 @@ def test_the_hard_cap_itself_is_allowed_and_one_byte_more_is_not(home: FakeHome)
 
 
 @given(st.text(alphabet=st.sampled_from("./ab\\\0 \ud800é"), max_size=20))
-def test_no_text_leads_out_of_the_home(path: str) -> None:
+def test_no_text_leads_out_of_home(path: str) -> None:
     relative = relative_to_home(path, ALICE)
 
     if relative is not None:

@@ -38,7 +38,7 @@ def path_entry(home: FakeHome, name: str, content: bytes = b"hi", **more: Any) -
     return {"name": name, "path": f"{home.path}/{name}", "mime": "text/html", **more}
 
 
-def test_the_repr_of_a_result_holds_no_content_of_its_files(home: FakeHome, shelf: Shelf) -> None:
+def test_repr_of_result_holds_no_file_content(home: FakeHome, shelf: Shelf) -> None:
     content = base64.b64encode(b"secret" * 100).decode()
     artifact = {"name": "a.txt", "b64": content, "mime": "text/plain"}
 
@@ -53,7 +53,7 @@ def test_the_repr_of_a_result_holds_no_content_of_its_files(home: FakeHome, shel
 
 
 @given(st.binary(max_size=200))
-def test_canonical_base64_means_the_same_bytes(content: bytes) -> None:
+def test_canonical_base64_means_same_bytes(content: bytes) -> None:
     written = base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
     assert canonical(f" {written}\n") == base64.b64encode(content).decode()
@@ -63,14 +63,14 @@ def test_canonical_base64_means_the_same_bytes(content: bytes) -> None:
 @pytest.mark.parametrize(
     "text", ["Q", "QQ=", "Q===", "QQ==QQ==", "@@@@", "QQ\x0bQ=", "é", None, 5, b"QQ=="], ids=repr
 )
-def test_what_is_no_base64_has_no_canonical_form(text: Any) -> None:
+def test_invalid_base64_has_no_canonical_form(text: Any) -> None:
     assert canonical(text) is None
 
 
 @pytest.mark.parametrize(
     "size", [0, 1, 2, 3, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 2]
 )
-def test_a_file_is_encoded_whole_at_every_chunk_edge(size: int) -> None:
+def test_file_encoded_whole_at_every_chunk_edge(size: int) -> None:
     content = os.urandom(size)
 
     with tempfile.TemporaryFile() as file:
@@ -81,7 +81,7 @@ def test_a_file_is_encoded_whole_at_every_chunk_edge(size: int) -> None:
     assert text == base64.b64encode(content).decode()
 
 
-def test_a_file_that_became_shorter_is_not_encoded() -> None:
+def test_shortened_file_not_encoded() -> None:
     with tempfile.TemporaryFile() as file, pytest.raises(EOFError, match="ended at byte 0"):
         encode_file(file.fileno(), 1)
 
@@ -96,29 +96,29 @@ def test_a_file_that_became_shorter_is_not_encoded() -> None:
         ("a.", "application/octet-stream"),
     ],
 )
-def test_a_type_follows_from_the_ending_of_a_name(name: str, mime: str) -> None:
+def test_type_follows_from_extension(name: str, mime: str) -> None:
     assert guess(name) == mime
 
 
-def test_an_ending_follows_from_a_type() -> None:
+def test_extension_follows_from_type() -> None:
     assert [extension(mime) for mime in ("image/png", "audio/wav", "x/y")] == [".png", ".wav", ""]
 
 
 # route
 
 
-def test_the_inline_limit_is_inclusive() -> None:
+def test_inline_limit_is_inclusive() -> None:
     """Source: S1-15 to S1-17."""
     ways = [route(size, inline_max_bytes=MIB, max_bytes=9 * MIB) for size in (0, MIB, MIB + 1)]
 
     assert ways == [Route.INLINE, Route.INLINE, Route.STORE]
 
 
-def test_never_inline_holds_for_an_empty_file_too() -> None:
+def test_never_inline_holds_for_empty_file() -> None:
     assert route(0, inline_max_bytes=NEVER_INLINE, max_bytes=MIB) is Route.STORE
 
 
-def test_the_hard_cap_is_inclusive() -> None:
+def test_hard_cap_is_inclusive() -> None:
     route(MIB, inline_max_bytes=1, max_bytes=MIB)
 
     with pytest.raises(CallError) as caught:
@@ -130,7 +130,7 @@ def test_the_hard_cap_is_inclusive() -> None:
 # process
 
 
-def test_a_small_file_becomes_base64_and_is_kept(home: FakeHome, shelf: Shelf) -> None:
+def test_small_file_becomes_base64_and_is_stored(home: FakeHome, shelf: Shelf) -> None:
     """Source: S1-25 and S1-69."""
     entry = path_entry(home, "r.html", category="report", auto_open=True, description="Q3")
 
@@ -154,7 +154,7 @@ def test_a_small_file_becomes_base64_and_is_kept(home: FakeHome, shelf: Shelf) -
     assert [(file.name, file.size, file.origin) for file in result.files] == [("r.html", 2, entry["path"])]
 
 
-def test_a_large_file_becomes_a_reference_to_the_store(home: FakeHome, shelf: Shelf) -> None:
+def test_large_file_becomes_reference_to_store(home: FakeHome, shelf: Shelf) -> None:
     """Source: S1-26, S1-70 and S1-75."""
     entry = path_entry(home, "r.html", size=1)
 
@@ -170,7 +170,7 @@ def test_a_large_file_becomes_a_reference_to_the_store(home: FakeHome, shelf: Sh
     ]
 
 
-def test_content_given_as_base64_is_kept_as_well(shelf: Shelf) -> None:
+def test_base64_content_is_stored(shelf: Shelf) -> None:
     entry = {"name": "a.txt", "b64": "aGk", "mime": "text/plain"}
 
     result = processed({"results": 1, "artifacts": [entry]}, None, shelf)
@@ -179,7 +179,7 @@ def test_content_given_as_base64_is_kept_as_well(shelf: Shelf) -> None:
     assert result.value["artifacts"] == [{**entry, "b64": "aGk=", "size": 2}]
 
 
-def test_refused_files_are_listed_and_take_no_good_one_along(home: FakeHome, shelf: Shelf) -> None:
+def test_refused_files_listed_without_affecting_good_ones(home: FakeHome, shelf: Shelf) -> None:
     entries = [
         {"name": "p", "path": "/etc/passwd", "mime": "text/plain"},
         {"name": "gone.txt", "path": f"{home.path}/gone.txt", "mime": "text/plain"},
@@ -201,7 +201,7 @@ def test_refused_files_are_listed_and_take_no_good_one_along(home: FakeHome, she
     assert (result.failure, result.is_error) == (None, False)
 
 
-def test_a_refused_file_alone_is_the_result(home: FakeHome, shelf: Shelf) -> None:
+def test_refused_file_alone_is_the_result(home: FakeHome, shelf: Shelf) -> None:
     entry = {"name": "p", "path": "/etc/passwd", "mime": "text/plain"}
 
     result = processed({"artifacts": [entry]}, home, shelf)
@@ -218,7 +218,7 @@ def test_a_refused_file_alone_is_the_result(home: FakeHome, shelf: Shelf) -> Non
     }
 
 
-def test_a_refused_file_beside_a_text_leaves_the_text_the_result(home: FakeHome, shelf: Shelf) -> None:
+def test_refused_file_beside_text_leaves_text_as_result(home: FakeHome, shelf: Shelf) -> None:
     entry = {"name": "p", "path": "/etc/passwd", "mime": "text/plain"}
 
     result = processed({"artifacts": [entry]}, home, shelf, {"type": "text", "text": "Half of it is done."})
@@ -226,7 +226,7 @@ def test_a_refused_file_beside_a_text_leaves_the_text_the_result(home: FakeHome,
     assert result.failure is None
 
 
-def test_a_tool_without_a_home_may_return_no_path(home: FakeHome, shelf: Shelf) -> None:
+def test_tool_without_home_may_return_no_path(home: FakeHome, shelf: Shelf) -> None:
     entry = path_entry(home, "r.html")
     assert processed({"results": 1, "artifacts": [entry]}, home, shelf).errors == ()
 
@@ -236,7 +236,7 @@ def test_a_tool_without_a_home_may_return_no_path(home: FakeHome, shelf: Shelf) 
     assert result.errors[0].error.details["allowed_prefix"] is None
 
 
-def test_a_store_that_fails_is_said_and_costs_only_the_file(home: FakeHome) -> None:
+def test_failing_store_reported_and_costs_only_the_file(home: FakeHome) -> None:
     async def keep(fd: int, **said: Any) -> Any:
         raise CallError(Code.E_QUOTA, "the quota is used up")
 
@@ -246,7 +246,7 @@ def test_a_store_that_fails_is_said_and_costs_only_the_file(home: FakeHome) -> N
     assert result.value["results"] == 1
 
 
-def test_a_deferred_file_is_kept_and_loses_its_path(home: FakeHome, shelf: Shelf) -> None:
+def test_deferred_file_stored_and_loses_its_path(home: FakeHome, shelf: Shelf) -> None:
     """Source: S1-77 and S1-87."""
     entry = path_entry(home, "d.docx", reason="draft", expires_hours=1, next_actions=["edit"])
 
@@ -272,7 +272,7 @@ def test_a_deferred_file_is_kept_and_loses_its_path(home: FakeHome, shelf: Shelf
     assert shelf.files == {"d.docx": b"hi"}
 
 
-def test_a_large_deferred_file_becomes_a_reference_to_the_store(home: FakeHome, shelf: Shelf) -> None:
+def test_large_deferred_file_becomes_reference_to_store(home: FakeHome, shelf: Shelf) -> None:
     entry = path_entry(home, "d.docx")
 
     result = processed(
@@ -292,24 +292,20 @@ def test_a_large_deferred_file_becomes_a_reference_to_the_store(home: FakeHome, 
 
 
 @pytest.mark.parametrize("hours", [0, -1, True, "3", [1], float("inf"), float("nan")], ids=repr)
-def test_hours_that_are_none_are_seventy_two_with_a_warning(
-    hours: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_invalid_hours_become_seventy_two_with_warning(hours: Any, caplog: pytest.LogCaptureFixture) -> None:
     kept = deferral({"name": "d", "expires_hours": hours}, now=NOON)
 
     assert kept.expires_at == NOON + timedelta(hours=72)
     assert "expires_hours" in str(vars(caplog.records[0])["detail"])
 
 
-def test_a_file_deferred_beyond_the_calendar_ends_in_ten_years() -> None:
+def test_file_deferred_beyond_calendar_ends_in_ten_years() -> None:
     kept = deferral({"name": "d", "expires_hours": 10**300}, now=NOON)
 
     assert kept.expires_at == NOON + timedelta(hours=MAX_HOURS)
 
 
-def test_files_beyond_the_bound_of_a_call_are_refused_and_smaller_ones_are_not(
-    home: FakeHome, shelf: Shelf
-) -> None:
+def test_call_files_above_total_limit_refused_smaller_kept(home: FakeHome, shelf: Shelf) -> None:
     entries = [path_entry(home, name, b"x" * size) for name, size in (("a", 6), ("b", 5), ("c", 4))]
 
     result = processed({"results": 1, "artifacts": entries}, home, shelf, max_bytes=10)
@@ -319,7 +315,7 @@ def test_files_beyond_the_bound_of_a_call_are_refused_and_smaller_ones_are_not(
     assert result.errors[0].error.code is Code.E_FILE_TOO_LARGE
 
 
-def test_many_sparse_files_are_refused_before_they_are_read(home: FakeHome, shelf: Shelf) -> None:
+def test_many_sparse_files_refused_before_reading(home: FakeHome, shelf: Shelf) -> None:
     entries = []
     for number in range(20):
         entries.append(path_entry(home, f"{number}.bin", b""))
@@ -331,7 +327,7 @@ def test_many_sparse_files_are_refused_before_they_are_read(home: FakeHome, shel
     assert shelf.files == {}
 
 
-def test_what_all_files_carry_inline_has_the_bound_of_one(home: FakeHome, shelf: Shelf) -> None:
+def test_inline_total_has_limit_of_one_file(home: FakeHome, shelf: Shelf) -> None:
     entries = [path_entry(home, name, b"x" * size) for name, size in (("a", 6), ("b", 5), ("c", 4))]
 
     result = processed({"results": 1, "artifacts": entries}, home, shelf, inline_max_bytes=10)
@@ -340,7 +336,7 @@ def test_what_all_files_carry_inline_has_the_bound_of_one(home: FakeHome, shelf:
     assert forms == [(True, False), (False, True), (True, False)]
 
 
-def test_the_primary_file_follows_the_name_in_the_store(home: FakeHome, shelf: Shelf) -> None:
+def test_primary_file_follows_name_in_store(home: FakeHome, shelf: Shelf) -> None:
     async def keep(fd: int, *, name: str, mime: str, deferral: Any, temporary: bool) -> Any:
         return await shelf(fd, name=f"new {name}", mime=mime)
 
@@ -351,7 +347,7 @@ def test_the_primary_file_follows_the_name_in_the_store(home: FakeHome, shelf: S
 
 
 @pytest.mark.parametrize(("action", "expected"), [("temporary", True), ("store", False), ("odd", False)])
-def test_only_what_is_shown_and_not_stored_is_temporary(
+def test_only_shown_and_unstored_files_are_temporary(
     home: FakeHome, shelf: Shelf, action: str, expected: bool
 ) -> None:
     asked: dict[str, bool] = {}
@@ -371,7 +367,7 @@ def test_only_what_is_shown_and_not_stored_is_temporary(
     assert asked == {"r.html": expected, "d.html": False}
 
 
-def test_mended_results_are_logged(home: FakeHome, shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+def test_corrected_results_are_logged(home: FakeHome, shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     processed({"results": 1, "artifacts": [path_entry(home, "r.html", size=5, viewer="x")]}, home, shelf)
 
     details = [vars(record)["detail"] for record in caplog.records]
@@ -379,7 +375,7 @@ def test_mended_results_are_logged(home: FakeHome, shelf: Shelf, caplog: pytest.
     assert any("viewer" in detail for detail in details)
 
 
-def test_a_failed_call_has_its_envelope_as_its_value() -> None:
+def test_failed_call_has_envelope_as_value() -> None:
     error = outside_home("/etc/passwd", Path("/tmp/alice"))
 
     result = failed(error)
@@ -387,7 +383,7 @@ def test_a_failed_call_has_its_envelope_as_its_value() -> None:
     assert (result.value, result.failure, result.is_error) == (envelope(error), error, True)
 
 
-def test_an_unfinished_workbook_of_no_bytes_is_told_as_such(home: FakeHome, shelf: Shelf) -> None:
+def test_empty_unfinished_workbook_is_reported(home: FakeHome, shelf: Shelf) -> None:
     workbook = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
     entries = [
         path_entry(home, "t.xlsx", b"", mime=workbook),

@@ -38,7 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("vscode", "win32", {"APPDATA": "/a"}, "/a/Code/User/mcp.json"),
     ],
 )
-def test_each_client_keeps_its_servers_where_its_documentation_says(
+def test_client_config_path_matches_its_documentation(
     client: str, system: str, environment: dict[str, str], path: str
 ) -> None:
     found = config_path(CLIENTS[client], system=system, environment={"HOME": "/h", **environment})
@@ -55,7 +55,7 @@ def test_each_client_keeps_its_servers_where_its_documentation_says(
         ("vscode", ".config/Code/User/mcp.json", "servers", {"type": "stdio", **OURS}),
     ],
 )
-def test_a_client_without_a_configuration_gets_one(
+def test_client_without_configuration_gets_one(
     home: Path, client: str, path: str, key: str, entry: dict[str, object]
 ) -> None:
     install_entry(client, ENTRY, only_print=False)
@@ -64,7 +64,7 @@ def test_a_client_without_a_configuration_gets_one(
     assert [item.name for item in (home / path).parent.iterdir()] == [Path(path).name]
 
 
-def test_other_entries_and_settings_stay_with_their_order_indentation_and_letters(home: Path) -> None:
+def test_install_keeps_other_entries_order_and_indentation(home: Path) -> None:
     servers = '"mcpServers": {\n        "b": {\n            "command": "x"\n        }\n    }'
     before = f'{{\n    "theme": "dünkel",\n    {servers}\n}}\n'
     config = home / ".cursor" / "mcp.json"
@@ -82,7 +82,7 @@ def test_other_entries_and_settings_stay_with_their_order_indentation_and_letter
     assert "mcp.json.bak" in said
 
 
-def test_an_entry_of_the_same_file_is_renewed_with_what_the_user_added_and_only_once(home: Path) -> None:
+def test_install_same_file_again_updates_entry_once(home: Path) -> None:
     config = home / ".cursor" / "mcp.json"
     config.parent.mkdir()
     old = {"command": "/old/runner", "args": ["serve", "/t/tools.py"], "env": {"A": "1"}}
@@ -97,7 +97,7 @@ def test_an_entry_of_the_same_file_is_renewed_with_what_the_user_added_and_only_
     assert sorted(item.name for item in config.parent.iterdir()) == ["mcp.json", "mcp.json.bak"]
 
 
-def test_a_backup_never_replaces_an_older_one(home: Path) -> None:
+def test_backup_never_replaces_older_one(home: Path) -> None:
     config = home / ".cursor" / "mcp.json"
     config.parent.mkdir()
     config.write_text("{}")
@@ -119,7 +119,7 @@ def test_a_backup_never_replaces_an_older_one(home: Path) -> None:
         ('{"mcpServers": {"tools": 7}}', "has another server named 'tools'"),
     ],
 )
-def test_a_configuration_that_is_not_understood_stays_as_it_is(home: Path, text: str, says: str) -> None:
+def test_unparsable_configuration_unchanged(home: Path, text: str, says: str) -> None:
     config = home / ".cursor" / "mcp.json"
     config.parent.mkdir()
     config.write_text(text)
@@ -131,14 +131,14 @@ def test_a_configuration_that_is_not_understood_stays_as_it_is(home: Path, text:
     assert [item.name for item in config.parent.iterdir()] == ["mcp.json"]
 
 
-def test_a_dry_run_shows_the_whole_configuration_and_writes_nothing(home: Path) -> None:
+def test_install_dry_run_prints_config_writes_nothing(home: Path) -> None:
     shown = install_entry("vscode", ENTRY, only_print=True)
 
     assert json.loads(shown) == {"servers": {"tools": {"type": "stdio", **OURS}}}
     assert list(home.iterdir()) == []
 
 
-def test_a_configuration_that_is_a_link_stays_one(home: Path) -> None:
+def test_symlinked_configuration_stays_a_link(home: Path) -> None:
     real = home / "dotfiles" / "mcp.json"
     real.parent.mkdir()
     real.write_text("{}")
@@ -151,7 +151,7 @@ def test_a_configuration_that_is_a_link_stays_one(home: Path) -> None:
     assert json.loads(real.read_text()) == {"mcpServers": {"tools": OURS}}
 
 
-def test_the_entry_names_this_runner_and_the_file_from_anywhere() -> None:
+def test_entry_names_this_runner_and_file_from_anywhere() -> None:
     entry = ClientEntry.of("/t/my_tools.py:server", name=None, user="alice")
 
     assert entry.name == "my_tools"

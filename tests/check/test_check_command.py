@@ -23,7 +23,7 @@ def findings(ran: Ran) -> set[tuple[int, str]]:
     return {(found["line"], found["rule"]) for found in ran.json["findings"]}
 
 
-def test_faults_seen_in_the_sandbox_are_found_at_their_lines(run: Run) -> None:
+def test_faults_seen_in_sandbox_found_at_their_lines(run: Run) -> None:
     """Source: S1-48, S1-108, S1-109 and S1-111."""
     checked = run("check", SANDBOXED, "--json")
 
@@ -46,7 +46,7 @@ def test_faults_seen_in_the_sandbox_are_found_at_their_lines(run: Run) -> None:
     }
 
 
-def test_a_slow_import_and_its_thread_are_found_at_their_lines(run: Run) -> None:
+def test_slow_import_and_its_thread_found_at_their_lines(run: Run) -> None:
     checked = run("check", SLOW, "--json")
 
     assert findings(checked) == expected(SLOW)
@@ -54,7 +54,7 @@ def test_a_slow_import_and_its_thread_are_found_at_their_lines(run: Run) -> None
     assert checked.json["runs"]["forked"] is False
 
 
-def test_check_says_nothing_against_the_longest_sample_and_shows_what_it_needs(run: Run) -> None:
+def test_check_longest_sample_reports_needs_without_faults(run: Run) -> None:
     checked = run("check", SAMPLES / "sales_report.py", "--json")
 
     assert checked.status == 0
@@ -91,7 +91,7 @@ def test_check_says_nothing_against_the_longest_sample_and_shows_what_it_needs(r
     ],
     ids=["no-coding-of-text", "nests-without-end", "no-such-module"],
 )
-def test_a_file_that_cannot_be_loaded_ends_with_2(run: Run, folder: Path, text: bytes, reason: str) -> None:
+def test_unloadable_file_exits_2(run: Run, folder: Path, text: bytes, reason: str) -> None:
     (folder / "odd.py").write_bytes(text)
 
     checked = run("check", folder / "odd.py")
@@ -133,7 +133,7 @@ def count(who: int) -> int:
 '''
 
 
-def test_the_parameter_named_in_the_settings_gives_the_home(run: Run, tmp_path: Path) -> None:
+def test_username_parameter_of_settings_gives_home(run: Run, tmp_path: Path) -> None:
     file, config = tmp_path / "notes.py", tmp_path / "other.toml"
     file.write_text(NAMED_OTHERWISE)
     config.write_text('username_parameter = "who"\n')
@@ -146,7 +146,7 @@ def test_the_parameter_named_in_the_settings_gives_the_home(run: Run, tmp_path: 
     assert [tool["home"] for tool in named.json["tools"]] == ["write", "none", "write"]
 
 
-def test_check_says_which_secrets_a_file_is_given_and_that_one_is_missing(run: Run, tmp_path: Path) -> None:
+def test_check_secrets_listed_and_missing_one_reported(run: Run, tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.write_text("a-value-of-length")
     there.chmod(0o600)
@@ -165,7 +165,7 @@ def test_check_says_which_secrets_a_file_is_given_and_that_one_is_missing(run: R
     assert checked.status == 0
 
 
-def test_a_file_that_writes_at_import_is_told_by_its_text_and_by_why_it_does_not_load(run: Run) -> None:
+def test_check_write_at_import_reports_rule_and_load_error(run: Run) -> None:
     checked = run("check", SPECIMENS["import_makes_folder"], "--json")
 
     assert checked.status == 2
@@ -176,7 +176,7 @@ def test_a_file_that_writes_at_import_is_told_by_its_text_and_by_why_it_does_not
     assert not Path("/tmp/cache-of-a-tool").exists()
 
 
-def test_tools_that_another_module_defines_are_named_as_not_looked_at(run: Run, folder: Path) -> None:
+def test_check_tools_of_another_module_listed_as_skipped(run: Run, folder: Path) -> None:
     (folder / "parts.py").write_text(
         "from fastmcp import FastMCP\napp = FastMCP('a')\n@app.tool\ndef far(x): ...\n"
     )
@@ -188,7 +188,7 @@ def test_tools_that_another_module_defines_are_named_as_not_looked_at(run: Run, 
     assert "not looked at, because not defined in this file: far" in checked.out
 
 
-def test_what_init_writes_works_and_passes_its_own_test(
+def test_init_output_works_and_passes_its_own_test(
     run: Run, folder: Path, environment: dict[str, str]
 ) -> None:
     made = run("init", folder / "new")
@@ -233,7 +233,7 @@ def test_init_overwrites_nothing_and_then_writes_nothing(run: Run, folder: Path)
     assert not (folder / "runner.toml").exists()
 
 
-def test_init_into_what_is_no_folder_is_a_sentence(run: Run, folder: Path) -> None:
+def test_init_into_non_folder_reports_a_sentence(run: Run, folder: Path) -> None:
     (folder / "file").write_text("mine")
 
     refused = run("init", folder / "file" / "new")
@@ -242,7 +242,7 @@ def test_init_into_what_is_no_folder_is_a_sentence(run: Run, folder: Path) -> No
     assert "cannot be written: Not a directory" in refused.err
 
 
-def test_what_install_writes_for_a_client_starts_a_server_that_answers(
+def test_install_entry_starts_server_that_answers(
     run: Run, folder: Path, environment: dict[str, str]
 ) -> None:
     shutil.copy(SAMPLES / "hello.py", folder)
@@ -266,7 +266,7 @@ def test_what_install_writes_for_a_client_starts_a_server_that_answers(
     assert entry["args"][:2] == ["serve", str(folder / "hello.py")]
 
 
-def test_mcp_json_is_printed_and_nothing_is_written(run: Run, folder: Path) -> None:
+def test_mcp_json_printed_and_nothing_written(run: Run, folder: Path) -> None:
     printed = run("install", "mcp-json", SAMPLES / "hello.py", "--name", "greeter")
 
     assert printed.status == 0
@@ -286,16 +286,14 @@ def test_mcp_json_is_printed_and_nothing_is_written(run: Run, folder: Path) -> N
         (["cursor", ROOT / "tests/support.py"], "support.py cannot be served: "),
     ],
 )
-def test_a_wrong_word_for_install_is_a_sentence(run: Run, words: list[str | Path], says: str) -> None:
+def test_wrong_install_argument_reports_a_sentence(run: Run, words: list[str | Path], says: str) -> None:
     refused = run("install", *words)
 
     assert refused.status == 2
     assert says in refused.err
 
 
-def test_a_file_whose_workers_cannot_get_ready_is_told_why_beside_what_its_text_tells(
-    run: Run, folder: Path
-) -> None:
+def test_check_failed_warmup_reports_cause_and_rule_findings(run: Run, folder: Path) -> None:
     (folder / "life.py").write_text(
         "from contextlib import asynccontextmanager\nfrom fastmcp import FastMCP\n"
         "@asynccontextmanager\nasync def life(server):\n    raise OSError('no database')\n    yield\n"

@@ -28,13 +28,13 @@ def test_libraries_may_take_longer_than_own_code(
     assert seen(seconds, []) == found
 
 
-def test_a_thread_without_trace_is_found_at_the_slowest_import() -> None:
+def test_thread_without_trace_found_at_slowest_import() -> None:
     assert seen([[1, 0.4]], [], left=2) == [(1, "threads-at-import")]
     assert seen([[1, 0.4]], [2], left=2) == [(2, "threads-at-import")]
     assert seen([[1, 0.4]], [2], left=1) == []
 
 
 @pytest.mark.parametrize("hello", [{}, {"watched": None}, {"watched": {"seconds": [["f"]], "threads": []}}])
-def test_a_hostile_report_is_refused(hello: dict[str, object]) -> None:
+def test_hostile_report_refused(hello: dict[str, object]) -> None:
     with pytest.raises(MALFORMED):
         list(seen_at_import(hello, SOURCE, threads=1))

@@ -1,4 +1,4 @@
-"""What the text of a tool file tells: every fault at its line, nothing where there is none."""
+"""Static rules for a tool file: each fault at its line, no finding without a fault."""
 
 import re
 from pathlib import Path
@@ -31,31 +31,31 @@ def tool(*lines: str, parameters: str = "text: str, username: str") -> str:
 
 
 @pytest.mark.parametrize("file", FAULTY, ids=lambda file: file.stem)
-def test_a_fault_is_found_at_its_line_and_nothing_else_is(file: Path) -> None:
+def test_fault_found_at_its_line_and_nothing_else(file: Path) -> None:
     """Source: S1-114 and S2-31."""
     assert len(expected(file)) == 1
     assert set(found(file.read_text())) == expected(file)
 
 
 @pytest.mark.parametrize("file", FAULTLESS, ids=lambda file: file.stem)
-def test_nothing_is_found_in_a_faultless_file(file: Path) -> None:
+def test_faultless_file_has_no_findings(file: Path) -> None:
     assert found(file.read_text()) == []
 
 
-def test_every_rule_has_a_faulty_line() -> None:
+def test_rules_all_have_a_faulty_line() -> None:
     assert {rule for file in (*FAULTY, SANDBOXED, SLOW) for _, rule in expected(file)} == set(RULES)
 
 
 @pytest.mark.parametrize(
     "name", [file.stem for file in (ROOT / "sample_tools").glob("*.py") if file.stem != "naughty"]
 )
-def test_nothing_is_found_in_the_sample_tools(name: str) -> None:
+def test_sample_tools_have_no_findings(name: str) -> None:
     file = ROOT / "sample_tools" / f"{name}.py"
 
     assert found(file.read_text()) == []
 
 
-def test_a_write_in_a_helper_names_every_tool_that_lacks_a_home() -> None:
+def test_write_in_helper_names_every_tool_without_home() -> None:
     """Source: S1-110."""
     text = (
         "from fastmcp import FastMCP\nmcp = FastMCP('t')\ndef store():\n    open('a', 'w').close()\n"
@@ -72,27 +72,27 @@ def test_a_write_in_a_helper_names_every_tool_that_lacks_a_home() -> None:
 @pytest.mark.parametrize(
     "key", ["Results", "RESULTS", "rseults", "reslts", "resultss", "restults", "re-sults"]
 )
-def test_a_slip_in_results_is_found(key: str) -> None:
+def test_misspelling_in_results_is_found(key: str) -> None:
     assert found(tool(f'return {{"{key}": 1}}')) == [(9, "misspelled-results")]
 
 
 @pytest.mark.parametrize("key", ["resorts", "resets", "output", "resulting", "rows", "insults"])
-def test_another_word_is_no_slip(key: str) -> None:
+def test_other_word_is_not_a_misspelling(key: str) -> None:
     assert found(tool(f'return {{"{key}": 1, "n": 2}}')) == []
 
 
 @pytest.mark.parametrize(
     "key", ["artifact", "artefacts", "Artifacts", "metadata", "returned_filenames", "displays"]
 )
-def test_a_slip_in_another_key_of_an_envelope_is_found(key: str) -> None:
+def test_misspelling_in_other_envelope_key_is_found(key: str) -> None:
     assert found(tool(f'return {{"results": 1, "{key}": []}}')) == [(9, "misspelled-key")]
 
 
-def test_keys_that_are_not_written_down_are_not_guessed() -> None:
+def test_unwritten_keys_are_not_guessed() -> None:
     assert found(tool("base = {'results': 1}", "return {**base, 'result': 2, 'meta_data': {}}")) == []
 
 
-def test_a_comment_waives_its_own_rule_on_its_own_line_only() -> None:
+def test_comment_waives_its_own_rule_on_its_line_only() -> None:
     waived = tool("print(1)  # runner: ignore[print-to-stdout]", "print(2)", "return 1")
     other = tool("print(1)  # runner: ignore[silent-loop]", "return 1")
 
@@ -100,7 +100,7 @@ def test_a_comment_waives_its_own_rule_on_its_own_line_only() -> None:
     assert found(other) == [(9, "print-to-stdout")]
 
 
-def test_the_network_programs_and_variables_a_tool_needs_are_named_once_with_their_line() -> None:
+def test_needs_network_programs_variables_listed_once_with_line() -> None:
     text = tool("import os, httpx, subprocess", *["httpx.get(text)"] * 2, "subprocess.run([text])",
                 "return os.environ['API_KEY'], os.getenv('OTHER'), os.environ['HOME']")  # fmt: skip
 
@@ -112,7 +112,7 @@ def test_the_network_programs_and_variables_a_tool_needs_are_named_once_with_the
     ]
 
 
-def test_every_rule_is_documented_with_its_severity() -> None:
+def test_rules_all_documented_with_severity() -> None:
     document = (ROOT / "docs" / "guide.md").read_text()
     documented = dict(re.findall(r"(?m)^### `([\w-]+)` \((must|should)\)$", document))
 
@@ -128,7 +128,7 @@ def test_every_rule_is_documented_with_its_severity() -> None:
         ('mode="r+b"', ["write-without-username"]),
     ],
 )
-def test_the_mode_decides_whether_open_writes(mode: str, rules: list[str]) -> None:
+def test_mode_decides_whether_open_writes(mode: str, rules: list[str]) -> None:
     text = tool(f'open("x", {mode}).close()', "return 1", parameters="text: str")
 
     assert [rule for _, rule in found(text)] == rules
@@ -141,7 +141,7 @@ def test_the_mode_decides_whether_open_writes(mode: str, rules: list[str]) -> No
         "mcp.add_tool(Tool.from_function(act))", "fastmcp.FastMCP('t').tool(act)",
     ],
 )  # fmt: skip
-def test_a_tool_is_known_however_it_is_registered(registration: str) -> None:
+def test_tool_recognised_however_registered(registration: str) -> None:
     head = "import fastmcp\nfrom fastmcp.tools import Tool\nmcp = fastmcp.FastMCP('t')\ndef act(): print(1)\n"
 
     assert found(f"{head}{registration}\n") == [(4, "print-to-stdout")]
@@ -176,7 +176,7 @@ class Job:
         ("logging.basicConfig(stream=sys.stderr)", []),
     ],
 )
-def test_a_fault_in_a_called_function_is_found(line: str, rules: list[str]) -> None:
+def test_fault_in_called_function_is_found(line: str, rules: list[str]) -> None:
     head, body = tool(line, "return 1", parameters="text: str, ctx: Context").split("@mcp.tool")
 
     assert [rule for _, rule in found(f"{head}{HELPERS}@mcp.tool{body}")] == rules

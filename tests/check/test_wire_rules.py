@@ -35,14 +35,14 @@ def of_page(html: str, meta: dict[str, Any] | None = None) -> list[str]:
         ({"anyOf": [{"enum": ["a"], "type": "string"}, {"type": "null"}]}, ["username-type"]),
     ],
 )
-def test_the_users_name_needs_a_type_that_accepts_text(schema: dict[str, Any], rules: list[str]) -> None:
+def test_username_needs_type_that_accepts_text(schema: dict[str, Any], rules: list[str]) -> None:
     defs = {"Name": {"type": "string"}, "Level": {"type": "string", "enum": ["a"]}}
     found = of_tool(inputSchema={"properties": {"username": schema}, "$defs": defs})
 
     assert [rule for _, rule in found] == rules
 
 
-def test_an_argument_is_found_at_its_own_line() -> None:
+def test_argument_found_at_its_own_line() -> None:
     properties: dict[str, Any] = {"text": {}, "filenames": {"type": "array"}}
 
     assert of_tool(inputSchema={"properties": properties}) == [
@@ -70,7 +70,7 @@ def test_an_argument_is_found_at_its_own_line() -> None:
         (None, []),
     ],
 )
-def test_metadata_of_a_tool_is_judged(meta: object, rules: list[str]) -> None:
+def test_tool_metadata_is_checked(meta: object, rules: list[str]) -> None:
     assert [rule for _, rule in of_tool(_meta=meta)] == rules
 
 
@@ -94,7 +94,7 @@ def test_metadata_of_a_tool_is_judged(meta: object, rules: list[str]) -> None:
         ("<script>/* url(https://e.org) */</script>", []),
     ],
 )
-def test_code_from_an_undeclared_host_is_found(html: str, loads: list[str]) -> None:
+def test_code_from_undeclared_host_is_found(html: str, loads: list[str]) -> None:
     declared = {"ui": {"csp": {"resourceDomains": ["https://e.org"]}}}
 
     assert of_page(html) == loads
@@ -110,7 +110,7 @@ def test_code_from_an_undeclared_host_is_found(html: str, loads: list[str]) -> N
         ("evilexample.com", False),
     ],
 )
-def test_a_wildcard_covers_the_hosts_below_it(host: str, covered: bool) -> None:
+def test_wildcard_covers_hosts_below_it(host: str, covered: bool) -> None:
     html = f"<script src=https://{host}/a.js></script>"
 
     assert (of_page(html, {"openai/widgetCSP": {"resource_domains": ["*.Example.com"]}}) == []) is covered
@@ -126,7 +126,7 @@ def test_a_wildcard_covers_the_hosts_below_it(host: str, covered: bool) -> None:
         ("text/html+skybridge", {"ui": {"resourceUri": "ui://a"}}, ["widget-mime"]),
     ],
 )
-def test_a_page_needs_the_media_type_of_its_hosts(mime: str, meta: dict[str, Any], rules: list[str]) -> None:
+def test_page_needs_media_type_of_its_hosts(mime: str, meta: dict[str, Any], rules: list[str]) -> None:
     found = page_faults({"uri": "ui://a", "mimeType": mime, "text": "<p>"}, [{"_meta": meta}], 1)
 
     assert [finding.rule for finding in found] == rules
@@ -151,7 +151,7 @@ def test_a_page_needs_the_media_type_of_its_hosts(mime: str, meta: dict[str, Any
          {"filename": "example.csv"}),
     ],
 )  # fmt: skip
-def test_an_example_satisfies_its_schema(schema: dict[str, Any], value: object) -> None:
+def test_example_satisfies_its_schema(schema: dict[str, Any], value: object) -> None:
     assert example(schema) == value
 
 

@@ -29,7 +29,7 @@ def text_of(block: ContentBlock) -> str:
 
 
 def blob_of(contents: TextResourceContents | BlobResourceContents) -> str:
-    """Return what a resource that is no text holds, in Base64."""
+    """Return the content of a binary resource, in Base64."""
     assert isinstance(contents, BlobResourceContents)
     return contents.blob
 

@@ -1,4 +1,4 @@
-"""What `runner serve` answers beside what `fastmcp run` does: the same file, the same lines of a client."""
+"""Answers of `runner serve` compared with those of `fastmcp run`, for one file and one client's lines."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def greeting(version: str) -> list[dict[str, Any]]:
 
 
 class Conversation:
-    """A client that speaks in lines, as nothing that mends what it reads would."""
+    """A client that sends raw lines and corrects nothing that it reads."""
 
     def __init__(
         self, command: Sequence[str], version: str, environment: Mapping[str, str], log: Path
@@ -104,9 +104,7 @@ def foreign(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_answers_are_those_of_plain_fastmcp(
-    version: str, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_answers_equal_plain_fastmcp(version: str, environment: dict[str, str], tmp_path: Path) -> None:
     both = {**os.environ, **environment}
     listed, plain = everything(PLAIN, version, both, tmp_path / "plain.log")
     tools, ours = everything(OURS, version, both, tmp_path / "ours.log")
@@ -151,7 +149,7 @@ def now() -> str:
 
 
 @pytest.mark.parametrize("version", ERAS)
-def test_tools_that_may_be_tasks_are_listed_and_called_as_by_plain_fastmcp(
+def test_task_tools_listed_and_called_as_plain_fastmcp(
     version: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "with_tasks.py"

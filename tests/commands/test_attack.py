@@ -148,7 +148,7 @@ PRETENDED = ("chmod", "chmod folder")
 
 
 @pytest.mark.parametrize("name", FILE_ACTS)
-async def test_another_users_home_is_neither_changed_nor_read(
+async def test_home_of_another_user_neither_changed_nor_read(
     toolset: Toolset, attacker: str, user: str, name: str
 ) -> None:
     word = name if name == "write through link" else name.split(" ")[0]
@@ -197,7 +197,7 @@ async def test_no_tool_writes_outside_its_home_or_anywhere_without_one(
     assert [target for target in targets if Path(target).exists()] == []
 
 
-async def test_secrets_of_system_and_runner_are_not_readable(
+async def test_system_and_runner_secrets_unreadable(
     toolset: Toolset, attacker: str, request: pytest.FixtureRequest
 ) -> None:
     private = toolset.settings.state_dir / "key"
@@ -239,7 +239,7 @@ PROCESS_ACTS = (
 )
 
 
-async def test_no_other_process_is_reached(
+async def test_other_processes_unreachable(
     toolset: Toolset, attacker: str, user: str, request: pytest.FixtureRequest
 ) -> None:
     spoilt = "spoilt" in request.node.callspec.id
@@ -280,9 +280,7 @@ async def test_no_other_process_is_reached(
     assert all(alive(pid) for pid in targets[:2])
 
 
-async def test_no_network_and_no_named_socket_is_reached(
-    toolset: Toolset, attacker: str, tmp_path: Path
-) -> None:
+async def test_network_and_named_sockets_unreachable(toolset: Toolset, attacker: str, tmp_path: Path) -> None:
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     import socket
@@ -332,7 +330,7 @@ async def steady(toolset: Toolset, user: str, tool: str, /, **arguments: Any) ->
 
 @pytest.mark.parametrize("size", [0, 1_000_000])
 @pytest.mark.parametrize("kind", ["N", "Q", "D"])
-async def test_a_flood_of_frames_neither_stops_the_host_nor_moves_a_limit(
+async def test_frame_flood_neither_blocks_host_nor_moves_limits(
     plain: Toolset, user: str, kind: str, size: int
 ) -> None:
     completed, longest = await steady(plain, user, "flood", kind=kind, size=size)
@@ -362,7 +360,7 @@ FORGERIES: dict[str, list[list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-async def test_a_forged_frame_ends_its_own_call_as_an_invalid_result(
+async def test_forged_frame_ends_its_own_call_as_invalid_result(
     toolset: Toolset, attacker: str, name: str
 ) -> None:
     completed = await call(toolset, attacker, "forge", frames=FORGERIES[name])
@@ -384,9 +382,7 @@ ODD_FRAMES: dict[str, list[list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", ODD_FRAMES)
-async def test_odd_frames_before_an_answer_do_not_keep_it_back(
-    toolset: Toolset, attacker: str, name: str
-) -> None:
+async def test_odd_frames_before_answer_do_not_delay_it(toolset: Toolset, attacker: str, name: str) -> None:
     answer = ["A", '{"result": {"content": [], "structuredContent": {"results": "ok"}}}', 0]
 
     completed = await execute(
@@ -398,9 +394,7 @@ async def test_odd_frames_before_an_answer_do_not_keep_it_back(
 
 
 @pytest.mark.parametrize("depth", [50, 300])
-async def test_a_forged_error_is_one_that_can_be_written_again(
-    toolset: Toolset, attacker: str, depth: int
-) -> None:
+async def test_forged_error_is_writable_again(toolset: Toolset, attacker: str, depth: int) -> None:
     forged = {"code": -32000, "message": "m", "data": json.loads("[" * depth + "]" * depth)}
 
     with pytest.raises(WireError) as told:
@@ -411,7 +405,7 @@ async def test_a_forged_error_is_one_that_can_be_written_again(
     ErrorData.model_validate(told.value.error).model_dump_json()
 
 
-async def test_the_first_answer_counts_and_nothing_after_it(toolset: Toolset, attacker: str) -> None:
+async def test_first_answer_counts_later_ones_ignored(toolset: Toolset, attacker: str) -> None:
     answers = [
         ["A", json.dumps({"result": {"content": [], "structuredContent": {"results": word}}}), 0]
         for word in ("first", "second")
@@ -423,7 +417,7 @@ async def test_the_first_answer_counts_and_nothing_after_it(toolset: Toolset, at
     assert (await call(toolset, attacker, "fine")).processed.value == {"results": "fine"}
 
 
-async def test_requests_reach_only_the_callers_own_session_state(toolset: Toolset, attacker: str) -> None:
+async def test_requests_reach_only_own_session_state(toolset: Toolset, attacker: str) -> None:
     put = ["Q", json.dumps({"id": 1, "method": "state/put", "params": {"key": "k", "value": {"v": 1}}}), 0]
     answer = ["A", '{"result": {"content": [], "structuredContent": {"results": "ok"}}}', 0]
     slow = [["Q", '{"id": 2, "method": "state/get", "params": {"key": "k"}}', 0]] * 20
@@ -433,7 +427,7 @@ async def test_requests_reach_only_the_callers_own_session_state(toolset: Toolse
     assert toolset.state.get(f"{attacker}-other", None, "k") == (None, None)
 
 
-async def test_a_tool_that_uses_up_its_descriptors_harms_nobody_else(toolset: Toolset, attacker: str) -> None:
+async def test_descriptor_exhaustion_by_tool_harms_no_other(toolset: Toolset, attacker: str) -> None:
     completed = await call(toolset, attacker, "descriptors")
 
     assert int(completed.processed.value["results"]) < toolset.settings.open_files
@@ -505,7 +499,7 @@ def act(parked):
 
 
 @pytest.mark.parametrize("name", ANNOUNCEMENTS)
-async def test_forged_announcements_cost_the_host_neither_descriptors_nor_time(
+async def test_forged_announcements_cost_no_descriptors_or_time(
     tmp_path: Path,
     written: Callable[[str], Path],
     tier: str,
@@ -563,7 +557,7 @@ def block() -> str:
 """
 
 
-async def test_a_worker_cannot_make_the_hosts_reads_block(
+async def test_worker_cannot_block_host_reads(
     tmp_path: Path, written: Callable[[str], Path], tier: str, user: str
 ) -> None:
     file = written(IMPORT + BLOCKING)
@@ -610,7 +604,7 @@ def give() -> str:
 """
 
 
-async def test_a_worker_that_kept_the_hosts_end_cannot_let_descriptors_in(
+async def test_worker_with_host_socket_end_cannot_pass_descriptors(
     tmp_path: Path, written: Callable[[str], Path], tier: str, user: str
 ) -> None:
     file = written(f"import contextlib, struct\n{IMPORT}\n{GIVING}")
@@ -621,7 +615,7 @@ async def test_a_worker_that_kept_the_hosts_end_cannot_let_descriptors_in(
 
 
 @pytest.mark.parametrize("older_kernel", [False, True])
-async def test_a_descriptor_over_the_result_channel_ends_the_call_that_sends_it_or_is_refused(
+async def test_descriptor_on_result_channel_refused_or_ends_call(
     tmp_path: Path,
     written: Callable[[str], Path],
     tier: str,
@@ -674,7 +668,7 @@ def fill(username: str) -> int:
 """
 
 
-async def test_the_host_has_timers_and_calls_have_none(
+async def test_host_has_timers_and_calls_have_none(
     tmp_path: Path, written: Callable[[str], Path], tier: str, user: str
 ) -> None:
     file = written(IMPORT + TIMERS)
@@ -720,7 +714,7 @@ def fine() -> str:
         ("time.sleep(3600)", "E_CRASHED", "no worker got ready"),
     ],
 )
-async def test_a_worker_that_never_gets_ready_fails_its_call_in_time(
+async def test_worker_never_ready_fails_its_call_in_time(
     tmp_path: Path, written: Callable[[str], Path], tier: str, user: str, act: str, code: str, problem: str
 ) -> None:
     guarded = f"if os.environ['USER'] != 'nobody': {act}"
@@ -759,7 +753,7 @@ def find({more_first}) -> list[str]:
 
 
 @pytest.mark.parametrize("home", [True, False])
-async def test_what_an_import_prepared_carries_nothing_from_user_to_user(
+async def test_import_state_never_crosses_users(
     tmp_path: Path, written: Callable[[str], Path], tier: str, user: str, home: bool
 ) -> None:
     more = ("username: str", ", username: str") if home else ("", "")
@@ -774,9 +768,7 @@ async def test_what_an_import_prepared_carries_nothing_from_user_to_user(
     assert other.processed.value == {"results": ["", ""]}
 
 
-async def test_a_call_cannot_change_what_the_next_one_finds_in_the_scratch_folder(
-    plain: Toolset, user: str
-) -> None:
+async def test_scratch_folder_not_writable_for_next_call(plain: Toolset, user: str) -> None:
     completed = await call(plain, user, "spill")
 
     assert completed.processed.value["results"] == {
@@ -785,9 +777,7 @@ async def test_a_call_cannot_change_what_the_next_one_finds_in_the_scratch_folde
     }
 
 
-async def test_the_name_of_one_user_is_not_in_the_memory_of_anothers_zygote(
-    plain: Toolset, user: str
-) -> None:
+async def test_zygote_memory_lacks_names_of_other_users(plain: Toolset, user: str) -> None:
     for number in range(3):
         await act(plain, f"{user}-victim-{number}", "pid")
     await act(plain, f"{user}-spy", "pid")
@@ -806,9 +796,7 @@ async def test_the_name_of_one_user_is_not_in_the_memory_of_anothers_zygote(
 # What the host hands out.
 
 
-async def test_no_trick_with_a_path_makes_an_artifact_of_another_file(
-    toolset: Toolset, attacker: str
-) -> None:
+async def test_path_tricks_make_no_artifact_of_another_file(toolset: Toolset, attacker: str) -> None:
     names = ["link.txt", "own_link.txt", "folder.txt", "linked_folder/hostname", "hard.txt", "missing.txt"]
     outside = [
         "/etc/hostname",
@@ -827,9 +815,7 @@ async def test_no_trick_with_a_path_makes_an_artifact_of_another_file(
     assert "path" not in json.dumps(value["artifacts"])
 
 
-async def test_an_artifact_is_read_when_nobody_can_change_it_any_more(
-    toolset: Toolset, attacker: str
-) -> None:
+async def test_artifact_read_when_no_longer_changeable(toolset: Toolset, attacker: str) -> None:
     path = Path(f"/tmp/{attacker}/a.txt")
     with toolset.homes.lease(attacker):
         value = (await call(toolset, attacker, "answer_and_go_on", path=str(path))).processed.value
@@ -840,9 +826,7 @@ async def test_an_artifact_is_read_when_nobody_can_change_it_any_more(
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "nothing"])
-async def test_input_files_are_staged_whatever_stands_in_their_place(
-    toolset: Toolset, attacker: str, kind: str
-) -> None:
+async def test_input_files_staged_over_any_obstacle(toolset: Toolset, attacker: str, kind: str) -> None:
     await toolset.files(User(attacker)).put(b"the input", name="hostname", origin=Origin.UPLOADED)
     system = Path("/etc/hostname").read_bytes()
     with toolset.homes.lease(attacker):
@@ -853,7 +837,7 @@ async def test_input_files_are_staged_whatever_stands_in_their_place(
     assert Path("/etc/hostname").read_bytes() == system
 
 
-async def test_a_tool_that_takes_files_but_no_name_may_only_read(toolset: Toolset, user: str) -> None:
+async def test_tool_with_files_without_username_is_read_only(toolset: Toolset, user: str) -> None:
     await toolset.files(User(user)).put(b"the input", name="in.txt", origin=Origin.UPLOADED)
 
     completed = await call(toolset, user, "act_on_input", filename="in.txt")
@@ -866,7 +850,7 @@ async def test_a_tool_that_takes_files_but_no_name_may_only_read(toolset: Toolse
 # What remains.
 
 
-async def test_what_an_import_leaves_behind_ends_with_its_zygote(
+async def test_import_leftovers_end_with_their_zygote(
     tmp_path: Path, tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ATTACK", "remain")
@@ -880,7 +864,7 @@ async def test_what_an_import_leaves_behind_ends_with_its_zygote(
         assert await becomes(lambda: not any(map(alive, below)))
 
 
-async def test_a_worker_of_a_spoilt_zygote_leaves_nothing_beyond_its_session(
+async def test_worker_of_tampered_zygote_leaves_nothing_after_session(
     tmp_path: Path, tier: str, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ATTACK", "spoil")
@@ -930,7 +914,7 @@ def unprivileged() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("tier", ["process", "namespace"])
-def test_an_unprivileged_runner_keeps_users_apart_too(
+def test_unprivileged_runner_keeps_users_apart(
     unprivileged: Callable[..., Any], user: str, tier: str
 ) -> None:
     other = Path(f"/tmp/{user}-other")
@@ -964,7 +948,7 @@ def test_an_unprivileged_runner_keeps_users_apart_too(
 
 @pytest.mark.release
 @pytest.mark.timeout(600)
-def test_every_attack_is_held_where_each_user_has_a_user_id() -> None:
+def test_user_ids_tier_stops_every_attack() -> None:
     assert os.geteuid() == 0, "the tier user is for a server that root starts; run these tests as root"
     top = Path(tempfile.mkdtemp(prefix="toolcell-user-", dir="/var/tmp"))
     top.chmod(0o755)

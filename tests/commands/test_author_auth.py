@@ -49,7 +49,7 @@ def token(keys: RSAKeyPair, *, audience: str = "guarded", scopes: tuple[str, ...
     )
 
 
-async def test_tokens_are_checked_as_the_file_says_where_the_operator_says_so(
+async def test_author_auth_checks_tokens_when_operator_enables_it(
     keys: RSAKeyPair, folder: Path, serve_http: Callable[..., str]
 ) -> None:
     file = folder / "guarded.py"
@@ -71,9 +71,7 @@ async def test_tokens_are_checked_as_the_file_says_where_the_operator_says_so(
 
 
 @pytest.mark.release
-def test_a_server_says_that_the_auth_of_its_file_is_not_used(
-    keys: RSAKeyPair, folder: Path, environment: dict[str, str]
-) -> None:
+def test_unused_auth_of_file_is_reported(keys: RSAKeyPair, folder: Path, environment: dict[str, str]) -> None:
     file = folder / "guarded.py"
     file.write_text(FILE.format(key=keys.public_key))
     command = [
@@ -116,7 +114,7 @@ WHOLE = {"public_key": "k", "algorithm": "RS256", "issuer": "i", "audience": "a"
     ],
     ids=["login", "no-audience", "two-issuers", "keys-from-anywhere", "shared-secret"],
 )
-def test_what_is_no_check_of_ours_is_refused_and_said(jwt: dict[str, object] | None) -> None:
+def test_foreign_auth_provider_refused_with_reason(jwt: dict[str, object] | None) -> None:
     of_file = {"kind": "SomeProvider", "jwt": jwt}
 
     with pytest.raises(UsageError, match=r"auth\.kind"):

@@ -1,4 +1,4 @@
-"""HTTP routes that a tool file adds: answered in a worker of whoever asks, and harmless in a browser."""
+"""HTTP routes that a tool file adds: answered in a worker of the calling user, and harmless in a browser."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_routes_answer_as_with_fastmcp_run(plain: str, ours: str) -> None:
     assert answers(ours) == answers(plain)
 
 
-def test_what_a_route_answers_can_do_nothing_on_this_origin(plain: str, ours: str) -> None:
+def test_route_answers_powerless_on_this_origin(plain: str, ours: str) -> None:
     control, got = (
         httpx2.get(f"{url.removesuffix('/mcp')}/items/1", headers={"cookie": "key=secret"})
         for url in (plain, ours)
@@ -70,7 +70,7 @@ def test_what_a_route_answers_can_do_nothing_on_this_origin(plain: str, ours: st
     assert "allow-same-origin" not in got.headers["content-security-policy"]
 
 
-def test_a_route_is_confined_and_its_fault_is_told_to_nobody(plain: str, ours: str) -> None:
+def test_route_confined_and_its_faults_hidden(plain: str, ours: str) -> None:
     mark = Path("/var/tmp/routes-were-here")
     control = httpx2.get(f"{plain.removesuffix('/mcp')}/write")
     assert (control.status_code, mark.exists()) == (200, True)
@@ -82,7 +82,7 @@ def test_a_route_is_confined_and_its_fault_is_told_to_nobody(plain: str, ours: s
     assert not mark.exists()
 
 
-async def test_routes_and_tools_of_a_user_share_what_the_file_keeps(ours: str) -> None:
+async def test_routes_and_tools_of_user_share_file_state(ours: str) -> None:
     base = ours.removesuffix("/mcp")
 
     async with httpx2.AsyncClient(base_url=base) as web, Client(ours) as client:
@@ -96,7 +96,7 @@ async def test_routes_and_tools_of_a_user_share_what_the_file_keeps(ours: str) -
 
 
 @pytest.mark.release
-def test_where_calls_need_a_token_routes_do_too(serve_http: Callable[..., str], folder: Path) -> None:
+def test_routes_need_token_where_calls_do(serve_http: Callable[..., str], folder: Path) -> None:
     tokens = folder / "tokens"
     tokens.write_text('{"a-token-of-sixteen-chars": "t-of-routes"}')
     tokens.chmod(0o600)

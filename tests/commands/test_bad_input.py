@@ -95,7 +95,7 @@ def one_sentence(ran: Ran) -> str:
     return ran.err.removeprefix("runner: ").rstrip("\n")
 
 
-async def test_a_good_file_is_loaded(folder: Path, user: str) -> None:
+async def test_good_file_is_loaded(folder: Path, user: str) -> None:
     async with open_toolset(written(folder, GOOD), folder) as toolset:
         completed = await call(toolset, user, "hi")
 
@@ -177,7 +177,7 @@ async def test_a_good_file_is_loaded(folder: Path, user: str) -> None:
         ),
     ],
 )
-async def test_a_bad_file_is_refused_with_its_own_line(folder: Path, text: str, sentence: str) -> None:
+async def test_bad_file_refused_with_its_own_line(folder: Path, text: str, sentence: str) -> None:
     said = await refusal(folder, text)
 
     assert said == sentence
@@ -195,9 +195,7 @@ async def test_a_bad_file_is_refused_with_its_own_line(folder: Path, text: str, 
         ),
     ],
 )
-async def test_a_file_that_serves_itself_as_it_is_imported_is_served_like_any_other(
-    folder: Path, user: str, ending: str
-) -> None:
+async def test_file_that_runs_server_at_import_served_normally(folder: Path, user: str, ending: str) -> None:
     # What follows shows that serving came back, and that nothing of it goes on in a thread.
     after = "\nimport threading\nassert threading.active_count() == 1\n"
     async with open_toolset(written(folder, f"{GOOD}{ending}{after}"), folder) as toolset:
@@ -206,19 +204,19 @@ async def test_a_file_that_serves_itself_as_it_is_imported_is_served_like_any_ot
     assert completed.processed.value == {"results": "hi"}
 
 
-async def test_a_lifespan_that_raises_is_refused(folder: Path) -> None:
+async def test_raising_lifespan_refused(folder: Path) -> None:
     with pytest.raises(SandboxError, match=r"^its lifespan raised RuntimeError: no database$"):
         async with open_toolset(written(folder, WITH_LIFESPAN), folder):
             pytest.fail("the file was loaded")
 
 
-async def test_a_bad_file_is_refused_the_same_where_a_user_is_expected(folder: Path, user: str) -> None:
+async def test_bad_file_refused_alike_where_user_expected(folder: Path, user: str) -> None:
     with pytest.raises(LoadError, match=r"raised RuntimeError: no luck$"):
         async with open_toolset(written(folder, GOOD + "raise RuntimeError('no luck')\n"), folder, user):
             pytest.fail("the file was loaded")
 
 
-async def test_a_fault_in_a_module_beside_the_file_is_told_with_that_modules_line(folder: Path) -> None:
+async def test_fault_in_sibling_module_reports_its_line(folder: Path) -> None:
     (folder / "files").mkdir()
     (folder / "files" / "beside.py").write_text("def start():\n    raise ValueError('deep')\n\n\nstart()\n")
 
@@ -230,7 +228,7 @@ async def test_a_fault_in_a_module_beside_the_file_is_told_with_that_modules_lin
 @pytest.mark.parametrize(
     "act", ["open({!r}, 'w')", "__import__('os').mkdir({!r})", "__import__('pathlib').Path({!r}).touch()"]
 )
-async def test_a_file_cannot_write_while_it_is_imported(folder: Path, act: str) -> None:
+async def test_file_cannot_write_during_import(folder: Path, act: str) -> None:
     target = folder / "outside"
     line = act.format(str(target))
 
@@ -241,7 +239,7 @@ async def test_a_file_cannot_write_while_it_is_imported(folder: Path, act: str) 
 
 
 @pytest.mark.parametrize("isolation", ["process", "namespace"])
-async def test_a_file_that_reads_what_is_not_lent_is_told_of_the_option(folder: Path, isolation: str) -> None:
+async def test_denied_read_at_import_names_allow_read_option(folder: Path, isolation: str) -> None:
     text = f"{GOOD}open('/srv/elsewhere/notes.txt').read()\n"
 
     with pytest.raises(
@@ -251,7 +249,7 @@ async def test_a_file_that_reads_what_is_not_lent_is_told_of_the_option(folder: 
             pytest.fail("the file was loaded")
 
 
-async def test_a_file_cannot_write_into_a_home_while_it_is_imported(folder: Path, user: str) -> None:
+async def test_file_cannot_write_into_home_during_import(folder: Path, user: str) -> None:
     with Homes(Path("/tmp"), folder / "state").lease(user) as home:
         line = f"open('{home.path}/early.txt', 'w')"
 
@@ -261,13 +259,13 @@ async def test_a_file_cannot_write_into_a_home_while_it_is_imported(folder: Path
         assert sorted(path.name for path in home.path.iterdir()) == ["input_files"]
 
 
-async def test_an_import_that_hangs_is_ended(folder: Path) -> None:
+async def test_hanging_import_ended(folder: Path) -> None:
     said = await refusal(folder, GOOD + "import time\ntime.sleep(3600)\n", load_timeout_s=0.5)
 
     assert said == "it was still being imported after 0.5 seconds"
 
 
-async def test_a_name_after_a_colon_picks_one_of_several_servers(folder: Path, user: str) -> None:
+async def test_name_after_colon_selects_server(folder: Path, user: str) -> None:
     file = written(folder, TWO)
 
     async with open_toolset(Path(f"{file}:second"), folder) as toolset:
@@ -276,7 +274,7 @@ async def test_a_name_after_a_colon_picks_one_of_several_servers(folder: Path, u
     assert completed.processed.value == {"results": "hi from the second"}
 
 
-async def test_a_server_mounted_in_another_does_not_count(folder: Path, user: str) -> None:
+async def test_mounted_server_does_not_count_as_second(folder: Path, user: str) -> None:
     file = written(folder, TWO + "first.mount(second, namespace='inner')\n")
 
     async with open_toolset(file, folder) as toolset:
@@ -285,9 +283,7 @@ async def test_a_server_mounted_in_another_does_not_count(folder: Path, user: st
     assert completed.processed.value == {"results": "hi from the second"}
 
 
-async def test_a_file_that_starts_a_thread_is_served_by_processes_of_one_call_each(
-    folder: Path, user: str
-) -> None:
+async def test_file_starting_thread_served_by_single_call_processes(folder: Path, user: str) -> None:
     thread = (
         "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,), daemon=True).start()\n"
     )
@@ -303,7 +299,7 @@ async def test_a_file_that_starts_a_thread_is_served_by_processes_of_one_call_ea
     assert [one.processed.value for one in completed] == [{"results": "hi"}] * 2
 
 
-async def test_what_a_file_prints_does_not_break_the_protocol(
+async def test_printed_output_does_not_break_protocol(
     folder: Path, environment: dict[str, str], user: str
 ) -> None:
     noise = "import os\nprint('noise')\nos.system('echo noise from a shell')\nos.write(1, b'noise\\n')\n"
@@ -316,9 +312,7 @@ async def test_what_a_file_prints_does_not_break_the_protocol(
     assert answered.data == "hi"
 
 
-def test_what_a_file_prints_does_not_get_into_the_json_document(
-    run: Callable[..., Ran], folder: Path, user: str
-) -> None:
+def test_printed_output_stays_out_of_json_document(run: Callable[..., Ran], folder: Path, user: str) -> None:
     noise = "import os\nprint('noise')\nos.system('echo noise from a shell')\n"
     file = written(folder, GOOD.replace('return "hi"', 'print("noise"); return "hi"') + noise)
 
@@ -346,9 +340,7 @@ def test_hidden_file_is_reported_below_the_result(
 
 
 @pytest.mark.parametrize("command", ["call", "serve"])
-def test_a_file_that_cannot_be_loaded_ends_the_command(
-    run: Callable[..., Ran], folder: Path, user: str, command: str
-) -> None:
+def test_unloadable_file_ends_command(run: Callable[..., Ran], folder: Path, user: str, command: str) -> None:
     file = written(folder, GOOD + "raise RuntimeError('no luck')\n")
 
     ran = run(command, file, *(["hi"] if command == "call" else []), "--user", user)
@@ -360,9 +352,7 @@ def test_a_file_that_cannot_be_loaded_ends_the_command(
     )
 
 
-def test_a_file_that_hangs_at_import_ends_the_command(
-    run: Callable[..., Ran], folder: Path, user: str
-) -> None:
+def test_file_hanging_at_import_ends_command(run: Callable[..., Ran], folder: Path, user: str) -> None:
     file = written(folder, GOOD + "import time\ntime.sleep(3600)\n")
 
     ran = run("call", file, "hi", "--user", user, RUNNER_LOAD_TIMEOUT_S="1")
@@ -371,7 +361,7 @@ def test_a_file_that_hangs_at_import_ends_the_command(
     assert one_sentence(ran) == "tool.py cannot be served: it was still being imported after 1 seconds"
 
 
-def test_a_file_that_ends_its_process_is_named(run: Callable[..., Ran], folder: Path, user: str) -> None:
+def test_file_ending_its_process_is_named(run: Callable[..., Ran], folder: Path, user: str) -> None:
     file = written(folder, GOOD + "import os\nos._exit(4)\n")
 
     ran = run("call", file, "hi", "--user", user)
@@ -430,7 +420,7 @@ def test_a_file_that_ends_its_process_is_named(run: Callable[..., Ran], folder: 
         "broken-config",
     ],
 )
-def test_a_wrong_command_line_is_answered_with_one_sentence(
+def test_wrong_command_line_answered_with_one_sentence(
     run: Callable[..., Ran], folder: Path, arguments: list[str | Path], sentence: str
 ) -> None:
     (folder / "notes.txt").write_text("no tool")
@@ -448,9 +438,7 @@ def test_a_wrong_command_line_is_answered_with_one_sentence(
     [["call", HELLO], ["call", HELLO, "shout", "--loud"], ["serve"]],
     ids=["no-tool", "unknown-option", "no-file"],
 )
-def test_a_misused_command_is_told_how_it_is_used(
-    run: Callable[..., Ran], arguments: list[str | Path]
-) -> None:
+def test_misused_command_prints_usage(run: Callable[..., Ran], arguments: list[str | Path]) -> None:
     ran = run(*arguments)
 
     assert ran.status == 2
@@ -458,7 +446,7 @@ def test_a_misused_command_is_told_how_it_is_used(
     assert "Traceback" not in ran.err
 
 
-def test_an_isolation_that_cannot_be_had_ends_the_command(run: Callable[..., Ran], folder: Path) -> None:
+def test_unavailable_isolation_ends_command(run: Callable[..., Ran], folder: Path) -> None:
     # In a folder that is closed to every other user, so no user of its own could read it.
     closed = folder / "closed.py"
     shutil.copy(HELLO, closed)
@@ -478,7 +466,7 @@ def test_an_isolation_that_cannot_be_had_ends_the_command(run: Callable[..., Ran
     ],
     ids=["unknown-tool", "wrong-type"],
 )
-def test_a_call_that_does_not_fit_the_tool_is_a_json_document_too(
+def test_call_with_wrong_arguments_prints_json_error(
     run: Callable[..., Ran], user: str, arguments: list[str], message: str
 ) -> None:
     ran = run("call", HELLO, *arguments, "--json", "--user", user)

@@ -24,9 +24,7 @@ PATIENCE_S = 120
         pytest.param("process", ["--no-zygote", "--in-process-gpu"], id="process, with two flags"),
     ],
 )
-async def test_a_tool_takes_a_picture_of_a_page(
-    tier: str, flags: list[str], tmp_path: Path, user: str
-) -> None:
+async def test_tool_takes_screenshot_of_page(tier: str, flags: list[str], tmp_path: Path, user: str) -> None:
     async with open_toolset(
         TOOLS / "browses.py", tmp_path, isolation=tier, idle_timeout_s=PATIENCE_S
     ) as toolset:
@@ -36,7 +34,7 @@ async def test_a_tool_takes_a_picture_of_a_page(
 
 
 @pytest.mark.parametrize("allowed", [True, False], ids=["with sockets", "without sockets"])
-async def test_the_whole_chromium_takes_one_where_it_may_have_its_socket(
+async def test_full_chromium_takes_screenshot_when_sockets_allowed(
     allowed: bool, tmp_path: Path, user: str
 ) -> None:
     async with open_toolset(

@@ -20,7 +20,7 @@ async def called(toolset: Toolset, user: str, tool: str, **arguments: Any) -> An
     return completed.processed.value["results"]
 
 
-async def test_a_tool_that_a_call_with_a_home_adds_is_listed_and_called_for_its_user_alone(
+async def test_tool_added_by_homed_call_visible_to_its_user_only(
     tmp_path: Path,
 ) -> None:
     with somebody() as one, somebody() as other:
@@ -40,7 +40,7 @@ async def test_a_tool_that_a_call_with_a_home_adds_is_listed_and_called_for_its_
     assert isinstance(plain, list)
 
 
-async def test_where_each_call_has_a_worker_of_its_own_nothing_stays_changed(tmp_path: Path) -> None:
+async def test_fresh_worker_per_call_keeps_no_changes(tmp_path: Path) -> None:
     with somebody() as user:
         async with open_toolset(FILE, tmp_path, user, worker_reuse="call") as toolset:
             before = await listed(toolset, user)

@@ -1,4 +1,4 @@
-"""What a server offers while it runs, to one session or to all, beside `fastmcp run` with equal clients."""
+"""Lists that change while a server runs, for one session or all, compared with `fastmcp run`."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -106,7 +106,7 @@ ACTS = [of_a_session, of_all, of_middleware]
 @VERSIONS
 @TRANSPORTS
 @pytest.mark.parametrize("act", ACTS, ids=[act.__name__ for act in ACTS])
-async def test_what_changes_while_it_runs_is_as_with_fastmcp_run(
+async def test_list_changes_while_running_equal_fastmcp_run(
     act: Callable[..., Any],
     transport: str,
     version: str,

@@ -125,9 +125,7 @@ def dumped(items: Any) -> Any:
     return items.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
-async def test_everything_a_file_offers_is_listed_as_fastmcp_lists_it(
-    connect: Connect, plain: FastMCP
-) -> None:
+async def test_file_offers_listed_as_by_fastmcp(connect: Connect, plain: FastMCP) -> None:
     async with connect() as client:
         ours = [
             dumped(await client.list_tools()),
@@ -158,7 +156,7 @@ async def test_everything_a_file_offers_is_listed_as_fastmcp_lists_it(
     }
 
 
-async def test_the_server_introduces_itself_as_the_file_does(connect: Connect, plain: FastMCP) -> None:
+async def test_server_introduction_equals_that_of_file(connect: Connect, plain: FastMCP) -> None:
     async with connect() as client:
         ours = (client.server_info, client.server_capabilities, version_of(client))
         instructions = client.instructions or ""
@@ -199,7 +197,7 @@ async def test_resources_prompts_and_errors_pass_through(connect: Connect, plain
     assert ours == expected
 
 
-async def test_results_follow_the_contract_and_validate(connect: Connect) -> None:
+async def test_results_follow_contract_and_validate(connect: Connect) -> None:
     async with connect() as client:
         number = await client.call_tool("add", {"a": 40})
         text = await client.call_tool("greet", {"name": "Ann"})
@@ -217,7 +215,7 @@ async def test_results_follow_the_contract_and_validate(connect: Connect) -> Non
         assert "results" in bare.meta["toolcell/result"]
 
 
-async def test_the_plain_sdk_client_gets_the_same(
+async def test_plain_sdk_client_gets_equal_results(
     connect_sdk: "AbstractAsyncContextManager[mcp.Client]",
 ) -> None:
     async with connect_sdk as client:
@@ -244,7 +242,7 @@ async def test_the_plain_sdk_client_gets_the_same(
     assert '"E_TOOL"' in text_of(failed.content[1])
 
 
-async def test_a_tool_that_raises_is_an_error_with_the_authors_own_line(
+async def test_raising_tool_returns_error_with_author_line(
     connect: Connect,
 ) -> None:
     async with connect() as client:
@@ -258,7 +256,7 @@ async def test_a_tool_that_raises_is_an_error_with_the_authors_own_line(
     assert "raise ValueError(reason)" in envelope["meta_data"]["details"]["frames"][-1]
 
 
-async def test_content_blocks_and_hand_made_results_are_kept(connect: Connect) -> None:
+async def test_content_blocks_and_tool_results_kept(connect: Connect) -> None:
     async with connect() as client:
         mixed = await client.call_tool("mixed")
         raw = await client.call_tool("raw")
@@ -270,7 +268,7 @@ async def test_content_blocks_and_hand_made_results_are_kept(connect: Connect) -
     assert injected.data == "so every? every"
 
 
-async def test_an_image_becomes_a_file_of_the_user_that_can_be_read(
+async def test_image_becomes_readable_user_file(
     connect: Connect,
 ) -> None:
     async with connect() as client:
@@ -284,7 +282,7 @@ async def test_an_image_becomes_a_file_of_the_user_that_can_be_read(
     assert len(blob_of(contents[0])) == 96
 
 
-async def test_progress_and_messages_reach_the_client(connect: Connect) -> None:
+async def test_progress_and_messages_reach_client(connect: Connect) -> None:
     reports: list[tuple[float, float | None, str | None]] = []
     messages: list[tuple[str, Any]] = []
 
@@ -308,7 +306,7 @@ async def test_progress_and_messages_reach_the_client(connect: Connect) -> None:
         assert messages == expected
 
 
-async def test_the_tool_knows_who_asks(connect: Connect) -> None:
+async def test_tool_knows_calling_user(connect: Connect) -> None:
     async with connect() as client:
         result = await client.call_tool("whoami", {"username": "somebody else"})
 
@@ -331,7 +329,7 @@ async def test_session_state_lives_as_long_as_in_fastmcp(connect: Connect, plain
     assert ours == expected
 
 
-async def test_a_tool_can_ask_the_user(connect: Connect) -> None:
+async def test_tool_can_elicit_from_user(connect: Connect) -> None:
     async def answer(message: str, response_type: Any, params: Any, context: Any) -> Any:
         assert message == "What is your name?"
         return {"value": "Ann"}

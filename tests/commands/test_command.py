@@ -82,7 +82,7 @@ def send(process: "subprocess.Popen[str]", **message: Any) -> None:
     process.stdin.flush()
 
 
-def test_call_prints_one_document_writes_the_artifacts_and_tells_how_far_it_is(
+def test_call_prints_document_writes_artifacts_shows_progress(
     run: Callable[..., Ran], folder: Path, user: str
 ) -> None:
     out = folder / "out"
@@ -103,7 +103,7 @@ def test_call_prints_one_document_writes_the_artifacts_and_tells_how_far_it_is(
     assert "100%" in ran.err
 
 
-def test_call_prints_for_people_without_touching_their_folder(
+def test_call_prints_for_people_and_leaves_folder_unchanged(
     run: Callable[..., Ran], folder: Path, user: str
 ) -> None:
     before = sorted(os.listdir(folder))
@@ -126,7 +126,7 @@ def test_call_prints_for_people_without_touching_their_folder(
         (6, "E_FILE_TOO_LARGE", "odd_files.py", ["hands_back", f"filename=@{CSV}"]),
     ],
 )
-def test_the_exit_status_says_how_the_call_ended(
+def test_exit_status_reports_how_call_ended(
     run: Callable[..., Ran], user: str, status: int, code: str, tool_file: str, arguments: list[str]
 ) -> None:
     ran = run(
@@ -142,7 +142,7 @@ def test_the_exit_status_says_how_the_call_ended(
 @pytest.mark.parametrize(
     ("status", "path"), [(4, "/etc/hostname"), (1, "missing.txt")], ids=["outside", "missing"]
 )
-def test_a_refused_artifact_shows_in_the_exit_status_beside_a_good_result(
+def test_call_with_refused_artifact_sets_exit_status(
     run: Callable[..., Ran], user: str, status: int, path: str
 ) -> None:
     ran = run("call", TOOLS / "files.py", "claim", f'paths:=["{path}"]', "--user", user)
@@ -152,7 +152,7 @@ def test_a_refused_artifact_shows_in_the_exit_status_beside_a_good_result(
     assert "not delivered: 0.txt: " in ran.out
 
 
-def test_a_call_that_is_interrupted_leaves_nothing_running(
+def test_interrupted_call_leaves_nothing_running(
     start: Callable[..., "subprocess.Popen[str]"], user: str
 ) -> None:
     process = start("call", TOOLS / "ends.py", "chatty", "seconds=60", "--user", user)
@@ -171,7 +171,7 @@ def test_a_call_that_is_interrupted_leaves_nothing_running(
 
 
 @pytest.mark.parametrize("way", ["end of input", "SIGTERM"])
-def test_a_server_on_stdio_ends_cleanly_in_the_middle_of_a_call(
+def test_stdio_server_ends_cleanly_during_call(
     start: Callable[..., "subprocess.Popen[str]"], user: str, way: str
 ) -> None:
     process = start("serve", TOOLS / "ends.py", "--transport", "stdio", "--user", user)
@@ -192,7 +192,7 @@ def test_a_server_on_stdio_ends_cleanly_in_the_middle_of_a_call(
     assert left_in(home) == set()
 
 
-def test_a_host_that_is_killed_takes_everything_with_it(
+def test_killed_host_takes_all_processes_along(
     start: Callable[..., "subprocess.Popen[str]"], user: str
 ) -> None:
     process = start("serve", TOOLS / "ends.py", "--transport", "stdio", "--user", user)
@@ -207,7 +207,7 @@ def test_a_host_that_is_killed_takes_everything_with_it(
     assert until(lambda: not below(process.pid))
 
 
-def test_config_says_what_counts_and_where_it_came_from(run: Callable[..., Ran], folder: Path) -> None:
+def test_config_shows_values_and_their_sources(run: Callable[..., Ran], folder: Path) -> None:
     (folder / "runner.toml").write_text("max_calls = 3\n")
     ignored = run("config", "--json")
     run("trust")
@@ -227,7 +227,7 @@ def test_config_says_what_counts_and_where_it_came_from(run: Callable[..., Ran],
     assert {line.partition(" ")[0] for line in text.out.splitlines()} == document.json.keys()
 
 
-def test_doctor_finds_that_this_machine_can_confine(run: Callable[..., Ran]) -> None:
+def test_doctor_confirms_this_machine_can_confine(run: Callable[..., Ran]) -> None:
     text = run("doctor")
     document = run("doctor", "--json")
 

@@ -49,7 +49,7 @@ def served(python: Path, folder: Path, target: str, *options: str, **more: str) 
 
 
 @pytest.mark.parametrize("tier", TIERS)
-async def test_duckdb_works_where_it_would_end_the_process_if_it_were_told_nothing(
+async def test_duckdb_with_default_threads_works_instead_of_aborting(
     anybody: tuple[Path, Path], tmp_path: Path, tier: str
 ) -> None:
     python, top = anybody
@@ -66,7 +66,7 @@ async def test_duckdb_works_where_it_would_end_the_process_if_it_were_told_nothi
 
 
 async def asked(client: Client[Any]) -> list[Any]:
-    """Have the server work on its database; return all that it says."""
+    """Run the server on its database; return all of its output."""
     statements = (
         "insert into notes values (2, 'second')",
         "select * from notes order by id",
@@ -87,7 +87,7 @@ async def asked(client: Client[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-async def test_a_server_for_sqlite_of_somebody_else_works_on_a_database_that_is_lent(
+async def test_third_party_sqlite_server_works_on_granted_database(
     anybody: tuple[Path, Path], tmp_path: Path, tier: str
 ) -> None:
     python, top = anybody

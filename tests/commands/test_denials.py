@@ -1,4 +1,4 @@
-"""What only the kernel denies ends as the envelope with the path, is logged, and is listed."""
+"""Denials by the kernel alone: returned as an envelope with the path, logged and listed."""
 
 import logging
 import sys
@@ -30,7 +30,7 @@ def user() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", WRITES)
-async def test_a_write_that_a_library_is_denied_is_the_envelope_with_its_path(
+async def test_library_write_denied_returns_envelope_with_path(
     name: str, toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = f"/etc/toolcell-{name}.new"
@@ -50,7 +50,7 @@ async def test_a_write_that_a_library_is_denied_is_the_envelope_with_its_path(
 @pytest.mark.parametrize(
     ("name", "path", "operation"), [("list", "/", "os.listdir"), ("read", "/etc/shadow", "open")]
 )
-async def test_a_denial_of_the_kernel_that_a_tool_swallows_is_listed_and_logged(
+async def test_swallowed_kernel_denial_listed_and_logged(
     name: str, path: str, operation: str, toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Source: S1-102."""
@@ -65,7 +65,7 @@ async def test_a_denial_of_the_kernel_that_a_tool_swallows_is_listed_and_logged(
 
 
 @pytest.mark.parametrize("name", ["pyarrow", "polars", "attach", "program"])
-async def test_a_denial_of_a_library_that_a_tool_swallows_is_logged_where_python_tells_of_it(
+async def test_swallowed_library_denial_logged_when_python_audits_it(
     name: str, toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Source: S1-102."""
@@ -82,7 +82,7 @@ async def test_a_denial_of_a_library_that_a_tool_swallows_is_logged_where_python
     assert not Path(path).exists()
 
 
-async def test_a_denial_that_ends_the_call_is_told_once(toolset: Toolset, user: str) -> None:
+async def test_denial_ending_call_reported_once(toolset: Toolset, user: str) -> None:
     read = await call(toolset, user, "act", name="read", path="/etc/shadow")
 
     assert (error_code(read), details(read)["attempted_path"]) == ("E_INVALID_PATH", "/etc/shadow")

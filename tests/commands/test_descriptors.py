@@ -1,4 +1,4 @@
-"""Descriptors of the host: users share few of them, and nobody's files or calls are lost for want of them."""
+"""Descriptors of the host: users share few of them, and a shortage loses no files or calls."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ def value(completed: Any) -> Any:
     return completed.processed.value["results"]
 
 
-async def test_a_home_and_a_session_outlive_workers_that_are_given_up(tmp_path: Path, user: str) -> None:
+async def test_home_and_session_outlive_released_workers(tmp_path: Path, user: str) -> None:
     async with open_toolset(CROWD, tmp_path) as toolset:
         await call(toolset, user, "keep", text="kept")
         await call(toolset, user, "remember", value=7)
@@ -65,7 +65,7 @@ async def test_a_home_and_a_session_outlive_workers_that_are_given_up(tmp_path: 
     assert not Path("/tmp", user).exists()
 
 
-async def test_a_home_outlives_a_zygote_that_ends_by_itself(tmp_path: Path, user: str) -> None:
+async def test_home_outlives_zygote_that_exits(tmp_path: Path, user: str) -> None:
     async with open_toolset(CROWD, tmp_path) as toolset:
         await call(toolset, user, "keep", text="kept-1")
         caller = User(user)
@@ -82,7 +82,7 @@ async def several(toolset: Toolset, users: list[str], each: int) -> list[Any]:
     return list(await asyncio.gather(*made))
 
 
-async def test_more_users_than_there_are_descriptors_for_all_get_their_answers(tmp_path: Path) -> None:
+async def test_more_users_than_descriptors_all_get_answers(tmp_path: Path) -> None:
     users = crowd(8)
     async with open_toolset(CROWD, tmp_path, idle_workers=1, max_calls=4) as toolset:
         # Each has a home, whose lease stays: three descriptors.
@@ -97,7 +97,7 @@ async def test_more_users_than_there_are_descriptors_for_all_get_their_answers(t
 
 
 @pytest.mark.parametrize("spare_memory", [False, True])
-async def test_where_memory_runs_short_who_is_idle_gives_workers_up_and_keeps_all_else(
+async def test_low_memory_idle_users_lose_workers_keep_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, spare_memory: bool
 ) -> None:
     monkeypatch.setattr(pool_maker, "has_memory_to_spare", lambda: spare_memory)
@@ -113,9 +113,7 @@ async def test_where_memory_runs_short_who_is_idle_gives_workers_up_and_keeps_al
     assert (alive >= 4) is spare_memory
 
 
-async def test_where_nobody_can_give_any_up_a_call_is_told_what_there_is_too_little_of(
-    tmp_path: Path, user: str
-) -> None:
+async def test_no_descriptors_to_reclaim_call_gets_busy_error(tmp_path: Path, user: str) -> None:
     """The control of the test before it."""
     other = User(f"{user}-b")
     async with open_toolset(CROWD, tmp_path) as toolset:
@@ -131,9 +129,7 @@ async def test_where_nobody_can_give_any_up_a_call_is_told_what_there_is_too_lit
     assert error_code(answered) is None
 
 
-def test_a_server_takes_as_many_descriptors_as_it_can_and_its_workers_keep_their_own_limit(
-    tmp_path: Path, user: str
-) -> None:
+def test_server_raises_descriptor_limit_workers_keep_own(tmp_path: Path, user: str) -> None:
     def with_few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (300, 3000))
 

@@ -43,7 +43,7 @@ mcp.run(show_banner=False)
 
 @pytest.fixture(params=["serve", "proxy"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Whose calls: those of a tool file, or of another server behind the proxy."""
+    """Kind of server: a tool file, or another server behind the proxy."""
     return str(request.param)
 
 
@@ -94,7 +94,7 @@ async def refusal(client: "Client[Any]") -> str:
     return str(result.content)
 
 
-async def test_a_call_under_way_may_end_and_new_ones_are_refused(
+async def test_drain_lets_call_in_flight_end_and_refuses_new_ones(
     kind: str, environment: dict[str, str], folder: Path
 ) -> None:
     with serving(kind, environment, folder) as (url, process):
@@ -115,7 +115,7 @@ async def test_a_call_under_way_may_end_and_new_ones_are_refused(
         assert await asyncio.to_thread(process.wait, 30) == 0
 
 
-async def test_a_call_that_lasts_longer_than_the_drain_is_ended_with_a_code(
+async def test_call_longer_than_drain_ends_with_cancelled(
     kind: str, environment: dict[str, str], folder: Path
 ) -> None:
     with serving(kind, environment, folder, RUNNER_DRAIN_S="1") as (url, process):
@@ -127,7 +127,7 @@ async def test_a_call_that_lasts_longer_than_the_drain_is_ended_with_a_code(
         assert await asyncio.to_thread(process.wait, 30) == 0
 
 
-async def test_a_server_that_leaves_in_a_while_says_so_first_and_takes_calls_meanwhile(
+async def test_delayed_drain_announces_first_and_accepts_calls(
     kind: str, environment: dict[str, str], folder: Path
 ) -> None:
     with serving(kind, environment, folder, RUNNER_STOP_DELAY_S="60") as (url, process):
@@ -147,9 +147,7 @@ async def test_a_server_that_leaves_in_a_while_says_so_first_and_takes_calls_mea
     assert (meanwhile.data, new.data, status) == ("done", "done", 0)
 
 
-async def test_a_second_signal_ends_calls_at_once(
-    kind: str, environment: dict[str, str], folder: Path
-) -> None:
+async def test_second_signal_ends_calls_at_once(kind: str, environment: dict[str, str], folder: Path) -> None:
     with serving(kind, environment, folder, RUNNER_DRAIN_S="300") as (url, process):
         running = Called(url, 25)
         await asyncio.wait_for(running.begun.wait(), 60)

@@ -176,7 +176,7 @@ def text(answer: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(("kind", "era"), EACH)
-def test_a_call_under_way_is_answered_whole_and_new_ones_are_refused(
+def test_drain_answers_call_in_flight_and_refuses_new_ones(
     kind: str, era: str, environment: dict[str, str], folder: Path
 ) -> None:
     with talking(kind, era, environment, folder, drain_s=25) as talk:
@@ -186,7 +186,7 @@ def test_a_call_under_way_is_answered_whole_and_new_ones_are_refused(
         talk.told(1, "The server is being stopped. The tool will be ended in 25 seconds")
         talk.call(2, 0)
         refused = talk.answer(2)
-        # What it says is more than a pipe holds: it has to wait for whoever reads it.
+        # What it says is more than a pipe holds: it has to wait for its reader.
         assert until(lambda: b"outcome=ok" in (folder / "log").read_bytes())
         time.sleep(1)
 
@@ -196,7 +196,7 @@ def test_a_call_under_way_is_answered_whole_and_new_ones_are_refused(
 
 
 @pytest.mark.parametrize(("kind", "era"), EACH)
-def test_a_call_that_lasts_longer_than_the_drain_is_ended_with_a_code(
+def test_call_longer_than_drain_ends_with_cancelled(
     kind: str, era: str, environment: dict[str, str], folder: Path
 ) -> None:
     with talking(kind, era, environment, folder, drain_s=1) as talk:
@@ -209,7 +209,7 @@ def test_a_call_that_lasts_longer_than_the_drain_is_ended_with_a_code(
 
 
 @pytest.mark.parametrize("kind", ["serve", "proxy"])
-def test_a_second_signal_ends_calls_at_once(kind: str, environment: dict[str, str], folder: Path) -> None:
+def test_second_signal_ends_calls_at_once(kind: str, environment: dict[str, str], folder: Path) -> None:
     with talking(kind, "2026-07-28", environment, folder, drain_s=300) as talk:
         talk.call(1, 25)
         talk.told(1, "begun")

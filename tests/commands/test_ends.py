@@ -62,9 +62,7 @@ class Deaf(Listening):
         await anyio.sleep_forever()
 
 
-async def test_a_client_that_takes_nothing_does_not_keep_the_place_of_a_call_that_is_over(
-    toolset: Toolset, user: str
-) -> None:
+async def test_client_that_reads_nothing_frees_place_after_call(toolset: Toolset, user: str) -> None:
     deaf = Deaf()
 
     with anyio.fail_after(60):
@@ -75,9 +73,7 @@ async def test_a_client_that_takes_nothing_does_not_keep_the_place_of_a_call_tha
 
 
 @pytest.mark.parametrize("tool", ["sleeps", "loops", "holds", "stubborn"])
-async def test_a_silent_tool_ends_at_its_limit_whatever_it_does(
-    toolset: Toolset, user: str, tool: str
-) -> None:
+async def test_silent_tool_ends_at_its_limit_in_any_state(toolset: Toolset, user: str, tool: str) -> None:
     """Source: S1-121 and S1-124."""
     completed = await call(toolset, user, tool)
 
@@ -99,7 +95,7 @@ async def test_a_silent_tool_ends_at_its_limit_whatever_it_does(
     assert await fine(toolset, user)
 
 
-async def test_progress_keeps_a_call_alive_beyond_its_idle_limit(toolset: Toolset, user: str) -> None:
+async def test_progress_keeps_call_alive_beyond_idle_limit(toolset: Toolset, user: str) -> None:
     client = Listening()
 
     completed = await execute(toolset, request(user, "chatty", {"seconds": 1.6}, client))
@@ -108,7 +104,7 @@ async def test_progress_keeps_a_call_alive_beyond_its_idle_limit(toolset: Toolse
     assert len([method for method, _ in client.heard if method == "notifications/progress"]) > 10
 
 
-async def test_progress_does_not_move_the_total_limit(toolset: Toolset, user: str) -> None:
+async def test_progress_does_not_move_total_limit(toolset: Toolset, user: str) -> None:
     completed = await call(toolset, user, "chatty", seconds=60)
 
     assert error_code(completed) == "E_TIMEOUT"
@@ -117,7 +113,7 @@ async def test_progress_does_not_move_the_total_limit(toolset: Toolset, user: st
     assert str(details(completed)["last_progress"]).startswith("report ")
 
 
-async def test_the_client_is_told_that_the_call_was_ended(toolset: Toolset, user: str) -> None:
+async def test_client_notified_of_ended_call(toolset: Toolset, user: str) -> None:
     """Source: S1-122."""
     client = Listening()
 
@@ -129,7 +125,7 @@ async def test_the_client_is_told_that_the_call_was_ended(toolset: Toolset, user
     ]
 
 
-async def test_partial_files_of_an_ended_call_are_discarded(toolset: Toolset, newcomer: str) -> None:
+async def test_partial_files_of_ended_call_discarded(toolset: Toolset, newcomer: str) -> None:
     """Source: S1-123."""
     home = Path(f"/tmp/{newcomer}")
     with toolset.homes.lease(newcomer):
@@ -141,7 +137,7 @@ async def test_partial_files_of_an_ended_call_are_discarded(toolset: Toolset, ne
     assert files == ["earlier.txt"]
 
 
-async def test_every_descendant_is_dead_when_the_call_has_ended(toolset: Toolset, newcomer: str) -> None:
+async def test_descendants_dead_when_call_has_ended(toolset: Toolset, newcomer: str) -> None:
     with toolset.homes.lease(newcomer):
         completed = await call(toolset, newcomer, "survivors")
         marks = {way: Path(f"/tmp/{newcomer}/{way}") for way in WAYS_TO_STAY}
@@ -153,7 +149,7 @@ async def test_every_descendant_is_dead_when_the_call_has_ended(toolset: Toolset
     assert living == []
 
 
-async def test_a_cancelled_call_leaves_nothing_running(toolset: Toolset, newcomer: str) -> None:
+async def test_cancelled_call_leaves_nothing_running(toolset: Toolset, newcomer: str) -> None:
     mark = Path(f"/tmp/{newcomer}/mark")
 
     async with anyio.create_task_group() as group:
@@ -170,12 +166,12 @@ async def test_a_cancelled_call_leaves_nothing_running(toolset: Toolset, newcome
         await user_pool.pool.zygote.settled()
 
     with kept_open:
-        # Whoever lives still holds it.
+        # A living process still holds it.
         fcntl.flock(kept_open, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert await fine(toolset, newcomer)
 
 
-async def test_a_toolset_closed_while_a_users_folders_are_made_leaves_none(
+async def test_toolset_closed_during_folder_creation_leaves_none(
     newcomer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, closing = threading.Event(), threading.Event()
@@ -201,7 +197,7 @@ async def test_a_toolset_closed_while_a_users_folders_are_made_leaves_none(
     assert not scratches[0].exists()
 
 
-async def test_a_worker_that_exits_is_a_crash_with_its_last_words(toolset: Toolset, user: str) -> None:
+async def test_exiting_worker_is_crash_with_last_output(toolset: Toolset, user: str) -> None:
     completed = await call(toolset, user, "exits", status=3)
 
     assert error_code(completed) == "E_CRASHED"
@@ -211,7 +207,7 @@ async def test_a_worker_that_exits_is_a_crash_with_its_last_words(toolset: Tools
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV", "SIGTERM"])
-async def test_a_worker_that_dies_by_a_signal_is_a_crash(toolset: Toolset, user: str, name: str) -> None:
+async def test_worker_killed_by_signal_is_crash(toolset: Toolset, user: str, name: str) -> None:
     completed = await call(toolset, user, "dies", number=int(signal.Signals[name]))
 
     assert error_code(completed) == "E_CRASHED"
@@ -219,7 +215,7 @@ async def test_a_worker_that_dies_by_a_signal_is_a_crash(toolset: Toolset, user:
     assert await fine(toolset, user)
 
 
-async def test_a_tool_above_its_memory_limit_is_told_so(toolset: Toolset, user: str) -> None:
+async def test_tool_above_memory_limit_gets_memory_error(toolset: Toolset, user: str) -> None:
     enough = await call(toolset, user, "eats", megabytes=32)
     too_much = await call(toolset, user, "eats", megabytes=2048)
 
@@ -229,13 +225,13 @@ async def test_a_tool_above_its_memory_limit_is_told_so(toolset: Toolset, user: 
     assert await fine(toolset, user)
 
 
-async def test_a_flood_of_output_neither_blocks_nor_fills_the_host(toolset: Toolset, user: str) -> None:
+async def test_output_flood_neither_blocks_nor_fills_host(toolset: Toolset, user: str) -> None:
     completed = await call(toolset, user, "floods", megabytes=16)
 
     assert completed.processed.value == {"results": "flooded"}
 
 
-async def test_garbage_instead_of_frames_is_an_invalid_result(toolset: Toolset, user: str) -> None:
+async def test_garbage_for_frames_is_invalid_result(toolset: Toolset, user: str) -> None:
     completed = await call(toolset, user, "writes_garbage")
 
     assert error_code(completed) == "E_INVALID_RESULT"
@@ -243,23 +239,21 @@ async def test_garbage_instead_of_frames_is_an_invalid_result(toolset: Toolset, 
     assert await fine(toolset, user)
 
 
-async def test_an_unknown_tool_is_answered_with_the_nearest_names(toolset: Toolset, user: str) -> None:
+async def test_unknown_tool_answered_with_nearest_names(toolset: Toolset, user: str) -> None:
     completed = await call(toolset, user, "sleps")
 
     assert error_code(completed) == "E_TOOL_NOT_FOUND"
     assert "sleeps" in details(completed)["nearest"]
 
 
-async def test_wrong_arguments_name_the_argument(toolset: Toolset, user: str) -> None:
+async def test_wrong_arguments_error_names_argument(toolset: Toolset, user: str) -> None:
     completed = await call(toolset, user, "exits", status="many")
 
     assert error_code(completed) == "E_INVALID_ARGUMENT"
     assert details(completed)["argument"] == "status"
 
 
-async def test_a_call_whose_zygote_ends_before_it_has_a_worker_gets_one_of_the_next(
-    tmp_path: Path, user: str
-) -> None:
+async def test_zygote_exit_before_worker_call_gets_next_zygote(tmp_path: Path, user: str) -> None:
     # No worker stays, or the call would have that one.
     async with open_toolset(TOOLS / "ends.py", tmp_path, idle_workers=0, worker_reuse="call") as it:
         assert await fine(it, user)

@@ -93,7 +93,7 @@ async def emptied(home: Path) -> None:
             await anyio.sleep(0.02)
 
 
-async def test_the_identity_overwrites_what_the_client_says(toolset: Toolset, user: str) -> None:
+async def test_identity_overwrites_value_of_client(toolset: Toolset, user: str) -> None:
     """Source: S0-56, S1-31 to S1-33, S1-104 and S1-105."""
     said = await call(toolset, user, "files_claim", paths=[], username="mallory")
     left_out = await call(toolset, user, "files_claim", paths=[])
@@ -102,7 +102,7 @@ async def test_the_identity_overwrites_what_the_client_says(toolset: Toolset, us
     assert results(left_out) == {"user": user}
 
 
-async def test_a_tool_that_declares_no_identity_is_given_none(toolset: Toolset, user: str) -> None:
+async def test_tool_without_declared_identity_gets_none(toolset: Toolset, user: str) -> None:
     """Source: S0-57 and S0-59."""
     await upload(toolset, user, "a.txt")
 
@@ -111,7 +111,7 @@ async def test_a_tool_that_declares_no_identity_is_given_none(toolset: Toolset, 
     assert results(completed)["text"] == "content"
 
 
-async def test_an_input_file_is_staged_as_a_read_only_copy(toolset: Toolset, user: str) -> None:
+async def test_input_file_staged_as_read_only_copy(toolset: Toolset, user: str) -> None:
     """Source: S1-35 to S1-37 and S1-107."""
     await upload(toolset, user, "a.txt", b"words")
 
@@ -132,7 +132,7 @@ async def test_several_input_files_are_staged(toolset: Toolset, user: str) -> No
     }
 
 
-async def test_staged_files_are_gone_after_the_call(toolset: Toolset, user: str) -> None:
+async def test_staged_files_removed_after_call(toolset: Toolset, user: str) -> None:
     """Source: S1-103."""
     await upload(toolset, user, "a.txt")
 
@@ -143,7 +143,7 @@ async def test_staged_files_are_gone_after_the_call(toolset: Toolset, user: str)
     assert left == []
 
 
-async def test_a_name_that_is_no_file_yet_is_passed_unchanged(toolset: Toolset, user: str) -> None:
+async def test_name_of_no_stored_file_passed_unchanged(toolset: Toolset, user: str) -> None:
     """Source: S0-51."""
     completed = await call(toolset, user, "odd_files_makes", filename="new.txt", size=3)
 
@@ -151,7 +151,7 @@ async def test_a_name_that_is_no_file_yet_is_passed_unchanged(toolset: Toolset, 
     assert await kept(toolset, user) == {"new.txt": 3}
 
 
-async def test_a_tool_that_fails_for_want_of_a_file_names_the_nearest(toolset: Toolset, user: str) -> None:
+async def test_tool_failing_on_missing_file_names_nearest(toolset: Toolset, user: str) -> None:
     await upload(toolset, user, "report-2026.csv")
 
     completed = await call(toolset, user, "files_read", filename="report-2025.csv")
@@ -161,7 +161,7 @@ async def test_a_tool_that_fails_for_want_of_a_file_names_the_nearest(toolset: T
     assert details(completed)["nearest"] == ["report-2026.csv"]
 
 
-async def test_a_spoilt_copy_reaches_neither_the_store_nor_the_next_call(toolset: Toolset, user: str) -> None:
+async def test_corrupted_input_copy_not_stored_or_passed_on(toolset: Toolset, user: str) -> None:
     await upload(toolset, user, "a.txt", b"original")
 
     spoilt = await call(toolset, user, "files_spoil", filename="a.txt")
@@ -171,7 +171,7 @@ async def test_a_spoilt_copy_reaches_neither_the_store_nor_the_next_call(toolset
     assert results(then)["text"] == "original"
 
 
-async def test_two_calls_at_once_get_their_own_copies_of_one_file(toolset: Toolset, user: str) -> None:
+async def test_concurrent_calls_get_own_copies_of_one_file(toolset: Toolset, user: str) -> None:
     await upload(toolset, user, "a.txt", b"original ")
 
     both = await asyncio.gather(
@@ -183,9 +183,7 @@ async def test_two_calls_at_once_get_their_own_copies_of_one_file(toolset: Tools
     assert len({results(completed)["path"] for completed in both}) == 2
 
 
-async def test_a_tool_without_an_identity_reads_its_input_and_writes_nothing(
-    toolset: Toolset, user: str
-) -> None:
+async def test_tool_without_identity_reads_input_writes_nothing(toolset: Toolset, user: str) -> None:
     await upload(toolset, user, "a.txt", b"words")
 
     allowed = await call(toolset, user, "odd_files_reads_and_writes_at_home", filename="a.txt")
@@ -195,9 +193,7 @@ async def test_a_tool_without_an_identity_reads_its_input_and_writes_nothing(
     assert results(denied) == {"text": "words", "attempts": ["EACCES"] * 3}
 
 
-async def test_an_artifact_of_the_limit_is_inline_and_a_larger_one_is_a_reference(
-    toolset: Toolset, user: str
-) -> None:
+async def test_artifact_at_inline_limit_inline_above_is_reference(toolset: Toolset, user: str) -> None:
     """Source: S1-15, S1-17 and S1-112."""
     small = await call_inline(toolset, user, "files_make", name="small.txt", size=MIB)
     large = await call_inline(toolset, user, "files_make", name="large.txt", size=MIB + 1)
@@ -210,16 +206,14 @@ async def test_an_artifact_of_the_limit_is_inline_and_a_larger_one_is_a_referenc
     assert await kept(toolset, user) == {"small.txt": MIB, "large.txt": MIB + 1}
 
 
-async def test_the_size_of_an_artifact_is_measured_not_believed(toolset: Toolset, user: str) -> None:
+async def test_artifact_size_measured_not_trusted(toolset: Toolset, user: str) -> None:
     """Source: S1-63."""
     completed = await call_inline(toolset, user, "odd_files_makes", filename="a.txt", size=3)
 
     assert completed.processed.value["artifacts"][0]["size"] == 3
 
 
-async def test_a_file_of_the_hard_limit_can_be_written_and_a_larger_one_is_too_large(
-    toolset: Toolset, user: str
-) -> None:
+async def test_file_at_hard_limit_written_above_is_too_large(toolset: Toolset, user: str) -> None:
     """Source: S1-112 and S1-135 to S1-137."""
     largest = await call(toolset, user, "files_make", name="largest.bin", size=MAX_BYTES)
     larger = await call(toolset, user, "files_make", name="larger.bin", size=MAX_BYTES + 1)
@@ -230,7 +224,7 @@ async def test_a_file_of_the_hard_limit_can_be_written_and_a_larger_one_is_too_l
     assert await kept(toolset, user) == {"largest.bin": MAX_BYTES}
 
 
-async def test_an_input_above_the_hard_limit_cannot_be_handed_back(toolset: Toolset, user: str) -> None:
+async def test_input_above_hard_limit_cannot_be_returned(toolset: Toolset, user: str) -> None:
     await upload(toolset, user, "huge.bin", b"x" * (MAX_BYTES + 1))
 
     completed = await call(toolset, user, "odd_files_hands_back", filename="huge.bin")
@@ -239,7 +233,7 @@ async def test_an_input_above_the_hard_limit_cannot_be_handed_back(toolset: Tool
     assert details(completed)["file_size_bytes"] == MAX_BYTES + 1
 
 
-async def test_what_is_no_plain_file_of_the_home_is_refused_and_the_rest_delivered(
+async def test_artifact_not_regular_file_refused_others_delivered(
     toolset: Toolset, user: str, folder: Path
 ) -> None:
     outside = folder / "outside.txt"
@@ -260,7 +254,7 @@ async def test_what_is_no_plain_file_of_the_home_is_refused_and_the_rest_deliver
     assert list((await kept(toolset, user)).values()) == [4]
 
 
-async def test_a_refused_artifact_alone_is_the_result(toolset: Toolset, user: str, folder: Path) -> None:
+async def test_refused_artifact_alone_is_the_result(toolset: Toolset, user: str, folder: Path) -> None:
     outside = folder / "outside.txt"
     outside.write_text("not yours")
 
@@ -272,7 +266,7 @@ async def test_a_refused_artifact_alone_is_the_result(toolset: Toolset, user: st
     assert await kept(toolset, user) == {}
 
 
-async def test_a_home_belongs_to_its_user_alone(toolset: Toolset, user: str) -> None:
+async def test_home_belongs_to_its_user_alone(toolset: Toolset, user: str) -> None:
     completed = await call(toolset, user, "files_look")
 
     assert results(completed)["home"] == results(completed)["cwd"] == f"/tmp/{user}"
@@ -280,7 +274,7 @@ async def test_a_home_belongs_to_its_user_alone(toolset: Toolset, user: str) -> 
     assert Path(f"/tmp/{user}").stat().st_mode & 0o7777 == 0o700
 
 
-async def test_a_user_name_that_is_an_address_is_taken_literally(toolset: Toolset, user: str) -> None:
+async def test_address_as_user_name_taken_literally(toolset: Toolset, user: str) -> None:
     address = f"{user}@example.com"
 
     try:
@@ -295,7 +289,7 @@ async def test_a_user_name_that_is_an_address_is_taken_literally(toolset: Toolse
 
 
 @pytest.mark.parametrize("kind", ["folder", "link"])
-async def test_a_home_that_somebody_else_made_is_refused(
+async def test_home_made_by_another_owner_refused(
     toolset: Toolset, user: str, folder: Path, kind: str
 ) -> None:
     home, theirs = Path(f"/tmp/{user}"), folder / "theirs"
@@ -315,9 +309,7 @@ async def test_a_home_that_somebody_else_made_is_refused(
     assert left == ["precious.txt"]
 
 
-async def test_one_user_cannot_reach_the_files_of_another(
-    toolset: Toolset, user: str, other_user: str
-) -> None:
+async def test_files_of_another_user_unreachable(toolset: Toolset, user: str, other_user: str) -> None:
     """Source: S1-49."""
     await call(toolset, user, "files_make", name="mine.txt", size=3)
     await call(toolset, other_user, "files_make", name="theirs.txt", size=3)
@@ -345,9 +337,7 @@ async def test_one_user_cannot_reach_the_files_of_another(
     assert await kept(toolset, other_user) == {"theirs.txt": 3}
 
 
-async def test_an_input_of_one_user_is_no_file_of_another(
-    toolset: Toolset, user: str, other_user: str
-) -> None:
+async def test_input_of_another_user_not_found(toolset: Toolset, user: str, other_user: str) -> None:
     await upload(toolset, user, "a.txt", b"mine")
 
     own = await call(toolset, user, "files_read", filename="a.txt")
@@ -358,7 +348,7 @@ async def test_an_input_of_one_user_is_no_file_of_another(
     assert details(others)["nearest"] == []
 
 
-async def test_the_home_is_emptied_when_the_last_of_two_hosts_lets_go(
+async def test_home_emptied_when_last_of_two_hosts_releases_it(
     folder: Path, user: str, environment: dict[str, str]
 ) -> None:
     home = Path(f"/tmp/{user}")
@@ -388,7 +378,7 @@ async def test_the_home_is_emptied_when_the_last_of_two_hosts_lets_go(
 
 @pytest.fixture(scope="module")
 async def bound(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
-    """A toolset that serves one user, whoever connects."""
+    """A toolset that serves one user on every connection."""
     name = f"t-{os.urandom(6).hex()}"
     settings = settings_in(tmp_path_factory.mktemp("bound"), user=name)
     async with Toolset.open(settings, [str(TOOLS / "odd_files.py")], user=User(name)) as it:
@@ -402,9 +392,7 @@ async def client(bound: Toolset) -> AsyncIterator["Client[Any]"]:
         yield it
 
 
-async def test_an_artifact_reaches_a_client_as_a_reference_it_can_read(
-    client: "Client[Any]", bound: Toolset
-) -> None:
+async def test_artifact_reaches_client_as_readable_reference(client: "Client[Any]", bound: Toolset) -> None:
     """Source: S0-23, S1-71 and S2-12."""
     result = await client.call_tool("makes", {"filename": "reference.txt", "size": 3})
 
@@ -425,7 +413,7 @@ async def test_an_artifact_reaches_a_client_as_a_reference_it_can_read(
     assert f"/tmp/{bound.settings.user}" not in str(result)
 
 
-async def test_a_client_that_asks_for_it_gets_an_artifact_inline(client: "Client[Any]") -> None:
+async def test_client_requesting_inline_gets_inline_artifact(client: "Client[Any]") -> None:
     content = base64.b64encode(b"x" * 300).decode()
 
     result = await client.call_tool(
@@ -438,7 +426,7 @@ async def test_a_client_that_asks_for_it_gets_an_artifact_inline(client: "Client
     assert content not in str(result.content)
 
 
-async def test_what_would_outgrow_a_message_is_a_reference_all_the_same(client: "Client[Any]") -> None:
+async def test_inline_artifacts_above_message_size_become_references(client: "Client[Any]") -> None:
     result = await client.call_tool(
         "makes", {"filename": "large.txt", "size": 800_000}, meta={"toolcell/artifacts": "inline"}
     )
@@ -449,7 +437,7 @@ async def test_what_would_outgrow_a_message_is_a_reference_all_the_same(client: 
     assert "too large" in meta_data["delivery_reason"]
 
 
-async def test_a_closed_result_stays_the_tools_own_with_addresses_for_paths(client: "Client[Any]") -> None:
+async def test_closed_schema_result_kept_with_uris_for_paths(client: "Client[Any]") -> None:
     result = await client.call_tool("report")
 
     contract = contract_of(result)
@@ -462,9 +450,7 @@ async def test_a_closed_result_stays_the_tools_own_with_addresses_for_paths(clie
     assert plain_of((await client.read_resource(uri))[0]) == "the report"
 
 
-async def test_every_delivered_artifact_is_among_the_users_files(
-    client: "Client[Any]", bound: Toolset
-) -> None:
+async def test_delivered_artifacts_are_all_in_my_files(client: "Client[Any]", bound: Toolset) -> None:
     """Source: S0-22, S1-2, S1-9, S1-27 and S2-3."""
     result = await client.call_tool("makes", {"filename": "kept.txt", "size": 5})
 

@@ -1,4 +1,4 @@
-"""What a result holds, or names, reaches the next tool and the model, also after a restart."""
+"""Contents and references of a result reach the next tool and the model, also after a restart."""
 
 import json
 import sqlite3
@@ -31,9 +31,7 @@ async def served(environment: dict[str, str], folder: Path) -> AsyncIterator[Cli
             yield client
 
 
-async def test_a_long_text_is_read_and_handed_on_after_a_restart(
-    environment: dict[str, str], folder: Path
-) -> None:
+async def test_long_text_read_and_passed_on_after_restart(environment: dict[str, str], folder: Path) -> None:
     async with served(environment, folder) as client:
         listed = {tool.name for tool in await client.list_tools()}
         reference = json.loads(text_of((await client.call_tool("page")).content[0]))
@@ -54,7 +52,7 @@ async def test_a_long_text_is_read_and_handed_on_after_a_restart(
     assert sizes == [{"bytes": artifact["size_bytes"]}] * 3
 
 
-async def test_links_and_paths_of_kept_files_lead_to_them(environment: dict[str, str], folder: Path) -> None:
+async def test_links_and_paths_of_stored_files_resolve(environment: dict[str, str], folder: Path) -> None:
     async with served(environment, folder) as client:
         text, link = (await client.call_tool("report")).content
         (linked,) = await client.read_resource(str(getattr(link, "uri", "")))
@@ -71,9 +69,7 @@ async def test_links_and_paths_of_kept_files_lead_to_them(environment: dict[str,
     assert later["missing"].startswith("/tmp/")
 
 
-async def test_a_database_in_use_is_kept_and_returned_whole(
-    environment: dict[str, str], folder: Path
-) -> None:
+async def test_database_in_use_stored_and_returned_whole(environment: dict[str, str], folder: Path) -> None:
     async with served(environment, folder) as client:
         uris = []
         for body in ("one", "two"):

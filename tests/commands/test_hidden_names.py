@@ -60,7 +60,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_names_are_quoted_once() -> None:
+def test_hidden_names_are_quoted_once() -> None:
     names = ("ghost", "it's", 'say "x"', "a\\b", "a\x1bb", "a\u202eb")
 
     messages = [tool_not_found(name, []).message for name in names]
@@ -68,9 +68,7 @@ def test_the_names_are_quoted_once() -> None:
     assert messages == [f"There is no tool named {name!r}" for name in names]
 
 
-async def test_what_a_file_hides_is_named_once_and_as_what_is_not_there(
-    file: Path, folder: Path, user: str
-) -> None:
+async def test_hidden_names_reported_once_as_not_found(file: Path, folder: Path, user: str) -> None:
     plain = await asked(Client(runpy.run_path(str(file))["mcp"]))
     async with Toolset.open(settings_in(folder, user=user), [str(file)], user=User(user)) as toolset:
         ours = await asked(Client(make_host(toolset, transport="stdio", download_url=None)))

@@ -61,7 +61,7 @@ def value(completed: Any) -> Any:
 
 
 @pytest.mark.parametrize("tier", ["process", "namespace"])
-async def test_with_all_every_tool_works_in_the_home_and_in_one_process(
+async def test_homes_for_all_tools_share_home_and_process(
     tool_file: Path, tmp_path: Path, user: str, tier: str
 ) -> None:
     async with open_toolset(
@@ -72,7 +72,7 @@ async def test_with_all_every_tool_works_in_the_home_and_in_one_process(
         assert value(await call(toolset, user, "notes")) == ["ab", ["a", "b"], f"/tmp/{user}"]
 
 
-async def test_by_default_only_tools_with_a_username_write_and_the_error_names_the_setting(
+async def test_homes_default_write_without_username_names_setting(
     tool_file: Path, tmp_path: Path, user: str
 ) -> None:
     async with open_toolset(tool_file, tmp_path) as toolset:
@@ -83,7 +83,7 @@ async def test_by_default_only_tools_with_a_username_write_and_the_error_names_t
 
 
 @pytest.mark.parametrize("tier", ["process", "namespace"])
-async def test_a_tool_without_a_home_is_told_what_gives_it_a_folder_for_temporary_files(
+async def test_homeless_tool_tempfile_error_names_setting(
     tool_file: Path, tmp_path: Path, user: str, tier: str
 ) -> None:
     async with open_toolset(tool_file, tmp_path, isolation=tier, homes_for="all") as toolset:
@@ -97,7 +97,7 @@ async def test_a_tool_without_a_home_is_told_what_gives_it_a_folder_for_temporar
     assert "RUNNER_HOMES_FOR=all" in details(refused)["suggestion"]
 
 
-async def test_where_homes_are_elsewhere_tools_that_say_tmp_find_theirs_in_namespaces(
+async def test_moved_homes_namespace_tool_writes_to_tmp_succeed(
     tool_file: Path, tmp_path: Path, user: str
 ) -> None:
     homes = tmp_path / "homes"
@@ -109,7 +109,7 @@ async def test_where_homes_are_elsewhere_tools_that_say_tmp_find_theirs_in_names
     assert (artifact["name"], artifact["size"]) == ("made.txt", 4)
 
 
-async def test_where_homes_are_elsewhere_other_tiers_say_where_they_are(
+async def test_moved_homes_other_tiers_suggest_real_prefix(
     tool_file: Path, tmp_path: Path, user: str
 ) -> None:
     homes = tmp_path / "homes"

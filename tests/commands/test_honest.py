@@ -1,4 +1,4 @@
-"""What people really write works unchanged: libraries, programs, threads, temporary files."""
+"""Real tool code works unchanged: libraries, programs, threads, temporary files."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -29,12 +29,12 @@ async def result(toolset: Toolset, user: str, tool: str) -> object:
     return value["results"] if "meta_data" not in value else value
 
 
-async def test_tables_are_written_and_read_in_every_form(toolset: Toolset, user: str) -> None:
+async def test_tables_written_and_read_in_every_format(toolset: Toolset, user: str) -> None:
     assert await result(toolset, user, "frames") == {"csv": 1000, "parquet": 1000, "pickle": 1000}
     assert await result(toolset, user, "arrow") == 100
 
 
-async def test_a_chart_is_drawn_and_collected(toolset: Toolset, user: str) -> None:
+async def test_chart_drawn_and_collected(toolset: Toolset, user: str) -> None:
     value = (await call(toolset, user, "chart")).processed.value
 
     assert value["results"] == "drawn"
@@ -52,7 +52,7 @@ async def test_archives_and_trees_are_copied(toolset: Toolset, user: str) -> Non
     assert await result(toolset, user, "archive") == ["one.txt"]
 
 
-async def test_temporary_files_lie_in_the_home(toolset: Toolset, user: str) -> None:
+async def test_temporary_files_lie_in_home(toolset: Toolset, user: str) -> None:
     found = await result(toolset, user, "scratch")
 
     assert isinstance(found, dict)
@@ -61,7 +61,7 @@ async def test_temporary_files_lie_in_the_home(toolset: Toolset, user: str) -> N
     assert found["size"] == 1
 
 
-async def test_programs_run_inside_the_same_confinement(toolset: Toolset, user: str) -> None:
+async def test_programs_run_in_same_confinement(toolset: Toolset, user: str) -> None:
     expected = {"git": "git", "commits": "1", "python": "42", "shell": f"/tmp/{user}".upper()}
 
     assert await result(toolset, user, "programs") == expected
@@ -76,7 +76,7 @@ async def test_threads_pools_tasks_and_processes_work(toolset: Toolset, user: st
     }
 
 
-async def test_user_home_locale_and_time_zones_are_as_expected(toolset: Toolset, user: str) -> None:
+async def test_user_home_locale_and_time_zones_as_expected(toolset: Toolset, user: str) -> None:
     assert await result(toolset, user, "surroundings") == {
         "user": user,
         "home": f"/tmp/{user}",
@@ -86,14 +86,14 @@ async def test_user_home_locale_and_time_zones_are_as_expected(toolset: Toolset,
     }
 
 
-async def test_every_call_draws_its_own_random_numbers(toolset: Toolset, user: str) -> None:
+async def test_calls_each_draw_own_random_numbers(toolset: Toolset, user: str) -> None:
     drawn = [await result(toolset, user, "chance") for _ in range(3)]
 
     numbers = [number for pair in drawn if isinstance(pair, list) for number in pair]
     assert len(set(numbers)) == 6
 
 
-async def test_what_an_import_wrote_is_read_only_for_calls(toolset: Toolset, user: str) -> None:
+async def test_files_written_at_import_read_only_for_calls(toolset: Toolset, user: str) -> None:
     value = (await call(toolset, user, "warm_up_is_read_only")).processed.value
 
     assert value["results"] is True

@@ -1,4 +1,4 @@
-"""What is true over HTTP only: tokens and identities, downloads, health, disconnects."""
+"""HTTP only: tokens and identities, downloads, health, disconnects."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def client(url: str, token: str, **options: Any) -> "Client[Any]":
     return Client(url, auth=BearerAuth(token), **options)
 
 
-async def test_a_token_names_the_user_whatever_the_model_says(url: str) -> None:
+async def test_token_names_user_over_model_argument(url: str) -> None:
     """Source: S0-55, S0-69, S0-73 and S1-32."""
     async with client(url, ANNS) as ann, client(url, BOBS) as bob:
         hers = await ann.call_tool("whoami", {"username": BOB})
@@ -58,7 +58,7 @@ async def test_a_token_names_the_user_whatever_the_model_says(url: str) -> None:
 
 
 @pytest.mark.parametrize("token", [None, "no-such-token-at-all-here"])
-async def test_without_a_valid_token_nothing_is_answered(url: str, token: str | None) -> None:
+async def test_request_without_valid_token_refused(url: str, token: str | None) -> None:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
 
@@ -68,7 +68,7 @@ async def test_without_a_valid_token_nothing_is_answered(url: str, token: str | 
     assert answer.status_code == 401
 
 
-async def test_tools_see_the_token_and_the_headers(url: str) -> None:
+async def test_tools_see_token_and_headers(url: str) -> None:
     from fastmcp.client.transports import StreamableHttpTransport
 
     transport = StreamableHttpTransport(url, auth=BearerAuth(ANNS), headers={"X-Asked-By": "a test"})
@@ -80,7 +80,7 @@ async def test_tools_see_the_token_and_the_headers(url: str) -> None:
     assert facts["transport"] == "streamable-http"
 
 
-async def test_one_user_cannot_reach_the_files_of_another(url: str) -> None:
+async def test_files_of_another_user_unreachable(url: str) -> None:
     async with client(url, ANNS) as ann, client(url, BOBS) as bob:
         made = await ann.call_tool("make", {"name": "secret.txt", "size": 5})
         link = next(block for block in made.content if block.type == "resource_link")
@@ -97,7 +97,7 @@ async def test_one_user_cannot_reach_the_files_of_another(url: str) -> None:
     assert '"E_INVALID_PATH"' in direct.content[0].text
 
 
-async def test_a_file_is_downloaded_by_its_own_link_only(url: str) -> None:
+async def test_file_downloaded_by_its_own_link_only(url: str) -> None:
     """Source: S0-52 and S0-53."""
     async with client(url, ANNS) as ann:
         made = await ann.call_tool("make", {"name": "report.txt", "size": 1000})
@@ -117,7 +117,7 @@ async def test_a_file_is_downloaded_by_its_own_link_only(url: str) -> None:
     assert other.status_code == 403
 
 
-async def test_no_byte_of_a_file_is_in_what_a_model_reads(url: str) -> None:
+async def test_file_bytes_absent_from_model_text(url: str) -> None:
     async with client(url, ANNS) as ann:
         made = await ann.call_tool("make", {"name": "big.txt", "size": 3000})
         inline = await ann.call_tool(
@@ -133,7 +133,7 @@ async def test_no_byte_of_a_file_is_in_what_a_model_reads(url: str) -> None:
     assert inline.structured_content["artifacts"][0]["b64"] == "eHh4" * 10
 
 
-async def test_health_is_answered_without_a_token_and_strange_hosts_are_not(url: str) -> None:
+async def test_health_answers_without_token_rejects_unknown_hosts(url: str) -> None:
     base = url.removesuffix("/mcp")
 
     async with httpx2.AsyncClient() as http:
@@ -147,7 +147,7 @@ async def test_health_is_answered_without_a_token_and_strange_hosts_are_not(url:
     assert strange.status_code in (400, 403, 421)
 
 
-async def test_a_client_that_disconnects_ends_its_call(url: str) -> None:
+async def test_disconnecting_client_ends_its_call(url: str) -> None:
     mark = Path(f"/tmp/{ANN}/mark")
     prefix = "io.modelcontextprotocol/"
     meta = {
@@ -180,7 +180,7 @@ async def test_a_client_that_disconnects_ends_its_call(url: str) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_a_client_that_cancels_ends_its_call(url: str) -> None:
+async def test_cancelling_client_ends_its_call(url: str) -> None:
     mark = Path(f"/tmp/{BOB}/mark")
 
     async with client(url, BOBS, mode="legacy") as bob:

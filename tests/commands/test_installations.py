@@ -97,7 +97,7 @@ def removed(state: Path) -> None:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_the_first_command_works_again_after_the_state_folder_is_removed(machine: Machine, tier: str) -> None:
+def test_first_command_works_after_state_folder_removed(machine: Machine, tier: str) -> None:
     first = machine.run("state", *FIRST_COMMAND, "--isolation", tier)
     inode = (machine.tmp / "root").stat().st_ino
     removed(machine.folder / "state")
@@ -110,7 +110,7 @@ def test_the_first_command_works_again_after_the_state_folder_is_removed(machine
     assert machine.left() == ["root"]
 
 
-def test_a_folder_that_nobody_of_us_made_is_refused_with_what_to_do(machine: Machine) -> None:
+def test_homes_root_of_unknown_origin_refused_with_remedy(machine: Machine) -> None:
     (machine.tmp / "root").mkdir(mode=0o755)
     (machine.tmp / "root" / "precious").write_text("x")
 
@@ -123,9 +123,7 @@ def test_a_folder_that_nobody_of_us_made_is_refused_with_what_to_do(machine: Mac
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_what_a_killed_server_left_is_swept_by_a_runner_with_another_state_folder(
-    machine: Machine, tier: str
-) -> None:
+def test_killed_server_homes_swept_from_other_state_folder(machine: Machine, tier: str) -> None:
     killed = machine.start("first", "call", KEEPER, "stays", "--isolation", tier)
     precious = machine.tmp / "root" / "precious"
     assert until(precious.exists)
@@ -162,7 +160,7 @@ def test_two_installations_serve_one_user_at_a_time(machine: Machine, tiers: tup
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_two_installations_stage_files_of_one_name_beside_each_other(machine: Machine, tier: str) -> None:
+def test_two_installations_stage_same_file_name_independently(machine: Machine, tier: str) -> None:
     calls = {}
     for state in ("first", "second"):
         (machine.folder / state).mkdir()

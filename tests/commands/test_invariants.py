@@ -58,7 +58,7 @@ async def shared(tier: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
         yield toolset
 
 
-async def test_author_code_never_runs_unconfined_not_even_its_import(shared: Toolset, tier: str) -> None:
+async def test_author_code_never_runs_unconfined_even_at_import(shared: Toolset, tier: str) -> None:
     unconfined = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-c", "import json, tools.acts as a; print(json.dumps(a.observed()))"],
@@ -153,7 +153,7 @@ class Missing(Toolset):
         self._pool_maker.policies = like(self._pool_maker.policies, WithoutScratch)
 
 
-async def test_a_layer_that_cannot_be_put_in_place_ends_the_call(
+async def test_layer_that_fails_to_apply_ends_call(
     tmp_path: Path, tier: str, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with attack_toolset(tmp_path / "zygote", kind=Missing, isolation=tier) as toolset:
@@ -188,9 +188,7 @@ DENIALS: tuple[tuple[str, ...], ...] = (
 )
 
 
-async def test_every_denial_holds_with_the_guard_removed(
-    tmp_path: Path, shared: Toolset, tier: str, user: str
-) -> None:
+async def test_denials_hold_with_guard_removed(tmp_path: Path, shared: Toolset, tier: str, user: str) -> None:
     there = tmp_path / "there"
     there.mkdir()
     (there / "file.txt").write_text("not yours")
@@ -230,9 +228,7 @@ _OF_OPERATORS = {"operator_code.py": {"compile()", "exec()"}}
 _CONFINED = ("runner/worker/toolfile.py", "runner/worker/program.py", "sandbox/inside")
 
 
-async def test_the_host_only_parses_capped_json_from_a_worker(
-    tmp_path: Path, shared: Toolset, user: str
-) -> None:
+async def test_host_parses_only_capped_json_from_worker(tmp_path: Path, shared: Toolset, user: str) -> None:
     pickled = "cos\nsystem\n(S'touch {}'\ntR.".format(tmp_path / "ran")
 
     unpickled = await call(shared, user, "forge", frames=[["A", pickled, 0]])
@@ -266,7 +262,7 @@ def _evaluating(path: Path) -> set[str]:
     return found & (_EVALUATES | {f"{name}()" for name in _CALLS})
 
 
-async def test_no_secret_of_the_host_is_in_a_worker(
+async def test_worker_holds_no_secret_of_host(
     tmp_path: Path, tier: str, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden, handed_on = (f"{word}-{os.urandom(12).hex()}" for word in ("hidden", "handed"))
@@ -296,7 +292,7 @@ async def test_no_secret_of_the_host_is_in_a_worker(
     assert environment["ATTACK"] == handed_on
 
 
-async def test_a_zygote_has_one_thread_when_it_forks(
+async def test_zygote_has_one_thread_when_it_forks(
     tmp_path: Path, tier: str, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with attack_toolset(tmp_path / "plain", isolation=tier) as toolset:
@@ -352,7 +348,7 @@ async def test_no_process_survives_its_call_or_the_host(
     assert [pid for pid in below if alive(pid)] == []
 
 
-async def test_another_users_files_are_out_of_reach(shared: Toolset, user: str) -> None:
+async def test_files_of_another_user_out_of_reach(shared: Toolset, user: str) -> None:
     other = f"{user}-other"
     with shared.homes.lease(other) as theirs, shared.homes.lease(user) as ours:
         (theirs.path / "secret-name.txt").write_text("theirs")
@@ -384,7 +380,7 @@ async def test_another_users_files_are_out_of_reach(shared: Toolset, user: str) 
     assert found == (None, None)
 
 
-async def test_no_artifact_byte_reaches_the_text_of_a_result(tmp_path: Path, user: str) -> None:
+async def test_artifact_bytes_never_in_text_of_result(tmp_path: Path, user: str) -> None:
     secret = f"artifact-byte-{user}"
     async with attack_toolset(tmp_path) as toolset:
         completed = await call(toolset, user, "secret_artifact", text=secret)
@@ -410,7 +406,7 @@ async def test_no_artifact_byte_reaches_the_text_of_a_result(tmp_path: Path, use
     assert any(needle in json.dumps(messages[Delivery.INLINE]) for needle in needles)
 
 
-async def test_a_promised_file_is_stored_or_its_loss_is_an_error(tmp_path: Path, user: str) -> None:
+async def test_promised_file_stored_or_its_loss_is_an_error(tmp_path: Path, user: str) -> None:
     async with attack_toolset(tmp_path) as toolset:
         kept = await call(toolset, user, "secret_artifact", text="first")
         my_files = toolset.files(User(user))
@@ -435,7 +431,7 @@ async def test_a_promised_file_is_stored_or_its_loss_is_an_error(tmp_path: Path,
 HOSTILE_USERS = ("..", "../../etc", "/etc", "a/b", ".", "a\nb", "=q", "input_files/..", "x" * 300, "Ünï")
 
 
-async def test_names_and_paths_of_callers_are_normalised_before_use(tmp_path: Path, user: str) -> None:
+async def test_caller_names_and_paths_normalised_before_use(tmp_path: Path, user: str) -> None:
     segments = [home_segment(name) for name in HOSTILE_USERS]
     home = Path("/tmp/somebody")
     named = {

@@ -1,4 +1,4 @@
-"""What tools leave behind that goes on between calls, through the whole: settings, calls, files, sessions."""
+"""Jobs that tools leave running between calls, end to end: settings, calls, files, sessions."""
 
 import asyncio
 import hashlib
@@ -44,7 +44,7 @@ def text_of(file: Path) -> str:
 
 
 async def proceeds(file: Path) -> bool:
-    # A file that is written anew is empty at times.
+    # A file that is rewritten is empty at times.
     seen = {""}
 
     def changed() -> bool:
@@ -75,7 +75,7 @@ async def worker_of(toolset: Toolset, user: str) -> int:
         return job.worker.pid
 
 
-async def test_tasks_and_threads_go_on_between_calls(tmp_path: Path) -> None:
+async def test_tasks_and_threads_continue_between_calls(tmp_path: Path) -> None:
     async with allowing(tmp_path) as toolset:
         with somebody() as user:
             home = toolset.homes.root / user
@@ -89,9 +89,7 @@ async def test_tasks_and_threads_go_on_between_calls(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("allowed", "said"), [(True, "runs"), (False, "stopped")])
-async def test_a_result_says_whether_what_its_call_began_goes_on(
-    tmp_path: Path, allowed: bool, said: str
-) -> None:
+async def test_result_states_whether_job_continues(tmp_path: Path, allowed: bool, said: str) -> None:
     async with allowing(tmp_path, background_jobs=allowed) as toolset:
         with somebody() as user:
             told = []
@@ -109,7 +107,7 @@ async def test_a_result_says_whether_what_its_call_began_goes_on(
     [{"background_jobs": False}, {"tools": {"start": {"background_jobs": False}}}, {"worker_reuse": "call"}],
     ids=str,
 )
-async def test_without_the_operators_word_they_stand_still(
+async def test_jobs_frozen_without_operator_setting(
     tmp_path: Path, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -124,7 +122,7 @@ async def test_without_the_operators_word_they_stand_still(
     assert "start" in vars(said[0])["tools"]
 
 
-async def test_an_operator_can_allow_it_for_one_tool(tmp_path: Path) -> None:
+async def test_jobs_allowed_for_one_tool_by_operator(tmp_path: Path) -> None:
     tools = {"start_quietly": {"background_jobs": True}}
     async with allowing(tmp_path, background_jobs=False, tools=tools) as toolset:
         with somebody() as one, somebody() as other:
@@ -134,7 +132,7 @@ async def test_an_operator_can_allow_it_for_one_tool(tmp_path: Path) -> None:
             assert (goes_on(toolset, one), goes_on(toolset, other)) == (True, False)
 
 
-async def test_nobody_else_meets_it(tmp_path: Path) -> None:
+async def test_jobs_invisible_to_other_users(tmp_path: Path) -> None:
     async with allowing(tmp_path) as toolset:
         with somebody() as one, somebody() as other:
             await told(toolset, one, "start_quietly")
@@ -145,7 +143,7 @@ async def test_nobody_else_meets_it(tmp_path: Path) -> None:
             assert await worker_of(toolset, one) != await worker_of(toolset, other)
 
 
-async def test_a_file_is_collected_while_the_job_that_writes_it_stands_still(tmp_path: Path) -> None:
+async def test_file_collected_while_writing_job_is_frozen(tmp_path: Path) -> None:
     async with allowing(tmp_path) as toolset:
         with somebody() as user:
             written = toolset.homes.root / user / "written"
@@ -160,14 +158,14 @@ async def test_a_file_is_collected_while_the_job_that_writes_it_stands_still(tmp
             assert await proceeds(written)
 
 
-async def test_a_tool_that_asks_for_a_fresh_worker_leaves_none_to_go_on(tmp_path: Path) -> None:
+async def test_fresh_worker_tool_leaves_no_running_job(tmp_path: Path) -> None:
     async with allowing(tmp_path) as toolset:
         with somebody() as user:
             assert [await told(toolset, user, "alone") for _ in range(2)] == [1, 1]
             assert not goes_on(toolset, user)
 
 
-async def test_it_ends_when_its_client_ends_the_session(tmp_path: Path) -> None:
+async def test_job_ends_when_client_ends_session(tmp_path: Path) -> None:
     async with allowing(tmp_path) as toolset:
         with somebody() as user:
             await told(toolset, user, "start", session="mine")
@@ -179,7 +177,7 @@ async def test_it_ends_when_its_client_ends_the_session(tmp_path: Path) -> None:
             assert await becomes(lambda: not alive(worker))
 
 
-async def test_it_ends_when_its_user_has_been_silent_for_long(tmp_path: Path) -> None:
+async def test_job_ends_when_user_idle_too_long(tmp_path: Path) -> None:
     async with allowing(tmp_path, session_idle_s=0.5) as toolset:
         with somebody() as user:
             await told(toolset, user, "start")
@@ -188,7 +186,7 @@ async def test_it_ends_when_its_user_has_been_silent_for_long(tmp_path: Path) ->
             assert await becomes(lambda: not alive(worker))
 
 
-async def test_it_ends_with_the_server(tmp_path: Path) -> None:
+async def test_job_ends_with_server(tmp_path: Path) -> None:
     with somebody() as user:
         async with allowing(tmp_path) as toolset:
             await told(toolset, user, "start")
@@ -198,7 +196,7 @@ async def test_it_ends_with_the_server(tmp_path: Path) -> None:
         assert await becomes(lambda: not alive(worker))
 
 
-async def test_what_it_has_made_is_not_discarded_with_what_another_call_left(tmp_path: Path) -> None:
+async def test_job_output_not_discarded_with_files_of_failed_call(tmp_path: Path) -> None:
     async with allowing(tmp_path, tools={"sleep": {"total_timeout_s": 0.5}}) as toolset:
         with somebody() as user:
             home = toolset.homes.root / user
@@ -211,7 +209,7 @@ async def test_what_it_has_made_is_not_discarded_with_what_another_call_left(tmp
             assert await proceeds(home / "written")
 
 
-def test_check_says_what_the_settings_do_not_allow(run: Callable[..., Ran]) -> None:
+def test_check_reports_jobs_that_settings_forbid(run: Callable[..., Ran]) -> None:
     refused, allowed = (
         run("check", FILE, "--json"),
         run("check", FILE, "--json", RUNNER_BACKGROUND_JOBS="true"),

@@ -61,7 +61,7 @@ def check(told: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("tier", ["process", "namespace"])
-def test_a_host_without_privileges_renews_limits_call_by_call(tier: str, open_folder: Path) -> None:
+def test_unprivileged_host_renews_limits_call_by_call(tier: str, open_folder: Path) -> None:
     told = told_by_nobody(tier, open_folder)
 
     assert not told["raises_limits"]
@@ -69,15 +69,15 @@ def test_a_host_without_privileges_renews_limits_call_by_call(tier: str, open_fo
 
 
 @pytest.mark.parametrize("tier", ["user", "namespace"])
-def test_so_does_one_that_gives_users_ids_as_containers_do_by_default(tier: str, open_folder: Path) -> None:
+def test_default_container_user_namespace_cannot_raise_limits(tier: str, open_folder: Path) -> None:
     told = told_by_root(tier, open_folder, without="sys_resource")
 
     assert not told["raises_limits"]
     check(told)
 
 
-def test_so_does_one_with_all_the_privileges_that_there_are(open_folder: Path) -> None:
-    """Where that is CAP_SYS_RESOURCE too, it sets limits from outside; containers have it not."""
+def test_fully_privileged_host_renews_limits_call_by_call(open_folder: Path) -> None:
+    """Limits set from outside with CAP_SYS_RESOURCE, which containers do not have."""
     told = told_by_root("user", open_folder, without="sys_time")
 
     assert told["raises_limits"] == may_raise_limits()

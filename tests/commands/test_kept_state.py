@@ -1,4 +1,4 @@
-"""What ordinary tool files keep in memory between calls, as their authors know it, and who else meets it."""
+"""State that ordinary tool files keep in memory between calls, and who else can see it."""
 
 import asyncio
 import hashlib
@@ -33,13 +33,13 @@ async def told(toolset: Toolset, user: str, tool: str, **arguments: Any) -> Any:
     return completed.processed.value["results"]
 
 
-async def test_a_module_variable_is_there_at_the_next_call(toolset: Toolset) -> None:
+async def test_module_variable_kept_for_next_call(toolset: Toolset) -> None:
     with somebody() as user:
         await told(toolset, user, "note", name="a", text="1")
         assert await told(toolset, user, "note", name="b", text="2") == {"a": "1", "b": "2"}
 
 
-async def test_nobody_else_meets_it(toolset: Toolset) -> None:
+async def test_kept_state_invisible_to_other_users(toolset: Toolset) -> None:
     with somebody() as one, somebody() as other:
         await told(toolset, one, "note", name="secret", text="mine")
 
@@ -47,13 +47,13 @@ async def test_nobody_else_meets_it(toolset: Toolset) -> None:
         assert await told(toolset, one, "note", name="b", text="") == {"secret": "mine", "b": ""}
 
 
-async def test_what_is_cached_is_not_worked_out_again(toolset: Toolset) -> None:
+async def test_cached_value_not_computed_again(toolset: Toolset) -> None:
     with somebody() as user:
         await told(toolset, user, "square", number=7)
         assert await told(toolset, user, "square", number=7) == [1, 1]
 
 
-async def test_a_connection_is_used_again_in_the_thread_that_opened_it(toolset: Toolset) -> None:
+async def test_connection_reused_in_thread_that_opened_it(toolset: Toolset) -> None:
     with somebody() as user:
         kept = [await told(toolset, user, "database", value=value) for value in (1, 2, 3)]
 
@@ -75,7 +75,7 @@ def told_of_connections() -> Iterator[int]:
             self.wfile.write(said)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Discard the message."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -87,7 +87,7 @@ def told_of_connections() -> Iterator[int]:
             thread.join()
 
 
-async def test_a_connection_over_http_is_used_again(tmp_path: Path) -> None:
+async def test_http_connection_reused(tmp_path: Path) -> None:
     with told_of_connections() as port:
         async with open_toolset(
             FILE, tmp_path, worker_reuse="user", allow_net=(f"127.0.0.1:{port}",)
@@ -101,17 +101,17 @@ async def test_a_connection_over_http_is_used_again(tmp_path: Path) -> None:
     assert elsewhere not in ports
 
 
-async def test_a_library_that_a_call_imports_is_there_at_the_next(toolset: Toolset) -> None:
+async def test_library_imported_by_call_kept_for_next(toolset: Toolset) -> None:
     with somebody() as user:
         assert [await told(toolset, user, "lazily") for _ in range(3)] == [False, True, True]
 
 
-async def test_a_pool_of_threads_goes_on_with_the_next_call(toolset: Toolset) -> None:
+async def test_thread_pool_continues_in_next_call(toolset: Toolset) -> None:
     with somebody() as user:
         assert len({await told(toolset, user, "in_a_thread") for _ in range(3)}) == 1
 
 
-async def test_a_worker_that_a_call_has_spoiled_goes_with_the_first_list_that_fails(
+async def test_worker_spoiled_by_call_retired_when_list_fails(
     tmp_path: Path,
 ) -> None:
     async with open_toolset(FILE, tmp_path, worker_reuse="user") as toolset:
@@ -127,23 +127,23 @@ async def test_a_worker_that_a_call_has_spoiled_goes_with_the_first_list_that_fa
             assert (await toolset.gauges()).retired.get("broken") == 1
 
 
-async def test_a_context_variable_is_that_of_one_call(toolset: Toolset) -> None:
+async def test_context_variable_belongs_to_one_call(toolset: Toolset) -> None:
     with somebody() as user:
         assert [await told(toolset, user, "mark", value=value) for value in "ab"] == ["unset", "unset"]
 
 
-async def test_a_task_of_one_call_is_awaited_in_the_next(toolset: Toolset) -> None:
+async def test_task_of_one_call_awaited_in_next(toolset: Toolset) -> None:
     with somebody() as user:
         assert await told(toolset, user, "begin", name="it") == "begun"
         assert await told(toolset, user, "finish", name="it") == "it is done"
 
 
-async def test_a_lifespan_is_entered_once_in_each_process(toolset: Toolset) -> None:
+async def test_lifespan_entered_once_per_process(toolset: Toolset) -> None:
     with somebody() as user:
         assert [await told(toolset, user, "life") for _ in range(3)] == [[1, 1]] * 3
 
 
-async def test_a_tool_that_failed_keeps_its_process(toolset: Toolset) -> None:
+async def test_failed_tool_keeps_its_process(toolset: Toolset) -> None:
     with somebody() as user:
         before = await told(toolset, user, "process")
         failed = await call(toolset, user, "fails")
@@ -152,7 +152,7 @@ async def test_a_tool_that_failed_keeps_its_process(toolset: Toolset) -> None:
         assert await told(toolset, user, "process") == before
 
 
-async def test_a_tool_whose_author_wants_a_fresh_worker_gets_one_each_time(toolset: Toolset) -> None:
+async def test_fresh_worker_tool_gets_new_worker_each_call(toolset: Toolset) -> None:
     with somebody() as user:
         await told(toolset, user, "note", name="a", text="1")
 
@@ -160,7 +160,7 @@ async def test_a_tool_whose_author_wants_a_fresh_worker_gets_one_each_time(tools
         assert await told(toolset, user, "note", name="b", text="2") == {"a": "1", "b": "2"}
 
 
-async def test_two_calls_at_once_are_two_processes(toolset: Toolset) -> None:
+async def test_concurrent_calls_use_two_processes(toolset: Toolset) -> None:
     with somebody() as user:
         names = [f"n{number}" for number in range(3)]
         await asyncio.gather(*(told(toolset, user, "note", name=name, text="") for name in names))
@@ -169,7 +169,7 @@ async def test_two_calls_at_once_are_two_processes(toolset: Toolset) -> None:
         assert await told(toolset, user, "finish", name="it") == "it is done"
 
 
-async def test_an_operator_can_have_a_process_for_each_call(tmp_path: Path) -> None:
+async def test_process_per_call_set_for_all_tools(tmp_path: Path) -> None:
     async with open_toolset(FILE, tmp_path, worker_reuse="call") as toolset:
         with somebody() as user:
             noted = [await told(toolset, user, "note", name=name, text="") for name in "ab"]
@@ -177,7 +177,7 @@ async def test_an_operator_can_have_a_process_for_each_call(tmp_path: Path) -> N
     assert noted == [{"a": ""}, {"b": ""}]
 
 
-async def test_an_operator_can_have_it_for_one_tool(tmp_path: Path) -> None:
+async def test_process_per_call_set_for_one_tool(tmp_path: Path) -> None:
     async with open_toolset(
         FILE, tmp_path, worker_reuse="user", tools={"note": {"worker_reuse": "call"}}
     ) as toolset:
@@ -189,11 +189,11 @@ async def test_an_operator_can_have_it_for_one_tool(tmp_path: Path) -> None:
     assert squared == [[0, 1], [1, 1]]
 
 
-async def test_a_file_is_collected_while_nobody_writes_to_it(toolset: Toolset) -> None:
+async def test_file_collected_while_no_process_writes_to_it(toolset: Toolset) -> None:
     with somebody() as user:
         for _ in range(5):
             (file,) = (await call(toolset, user, "planted")).processed.files
-            # Whoever wrote to it without end stands still since before it was collected.
+            # The process that wrote to it without end was frozen before it was collected.
             written = (toolset.homes.root / user / "report.txt").read_bytes()
 
             assert hashlib.sha256(written).hexdigest() == file.sha256

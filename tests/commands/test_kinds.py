@@ -126,7 +126,7 @@ ENTRIES = {
 
 
 @pytest.mark.parametrize("kind", ENTRIES)
-def test_what_is_named_in_any_way_is_called(kind: str, run: Callable[..., Ran], folder: Path) -> None:
+def test_target_named_in_any_form_is_called(kind: str, run: Callable[..., Ran], folder: Path) -> None:
     files, target = ENTRIES[kind]
     written(folder, files)
     tool = "more" if kind == "low-second-page" else "add"
@@ -138,7 +138,9 @@ def test_what_is_named_in_any_way_is_called(kind: str, run: Callable[..., Ran], 
 
 
 @pytest.mark.parametrize("kind", ["high", "config", "package", "module", "dots"])
-def test_check_and_install_take_what_call_takes(kind: str, run: Callable[..., Ran], folder: Path) -> None:
+def test_check_and_install_take_same_targets_as_call(
+    kind: str, run: Callable[..., Ran], folder: Path
+) -> None:
     files, target = ENTRIES[kind]
     written(folder, files)
 
@@ -150,14 +152,14 @@ def test_check_and_install_take_what_call_takes(kind: str, run: Callable[..., Ra
     assert run("call", entry["args"][1], "add", "a:=1", "b:=2").out == "3\n"
 
 
-def test_what_the_sdk_wraps_is_no_fault_of_its_author(run: Callable[..., Ran], folder: Path) -> None:
+def test_sdk_wrapped_result_logs_no_repair(run: Callable[..., Ran], folder: Path) -> None:
     written(folder, {"tool.py": HIGH})
 
     ran = run("call", "tool.py", "add", "a=1", "b=2", "--log-level", "info")
 
     assert ran.out == "3\n"
     assert "tool=add" in ran.err
-    assert "mended" not in ran.err
+    assert "repaired" not in ran.err
 
 
 def test_link_to_a_tool_file_finds_modules_where_it_leads(run: Callable[..., Ran], folder: Path) -> None:
@@ -209,7 +211,7 @@ def test_link_in_a_package_opens_nothing_and_source_is_loaded(
     assert "TEXT =" not in after.out
 
 
-def test_a_configuration_gives_arguments_and_variables_but_no_secret_of_the_host(
+def test_config_passes_arguments_and_variables_not_host_secrets(
     run: Callable[..., Ran], folder: Path
 ) -> None:
     told = {
@@ -231,9 +233,7 @@ def test_a_configuration_gives_arguments_and_variables_but_no_secret_of_the_host
     assert ran.out == "--big on <${HIDDEN}> <public>\n", ran.err
 
 
-def test_what_an_author_names_like_ours_reaches_the_tool_and_nobody_else(
-    run: Callable[..., Ran], folder: Path
-) -> None:
+def test_author_modules_named_like_ours_reach_tool_only(run: Callable[..., Ran], folder: Path) -> None:
     tool = """
 import json, runner, sandbox
 from runner.deep import DEEP
@@ -269,14 +269,14 @@ def marks(username: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["json.py", "runner.py", "sandbox.py", "asyncio.py", "fastmcp.py"])
-def test_a_tool_file_may_have_the_name_of_a_module(name: str, run: Callable[..., Ran], folder: Path) -> None:
+def test_tool_file_may_share_name_of_module(name: str, run: Callable[..., Ran], folder: Path) -> None:
     written(folder, {f"tools/{name}": FASTMCP})
 
     assert run("call", f"tools/{name}", "add", "a=1", "b=2").out == "3\n"
 
 
 @pytest.mark.parametrize("name", ["typer", "json", "sandbox/__init__", "runner/cli", "click"])
-def test_a_folder_that_one_stands_in_replaces_nothing_of_the_host(
+def test_working_folder_modules_replace_nothing_in_host(
     name: str, folder: Path, environment: dict[str, str]
 ) -> None:
     written(folder, {f"{name}.py": "import pathlib\npathlib.Path('ran').touch()\n", "tool.py": FASTMCP})
@@ -333,7 +333,7 @@ PROXY = "runner proxy -- "
         ),
     ],
 )
-def test_what_is_not_served_here_names_the_line_that_serves_it(
+def test_unservable_file_names_line_that_serves_it(
     files: dict[str, str], target: str, line: str, run: Callable[..., Ran], folder: Path
 ) -> None:
     written(folder, files)
@@ -372,7 +372,7 @@ class Answered(Result):
     said: str
 
 
-async def test_a_server_answers_its_own_methods_and_lists_what_it_has_none_of(
+async def test_low_level_server_answers_methods_and_empty_lists(
     environment: dict[str, str], folder: Path
 ) -> None:
     file = written(folder, {"own.py": OWN_METHOD}) / "own.py"
@@ -408,7 +408,7 @@ def main():
 
 
 @pytest.mark.parametrize("target", ["alone.py", "src/pack"])
-async def test_the_line_that_is_named_serves_the_file(
+async def test_suggested_line_serves_file(
     target: str, run: Callable[..., Ran], environment: dict[str, str], folder: Path
 ) -> None:
     runs = "if __name__ == '__main__':\n    main()\n"

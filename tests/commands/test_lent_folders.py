@@ -1,4 +1,4 @@
-"""What is lent is open as to its owner, and nothing else is: in every tier, by the kernel alone."""
+"""Granted folders are open as to their owner, and nothing else is: in every tier, by the kernel alone."""
 
 import json
 import os
@@ -134,7 +134,7 @@ def lent(request: pytest.FixtureRequest, anybody: tuple[Path, Path]) -> Iterator
             shutil.rmtree(f"/tmp/{name}", ignore_errors=True)
 
 
-def test_what_is_written_belongs_to_the_owner_with_the_mode_that_others_make(lent: Lent) -> None:
+def test_write_in_granted_folder_keeps_owner_and_umask_mode(lent: Lent) -> None:
     new, folder = lent.top / "write/new.txt", lent.top / "write/made"
 
     assert lent.tries(("create", new), ("write", new), ("mkdir", folder)) == ["done"] * 3
@@ -148,7 +148,7 @@ def test_what_is_written_belongs_to_the_owner_with_the_mode_that_others_make(len
     )
 
 
-def test_what_is_lent_to_read_is_read_with_all_that_lies_in_it(lent: Lent) -> None:
+def test_readable_grant_covers_whole_tree(lent: Lent) -> None:
     top = lent.top / "read"
 
     assert (
@@ -177,7 +177,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_is_lent_to_read_is_changed_in_no_way(lent: Lent, name: str) -> None:
+def test_readable_grant_allows_no_change(lent: Lent, name: str) -> None:
     act, *names = CHANGES[name]
     ours = lent.top / "read"
     with copied(ours) as control:
@@ -216,7 +216,7 @@ AROUND = {
 
 
 @pytest.mark.parametrize("name", AROUND)
-def test_nothing_leads_out_of_what_is_lent(lent: Lent, name: str) -> None:
+def test_granted_folder_has_no_way_out(lent: Lent, name: str) -> None:
     act, *names = AROUND[name]
     with copied(lent.top) as control:
         assert lent.would(act, *(control / part for part in names)) == "done"
@@ -228,14 +228,14 @@ def test_nothing_leads_out_of_what_is_lent(lent: Lent, name: str) -> None:
     assert state(lent.top) == before
 
 
-def test_nothing_is_mounted_over_what_is_lent(lent: Lent) -> None:
+def test_granted_folder_cannot_be_mounted_over(lent: Lent) -> None:
     act = ("mount", lent.top / "beside", lent.top / "write/sub")
 
     assert lent.would(*act, as_root=True) == "done"
     assert lent.tries(act) == ["EPERM"]
 
 
-def test_two_users_share_what_is_lent_and_not_their_homes(lent: Lent) -> None:
+def test_two_users_share_granted_folder_not_homes(lent: Lent) -> None:
     shared, private = lent.top / "write/shared", Path(f"/tmp/{lent.user}/private")
 
     assert lent.tries(("create", shared), ("create", private)) == ["done", "done"]
@@ -258,7 +258,7 @@ def test_two_users_share_what_is_lent_and_not_their_homes(lent: Lent) -> None:
     assert [answer == "done" for answer in reached] == [False, False, False, False, True, False, True]
 
 
-def test_a_link_that_comes_in_the_way_of_what_is_lent_opens_nothing(lent: Lent) -> None:
+def test_symlink_swapped_into_granted_path_opens_nothing(lent: Lent) -> None:
     sub, away, secret = lent.top / "write/sub", lent.top / "write/away", "write/sub/secret.txt"
     read = ("read", lent.top / "write/sub/deep.txt")
     assert lent.tries(read, tool="other_tries", user=lent.other) == ["done"]
@@ -274,7 +274,7 @@ def test_a_link_that_comes_in_the_way_of_what_is_lent_opens_nothing(lent: Lent) 
     shutil.rmtree(f"/tmp/{late}", ignore_errors=True)
 
 
-def test_a_tool_with_folders_of_its_own_has_no_others(lent: Lent) -> None:
+def test_tool_with_own_folders_has_no_others(lent: Lent) -> None:
     own, general = lent.top / "write/sub/deep.txt", lent.top / "write/own.txt"
 
     assert lent.tries(("read", own), ("write", own), ("read", general)) == ["done"] * 3
@@ -284,9 +284,7 @@ def test_a_tool_with_folders_of_its_own_has_no_others(lent: Lent) -> None:
 
 
 @pytest.mark.parametrize("tier", ["process", "namespace"])
-def test_what_is_mounted_in_it_is_lent_too_and_stays_read_only_where_it_is(
-    anybody: tuple[Path, Path], tier: str
-) -> None:
+def test_mount_in_granted_folder_shared_and_read_only_kept(anybody: tuple[Path, Path], tier: str) -> None:
     top, python = anybody
     world = Path(tempfile.mkdtemp(prefix="mounted-", dir=top))
     for name in ("lent/closed", "lent/open", "state"):
@@ -322,7 +320,7 @@ def test_what_is_mounted_in_it_is_lent_too_and_stays_read_only_where_it_is(
 
 
 @pytest.mark.parametrize("place", ["/tmp", "/root"])
-def test_an_environment_in_a_private_folder_serves_or_says_why(
+def test_environment_in_private_folder_works_or_explains(
     place: str, anybody: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """The interpreter, what is installed beside it, and the tool file, all below such a folder."""
@@ -361,7 +359,7 @@ def test_an_environment_in_a_private_folder_serves_or_says_why(
             assert (run.returncode, run.stdout.strip()) == (0, str(top / "venv")), run.stderr
 
 
-def test_a_denial_names_the_option_that_would_open_it(lent: Lent) -> None:
+def test_denial_names_option_that_would_allow_it(lent: Lent) -> None:
     written = lent.ask(lent.user, "write", path=str(lent.top / "read/own.txt"), text="x")["meta_data"]
     unseen = lent.ask(lent.user, "read", path=str(lent.top / "beside/secret.txt"))["meta_data"]
     quiet = lent.ask(lent.user, "swallow", path=str(lent.top / "read/own.txt"))["meta_data"]

@@ -54,7 +54,7 @@ def written(tmp_path: Path) -> Callable[[float], tuple[Path, Path]]:
 
 
 @pytest.mark.parametrize("reuse", ["user", "shared"])
-async def test_a_lifespan_ends_with_its_server(
+async def test_lifespan_ends_with_its_server(
     written: Callable[[float], tuple[Path, Path]], tmp_path: Path, reuse: str
 ) -> None:
     folder, file = written(0.01)
@@ -68,7 +68,7 @@ async def test_a_lifespan_ends_with_its_server(
     assert (folder / "ended after 2").exists()
 
 
-async def test_a_lifespan_that_hangs_does_not_hold_the_server(
+async def test_hanging_lifespan_does_not_delay_server(
     written: Callable[[float], tuple[Path, Path]], tmp_path: Path
 ) -> None:
     folder, file = written(600)

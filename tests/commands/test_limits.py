@@ -184,7 +184,7 @@ HOLDS = {
 
 
 @pytest.mark.parametrize(("tool", "below", "above", "expected"), ACTS)
-def test_a_call_over_a_limit_ends_with_the_limit_in_its_error(
+def test_call_over_limit_ends_with_limit_in_error(
     driver: Driver, tool: str, below: dict[str, Any], above: dict[str, Any], expected: Expected
 ) -> None:
     assert_limited(driver, tool, below, above, expected)
@@ -192,7 +192,7 @@ def test_a_call_over_a_limit_ends_with_the_limit_in_its_error(
 
 @pytest.mark.parametrize("driver", ["process"], indirect=True)
 @pytest.mark.parametrize(("tool", "below", "above", "expected"), COSTLY)
-def test_a_call_that_ignores_the_signal_of_its_limit_is_told_the_same(
+def test_limit_signal_ignored_reports_same_limit(
     driver: Driver, tool: str, below: dict[str, Any], above: dict[str, Any], expected: Expected
 ) -> None:
     assert_limited(driver, tool, below, above, expected)
@@ -234,7 +234,7 @@ BURSTS = [
 
 
 @pytest.mark.parametrize(("tool", "below", "above", "expected"), BURSTS)
-def test_a_call_that_answers_before_it_was_looked_at_is_looked_at_as_it_ends(
+def test_call_ending_before_sample_measured_at_end(
     unwatched: Driver, tool: str, below: dict[str, Any], above: dict[str, Any], expected: Expected
 ) -> None:
     enough = unwatched.ask(tool, **below)
@@ -260,7 +260,7 @@ def on_a_disk_of_its_own(request: pytest.FixtureRequest, anybody: tuple[Path, Pa
 
 
 @pytest.mark.parametrize("way", ["a second thread", "a socket", "a socket in a socket", "part of a map"])
-def test_a_file_counts_wherever_a_call_hides_it(on_a_disk_of_its_own: Driver, way: str) -> None:
+def test_file_counted_wherever_call_hides_it(on_a_disk_of_its_own: Driver, way: str) -> None:
     enough = on_a_disk_of_its_own.ask("hides_well", way=way, mib=8, seconds=0.5)
     # The disk may get back what the call before had only now, which hides as much of this one.
     too_much = on_a_disk_of_its_own.ask("hides_well", way=way, mib=40, seconds=LONG)
@@ -269,8 +269,8 @@ def test_a_file_counts_wherever_a_call_hides_it(on_a_disk_of_its_own: Driver, wa
     assert reached(too_much) == HOME
 
 
-def test_a_file_without_a_name_counts_as_far_as_it_is_mapped(on_a_disk_of_its_own: Driver) -> None:
-    # Beside a map, what the disk has lost counts, to whomever: so nobody else may write on it.
+def test_unlinked_file_counted_as_far_as_mapped(on_a_disk_of_its_own: Driver) -> None:
+    # Beside a map, what the disk has lost counts for every user: so no one else may write on it.
     enough = on_a_disk_of_its_own.ask("hides", mib=8, mapped=True, seconds=0.5)
     too_much = on_a_disk_of_its_own.ask("hides", mib=40, mapped=True, seconds=LONG)
 
@@ -278,23 +278,23 @@ def test_a_file_without_a_name_counts_as_far_as_it_is_mapped(on_a_disk_of_its_ow
     assert reached(too_much) == HOME
 
 
-def test_a_tool_that_goes_on_after_a_limit_keeps_its_result(driver: Driver) -> None:
+def test_tool_continuing_after_limit_keeps_result(driver: Driver) -> None:
     assert driver.ask("eats_and_goes_on", mib=100) == {"results": "100"}
     assert driver.ask("eats_and_goes_on", mib=400) == {"results": "without"}
 
 
-def test_an_error_that_a_limit_could_have_given_is_told_as_what_it_was(driver: Driver) -> None:
+def test_error_resembling_limit_reported_as_itself(driver: Driver) -> None:
     value = driver.ask("reads_nothing")
 
     assert value["meta_data"]["error_code"] == "E_TOOL"
     assert value["meta_data"]["details"]["exception_type"] == "BlockingIOError"
 
 
-def test_a_tool_has_limits_of_its_own_beside_those_of_the_others(driver: Driver) -> None:
+def test_tool_limits_apply_beside_those_of_others(driver: Driver) -> None:
     assert driver.ask("limits")["results"] == {"CPU": 7, "FSIZE": 30 * MIB, "NOFILE": 100}
 
 
-def test_of_what_is_printed_without_end_the_end_is_kept(driver: Driver) -> None:
+def test_endless_output_keeps_its_end(driver: Driver) -> None:
     value = driver.ask("prints_and_dies", size=2 * MIB)
 
     output = value["meta_data"]["details"]["output"]
@@ -303,7 +303,7 @@ def test_of_what_is_printed_without_end_the_end_is_kept(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("driver", ["user", "namespace", "namespace, no root"], indirect=True)
-def test_the_processes_of_a_user_are_bounded_by_the_kernel(driver: Driver) -> None:
+def test_process_count_of_user_bounded_by_kernel(driver: Driver) -> None:
     enough = driver.ask("forks_freely", count=40, seconds=0)
     too_many = driver.ask("forks_freely", count=150, seconds=LONG)
 
@@ -313,7 +313,7 @@ def test_the_processes_of_a_user_are_bounded_by_the_kernel(driver: Driver) -> No
 
 
 @pytest.mark.parametrize("driver", ["namespace"], indirect=True)
-def test_the_memory_of_a_user_is_bounded_by_a_control_group(driver: Driver) -> None:
+def test_memory_of_user_bounded_by_control_group(driver: Driver) -> None:
     assert places(), "this needs control groups of memory and processes that root can make, here as anywhere"
 
     enough = driver.ask("eats_freely", mib=100)
@@ -324,7 +324,7 @@ def test_the_memory_of_a_user_is_bounded_by_a_control_group(driver: Driver) -> N
     assert driver.ask("fine") == {"results": "fine"}
 
 
-def test_a_home_that_is_too_full_can_be_emptied_and_not_filled_further(driver: Driver) -> None:
+def test_full_home_can_be_emptied_but_not_filled_further(driver: Driver) -> None:
     # No call was seen at it: the limit of another tool is the wider one.
     filled = driver.ask("overfills", home="-full", mib=24)
     more = driver.ask("fills", home="-full", mib=1, name="more")
@@ -337,7 +337,7 @@ def test_a_home_that_is_too_full_can_be_emptied_and_not_filled_further(driver: D
     assert again == {"results": "filled"}
 
 
-def test_a_full_disk_is_told_as_such(anybody: tuple[Path, Path]) -> None:
+def test_full_disk_reported_as_full_disk(anybody: tuple[Path, Path]) -> None:
     homes = Path(tempfile.mkdtemp(prefix="toolcell-homes-", dir="/var/tmp"))
     small = f'mount -t tmpfs -o size=8m,mode=1777 none {homes} && exec "$@"'
     with driving(anybody, "unshare", "--mount", "sh", "-c", small, "sh", homes=str(homes)) as driver:
@@ -353,7 +353,7 @@ def test_a_full_disk_is_told_as_such(anybody: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("driver", ["process", "user"], indirect=True)
-def test_descriptors_that_a_call_has_under_way_keep_nobody_from_their_worker(driver: Driver) -> None:
+def test_descriptors_in_flight_leave_other_users_their_workers(driver: Driver) -> None:
     hostile = driver.begin("sends_descriptors", seconds=3)
     honest = [driver.ask("fine", home=f"-{number}") for number in range(3)]
     sent = driver.result(hostile)
@@ -391,7 +391,7 @@ def who_bounds_what() -> dict[str, dict[str, str]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("tier", PLAIN)
-def test_the_table_of_who_bounds_what_tells_the_truth(anybody: tuple[Path, Path], tier: str) -> None:
+def test_limits_table_states_what_enforces_each(anybody: tuple[Path, Path], tier: str) -> None:
     told = {setting: tiers[tier] for setting, tiers in who_bounds_what().items()}
     holds: dict[str, bool] = {}
 
@@ -410,7 +410,7 @@ def test_the_table_of_who_bounds_what_tells_the_truth(anybody: tuple[Path, Path]
     assert watched == {setting for setting, who in told.items() if who == "watch"}
 
 
-def test_every_limit_has_a_setting_of_its_own_and_ends_in_a_sentence_that_names_it() -> None:
+def test_each_limit_error_names_its_setting() -> None:
     names = {facts.setting for facts in LIMITS.values()}
 
     assert len(names) == len(LIMITS)
@@ -420,9 +420,7 @@ def test_every_limit_has_a_setting_of_its_own_and_ends_in_a_sentence_that_names_
 
 
 @pytest.mark.parametrize("tool", ["hides", "shares"])
-def test_what_a_call_hides_is_found_without_the_right_to_trace_which_containers_lack(
-    anybody: tuple[Path, Path], tool: str
-) -> None:
+def test_hidden_usage_found_without_ptrace_right(anybody: tuple[Path, Path], tool: str) -> None:
     expected = {"hides": HOME, "shares": TOGETHER}[tool]
     below, above = {"hides": (8, 24), "shares": (180, 400)}[tool]
     more: dict[str, Any] = {"children": 3} if tool == "shares" else {}

@@ -46,14 +46,14 @@ def results(completed: Any) -> Any:
 
 
 @pytest.mark.parametrize("tool", FETCHING)
-async def test_a_tool_fetches_the_files_it_is_given_as_links(toolset: Toolset, tool: str) -> None:
+async def test_tool_fetches_files_given_as_links(toolset: Toolset, tool: str) -> None:
     """Source: S0-58."""
     completed = await call(toolset, ANN, tool, file_names=["a.txt"])
 
     assert results(completed)["texts"] == ["the text"], results(completed)
 
 
-async def test_a_tool_in_the_tier_guard_fetches_them_too(folder: Path, user: str) -> None:
+async def test_guard_tier_tool_fetches_links(folder: Path, user: str) -> None:
     async with open_toolset(LINKS, folder, isolation="guard") as opened:
         await opened.library.of(user).put(b"the text", name="a.txt", origin=Origin.UPLOADED)
 
@@ -62,7 +62,7 @@ async def test_a_tool_in_the_tier_guard_fetches_them_too(folder: Path, user: str
     assert results(completed)["texts"] == ["the text"]
 
 
-async def test_by_setting_a_single_file_comes_as_a_link_as_well(folder: Path, user: str) -> None:
+async def test_single_file_comes_as_link_by_setting(folder: Path, user: str) -> None:
     async with open_toolset(LINKS, folder, file_delivery="url") as opened:
         await opened.library.of(user).put(b"the text", name="a.txt", origin=Origin.UPLOADED)
 
@@ -85,7 +85,7 @@ async def test_no_other_address_answers(toolset: Toolset) -> None:
     assert denial["path"] == f"{other[0]}:{other[1]}"
 
 
-async def test_a_tool_without_links_does_not_reach_even_the_address_of_links(toolset: Toolset) -> None:
+async def test_tool_without_links_cannot_reach_link_address(toolset: Toolset) -> None:
     (link,) = results(await call(toolset, ANN, "links", file_names=["a.txt"]))["links"]
     address = urlsplit(link)
     host, port = address.hostname, address.port
@@ -101,13 +101,13 @@ async def test_a_tool_without_links_does_not_reach_even_the_address_of_links(too
     ("path", "status"),
     [("/mcp", 404), ("/", 404), ("/healthz", 404), ("/api/files/download/art_000000000000?token=a.b", 403)],
 )
-async def test_the_address_of_links_serves_downloads_only(toolset: Toolset, path: str, status: int) -> None:
+async def test_link_address_serves_downloads_only(toolset: Toolset, path: str, status: int) -> None:
     completed = await call(toolset, ANN, "status", file_names=["a.txt"], path=path)
 
     assert results(completed) == {"status": status}
 
 
-async def test_a_tool_that_fails_at_a_closed_address_is_told_so(toolset: Toolset) -> None:
+async def test_tool_failing_at_closed_address_gets_reason(toolset: Toolset) -> None:
     with listening() as (host, port):
         completed = await call(toolset, ANN, "reach_or_fail", file_names=["a.txt"], host=host, port=port)
 
@@ -116,7 +116,7 @@ async def test_a_tool_that_fails_at_a_closed_address_is_told_so(toolset: Toolset
     assert (details["host"], details["port"]) == (host, port)
 
 
-async def test_what_a_failing_tool_says_of_its_link_has_no_token(toolset: Toolset) -> None:
+async def test_error_text_about_link_has_no_token(toolset: Toolset) -> None:
     completed = await call(toolset, ANN, "open_link", file_names=["a.txt"])
 
     text = json.dumps(completed.processed.value)
@@ -125,13 +125,13 @@ async def test_what_a_failing_tool_says_of_its_link_has_no_token(toolset: Toolse
     assert "token=" not in text
 
 
-async def test_a_name_that_is_no_file_stays_as_it_is(toolset: Toolset) -> None:
+async def test_name_of_no_file_stays_unchanged(toolset: Toolset) -> None:
     completed = await call(toolset, ANN, "fetch", file_names=["no-such-file.txt"])
 
     assert error_code(completed) in ("E_TOOL", "E_FILE_NOT_FOUND")
 
 
-def test_over_stdio_a_tool_fetches_its_file(run: Any, folder: Path) -> None:
+def test_stdio_tool_fetches_its_file(run: Any, folder: Path) -> None:
     (folder / "a.txt").write_text("from the shell")
 
     ended = run("call", LINKS, "fetch", "--json", "--file", folder / "a.txt", 'file_names:=["a.txt"]')
@@ -140,7 +140,7 @@ def test_over_stdio_a_tool_fetches_its_file(run: Any, folder: Path) -> None:
     assert ended.json["results"] == {"texts": ["from the shell"]}
 
 
-async def test_over_both_transports_of_serve_a_tool_fetches_its_file(
+async def test_serve_tool_fetches_file_over_both_transports(
     run: Any, folder: Path, user: str, environment: dict[str, str]
 ) -> None:
     (folder / "a.txt").write_text("served")
@@ -160,9 +160,7 @@ async def test_over_both_transports_of_serve_a_tool_fetches_its_file(
 
 
 @pytest.mark.parametrize("tool", ["put", "put_by_context"])
-async def test_what_a_running_tool_puts_is_in_my_files_under_its_reference(
-    toolset: Toolset, tool: str
-) -> None:
+async def test_file_put_by_running_tool_in_my_files_with_reference(toolset: Toolset, tool: str) -> None:
     """Source: S4-3, S4-4, S4-63, S4-85 and S4-86."""
     completed = await call(toolset, ANN, tool, text="kept")
 
@@ -176,13 +174,13 @@ async def test_what_a_running_tool_puts_is_in_my_files_under_its_reference(
     assert not os.listdir(f"/tmp/{ANN}/.artifacts")
 
 
-async def test_bytes_larger_than_any_frame_go_by_file(toolset: Toolset) -> None:
+async def test_bytes_above_frame_size_go_by_file(toolset: Toolset) -> None:
     completed = await call(toolset, ANN, "put_many_bytes", size=70 * 1024 * 1024)
 
     assert results(completed)["ref"]["size_bytes"] == 70 * 1024 * 1024
 
 
-async def test_the_same_file_put_twice_is_one(toolset: Toolset) -> None:
+async def test_same_file_put_twice_stored_once(toolset: Toolset) -> None:
     completed = await call(toolset, ANN, "put_own")
 
     first, second = results(completed)["refs"]
@@ -199,26 +197,26 @@ async def test_the_same_file_put_twice_is_one(toolset: Toolset) -> None:
         (f"text/{'a' * 10_000}", "text/plain"),
     ],
 )
-async def test_what_is_no_mime_type_is_not_kept_as_one(toolset: Toolset, mime: str, kept: str) -> None:
+async def test_invalid_mime_type_not_stored(toolset: Toolset, mime: str, kept: str) -> None:
     completed = await call(toolset, ANN, "put_as", mime=mime)
 
     assert results(completed) == {"mime": kept}
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/tmp/someone-else/file", "../../etc/passwd", ""])
-async def test_what_is_no_file_of_the_home_is_not_put(toolset: Toolset, path: str) -> None:
+async def test_file_outside_home_not_put(toolset: Toolset, path: str) -> None:
     completed = await call(toolset, ANN, "put_path", path=path)
 
     assert "allowed directory" in results(completed)["refused"], results(completed)
 
 
-async def test_a_tool_without_a_home_cannot_put(toolset: Toolset) -> None:
+async def test_tool_without_home_cannot_put(toolset: Toolset) -> None:
     completed = await call(toolset, ANN, "put_without_home", text="kept")
 
     assert results(completed) == "refused"
 
 
-async def test_above_the_limit_of_one_file_nothing_is_put(folder: Path, user: str) -> None:
+async def test_put_above_file_limit_stores_nothing(folder: Path, user: str) -> None:
     async with open_toolset(LINKS, folder, max_artifact_bytes=1000) as opened:
         completed = await call(opened, user, "put_many_bytes", size=1001)
 

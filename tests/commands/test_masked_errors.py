@@ -1,4 +1,4 @@
-"""What a tool raises reaches clients as far as its server lets it, as with plain FastMCP; the log has all."""
+"""Exceptions of tools, masked for clients as by plain FastMCP, and complete in the log."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ OURS = (sys.executable, "-m", "runner", "serve")
 async def said(
     command: tuple[str, ...], file: Path, environment: dict[str, str], log: Path
 ) -> dict[str, Any]:
-    """Have everything fail; return what the client hears, whole."""
+    """Call each failing tool; return the complete answers of the client."""
     words = [*command[1:], str(file), "--transport", "stdio"]
     more = ["--no-banner"] if command is PLAIN else []
     transport = StdioTransport(
@@ -50,9 +50,7 @@ def texts(heard: dict[str, Any]) -> dict[str, str]:
     return {**answers, **{name: heard[name].message for name in ("resource", "prompt")}}
 
 
-async def test_masked_errors_are_what_plain_fastmcp_tells_and_no_more(
-    environment: dict[str, str], folder: Path
-) -> None:
+async def test_masked_errors_equal_plain_fastmcp(environment: dict[str, str], folder: Path) -> None:
     plain = await said(PLAIN, FILE, environment, folder / "plain.log")
     ours = await said(OURS, FILE, environment, folder / "ours.log")
 
@@ -65,7 +63,7 @@ async def test_masked_errors_are_what_plain_fastmcp_tells_and_no_more(
     assert all(ours[tool].is_error for tool in whole)
 
 
-async def test_the_log_has_what_clients_are_not_told(environment: dict[str, str], folder: Path) -> None:
+async def test_log_has_errors_masked_for_clients(environment: dict[str, str], folder: Path) -> None:
     await said(OURS, FILE, environment, folder / "log")
 
     lines = (folder / "log").read_text().splitlines()
@@ -75,9 +73,7 @@ async def test_the_log_has_what_clients_are_not_told(environment: dict[str, str]
     assert all("call_id=" in line for line in told)
 
 
-async def test_a_file_that_masks_nothing_tells_as_much_as_with_plain_fastmcp(
-    environment: dict[str, str], folder: Path
-) -> None:
+async def test_unmasked_file_shows_errors_as_plain_fastmcp(environment: dict[str, str], folder: Path) -> None:
     open_file = folder / "open.py"
     open_file.write_text(FILE.read_text().replace(", mask_error_details=True", ""))
 
@@ -92,7 +88,7 @@ async def test_a_file_that_masks_nothing_tells_as_much_as_with_plain_fastmcp(
     assert f"/nowhere/{SECRET}" in ours["denied"].content[0].text
 
 
-async def test_a_mounted_server_that_masks_does_so_below_one_that_does_not(
+async def test_mounted_masking_server_masks_below_unmasked_parent(
     environment: dict[str, str], folder: Path
 ) -> None:
     mixed = folder / "mixed.py"

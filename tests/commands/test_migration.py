@@ -37,15 +37,13 @@ def seen(value: dict[str, Any]) -> dict[str, Any]:
     return {"results": value["results"], "meta_data": value.get("meta_data"), "artifacts": files}
 
 
-def test_there_is_an_example_of_each_change() -> None:
+def test_each_change_has_an_example() -> None:
     assert PAIRS == ["text", "file", "facts"]
     assert re.findall(r"def new_(\w+)\(", PAGE) == PAIRS
 
 
 @pytest.mark.parametrize("name", PAIRS)
-async def test_both_examples_of_a_change_give_callers_the_same(
-    toolset: Toolset, user: str, name: str
-) -> None:
+async def test_examples_before_and_after_give_equal_results(toolset: Toolset, user: str, name: str) -> None:
     old = await call(toolset, user, f"old_{name}")
     new = await call(toolset, user, f"new_{name}")
 
@@ -53,7 +51,7 @@ async def test_both_examples_of_a_change_give_callers_the_same(
     assert new.processed.failure is None
 
 
-async def test_the_arrays_of_version_1_are_deprecated_with_the_line_to_write(
+async def test_version_1_arrays_deprecated_with_replacement_line(
     toolset: Toolset, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Source: S0-20."""

@@ -1,4 +1,4 @@
-"""What reaches a model in clients of others: the user's files without a client's doing, and no large facts.
+"""Model view in third-party clients: the user's files are included, large facts are not.
 
 Three clients, none of which knows of the runner: FastMCP's, and those of the official SDKs for Python and
 TypeScript; each in a session of the version 2025-06-18, and in the newest version that it speaks.
@@ -150,7 +150,7 @@ CLIENTS = pytest.mark.parametrize(
 
 
 @CLIENTS
-async def test_a_client_of_others_has_the_files_and_no_large_facts_before_its_model(
+async def test_third_party_client_model_sees_files_not_large_facts(
     look: Any, version: str, described: Served
 ) -> None:
     seen = await look(described.url, version)
@@ -173,7 +173,7 @@ async def test_a_client_of_others_has_the_files_and_no_large_facts_before_its_mo
         assert "withheld withheld" in json.dumps(called["meta"])
 
 
-async def test_by_default_instructions_name_the_files_and_descriptions_do_not(
+async def test_default_instructions_list_files_descriptions_do_not(
     serve: Callable[..., Served],
 ) -> None:
     served = serve()
@@ -186,7 +186,7 @@ async def test_by_default_instructions_name_the_files_and_descriptions_do_not(
 
 
 @pytest.mark.parametrize("has_files", [False, True], ids=["no files", "switched off"])
-async def test_without_files_or_with_the_setting_off_a_server_says_what_its_file_says(
+async def test_no_files_or_setting_off_keeps_file_instructions(
     has_files: bool, serve: Callable[..., Served]
 ) -> None:
     served = serve(RUNNER_FILES_BLOCK="off" if has_files else "descriptions")
@@ -201,9 +201,7 @@ async def test_without_files_or_with_the_setting_off_a_server_says_what_its_file
 
 
 @pytest.mark.parametrize("version", [SESSION, NEWEST])
-async def test_the_tools_are_listed_anew_when_the_files_that_they_name_change(
-    version: str, serve: Callable[..., Served]
-) -> None:
+async def test_tool_list_changes_when_listed_files_change(version: str, serve: Callable[..., Served]) -> None:
     served = serve(RUNNER_FILES_BLOCK="descriptions")
     changed = asyncio.Event()
 

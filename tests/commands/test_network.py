@@ -17,7 +17,7 @@ def port() -> Iterator[int]:
         yield number
 
 
-def test_a_flag_opens_what_it_names(run: Any, port: int) -> None:
+def test_flag_opens_named_destination(run: Any, port: int) -> None:
     ended = run(
         "call", NETWORK, "closed_fetch", f"url=http://localhost:{port}/", f"--allow-net=localhost:{port}"
     )
@@ -27,7 +27,7 @@ def test_a_flag_opens_what_it_names(run: Any, port: int) -> None:
 
 
 @pytest.mark.release
-def test_a_variable_opens_it_too(run: Any, port: int) -> None:
+def test_variable_opens_destination(run: Any, port: int) -> None:
     url = f"url=http://127.0.0.1:{port}/"
 
     ended = run("call", NETWORK, "closed_fetch", url, RUNNER_ALLOW_NET=f"a.example,127.0.0.1:{port}")
@@ -36,7 +36,7 @@ def test_a_variable_opens_it_too(run: Any, port: int) -> None:
 
 
 @pytest.mark.release
-def test_without_it_the_refusal_names_the_flag(run: Any, port: int) -> None:
+def test_refusal_without_flag_names_flag(run: Any, port: int) -> None:
     ended = run("call", NETWORK, "closed_fetch", f"url=http://localhost:{port}/", "--json")
 
     assert ended.status == 4
@@ -44,7 +44,7 @@ def test_without_it_the_refusal_names_the_flag(run: Any, port: int) -> None:
     assert ended.json["meta_data"]["details"]["flag"] == f"--allow-net=localhost:{port}"
 
 
-def test_the_flag_alone_opens_nothing_of_this_machine(run: Any, port: int) -> None:
+def test_flag_alone_opens_nothing_on_this_machine(run: Any, port: int) -> None:
     ended = run("call", NETWORK, "closed_fetch", f"url=http://127.0.0.1:{port}/", "--json", "--allow-net")
 
     assert ended.status == 4
@@ -66,9 +66,7 @@ def test_the_flag_alone_opens_nothing_of_this_machine(run: Any, port: int) -> No
         (["--allow-run=git", "--deny-run"], "give one of them"),
     ],
 )
-def test_what_cannot_be_meant_ends_the_start_with_a_sentence(
-    run: Any, arguments: list[str], sentence: str
-) -> None:
+def test_meaningless_destination_refused_at_start(run: Any, arguments: list[str], sentence: str) -> None:
     ended = run("call", NETWORK, "closed_look_up", "host=a.example", *arguments)
 
     assert ended.status == 2

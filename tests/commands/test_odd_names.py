@@ -1,6 +1,6 @@
 """A name that no JSON can hold is lost; the rest of the result arrives.
 
-Source: PEP 383 (names of files that are no UTF-8).
+Source: PEP 383 (names of files that are not UTF-8).
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def both() -> ToolResult:
     [("fine.txt", ["fine.txt", "plain.txt"], []), ("HALF.txt", ["plain.txt"], ["?.txt"])],
     ids=["a name that is text", "half of a surrogate pair"],
 )
-def test_the_name_is_lost_and_the_rest_arrives(
+def test_undecodable_name_lost_rest_arrives(
     run: Callable[..., Ran], folder: Path, name: str, artifacts: list[str], missing: list[str]
 ) -> None:
     file = folder / "odd.py"
@@ -70,7 +70,7 @@ def test_the_name_is_lost_and_the_rest_arrives(
 
 
 @pytest.mark.parametrize(("tool", "results"), [("texts", ["a?", "b"]), ("both", {"a": "b?", "c": 1})])
-def test_a_text_is_spoiled_and_the_rest_arrives(
+def test_undecodable_text_damaged_rest_arrives(
     run: Callable[..., Ran], folder: Path, tool: str, results: object
 ) -> None:
     file = folder / "odd.py"

@@ -1,4 +1,4 @@
-"""What is no request, or half of one, by every way in: a sentence for whoever waits, one line of the log."""
+"""Malformed and partial requests, by every transport: an answer for the client, one line in the log."""
 
 import json
 import re
@@ -119,9 +119,7 @@ def speaks(starts: Callable[..., Started]) -> Callable[..., Lines]:
 
 
 @pytest.mark.parametrize("command", TARGETS)
-def test_lines_that_are_no_messages_leave_one_line_and_the_next_call_is_answered(
-    command: str, speaks: Callable[..., Lines]
-) -> None:
+def test_invalid_lines_log_one_line_next_call_answered(command: str, speaks: Callable[..., Lines]) -> None:
     client = speaks(command, *TARGETS[command])
 
     for line in NO_MESSAGES:
@@ -139,7 +137,7 @@ def test_lines_that_are_no_messages_leave_one_line_and_the_next_call_is_answered
     assert client.started.tracebacks == []
 
 
-def test_what_a_server_behind_the_proxy_says_that_is_no_message_leaves_one_line(
+def test_upstream_invalid_message_logs_one_line(
     speaks: Callable[..., Lines],
 ) -> None:
     client = speaks("proxy", *TARGETS["proxy"])
@@ -164,7 +162,7 @@ def half(url: str, *headers: str, path: str = "/mcp") -> None:
         connection.sendall("\r\n".join([*lines, "", '{"jsonrpc": ']).encode())
 
 
-def test_a_client_that_hangs_up_in_the_middle_of_its_request_leaves_one_line(
+def test_client_disconnect_during_request_logs_one_line(
     starts: Callable[..., Started],
 ) -> None:
     started = starts("serve", TOOLS / "usual.py", "--transport", "http", "--port", "0")
@@ -181,7 +179,7 @@ def test_a_client_that_hangs_up_in_the_middle_of_its_request_leaves_one_line(
     assert started.tracebacks == []
 
 
-def test_a_stranger_cannot_fill_the_log_and_an_upload_cut_off_by_the_end_leaves_one_line(
+def test_stranger_requests_and_cut_uploads_log_one_line(
     starts: Callable[..., Started],
 ) -> None:
     started = starts("serve", TOOLS / "usual.py", "--transport", "http", "--port", "0")

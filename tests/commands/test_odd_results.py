@@ -71,7 +71,7 @@ class _Lines:
 
 
 class _Replay:
-    """What carries a session of the Python SDK: each request has its answer already."""
+    """Transport of a Python SDK session with prepared answers."""
 
     def __init__(self, replies: dict[str, Any]) -> None:
         self.replies = replies

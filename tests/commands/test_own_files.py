@@ -1,4 +1,4 @@
-"""What /proc has of a worker is the worker's to read where the kernel can give it, and nobody else's."""
+"""Files of a worker in /proc, readable for that worker alone where the kernel allows it."""
 
 import json
 import os
@@ -83,7 +83,7 @@ def stranger() -> Iterator[Callable[[int], int]]:
 
 @pytest.mark.parametrize(("tier", "uid"), WHERE)
 @pytest.mark.parametrize("start", ["fork", "load"])
-def test_a_worker_reads_its_own_where_it_can_be_given_them_and_never_those_of_others(
+def test_worker_reads_own_proc_files_never_those_of_others(
     run: Run, stranger: Callable[[int], int], tier: str, uid: int, start: str
 ) -> None:
     other = stranger(uid)
@@ -103,9 +103,7 @@ def test_a_worker_reads_its_own_where_it_can_be_given_them_and_never_those_of_ot
 
 
 @pytest.mark.parametrize(("start", "is_told"), [("load", False), ("fork", True)])
-def test_a_library_that_may_not_read_them_is_told_why_and_what_helps(
-    run: Run, start: str, is_told: bool
-) -> None:
+def test_library_denied_own_proc_files_gets_suggestion(run: Run, start: str, is_told: bool) -> None:
     answer = run("process", 0, "memory", RUNNER_WORKER_START=start)
 
     told = answer.get("meta_data", {})

@@ -131,7 +131,7 @@ ARGUMENTS = {"reads": {"filename": "nowhere.csv"}}
 
 @dataclass
 class Place:
-    """Where a server and all it has lies, and what it logged."""
+    """Paths of a server and of its files, and its log."""
 
     folder: Path
     log: list[str] = field(default_factory=list)
@@ -236,7 +236,7 @@ def code_of(result: Any) -> str | None:
 
 
 @pytest.mark.parametrize(("tool", "code", "named"), CALLS, ids=[call[0] for call in CALLS])
-async def test_a_call_over_http_names_no_path_of_ours_and_the_log_does(
+async def test_http_call_names_no_host_path_and_log_does(
     place: Place, url: str, tool: str, code: str | None, named: str | None
 ) -> None:
     if tool == "seldom":
@@ -266,7 +266,7 @@ def holds(file: Path, text: str) -> bool:
     return text in file.read_text()
 
 
-async def test_calls_over_stdio_name_no_path_of_ours_and_the_log_does(
+async def test_stdio_calls_name_no_host_path_and_log_does(
     over_stdio: tuple[Place, "Client[Any]"],
 ) -> None:
     place, client = over_stdio
@@ -284,7 +284,7 @@ async def test_calls_over_stdio_name_no_path_of_ours_and_the_log_does(
         assert until(partial(holds, logged, place.paths[name])), name
 
 
-async def test_an_author_sees_the_own_frames_of_a_crash_and_none_of_ours(place: Place, url: str) -> None:
+async def test_crash_frames_show_author_code_and_none_of_ours(place: Place, url: str) -> None:
     _code, theirs = await called(url, "dies_in_a_thread")
     _code, ours = await called(url, "breaks_the_runner")
 
@@ -294,9 +294,7 @@ async def test_an_author_sees_the_own_frames_of_a_crash_and_none_of_ours(place: 
     assert "TypeError" in ours
 
 
-async def test_a_tool_file_that_cannot_be_loaded_any_more_is_named_without_its_folder(
-    place: Place, url: str
-) -> None:
+async def test_unloadable_tool_file_named_without_folder(place: Place, url: str) -> None:
     since, before = len(place.log), place.tool_file.read_text()
     place.tool_file.write_text(BROKEN)
     try:
@@ -311,7 +309,7 @@ async def test_a_tool_file_that_cannot_be_loaded_any_more_is_named_without_its_f
     assert place.logged(since, place.paths["tools"])
 
 
-async def test_a_folder_of_homes_that_is_gone_is_named_by_its_setting(place: Place, url: str) -> None:
+async def test_missing_homes_folder_named_by_setting(place: Place, url: str) -> None:
     since, homes = len(place.log), place.folder / "homes"
     homes.rename(place.folder / "away")
     try:
@@ -325,7 +323,7 @@ async def test_a_folder_of_homes_that_is_gone_is_named_by_its_setting(place: Pla
     assert place.logged(since, str(homes))
 
 
-async def test_a_state_folder_that_cannot_be_used_is_told_of_by_its_setting(
+async def test_unusable_state_folder_named_by_setting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = settings_in(tmp_path, homes=tmp_path / "homes")
@@ -339,7 +337,7 @@ async def test_a_state_folder_that_cannot_be_used_is_told_of_by_its_setting(
     assert str(tmp_path / "state") in caplog.text + str(vars(caplog.records[0]))
 
 
-async def test_the_files_api_names_no_path_of_ours(place: Place, url: str) -> None:
+async def test_files_api_names_no_host_path(place: Place, url: str) -> None:
     headers = {"authorization": f"Bearer {token_of('ann')}"}
     said = []
     async with httpx2.AsyncClient(timeout=120, headers=headers, base_url=url) as http:
@@ -349,7 +347,7 @@ async def test_the_files_api_names_no_path_of_ours(place: Place, url: str) -> No
         with damaged(place.folder / "store"):
             said.append(await http.get("/api/files"))
 
-    # The last is answered: an index that is damaged is made anew.
+    # The last is answered: an index that is damaged is rebuilt.
     assert all(answer.status_code >= 400 for answer in said[:3]), [answer.text for answer in said]
     assert place.leaks("".join(answer.text for answer in said)) == []
 

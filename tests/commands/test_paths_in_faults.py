@@ -218,7 +218,7 @@ def broken(place: Place) -> Iterator[None]:
 
 @contextlib.contextmanager
 def unwritable(*folders: Path) -> Iterator[None]:
-    """Folders in which nothing can be written any more, whoever holds files in them open."""
+    """Folders that cannot be written any more, even through open files."""
     with contextlib.ExitStack() as stack:
         for folder in folders:
             subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
@@ -257,7 +257,7 @@ def failures(said: Mapping[str, str]) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_no_answer_names_a_path_of_ours_and_each_error_has_its_code(fault: str, place: Place) -> None:
+def test_answers_name_no_host_path_and_errors_have_codes(fault: str, place: Place) -> None:
     with served(place):
         with visitor(place, "ann") as ann:
             ann.http.post("/api/files?filename=kept.txt", content=b"kept")
@@ -280,7 +280,7 @@ def test_no_answer_names_a_path_of_ours_and_each_error_has_its_code(fault: str, 
     assert "Traceback" not in place.log[since:]
 
 
-def test_a_full_queue_names_no_path_of_ours(place: Place) -> None:
+def test_full_queue_error_names_no_host_path(place: Place) -> None:
     narrow = {f"RUNNER_MAX_{name}": "1" for name in ("CALLS", "QUEUE", "QUEUE_PER_USER")}
     with served(place, **narrow), contextlib.ExitStack() as stack, ThreadPoolExecutor() as threads:
         who = [stack.enter_context(visitor(place, user)) for user in ("ann", "bob")]
@@ -291,7 +291,7 @@ def test_a_full_queue_names_no_path_of_ours(place: Place) -> None:
     assert place.leaks(said) == []
 
 
-def test_an_author_hears_of_a_reload_that_failed_without_the_folder(place: Place) -> None:
+def test_failed_reload_reported_to_author_without_folder(place: Place) -> None:
     with served(place, "dev"), visitor(place, "ann") as ann:
         with ann.http.stream("GET", "/events") as events:
             lines = events.iter_lines()

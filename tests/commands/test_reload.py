@@ -151,7 +151,7 @@ async def status(url: str, token: str) -> int:
         return (await http.post(url, headers=headers, json=message)).status_code
 
 
-async def test_what_changed_holds_from_the_next_call_on_and_calls_under_way_end_in_order(
+async def test_reload_applies_to_next_call_and_drains_calls_in_flight(
     run: Run, environment: dict[str, str], folder: Path
 ) -> None:
     configure(folder, key="first-value")
@@ -206,7 +206,7 @@ async def code_of(client: "Client[Any]", tool: str, **arguments: Any) -> str | N
     return code
 
 
-async def test_what_calls_may_use_is_raised_and_lowered_while_one_runs(
+async def test_call_limits_raised_and_lowered_during_call(
     run: Run, environment: dict[str, str], folder: Path
 ) -> None:
     low = {"memory_mb": 200, "max_home_bytes": 1_000_000, "max_user_bytes": 1_000_000}
@@ -258,7 +258,7 @@ async def test_what_calls_may_use_is_raised_and_lowered_while_one_runs(
     assert "quota_exceeded" in json.dumps([kept_less.structured_content, kept_less.meta])
 
 
-async def test_where_the_file_is_broken_meanwhile_limits_are_only_lowered(
+async def test_reload_of_broken_file_only_lowers_limits(
     run: Run, environment: dict[str, str], folder: Path
 ) -> None:
     limit(folder, memory_mb=300)
@@ -286,7 +286,7 @@ async def test_where_the_file_is_broken_meanwhile_limits_are_only_lowered(
     assert raised is None
 
 
-async def test_a_server_behind_the_proxy_has_new_limits_when_it_is_started_next(
+async def test_reload_applies_upstream_limits_at_next_start(
     run: Run, environment: dict[str, str], folder: Path
 ) -> None:
     (folder / "behind.py").write_text(BEHIND)
@@ -307,7 +307,7 @@ async def test_a_server_behind_the_proxy_has_new_limits_when_it_is_started_next(
     assert before // (1 << 20) < 300 < after // (1 << 20)
 
 
-async def test_a_broken_file_changes_nothing_and_is_said_in_a_sentence(
+async def test_broken_config_changes_nothing_and_is_reported(
     run: Run, environment: dict[str, str], folder: Path
 ) -> None:
     configure(folder, key="first-value")
@@ -340,9 +340,7 @@ async def test_a_broken_file_changes_nothing_and_is_said_in_a_sentence(
     assert length == len("first-value")
 
 
-async def test_of_two_commands_the_second_asks_when_the_first_has_its_answer(
-    environment: dict[str, str], folder: Path
-) -> None:
+async def test_second_reload_command_waits_for_first(environment: dict[str, str], folder: Path) -> None:
     configure(folder, key="first-value")
     state = Path(environment["RUNNER_STATE_DIR"])
     command = [sys.executable, "-m", "runner", "reload"]
@@ -377,14 +375,14 @@ def open_files(pid: int) -> list[str]:
     return found
 
 
-async def test_reload_says_that_no_server_runs(run: Run) -> None:
+async def test_reload_without_server_says_so(run: Run) -> None:
     ran = await asyncio.to_thread(run, "reload")
 
     assert ran.status == 2
     assert "no server runs with the state folder" in ran.err
 
 
-def test_the_file_of_a_server_that_was_killed_is_removed(tmp_path: Path) -> None:
+def test_control_file_of_killed_server_removed(tmp_path: Path) -> None:
     with RunningServer.open(tmp_path, what="it"):
         (running,) = running_in(tmp_path)
         left = running.path.with_name("1-left.json")

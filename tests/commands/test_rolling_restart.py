@@ -1,4 +1,4 @@
-"""Two servers behind a proxy are started anew, one after the other, while calls come: none is lost."""
+"""Two servers behind a proxy are restarted, one after the other, while calls arrive: none is lost."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ class Balancer:
             asyncio.create_task(_copy(back_reader, writer)),
         ]
         try:
-            # HTTP: whoever closes one way has nothing more to say on the other.
+            # HTTP: a peer that closes one direction sends nothing more on the other.
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for way in ways:
@@ -157,9 +157,7 @@ async def caller(url: str, first: int, stop: asyncio.Event, answers: "Counter[st
     return (number - first) // _CALLERS
 
 
-async def test_no_call_is_lost_while_two_servers_are_started_anew(
-    environment: dict[str, str], folder: Path
-) -> None:
+async def test_no_call_lost_while_two_servers_restart(environment: dict[str, str], folder: Path) -> None:
     (folder / "rolled.py").write_text(TOOL)
     ports = (free_port(), free_port())
     servers: dict[int, subprocess.Popen[str]] = {}

@@ -50,7 +50,7 @@ def put(run: Callable[..., Ran], file: Path) -> None:
     assert done.status == 0, done.err
 
 
-async def test_a_draft_is_kept_for_a_later_call_and_finished_by_its_name(serve: Any) -> None:
+async def test_sample_draft_deferred_then_finished_by_name(serve: Any) -> None:
     async with serve("drafts") as client:
         begun = await told(client, "draft", title="Spring sale")
         finished = await told(client, "finish", filename="Spring sale.md", text="Ten percent off.")
@@ -62,7 +62,7 @@ async def test_a_draft_is_kept_for_a_later_call_and_finished_by_its_name(serve: 
     assert written == b"# Spring sale\n\nTen percent off.\n"
 
 
-async def test_a_result_says_which_file_opens_and_a_page_opens_where_it_is_allowed(serve: Any) -> None:
+async def test_sample_display_opens_file_and_page_only_if_allowed(serve: Any) -> None:
     async with serve("canvas", RUNNER_IFRAME_ORIGINS="https://status.example.com") as client:
         compared = await client.call_tool("compare", {"old": "ab", "new": "abcd"})
         opened = await client.call_tool("monitor", {})
@@ -75,7 +75,7 @@ async def test_a_result_says_which_file_opens_and_a_page_opens_where_it_is_allow
     assert "iframe" not in refused.meta["toolcell/display"]
 
 
-async def test_files_are_fetched_by_links_and_a_link_of_a_result_is_read_on_demand(
+async def test_sample_links_fetch_files_and_resource_link_is_read(
     serve: Any, run: Callable[..., Ran]
 ) -> None:
     put(run, SALES)
@@ -91,7 +91,7 @@ async def test_files_are_fetched_by_links_and_a_link_of_a_result_is_read_on_dema
     assert page.text.startswith("Lengths are in bytes")
 
 
-async def test_a_model_reads_what_the_transformer_says_and_the_table_is_a_file(serve: Any) -> None:
+async def test_sample_transformer_shortens_text_and_keeps_table_file(serve: Any) -> None:
     async with serve("transformer") as client:
         said = await client.call_tool("stock", {"rows": 20_000})
         left = await told(client, "articles", rows=20_000)
@@ -104,7 +104,7 @@ async def test_a_model_reads_what_the_transformer_says_and_the_table_is_a_file(s
     assert len(kept.splitlines()) == 20_001
 
 
-async def test_of_large_results_a_model_reads_little_and_nothing_is_lost(serve: Any) -> None:
+async def test_sample_large_results_short_for_model_complete_in_files(serve: Any) -> None:
     async with serve("large_results") as client:
         orders = await client.call_tool("orders", {"count": 5_000})
         journal = await client.call_tool("journal", {"lines": 5_000})
@@ -119,7 +119,7 @@ async def test_of_large_results_a_model_reads_little_and_nothing_is_lost(serve: 
     assert (reference["mime_type"], reference["size_bytes"]) == ("image/png", len(png))
 
 
-async def test_each_place_keeps_what_it_says(serve: Any) -> None:
+async def test_sample_state_kept_in_each_documented_place(serve: Any) -> None:
     # Only clients of the handshake era have sessions.
     async with serve("state", mode="legacy") as client:
         counted = [(await client.call_tool("count", {})).data for _ in range(2)]
@@ -133,7 +133,7 @@ async def test_each_place_keeps_what_it_says(serve: Any) -> None:
     assert noted.data == ["one", "two"]
 
 
-async def test_a_data_frame_becomes_parquet_and_a_report(serve: Any, run: Callable[..., Ran]) -> None:
+async def test_sample_data_frame_becomes_parquet_and_report(serve: Any, run: Callable[..., Ran]) -> None:
     """The examples of document 001. Source: S1-58, S1-107 to S1-109 and S1-112."""
     put(run, SALES)
     async with serve("data_frames") as client:

@@ -35,7 +35,7 @@ TRANSPORTS = pytest.mark.parametrize("transport", ["http", "stdio"])
 
 @VERSIONS
 @TRANSPORTS
-def test_the_typescript_sdk_is_served_in_a_session(
+def test_typescript_sdk_served_in_session(
     transport: str, version: str, serve_http: Callable[..., str], environment: dict[str, str]
 ) -> None:
     target = (serve_http(FILE),) if transport == "http" else STDIO
@@ -82,7 +82,7 @@ def target(
 
 @VERSIONS
 @TRANSPORTS
-async def test_fastmcps_client_is_served_in_a_session(
+async def test_fastmcp_client_served_in_session(
     transport: str, version: str, target: str | StdioTransport
 ) -> None:
     steps: list[float] = []
@@ -112,7 +112,7 @@ async def test_fastmcps_client_is_served_in_a_session(
 
 @VERSIONS
 @TRANSPORTS
-async def test_a_kept_worker_asks_the_person_and_the_model_of_each_of_its_calls(
+async def test_kept_worker_sends_each_call_questions_to_its_client(
     transport: str, version: str, target: str | StdioTransport
 ) -> None:
     asked: list[str] = []

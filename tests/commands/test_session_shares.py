@@ -81,7 +81,7 @@ def serves(folder: Path, serve_http: Callable[..., str]) -> Serves:
     return serve
 
 
-async def test_one_session_more_than_a_users_share_ends_the_users_own_that_was_idle_longest(
+async def test_session_above_share_ends_users_longest_idle_session(
     serves: Serves,
 ) -> None:
     async with serves() as served:
@@ -99,7 +99,7 @@ async def test_one_session_more_than_a_users_share_ends_the_users_own_that_was_i
     assert others == 200
 
 
-async def test_sessions_in_use_are_not_ended_and_another_users_begin(serves: Serves) -> None:
+async def test_sessions_in_use_kept_and_other_users_start(serves: Serves) -> None:
     in_use = 5
     async with serves() as served, contextlib.AsyncExitStack() as open_streams:
         anns = [await served.ann.session() for _ in range(MOST_SESSIONS)]
@@ -113,7 +113,7 @@ async def test_sessions_in_use_are_not_ended_and_another_users_begin(serves: Ser
     assert after == [200] * in_use + [404, 200, 200]
 
 
-async def test_a_request_that_begins_no_session_takes_none_of_the_share(serves: Serves) -> None:
+async def test_request_without_session_uses_no_share(serves: Serves) -> None:
     async with serves() as served:
         anns = [await served.ann.session() for _ in range(MOST_SESSIONS - 1)]
         odd = [

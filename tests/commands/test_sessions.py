@@ -27,9 +27,7 @@ async def names(toolset: Toolset, who: User) -> list[str]:
     return [file.shown for file in await toolset.files(who).all()]
 
 
-async def test_a_file_of_a_session_is_an_input_there_unknown_elsewhere_and_gone_with_it(
-    tmp_path: Path, user: str
-) -> None:
+async def test_session_file_is_input_there_only_and_deleted_at_end(tmp_path: Path, user: str) -> None:
     """Source: S1-13."""
     one, two = User(user, session="one"), User(user, session="two")
     async with open_toolset(TOOLS / "files.py", tmp_path, persist_files_across_sessions=False) as toolset:
@@ -46,9 +44,7 @@ async def test_a_file_of_a_session_is_an_input_there_unknown_elsewhere_and_gone_
     assert (listed, after) == ((["kept.txt"], []), [])
 
 
-async def test_a_session_in_which_files_were_only_uploaded_takes_them_along(
-    tmp_path: Path, user: str
-) -> None:
+async def test_session_with_uploads_only_deletes_them_at_end(tmp_path: Path, user: str) -> None:
     one = User(user, session="one")
     async with open_toolset(TOOLS / "files.py", tmp_path, persist_files_across_sessions=False) as toolset:
         await toolset.files(one).put(b"x", name="kept.txt", origin=Origin.UPLOADED)
@@ -59,9 +55,7 @@ async def test_a_session_in_which_files_were_only_uploaded_takes_them_along(
     assert (before, after) == (["kept.txt"], [])
 
 
-async def test_the_end_of_a_server_ends_the_sessions_of_its_connections_only(
-    tmp_path: Path, user: str
-) -> None:
+async def test_server_stop_ends_sessions_of_its_connections_only(tmp_path: Path, user: str) -> None:
     bound, unbound = User(user, session="connection"), User(user)
     async with open_toolset(TOOLS / "files.py", tmp_path, persist_files_across_sessions=False) as toolset:
         for who in (bound, unbound):
@@ -79,9 +73,7 @@ async def test_files_persist_by_default(tmp_path: Path, user: str) -> None:
     assert await names(toolset, User(user, session="two")) == ["kept.txt"]
 
 
-async def test_sessions_that_were_idle_for_too_long_have_ended_when_a_server_starts(
-    tmp_path: Path, user: str
-) -> None:
+async def test_expired_sessions_end_at_server_start(tmp_path: Path, user: str) -> None:
     options: dict[str, Any] = {"persist_files_across_sessions": False, "session_idle_s": 1000.0}
     async with open_toolset(TOOLS / "files.py", tmp_path, **options) as toolset:
         await call_in(toolset, User(user), "make", name="kept.txt", size=3)
@@ -95,7 +87,7 @@ async def test_sessions_that_were_idle_for_too_long_have_ended_when_a_server_sta
     assert (before, after) == (["kept.txt"], [])
 
 
-def test_the_doctor_mends_the_store_and_names_what_is_lost(tmp_path: Path) -> None:
+def test_doctor_repairs_store_and_names_losses(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RUNNER_")} | {
         "RUNNER_STATE_DIR": str(tmp_path / "state"),
         "RUNNER_STORE": (tmp_path / "store").as_uri(),

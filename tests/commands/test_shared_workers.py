@@ -39,7 +39,7 @@ async def inside(toolset: Toolset, user: str, name: str) -> Any:
     return found
 
 
-async def test_calls_at_once_are_served_by_one_process(toolset: Toolset, tmp_path: Path) -> None:
+async def test_concurrent_calls_served_by_one_process(toolset: Toolset, tmp_path: Path) -> None:
     with somebody() as user:
         met = await asyncio.gather(
             *(value(toolset, user, "meet", name=name, others=4) for name in ("a", "b", "c", "d"))
@@ -52,7 +52,7 @@ async def test_calls_at_once_are_served_by_one_process(toolset: Toolset, tmp_pat
             assert len({each["pid"] for each in await asyncio.gather(*missed)}) == 2
 
 
-async def test_a_cancelled_call_ends_alone_and_in_order(toolset: Toolset) -> None:
+async def test_cancelled_call_ends_alone_and_in_order(toolset: Toolset) -> None:
     with somebody() as user:
         clients = [Listening(), Listening()]
         stays, goes = (
@@ -69,7 +69,7 @@ async def test_a_cancelled_call_ends_alone_and_in_order(toolset: Toolset) -> Non
         assert [params["message"] for client in clients for _, params in client.heard] == ["stays", "goes"]
 
 
-async def test_a_thread_that_goes_on_costs_no_other_call(toolset: Toolset) -> None:
+async def test_leftover_thread_costs_no_other_call(toolset: Toolset) -> None:
     with somebody() as user:
         stays = asyncio.create_task(call(toolset, user, "hold", sign="stays"))
         goes = asyncio.create_task(call(toolset, user, "hold_thread"))
@@ -83,7 +83,7 @@ async def test_a_thread_that_goes_on_costs_no_other_call(toolset: Toolset) -> No
         assert (fresh["pid"] != before["pid"], fresh["inside"]) == (True, [])
 
 
-async def test_a_crash_is_reported_to_each_call_as_retryable(toolset: Toolset) -> None:
+async def test_crash_reported_to_each_call_as_retryable(toolset: Toolset) -> None:
     with somebody() as user:
         beside = asyncio.create_task(call(toolset, user, "hold", sign="beside"))
         await inside(toolset, user, "beside")
@@ -96,7 +96,7 @@ async def test_a_crash_is_reported_to_each_call_as_retryable(toolset: Toolset) -
         assert all("Call again" in details(each)["suggestion"] for each in ended)
 
 
-async def test_a_denial_belongs_to_the_call_that_met_it(toolset: Toolset) -> None:
+async def test_denial_belongs_to_call_that_caused_it(toolset: Toolset) -> None:
     with somebody() as user:
         denied, allowed = await asyncio.gather(
             call(toolset, user, "read", path="/etc/shadow", others=2),

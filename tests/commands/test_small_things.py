@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.release, pytest.mark.kernel]
 FILE = TOOLS / "small.py"
 
 
-def test_what_a_tool_prints_is_shown_beside_its_result(run: Callable[..., Ran], user: str) -> None:
+def test_printed_output_shown_beside_result(run: Callable[..., Ran], user: str) -> None:
     ran = run("call", FILE, "prints", "text=a line", "--user", user)
 
     assert (ran.status, ran.out) == (0, "done\n")
@@ -26,7 +26,7 @@ def test_what_a_tool_prints_is_shown_beside_its_result(run: Callable[..., Ran], 
 
 
 @pytest.mark.parametrize("word", ["x=NaN", "x=-inf", "x:=NaN"])
-def test_what_is_no_number_of_json_is_bad_input(run: Callable[..., Ran], user: str, word: str) -> None:
+def test_non_json_number_is_bad_input(run: Callable[..., Ran], user: str, word: str) -> None:
     assert run("call", FILE, "number", "x=1.5", "--user", user).out == "1.5\n"
 
     ran = run("call", FILE, "number", word, "--user", user)
@@ -35,7 +35,7 @@ def test_what_is_no_number_of_json_is_bad_input(run: Callable[..., Ran], user: s
     assert "JSON" in ran.err
 
 
-def test_one_warning_tells_of_all_files_without_a_type(run: Callable[..., Ran], user: str) -> None:
+def test_one_warning_covers_all_files_without_type(run: Callable[..., Ran], user: str) -> None:
     ran = run("call", FILE, "files", "--user", user)
 
     assert ran.status == 0
@@ -44,9 +44,7 @@ def test_one_warning_tells_of_all_files_without_a_type(run: Callable[..., Ran], 
 
 
 @pytest.mark.anyio
-async def test_a_long_text_counts_once_and_a_longer_one_is_refused_with_its_size(
-    folder: Path, user: str
-) -> None:
+async def test_long_text_counted_once_and_above_limit_refused(folder: Path, user: str) -> None:
     async with Toolset.open(settings_in(folder), [str(FILE)]) as toolset:
         passed = await call(toolset, user, "text", megabytes=40)
         refused = await call(toolset, user, "text", megabytes=200)
@@ -63,7 +61,7 @@ async def test_a_long_text_counts_once_and_a_longer_one_is_refused_with_its_size
     assert odd.processed.failure.code.name == "E_TOOL"
 
 
-def test_only_a_text_that_is_the_structured_one_is_left_out() -> None:
+def test_only_text_equal_to_structure_left_out() -> None:
     long = "x" * 200_000
     same = {"content": [{"type": "text", "text": long}], "structuredContent": {"result": long}}
     other = {"content": [{"type": "text", "text": long + "y"}], "structuredContent": {"result": long}}
@@ -82,7 +80,7 @@ def test_only_a_text_that_is_the_structured_one_is_left_out() -> None:
     ],
     ids=["serve", "dev", "call"],
 )
-def test_ctrl_c_ends_a_command_that_starts_with_130_and_without_a_traceback(
+def test_ctrl_c_during_start_exits_130_without_traceback(
     words: list[str | Path], environment: dict[str, str], folder: Path
 ) -> None:
     process = subprocess.Popen(

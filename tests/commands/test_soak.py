@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.needs_root, pytest.mark.release]
 
 
 @pytest.mark.timeout(600)
-def test_after_hundreds_of_calls_a_tenth_of_them_hostile_nothing_is_left() -> None:
+def test_soak_with_hostile_calls_leaves_nothing() -> None:
     assert os.geteuid() == 0, (
         "users get user ids of their own from a server that root starts; run this as root"
     )
@@ -49,7 +49,7 @@ def traces(folder: Path, token: str = "soak-nothing") -> Traces:
     )
 
 
-def test_a_file_and_a_home_left_behind_are_found(tmp_path: Path) -> None:
+def test_leftover_file_and_home_found(tmp_path: Path) -> None:
     token = f"soak-{tmp_path.name}-{os.getpid()}"
     looked = traces(tmp_path, token)
     before = looked.left()
@@ -63,7 +63,7 @@ def test_a_file_and_a_home_left_behind_are_found(tmp_path: Path) -> None:
     assert sorted(line.split()[0] for line in found) == ["file", "home"]
 
 
-def test_a_process_and_a_file_of_a_user_id_of_the_server_are_found(tmp_path: Path) -> None:
+def test_leftover_process_and_file_of_server_uid_found(tmp_path: Path) -> None:
     looked = traces(tmp_path)
     left = Path(f"/var/tmp/soak-file-{UID}")
     left.touch()
@@ -88,7 +88,7 @@ def test_a_process_and_a_file_of_a_user_id_of_the_server_are_found(tmp_path: Pat
     assert sorted(line.split()[0] for line in found) == ["file", "process"]
 
 
-def test_a_system_v_object_left_behind_is_found(tmp_path: Path) -> None:
+def test_leftover_system_v_object_found(tmp_path: Path) -> None:
     libc = ctypes.CDLL(None)
     looked = traces(tmp_path)
     made = libc.semget(looked.key, 1, 0o1600)
@@ -114,7 +114,7 @@ QUIET = Measured(uss_mib=100, rss_mib=120, descriptors=50, zygotes=3, workers=6,
         ({"others": ("sleep",)}, "children"),
     ],
 )
-def test_a_host_that_has_grown_is_reported(changes: dict[str, object], word: str | None) -> None:
+def test_grown_host_reported(changes: dict[str, object], word: str | None) -> None:
     values = {name: getattr(QUIET, name) for name in QUIET.__slots__}
     end = Measured(**{**values, **changes})
 
@@ -124,14 +124,14 @@ def test_a_host_that_has_grown_is_reported(changes: dict[str, object], word: str
 
 
 @pytest.mark.parametrize(("second_half", "is_a_fault"), [([108.0] * 10, False), (range(104, 114), True)])
-def test_memory_that_has_come_to_rest_is_no_leak(second_half: Sequence[float], is_a_fault: bool) -> None:
+def test_settled_memory_is_not_a_leak(second_half: Sequence[float], is_a_fault: bool) -> None:
     measured = [replace(QUIET, uss_mib=uss) for uss in [*range(100, 110), *second_half]]
     late = late_growth([(number, float(number), found) for number, found in enumerate(measured)])
 
     assert bool(disturbed_or_grown(Count(done=20_000), QUIET, measured[-1], late=late)) is is_a_fault
 
 
-def test_an_honest_answer_that_is_not_what_it_must_be_is_a_fault() -> None:
+def test_unexpected_honest_answer_is_a_fault() -> None:
     square = next(kind for kind in HONEST if kind.tool == "square")
 
     right = square.fault({"number": 3}, {"results": {"square": 9, "calls": 1, "found": []}})
@@ -141,7 +141,7 @@ def test_an_honest_answer_that_is_not_what_it_must_be_is_a_fault() -> None:
     assert other_call_seen is not None
 
 
-def test_about_a_tenth_of_the_calls_is_hostile_and_every_kind_comes() -> None:
+def test_soak_tenth_of_calls_hostile_covers_every_kind() -> None:
     drawn = calls(1, hostile_share=0.1, token="t", key=1)
 
     taken = [next(drawn) for _ in range(20_000)]

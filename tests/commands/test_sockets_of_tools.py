@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 FILE = TOOLS / "sockets.py"
 
 
-async def test_processes_share_a_list_through_one_that_manages_it(tmp_path: Path, user: str) -> None:
+async def test_processes_share_list_through_manager(tmp_path: Path, user: str) -> None:
     async with open_toolset(FILE, tmp_path, isolation="namespace", allow_sockets=True) as toolset:
         completed = await call(toolset, user, "shares")
 
@@ -22,9 +22,7 @@ async def test_processes_share_a_list_through_one_that_manages_it(tmp_path: Path
 
 @pytest.mark.parametrize("tier", ["namespace", "process"])
 @pytest.mark.parametrize("tool", ["shares", "listens"])
-async def test_without_the_option_a_tool_is_told_of_it(
-    tier: str, tool: str, tmp_path: Path, user: str
-) -> None:
+async def test_denied_socket_names_option(tier: str, tool: str, tmp_path: Path, user: str) -> None:
     arguments = {"name": "own"} if tool == "listens" else {}
     async with open_toolset(FILE, tmp_path, isolation=tier) as toolset:
         completed = await call(toolset, user, tool, **arguments)
@@ -33,7 +31,7 @@ async def test_without_the_option_a_tool_is_told_of_it(
     assert "--allow-sockets" in details(completed)["suggestion"]
 
 
-async def test_a_tool_of_its_own_right_has_sockets_and_others_have_not(tmp_path: Path, user: str) -> None:
+async def test_tool_with_own_right_has_sockets_others_do_not(tmp_path: Path, user: str) -> None:
     tools = {"visits": {"allow_sockets": True}, "listens": {"allow_sockets": True}}
     async with open_toolset(FILE, tmp_path, isolation="namespace", tools=tools) as toolset:
         listening = await call(toolset, user, "listens", name="own")
@@ -45,7 +43,7 @@ async def test_a_tool_of_its_own_right_has_sockets_and_others_have_not(tmp_path:
     assert details(sharing)["flag"] == "--allow-sockets"
 
 
-async def test_another_user_is_not_let_in_and_the_home_is_emptied(tmp_path: Path, user: str) -> None:
+async def test_other_user_refused_at_socket_and_home_emptied(tmp_path: Path, user: str) -> None:
     other = f"{user}-b"
     async with open_toolset(FILE, tmp_path, isolation="namespace", allow_sockets=True) as toolset:
         await call(toolset, user, "listens", name="own")
@@ -58,7 +56,7 @@ async def test_another_user_is_not_let_in_and_the_home_is_emptied(tmp_path: Path
     assert not Path(f"/tmp/{user}").exists()
 
 
-async def test_a_socket_is_no_file_that_can_be_kept(tmp_path: Path, user: str) -> None:
+async def test_socket_is_not_collected_as_file(tmp_path: Path, user: str) -> None:
     async with open_toolset(
         FILE, tmp_path, isolation="namespace", allow_sockets=True, generated="keep"
     ) as toolset:
@@ -70,7 +68,7 @@ async def test_a_socket_is_no_file_that_can_be_kept(tmp_path: Path, user: str) -
     assert value["meta_data"]["artifact_errors"][0]["reason"] == "invalid_path"
 
 
-def test_where_names_are_everybodys_the_start_is_refused(tmp_path: Path) -> None:
+def test_sockets_refused_in_tier_with_shared_names(tmp_path: Path) -> None:
     words = ["call", str(FILE), "shares", "--isolation", "process", "--allow-sockets"]
     environment = {"PATH": os.environ["PATH"], "RUNNER_STATE_DIR": str(tmp_path)}
     ended = subprocess.run(

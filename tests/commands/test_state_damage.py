@@ -230,14 +230,14 @@ def server(grown: Server) -> Server:
     return grown
 
 
-def test_every_file_of_the_state_folder_is_damaged_here(server: Server) -> None:
+def test_state_folder_files_are_all_damaged_here(server: Server) -> None:
     named = {path for entry in ENTRIES for path in server.state.glob(entry)}
 
     assert set(server.state.rglob("*")) == named
     assert all(list(server.state.glob(entry)) for entry in ENTRIES)
 
 
-def test_a_server_that_runs_goes_on_whatever_becomes_of_one_file(server: Server) -> None:
+def test_running_server_survives_damage_to_any_one_file(server: Server) -> None:
     whole = server.folder / "as it was"
     failed: dict[tuple[str, str], list[str]] = {}
 
@@ -259,7 +259,7 @@ def test_a_server_that_runs_goes_on_whatever_becomes_of_one_file(server: Server)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_server_starts_whatever_has_become_of_all_files(server: Server, damage: str) -> None:
+def test_server_starts_with_all_files_damaged(server: Server, damage: str) -> None:
     for entry in reversed(ENTRIES):
         for path in server.state.glob(entry):
             DAMAGES[damage](path)
@@ -273,7 +273,7 @@ def test_a_server_starts_whatever_has_become_of_all_files(server: Server, damage
     assert all(name in server.said for name in apart if name == "tokens.json")
 
 
-def test_a_folder_that_is_a_link_to_nowhere_is_named_and_what_needs_it_refused(server: Server) -> None:
+def test_dangling_folder_link_named_and_dependents_refused(server: Server) -> None:
     _replaced_by(lambda path: path.symlink_to("/nowhere/sessions"))(server.state / "sessions")
 
     with server.running():
@@ -289,7 +289,7 @@ def test_a_folder_that_is_a_link_to_nowhere_is_named_and_what_needs_it_refused(s
     assert is_well, ready
 
 
-def test_the_doctor_names_what_was_set_apart(server: Server) -> None:
+def test_doctor_names_files_set_apart(server: Server) -> None:
     (server.state / "tokens.json").write_text("torn")
     with server.running():
         pass
@@ -306,7 +306,7 @@ def test_the_doctor_names_what_was_set_apart(server: Server) -> None:
 
 
 @pytest.mark.parametrize("old", [True, False], ids=["used", "new"])
-def test_a_server_starts_on_a_full_disk_or_says_what_it_needs(server: Server, old: bool) -> None:
+def test_server_on_full_disk_starts_or_names_need(server: Server, old: bool) -> None:
     shutil.rmtree(server.state)
     with small_disk(server.state):
         if old:
@@ -330,7 +330,7 @@ def test_a_server_starts_on_a_full_disk_or_says_what_it_needs(server: Server, ol
 
 
 @pytest.mark.parametrize("damage", ["garbage", "a pipe"])
-def test_a_proxy_starts_with_damaged_keys(server: Server, damage: str) -> None:
+def test_proxy_starts_with_damaged_keys(server: Server, damage: str) -> None:
     for name in ("tokens.json", "tokens-copy.json"):
         DAMAGES[damage](server.state / name)
 

@@ -24,7 +24,7 @@ async def remember(ctx: Context, value: str | None = None) -> str:
 """
 
 
-async def test_each_file_keeps_its_state_from_call_to_call(tmp_path: Path) -> None:
+async def test_files_each_keep_state_between_calls(tmp_path: Path) -> None:
     names = ("first", "second")
     for name in names:
         (tmp_path / f"{name}.py").write_text(FILE.replace("NAME", name))

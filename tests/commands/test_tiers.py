@@ -195,7 +195,7 @@ def locked_below(pid: int) -> set[int]:
 # Files.
 
 
-def test_a_tool_reads_and_writes_its_own_home_and_no_other(driver: Driver) -> None:
+def test_tool_reads_and_writes_own_home_only(driver: Driver) -> None:
     acts = [f"{act} /tmp/{driver.other}{rest}" for act, rest in FILE_ACTS]
 
     theirs = driver.tries(driver.other, *acts)
@@ -210,9 +210,7 @@ def test_a_tool_reads_and_writes_its_own_home_and_no_other(driver: Driver) -> No
 
 @pytest.mark.release
 @pytest.mark.parametrize("tier", ["process", *TIERS])
-def test_where_all_tools_have_a_home_one_that_names_no_user_works_in_its_users_own(
-    anybody: tuple[Path, Path], tier: str
-) -> None:
+def test_homes_for_all_tool_without_username_uses_own_home(anybody: tuple[Path, Path], tier: str) -> None:
     with driving(anybody, tier) as usual:
         refused = usual.ask(usual.user, "keeps", text="not kept")
     with driving(anybody, tier, "homes_for=all") as driver:
@@ -236,7 +234,7 @@ def test_where_all_tools_have_a_home_one_that_names_no_user_works_in_its_users_o
         assert 0 not in owners
 
 
-def test_of_another_home_only_the_top_answers_where_users_have_ids(by_uid: Driver) -> None:
+def test_user_ids_tier_shows_only_top_of_other_homes(by_uid: Driver) -> None:
     by_uid.tries(by_uid.other, f"write /tmp/{by_uid.other}/file.txt")
     names = (by_uid.user, by_uid.other, f"{by_uid.other}/file.txt", f"{by_uid.other}/none.txt")
 
@@ -246,9 +244,7 @@ def test_of_another_home_only_the_top_answers_where_users_have_ids(by_uid: Drive
     assert [inside, nothing] == ["EACCES", "EACCES"]
 
 
-def test_in_namespaces_nothing_of_others_or_of_the_runner_is_there(
-    by_namespace: Driver, tmp_path: Path
-) -> None:
+def test_namespace_tier_hides_other_homes_and_runner(by_namespace: Driver, tmp_path: Path) -> None:
     by_namespace.tries(by_namespace.other, f"write /tmp/{by_namespace.other}/file.txt")
     other = Path("/tmp", by_namespace.other)
     shared = Path("/dev/shm", by_namespace.other)
@@ -266,7 +262,7 @@ def test_in_namespaces_nothing_of_others_or_of_the_runner_is_there(
     assert was_there == [True] * 5
 
 
-def test_files_come_in_and_go_out(driver: Driver) -> None:
+def test_files_go_in_and_out(driver: Driver) -> None:
     driver.ask(driver.user, "put", name="in.txt")
 
     value = driver.ask(driver.user, "passes_on", filename="in.txt")
@@ -277,7 +273,7 @@ def test_files_come_in_and_go_out(driver: Driver) -> None:
 
 
 @pytest.mark.release
-def test_a_home_is_kept_from_one_tier_to_the_next(run: Callable[..., Ran], process: Driver) -> None:
+def test_home_kept_between_tiers(run: Callable[..., Ran], process: Driver) -> None:
     user = f"{process.user}-k"
     owners, said = [], []
     for tier in ("process", "user", "namespace", "process"):
@@ -293,7 +289,7 @@ def test_a_home_is_kept_from_one_tier_to_the_next(run: Callable[..., Ran], proce
 # Processes.
 
 
-def test_each_user_has_a_user_id_that_is_nobody_elses(driver: Driver) -> None:
+def test_user_ids_are_unique_per_user(driver: Driver) -> None:
     first, second = (driver.ask(user, "who")["results"] for user in (driver.user, driver.other))
 
     assert first["uid"] == first["gid"] == [uid_of(driver.user)] * 3
@@ -303,7 +299,7 @@ def test_each_user_has_a_user_id_that_is_nobody_elses(driver: Driver) -> None:
     assert first["uid"][0] in range(1_900_000_000, 1_900_065_536)
 
 
-def test_no_other_process_is_reached_by_a_signal(driver: Driver) -> None:
+def test_other_processes_unreachable_by_signal(driver: Driver) -> None:
     with subprocess.Popen(["sleep", "600"]) as sleeper:
         os.kill(sleeper.pid, 0)
         answers = driver.tries(
@@ -316,7 +312,7 @@ def test_no_other_process_is_reached_by_a_signal(driver: Driver) -> None:
     assert was_there
 
 
-def test_nothing_survives_a_call(driver: Driver) -> None:
+def test_nothing_survives_call(driver: Driver) -> None:
     home = Path(f"/tmp/{driver.user}")
 
     assert driver.ask(driver.user, "leaves") == {"results": "left"}
@@ -331,9 +327,7 @@ def test_nothing_survives_a_call(driver: Driver) -> None:
 
 @pytest.mark.parametrize("tier", ["process", *TIERS])
 @pytest.mark.parametrize("victim", ["host", "forkserver", "zygote"])
-def test_nothing_survives_the_host_or_what_a_worker_comes_from(
-    anybody: tuple[Path, Path], tier: str, victim: str
-) -> None:
+def test_nothing_survives_host_or_zygote(anybody: tuple[Path, Path], tier: str, victim: str) -> None:
     with driving(anybody, tier) as driver:
         driver.begin(driver.user, "leaves", hang=True)
         home = Path(f"/tmp/{driver.user}")
@@ -353,9 +347,7 @@ def test_nothing_survives_the_host_or_what_a_worker_comes_from(
         assert until(lambda: not any(map(held, marks)) and not any(map(alive, dying)))
 
 
-def test_calls_without_a_home_share_their_user_id_with_no_other_user_of_any_server(
-    driver: Driver, anybody: tuple[Path, Path]
-) -> None:
+def test_homeless_calls_share_user_id_with_no_other_user(driver: Driver, anybody: tuple[Path, Path]) -> None:
     with driving(anybody, driver.tier, beside=driver) as second:
         # Each server's first user is served by the processes that have listed its tools.
         ids = [
@@ -368,7 +360,7 @@ def test_calls_without_a_home_share_their_user_id_with_no_other_user_of_any_serv
     assert 0 not in ids
 
 
-def test_processes_are_limited_for_each_user(driver: Driver, process: Driver) -> None:
+def test_processes_limited_per_user(driver: Driver, process: Driver) -> None:
     refused = driver.ask(driver.user, "forks", most=80)["results"]
     allowed = process.ask(process.user, "forks", most=80)["results"]
 
@@ -376,9 +368,7 @@ def test_processes_are_limited_for_each_user(driver: Driver, process: Driver) ->
     assert allowed == 80
 
 
-def test_memory_is_limited_in_sum_where_there_are_control_groups(
-    by_namespace: Driver, process: Driver
-) -> None:
+def test_memory_limited_in_sum_with_control_groups(by_namespace: Driver, process: Driver) -> None:
     assert places(), "mount control groups with the controllers memory and pids, so that one can be made"
 
     refused = by_namespace.ask(by_namespace.user, "fills", children=4, mib=150)
@@ -391,9 +381,7 @@ def test_memory_is_limited_in_sum_where_there_are_control_groups(
     assert [group for place in places() for group in place.folder.glob(own) if is_left(group)] == []
 
 
-def test_a_call_that_the_control_group_ends_is_told_which_limit_it_was(
-    by_namespace: Driver, process: Driver
-) -> None:
+def test_control_group_kill_reports_which_limit(by_namespace: Driver, process: Driver) -> None:
     assert places(), "mount control groups with the controllers memory and pids, so that one can be made"
 
     refused = by_namespace.ask(by_namespace.user, "touches", mib=600)
@@ -407,9 +395,7 @@ def test_a_call_that_the_control_group_ends_is_told_which_limit_it_was(
 
 
 @pytest.mark.release
-def test_links_work_without_the_right_to_look_at_every_process(
-    anybody: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_links_work_without_ptrace_right(anybody: tuple[Path, Path], tmp_path: Path) -> None:
     python, tools = anybody[0], anybody[1].parent
     results = {}
     for tier in TIERS:
@@ -423,7 +409,7 @@ def test_links_work_without_the_right_to_look_at_every_process(
 # What is said.
 
 
-def test_what_cannot_be_had_is_refused(run: Callable[..., Ran], tmp_path: Path) -> None:
+def test_unavailable_tier_refused(run: Callable[..., Ran], tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
 
     ran = run("user", "fine", uid=NOBODY)
@@ -434,7 +420,7 @@ def test_what_cannot_be_had_is_refused(run: Callable[..., Ran], tmp_path: Path) 
 
 
 @pytest.mark.release
-def test_a_tool_file_that_is_closed_to_others_is_named(
+def test_closed_tool_file_is_named(
     run: Callable[..., Ran], anybody: tuple[Path, Path], tmp_path: Path
 ) -> None:
     file = tmp_path / "tiers.py"
@@ -457,7 +443,7 @@ def test_a_tool_file_that_is_closed_to_others_is_named(
 
 
 @pytest.mark.release
-def test_a_closed_module_beside_the_tool_file_is_named(
+def test_closed_module_beside_tool_file_is_named(
     run: Callable[..., Ran], anybody: tuple[Path, Path], tmp_path: Path
 ) -> None:
     for name in ("tiers.py", "acts.py"):
@@ -470,7 +456,7 @@ def test_a_closed_module_beside_the_tool_file_is_named(
     assert f"chmod o+r {tmp_path}/acts.py" in ran.err
 
 
-def test_by_default_the_strongest_tier_is_in_force(run: Callable[..., Ran]) -> None:
+def test_strongest_tier_is_default(run: Callable[..., Ran]) -> None:
     user = f"t-{uuid.uuid4().hex[:12]}"
 
     ran = run("auto", "who", user=user)
@@ -480,7 +466,7 @@ def test_by_default_the_strongest_tier_is_in_force(run: Callable[..., Ran]) -> N
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_doctor_names_the_tier_in_force(anybody: tuple[Path, Path], tmp_path: Path, tier: str) -> None:
+def test_doctor_names_tier_in_force(anybody: tuple[Path, Path], tmp_path: Path, tier: str) -> None:
     command = [str(anybody[0]), "-m", "runner.cli.app", "doctor", "--json", "--isolation", tier]
     folders = {"RUNNER_STATE_DIR": f"{tmp_path}/s", "RUNNER_STORE": f"file://{tmp_path}/t"}
 

@@ -53,7 +53,7 @@ async def kept(toolset: Toolset, user: str) -> dict[str, str]:
     return found
 
 
-async def test_a_file_that_is_not_returned_is_kept_and_listed(toolset: Toolset, user: str) -> None:
+async def test_unreturned_file_stored_and_listed(toolset: Toolset, user: str) -> None:
     """Source: S1-24 and S1-27."""
     completed = await call(toolset, user, "leaves_write", files={"out/report.csv": "a,b\n"})
 
@@ -66,7 +66,7 @@ async def test_a_file_that_is_not_returned_is_kept_and_listed(toolset: Toolset, 
     assert uri.startswith("artifact://art_")
 
 
-async def test_a_file_that_is_returned_is_not_listed_again(toolset: Toolset, user: str) -> None:
+async def test_returned_file_not_listed_again(toolset: Toolset, user: str) -> None:
     files = {"a.txt": "returned", "b.txt": "not returned"}
 
     completed = await call(toolset, user, "leaves_write", files=files, returned=["a.txt"])
@@ -75,9 +75,7 @@ async def test_a_file_that_is_returned_is_not_listed_again(toolset: Toolset, use
     assert await kept(toolset, user) == {"a.txt": "returned", "b.txt": "not returned"}
 
 
-async def test_a_call_that_follows_at_once_is_not_given_what_the_call_before_wrote(
-    toolset: Toolset, user: str
-) -> None:
+async def test_next_call_does_not_list_files_of_previous_call(toolset: Toolset, user: str) -> None:
     for number in range(20):
         name = f"{number}.txt"
         wrote = await call(toolset, user, "leaves_write", files={name: "mine"}, returned=[name])
@@ -87,7 +85,7 @@ async def test_a_call_that_follows_at_once_is_not_given_what_the_call_before_wro
         assert told(nothing) == []
 
 
-async def test_a_plain_result_stays_as_it_is_and_its_file_is_kept(toolset: Toolset, user: str) -> None:
+async def test_plain_result_unchanged_and_its_file_stored(toolset: Toolset, user: str) -> None:
     completed = await call(toolset, user, "leaves_plain", name="notes.md")
 
     assert completed.processed.value["results"] == "written"
@@ -102,7 +100,7 @@ async def test_a_plain_result_stays_as_it_is_and_its_file_is_kept(toolset: Tools
         "a.lock", "tmp/a.txt", "cache/a.txt", "fontlist-v390.json", "half.part",
     ],
 )  # fmt: skip
-async def test_what_nobody_calls_an_output_is_left_alone(toolset: Toolset, user: str, name: str) -> None:
+async def test_non_output_file_left_alone(toolset: Toolset, user: str, name: str) -> None:
     beside = await call(toolset, user, "leaves_write", files={"output.txt": "shown"})
     completed = await call(toolset, user, "leaves_write", files={name: "not shown"})
 
@@ -111,16 +109,14 @@ async def test_what_nobody_calls_an_output_is_left_alone(toolset: Toolset, user:
     assert await kept(toolset, user) == {"output.txt": "shown"}
 
 
-async def test_a_file_that_each_call_changes_is_kept_once_as_it_is_now(toolset: Toolset, user: str) -> None:
+async def test_file_changed_by_each_call_stored_once_as_current(toolset: Toolset, user: str) -> None:
     for number in range(3):
         await call(toolset, user, "leaves_write", files={"state.json": f"{number}"})
 
     assert await kept(toolset, user) == {"state.json": "2"}
 
 
-async def test_a_file_of_that_name_which_the_user_has_put_is_not_replaced(
-    toolset: Toolset, user: str
-) -> None:
+async def test_unreturned_file_does_not_replace_users_own(toolset: Toolset, user: str) -> None:
     await call(toolset, user, "leaves_write", files={"data.txt": "returned"}, returned=["data.txt"])
 
     await call(toolset, user, "leaves_write", files={"data.txt": "changed since"})
@@ -128,7 +124,7 @@ async def test_a_file_of_that_name_which_the_user_has_put_is_not_replaced(
     assert await kept(toolset, user) == {"data.txt": "returned", "data_2.txt": "changed since"}
 
 
-async def test_a_renamed_file_is_found_under_its_new_name(toolset: Toolset, user: str) -> None:
+async def test_renamed_file_found_under_new_name(toolset: Toolset, user: str) -> None:
     await call(toolset, user, "leaves_write", files={"first.txt": "content"})
 
     completed = await call(toolset, user, "leaves_renamed", old="first.txt", new="second.txt")
@@ -136,9 +132,7 @@ async def test_a_renamed_file_is_found_under_its_new_name(toolset: Toolset, user
     assert [entry["name"] for entry in told(completed)] == ["second.txt"]
 
 
-async def test_what_leads_out_of_the_home_or_has_two_names_is_not_read(
-    toolset: Toolset, user: str, tmp_path: Path
-) -> None:
+async def test_link_out_of_home_or_hard_link_not_read(toolset: Toolset, user: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("secret")
 
@@ -151,9 +145,7 @@ async def test_what_leads_out_of_the_home_or_has_two_names_is_not_read(
     assert await kept(toolset, user) == {}
 
 
-async def test_of_overlapping_calls_the_last_has_what_both_wrote_and_no_half_file(
-    toolset: Toolset, user: str
-) -> None:
+async def test_overlapping_calls_last_collects_complete_files_of_both(toolset: Toolset, user: str) -> None:
     slow = asyncio.create_task(call(toolset, user, "leaves_slowly", name="slow.txt"))
     assert await becomes(lambda: Path(f"/tmp/{user}/slow.txt").exists())
     assert await becomes(lambda: Path(f"/tmp/{user}/slow.txt").stat().st_size > 0)
@@ -172,7 +164,7 @@ async def test_of_overlapping_calls_the_last_has_what_both_wrote_and_no_half_fil
     }  # fmt: skip
 
 
-async def test_locks_that_a_tool_holds_on_its_home_keep_the_host_from_nothing(
+async def test_file_locks_of_tool_do_not_block_host(
     toolset: Toolset, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Source: SECURITY.md, "What is a bug here", on a host that waits."""
@@ -203,9 +195,7 @@ async def test_locks_that_a_tool_holds_on_its_home_keep_the_host_from_nothing(
 @pytest.mark.parametrize(
     ("how", "code"), [("raise", "E_TOOL"), ("crash", "E_CRASHED"), ("hang", "E_TIMEOUT")]
 )
-async def test_a_last_call_that_fails_keeps_what_those_beside_it_left_and_not_its_own(
-    tmp_path: Path, how: str, code: str
-) -> None:
+async def test_last_call_fails_keeps_files_of_others_not_its_own(tmp_path: Path, how: str, code: str) -> None:
     limits = {"tools": {"leaves_failing": {"idle_timeout_s": 15}}} if how == "hang" else {}
     with somebody() as user:
         async with open_leaves(tmp_path, **limits) as toolset:
@@ -227,9 +217,7 @@ async def test_a_last_call_that_fails_keeps_what_those_beside_it_left_and_not_it
             assert await kept(toolset, user) == {"look.txt": "whole"}
 
 
-async def test_a_file_that_the_failing_call_changes_is_told_of_and_not_kept(
-    toolset: Toolset, user: str
-) -> None:
+async def test_file_changed_by_failing_call_reported_not_kept(toolset: Toolset, user: str) -> None:
     home = Path(f"/tmp/{user}")
     failing = asyncio.create_task(call(toolset, user, "leaves_failing", how="raise"))
     assert await becomes((home / "begun.lock").exists)
@@ -242,7 +230,7 @@ async def test_a_file_that_the_failing_call_changes_is_told_of_and_not_kept(
     assert await kept(toolset, user) == {}
 
 
-async def test_a_last_call_whose_files_are_ignored_keeps_those_of_others(toolset: Toolset, user: str) -> None:
+async def test_last_call_with_ignored_files_keeps_those_of_others(toolset: Toolset, user: str) -> None:
     home = Path(f"/tmp/{user}")
     ignored = asyncio.create_task(call(toolset, user, "leaves_unminded_slowly"))
     assert await becomes((home / "begun.lock").exists)
@@ -255,9 +243,7 @@ async def test_a_last_call_whose_files_are_ignored_keeps_those_of_others(toolset
     assert await kept(toolset, user) == {"look.txt": "whole"}
 
 
-async def test_what_was_left_beside_a_call_that_its_client_gave_up_is_kept_by_the_next(
-    toolset: Toolset, user: str
-) -> None:
+async def test_files_beside_abandoned_call_collected_by_next_call(toolset: Toolset, user: str) -> None:
     home = Path(f"/tmp/{user}")
     given_up = asyncio.create_task(call(toolset, user, "leaves_failing", how="hang"))
     assert await becomes((home / "begun.lock").exists)
@@ -271,7 +257,7 @@ async def test_what_was_left_beside_a_call_that_its_client_gave_up_is_kept_by_th
     assert await kept(toolset, user) == {"look.txt": "whole"}
 
 
-async def test_over_the_quota_a_file_is_reported_and_the_call_succeeds(tmp_path: Path) -> None:
+async def test_file_over_quota_reported_and_call_succeeds(tmp_path: Path) -> None:
     with somebody() as user:
         async with open_leaves(tmp_path, max_user_bytes=10) as toolset:
             completed = await call(
@@ -285,7 +271,7 @@ async def test_over_the_quota_a_file_is_reported_and_the_call_succeeds(tmp_path:
             assert await kept(toolset, user) == {"small.txt": "x"}
 
 
-async def test_an_earlier_version_stays_where_there_is_no_room_for_the_next(tmp_path: Path) -> None:
+async def test_quota_exceeded_keeps_earlier_version(tmp_path: Path) -> None:
     with somebody() as user:
         async with open_leaves(tmp_path, max_user_bytes=12) as toolset:
             for text in ("first", "second", "x" * 11):
@@ -295,7 +281,7 @@ async def test_an_earlier_version_stays_where_there_is_no_room_for_the_next(tmp_
             assert list((await kept(toolset, user)).values()) == ["second"]
 
 
-async def test_files_of_one_name_in_two_folders_are_kept_once_each(toolset: Toolset, user: str) -> None:
+async def test_same_names_in_two_folders_stored_once_each(toolset: Toolset, user: str) -> None:
     for round_ in ("1", "2", "3"):
         await call(
             toolset, user, "leaves_write", files={"a/out.txt": f"a{round_}", "b/out.txt": f"b{round_}"}
@@ -318,7 +304,7 @@ class CountingStore(MemoryStore):
         return await super().list(scope=scope)
 
 
-async def test_what_was_kept_of_a_file_is_found_without_looking_through_all_others(tmp_path: Path) -> None:
+async def test_collected_file_found_without_listing_store(tmp_path: Path) -> None:
     store = CountingStore()
     settings = Settings(state_dir=tmp_path / "state", store="memory:")
     with somebody() as user:
@@ -340,7 +326,7 @@ async def test_what_was_kept_of_a_file_is_found_without_looking_through_all_othe
             assert [text for name, text in found.items() if name.startswith("state")] == ["third"]
 
 
-async def test_a_name_that_is_no_utf8_costs_nothing_of_the_result(toolset: Toolset, user: str) -> None:
+async def test_non_utf8_name_costs_nothing_of_result(toolset: Toolset, user: str) -> None:
     completed = await call(toolset, user, "leaves_unreadable_name")
 
     assert completed.processed.value["results"] == "written"
@@ -356,7 +342,7 @@ async def test_a_name_that_is_no_utf8_costs_nothing_of_the_result(toolset: Tools
         ({}, "leaves_unminded", [], []),
     ],
 )
-async def test_the_settings_and_the_author_say_what_becomes_of_them(
+async def test_settings_and_author_decide_about_unreturned_files(
     tmp_path: Path, settings: dict[str, Any], tool: str, names: list[str], stored: list[str]
 ) -> None:
     with somebody() as user:
@@ -367,7 +353,7 @@ async def test_the_settings_and_the_author_say_what_becomes_of_them(
             assert list(await kept(toolset, user)) == stored
 
 
-async def test_a_new_file_beside_ten_thousand_old_ones_is_found_and_they_are_not(tmp_path: Path) -> None:
+async def test_new_file_among_ten_thousand_old_ones_found_alone(tmp_path: Path) -> None:
     with somebody() as user:
         async with open_leaves(tmp_path) as toolset:
             await call(toolset, user, "leaves_old", count=10_000)
@@ -377,7 +363,7 @@ async def test_a_new_file_beside_ten_thousand_old_ones_is_found_and_they_are_not
             assert [entry["name"] for entry in told(completed)] == ["new.txt"]
 
 
-async def test_of_very_many_files_some_are_kept_and_how_many_are_not_is_said(tmp_path: Path) -> None:
+async def test_too_many_files_keeps_some_and_reports_rest_count(tmp_path: Path) -> None:
     with somebody() as user:
         async with open_leaves(tmp_path) as toolset:
             completed = await call(
@@ -391,7 +377,7 @@ async def test_of_very_many_files_some_are_kept_and_how_many_are_not_is_said(tmp
             assert "meta_data_truncated" not in completed.processed.value
 
 
-def test_the_command_line_shows_them_and_finds_them_in_my_files(run: Callable[..., Ran], user: str) -> None:
+def test_command_line_lists_unreturned_files_in_my_files(run: Callable[..., Ran], user: str) -> None:
     plain = run("call", FILE, "leaves_plain", "name=notes.md", "--user", user)
     called = run("call", FILE, "leaves_write", 'files:={"report.csv": "a,b"}', "--user", user, "--json")
     listed = run("files", "ls", "--user", user, "--json")
@@ -403,7 +389,7 @@ def test_the_command_line_shows_them_and_finds_them_in_my_files(run: Callable[..
     assert {"notes.md", "report.csv"} <= {file["name"] for file in listed.json["files"]}
 
 
-async def test_a_client_hears_of_them_and_reads_them(tmp_path: Path, user: str) -> None:
+async def test_client_notified_of_unreturned_files_and_reads_them(tmp_path: Path, user: str) -> None:
     state = ["--state-dir", str(tmp_path / "state"), "--store", (tmp_path / "store").as_uri()]
     runner = str(Path(sys.executable).with_name("runner"))
     with (tmp_path / "log").open("w") as log:
@@ -420,9 +406,7 @@ async def test_a_client_hears_of_them_and_reads_them(tmp_path: Path, user: str) 
     assert content.text == "a,b"
 
 
-async def test_of_two_runners_in_one_home_the_last_call_has_what_both_wrote(
-    tmp_path: Path, user: str
-) -> None:
+async def test_two_runners_on_one_home_last_call_collects_both(tmp_path: Path, user: str) -> None:
     store = (tmp_path / "store").as_uri()
     states = [Settings(state_dir=tmp_path / name, store=store) for name in ("one", "other")]
     async with Toolset.open(states[0], [str(FILE)]) as one, Toolset.open(states[1], [str(FILE)]) as other:
@@ -440,7 +424,7 @@ async def test_of_two_runners_in_one_home_the_last_call_has_what_both_wrote(
         assert await kept(one, user) == {"look.txt": "whole", "slow.txt": "first half, second half"}
 
 
-async def test_beside_a_job_that_goes_on_files_are_told_of_and_not_read(tmp_path: Path, user: str) -> None:
+async def test_files_beside_running_job_reported_not_read(tmp_path: Path, user: str) -> None:
     async with open_leaves(tmp_path, background_jobs=True) as toolset:
         begun = await call(toolset, user, "leaves_job")
 
@@ -448,7 +432,7 @@ async def test_beside_a_job_that_goes_on_files_are_told_of_and_not_read(tmp_path
         assert await kept(toolset, user) == {}
 
 
-async def test_a_tool_without_a_home_pays_nothing_for_the_look(toolset: Toolset, user: str) -> None:
+async def test_tool_without_home_skips_file_scan(toolset: Toolset, user: str) -> None:
     completed = await call(toolset, user, "leaves_homeless")
 
     assert completed.processed.value["results"] == "nothing"

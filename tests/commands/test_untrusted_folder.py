@@ -78,9 +78,7 @@ def test_command_that_reports_runs_none_of_a_trusted_file(
         ("users", "list"),
     ],
 )
-def test_server_does_not_start_beside_a_file_nobody_trusts(
-    words: tuple[str, ...], run: Run, cloned: Path
-) -> None:
+def test_server_refuses_start_beside_untrusted_file(words: tuple[str, ...], run: Run, cloned: Path) -> None:
     refused = run(*words)
 
     assert refused.status == 2
@@ -103,7 +101,7 @@ def test_module_beside_a_trusted_file_is_trusted_with_it(run: Run, cloned: Path)
     assert "own.py is not trusted for output_transformer" in refused.err
 
 
-def test_what_init_writes_is_trusted_until_it_changes(run: Run, folder: Path) -> None:
+def test_init_output_trusted_until_changed(run: Run, folder: Path) -> None:
     made = run("init")
     listed = run("trust", "--list")
     (folder / "runner.toml").write_text("max_calls = 3\n")
@@ -134,7 +132,7 @@ def test_host_of_fastmcp_json_needs_trust(run: Run, folder: Path) -> None:
     assert run("serve", "fastmcp.json").status == 0
 
 
-def test_lending_of_mcp_json_needs_trust(run: Run, folder: Path) -> None:
+def test_grants_of_mcp_json_need_trust(run: Run, folder: Path) -> None:
     lent = folder / "lent"
     lent.mkdir()
     server = {"command": "true", "allow_write": [str(lent)]}

@@ -22,7 +22,7 @@ def long_number(digits: int) -> ToolResult:
 
 
 @pytest.mark.parametrize("reuse", ["user", "shared"])
-async def test_a_long_integer_is_an_error_of_the_result(tmp_path: Path, reuse: str) -> None:
+async def test_long_integer_is_result_error(tmp_path: Path, reuse: str) -> None:
     file = tmp_path / "numbers.py"
     file.write_text(FILE)
     with somebody() as user:

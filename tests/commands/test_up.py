@@ -37,7 +37,7 @@ def written(folder: Path) -> list[str]:
 
 
 @pytest.mark.release
-def test_up_writes_units_and_forgets_users_who_have_gone(tmp_path: Path) -> None:
+def test_up_writes_units_and_removes_departed_users(tmp_path: Path) -> None:
     first = json.loads(up(tmp_path, {"ann": {}, "bob": {}}, "--json").stdout)
     second = json.loads(up(tmp_path, {"new": {}, "bob": {}}, "--json").stdout)
 
@@ -48,7 +48,7 @@ def test_up_writes_units_and_forgets_users_who_have_gone(tmp_path: Path) -> None
     assert second["commands"][-1] == "systemctl enable --now toolcell@new toolcell@bob"
 
 
-def test_up_writes_a_compose_file(tmp_path: Path) -> None:
+def test_up_writes_compose_file(tmp_path: Path) -> None:
     ran = up(tmp_path, {"ann": {}}, "--format", "compose")
 
     assert ran.returncode == 0, ran.stderr
@@ -56,7 +56,7 @@ def test_up_writes_a_compose_file(tmp_path: Path) -> None:
     assert f"docker compose --file {tmp_path}/out/compose.yaml up" in ran.stdout
 
 
-def test_up_leaves_a_folder_of_other_files_alone(tmp_path: Path) -> None:
+def test_up_leaves_folder_of_other_files_alone(tmp_path: Path) -> None:
     (tmp_path / "out" / "units").mkdir(parents=True)
     (tmp_path / "out" / "units" / "mine").touch()
 
@@ -67,7 +67,7 @@ def test_up_leaves_a_folder_of_other_files_alone(tmp_path: Path) -> None:
     assert written(tmp_path) == ["units/mine"]
 
 
-def test_removed_command_names_what_replaces_it() -> None:
+def test_removed_command_names_its_replacement() -> None:
     ran = run_here(["ps", "--json"])
 
     assert ran.returncode == 2
@@ -76,7 +76,7 @@ def test_removed_command_names_what_replaces_it() -> None:
 
 
 @pytest.mark.release
-def test_command_of_a_unit_starts_the_server_of_its_user(tmp_path: Path) -> None:
+def test_unit_command_starts_server_of_its_user(tmp_path: Path) -> None:
     port = free_port()
     ran = up(tmp_path, {"ann b": {"port": port}}, "--json")
     (unit,) = (tmp_path / "out" / "units").glob("*/up.conf")

@@ -1,4 +1,4 @@
-"""What an acknowledged upload is worth: the host is killed in the middle of many, again and again."""
+"""Durability of acknowledged uploads: the host is killed repeatedly in the middle of many."""
 
 import asyncio
 import base64
@@ -112,7 +112,7 @@ def send_all(base: str, numbers: range, acknowledged: Callable[[int], None]) -> 
             done.result()
 
 
-def test_an_acknowledged_upload_outlives_the_host_and_no_other_is_there_in_part(
+def test_acknowledged_uploads_survive_kill_without_partials(
     environment: dict[str, str], folder: Path
 ) -> None:
     chance = random.Random(7)
@@ -170,9 +170,7 @@ def left_on_disk(root: Path) -> set[str]:
     return {path.name for path in stored}
 
 
-def test_an_upload_that_was_cut_off_leaves_nothing_in_the_store(
-    environment: dict[str, str], folder: Path
-) -> None:
+def test_interrupted_upload_leaves_nothing_in_store(environment: dict[str, str], folder: Path) -> None:
     host = Host(environment, folder)
     try:
         with httpx2.Client(base_url=host.base, timeout=30) as client:

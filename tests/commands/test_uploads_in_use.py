@@ -91,7 +91,7 @@ async def frames(lines: AsyncIterator[str], last: str) -> list[dict[str, Any]]:
     raise AssertionError(f"the stream ended without {last}: {events}")
 
 
-async def test_an_uploaded_file_is_read_by_a_tool_and_what_it_makes_is_downloaded(
+async def test_uploaded_file_read_by_tool_and_output_downloaded(
     start: Callable[..., Host],
 ) -> None:
     host = start()
@@ -114,7 +114,7 @@ async def test_an_uploaded_file_is_read_by_a_tool_and_what_it_makes_is_downloade
     assert down[0].content == b"x" * 1000
 
 
-async def test_an_interface_hears_of_a_call_and_its_files_once_they_are_kept(
+async def test_event_stream_reports_call_and_files_once_stored(
     start: Callable[..., Host],
 ) -> None:
     host = start()
@@ -139,7 +139,7 @@ async def test_an_interface_hears_of_a_call_and_its_files_once_they_are_kept(
 
 
 @pytest.mark.parametrize("era", ["legacy", "auto"])
-async def test_clients_of_both_eras_are_told_over_http_when_files_change(
+async def test_clients_of_both_eras_notified_over_http_of_file_changes(
     start: Callable[..., Host], era: Any
 ) -> None:
     host = start()
@@ -169,7 +169,7 @@ async def test_clients_of_both_eras_are_told_over_http_when_files_change(
     assert "a.txt" in block[0].text
 
 
-async def test_a_page_and_its_tools_share_the_files_of_its_session(start: Callable[..., Host]) -> None:
+async def test_page_and_its_tools_share_session_files(start: Callable[..., Host]) -> None:
     host = start(RUNNER_PERSIST_FILES_ACROSS_SESSIONS="false")
 
     async with browser(host) as http:
@@ -185,7 +185,7 @@ async def test_a_page_and_its_tools_share_the_files_of_its_session(start: Callab
     assert '"E_FILE_NOT_FOUND"' in foreign.content[0].text
 
 
-async def test_memory_does_not_grow_with_an_upload(start: Callable[..., Host]) -> None:
+async def test_memory_does_not_grow_with_upload(start: Callable[..., Host]) -> None:
     host = start()
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -207,7 +207,7 @@ async def test_memory_does_not_grow_with_an_upload(start: Callable[..., Host]) -
     assert after - before < LARGE_BYTES // 4
 
 
-async def test_who_sends_too_much_gets_to_read_why(start: Callable[..., Host]) -> None:
+async def test_oversized_upload_client_can_read_reason(start: Callable[..., Host]) -> None:
     host = start(RUNNER_MAX_ARTIFACT_BYTES="1000000")
     content = b"x" * 40_000_000
 
@@ -230,7 +230,7 @@ async def test_who_sends_too_much_gets_to_read_why(start: Callable[..., Host]) -
     assert [file["filename"] for file in files] == ["b"]
 
 
-async def test_no_token_is_in_the_log_and_open_streams_do_not_hold_up_the_end(
+async def test_open_streams_do_not_delay_stop_and_log_has_no_tokens(
     start: Callable[..., Host],
 ) -> None:
     host = start(RUNNER_LOG_LEVEL="debug")

@@ -46,7 +46,7 @@ async def asked(folder: Path, user: str, calls: dict[str, dict[str, Any]], **mor
         return tools, {name: (await client.call_tool(name, given)).data for name, given in calls.items()}
 
 
-async def test_clients_do_not_see_it_and_the_tool_is_told_who_calls(folder: Path, user: str) -> None:
+async def test_username_hidden_from_clients_and_passed_to_tool(folder: Path, user: str) -> None:
     tools, said = await asked(
         folder, user, {"who": {"word": "x"}, "perhaps": {}, "other": {"_user": "theirs"}}
     )
@@ -60,13 +60,13 @@ async def test_clients_do_not_see_it_and_the_tool_is_told_who_calls(folder: Path
     assert said["other"] == {"_user": "theirs", "username": user}
 
 
-async def test_what_a_caller_writes_there_is_overwritten_all_the_same(folder: Path, user: str) -> None:
+async def test_username_sent_by_caller_is_overwritten(folder: Path, user: str) -> None:
     _, said = await asked(folder, user, {"who": {"username": "somebody else"}})
 
     assert said["who"] == {"username": user, "word": ""}
 
 
-async def test_another_parameter_can_be_the_one(folder: Path, user: str) -> None:
+async def test_username_parameter_name_is_configurable(folder: Path, user: str) -> None:
     tools, said = await asked(folder, user, {"other": {"username": "any word"}}, username_parameter="_user")
 
     assert tools["other"]["required"] == ["username"]

@@ -31,7 +31,7 @@ def put(run: Run, folder: Path, user: str, name: str, content: str) -> None:
     assert run("files", "put", folder / name, "--user", user).status == 0
 
 
-def test_a_user_is_listed_shown_and_removed_and_others_stay(run: Run, folder: Path, user: str) -> None:
+def test_user_listed_shown_removed_and_others_stay(run: Run, folder: Path, user: str) -> None:
     other = f"{user} b"
     put(run, folder, user, "a.txt", "hello")
     put(run, folder, user, "b.txt", "hello")
@@ -71,7 +71,7 @@ def test_a_user_is_listed_shown_and_removed_and_others_stay(run: Run, folder: Pa
         (("revoke", "ann", "--token", "bm8gdG9rZW4.bm8gdG9rZW4"), "stands behind `token=`, and this is none"),
     ],
 )
-def test_what_makes_no_sense_ends_with_a_sentence(run: Run, words: tuple[str, ...], said: str) -> None:
+def test_meaningless_arguments_end_with_a_sentence(run: Run, words: tuple[str, ...], said: str) -> None:
     ended = run("users", *words)
 
     assert ended.status == 2
@@ -80,7 +80,7 @@ def test_what_makes_no_sense_ends_with_a_sentence(run: Run, words: tuple[str, ..
 
 
 @pytest.mark.anyio
-async def test_while_a_call_runs_a_user_is_removed_only_if_that_is_said(tmp_path: Path, user: str) -> None:
+async def test_user_with_running_call_removed_only_when_forced(tmp_path: Path, user: str) -> None:
     administration = Administration(settings=settings_in(tmp_path))
     async with open_toolset(FILE, tmp_path, generated="keep") as toolset:
         await call(toolset, user, "leaves_plain", name="first.txt")
@@ -102,7 +102,7 @@ async def test_while_a_call_runs_a_user_is_removed_only_if_that_is_said(tmp_path
         assert not (await administration.account(user)).calls_running
 
 
-def test_a_revoked_link_holds_no_longer_and_one_made_later_does(run: Run, folder: Path) -> None:
+def test_revoked_link_invalid_and_later_one_valid(run: Run, folder: Path) -> None:
     tokens = Tokens(folder / "state" / "tokens.json")
     now = time.time()
 
@@ -158,7 +158,7 @@ class Links:
         return True
 
 
-def test_a_prefix_ends_one_link_and_one_that_others_begin_with_too_is_refused(tmp_path: Path) -> None:
+def test_link_prefix_revokes_one_link_and_ambiguous_refused(tmp_path: Path) -> None:
     """All of them are made in one millisecond, so that only what is signed tells them apart."""
     administration = Administration(settings=settings_in(tmp_path), clock=lambda: Links.now + 1)
     links = Links(Tokens(tmp_path / "state" / "tokens.json"))
@@ -180,7 +180,7 @@ def test_a_prefix_ends_one_link_and_one_that_others_begin_with_too_is_refused(tm
     assert links.hold(signed | theirs) == untouched | {"7": False}
 
 
-def test_the_token_of_a_link_that_belongs_to_a_session_is_revoked_too(tmp_path: Path) -> None:
+def test_session_link_token_is_revoked(tmp_path: Path) -> None:
     administration = Administration(
         settings=settings_in(tmp_path, persist_files_across_sessions=False), clock=lambda: Links.now + 1
     )
@@ -198,7 +198,7 @@ def test_the_token_of_a_link_that_belongs_to_a_session_is_revoked_too(tmp_path: 
 
 
 @pytest.mark.anyio
-async def test_what_is_revoked_stops_at_once_on_a_running_server(
+async def test_revocation_applies_at_once_on_running_server(
     run: Run, folder: Path, serve_http: Callable[..., str]
 ) -> None:
     bearers = {name: {"authorization": f"Bearer {name * 8}"} for name in ("anna", "bobo")}
@@ -252,7 +252,7 @@ async def test_what_is_revoked_stops_at_once_on_a_running_server(
         others.cancel()
 
 
-def test_a_damaged_note_of_revocations_lets_no_link_of_that_user_in(tmp_path: Path) -> None:
+def test_damaged_revocation_record_rejects_all_links_of_user(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
     token = tokens.sign(user="ann", key="k", purpose="download", now=1000, ttl_s=60)
     tokens.revoke(["ann"], prefix="somebody-elses", now=1000)
@@ -266,5 +266,5 @@ def test_a_damaged_note_of_revocations_lets_no_link_of_that_user_in(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["ann", "bob smith", "ünï", "../up", "=q", "a=b"])
-def test_a_segment_says_whose_it_is(name: str) -> None:
+def test_segment_command_names_its_user(name: str) -> None:
     assert user_of(home_segment(name)) == name

@@ -1,4 +1,4 @@
-"""What the project does with the input of a conformance case, by its own public functions.
+"""Adapter from the input of a conformance case to the project's public functions.
 
 `README.md` beside this file defines the operations. There is no logic here that the project lacks: only
 the translation of a case into calls, and of what came of them into an observation.

@@ -79,7 +79,7 @@ def displayed(html: str) -> str:
 
 
 def sanitize_html(case: Mapping[str, Any]) -> dict[str, Any]:
-    """What is left of a page; in a thread of its own, since a browser brings an event loop along."""
+    """Return the sanitised page; in its own thread, since a browser brings an event loop."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="browser") as thread:
         return {"output": thread.submit(displayed, case["html"]).result()}
 

@@ -1,4 +1,4 @@
-"""Where the tests' shared modules are. The harness may run by itself, without the paths pytest is told."""
+"""Path of the tests' shared modules. The harness may run by itself, without pytest's paths."""
 
 import sys
 from pathlib import Path

@@ -60,7 +60,7 @@ def seen(shown: Shown, posted: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def bridge(case: Mapping[str, Any]) -> dict[str, Any]:
-    """What a call of the bridge posts, why it is rejected, and what state a widget that comes back finds."""
+    """Messages of a bridge call, reasons of rejection, and the state of a widget that is opened again."""
     return in_browser(lambda show: called(show, case))
 
 

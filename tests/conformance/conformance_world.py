@@ -1,4 +1,4 @@
-"""What an operation runs in: a home, a store, a clock that stands still, and ears for the log.
+"""Environment of an operation: a home, a store, a stopped clock, and a log recorder.
 
 Tools see `/tmp/<user>/`; the folder behind it is a fresh one for each case.
 """

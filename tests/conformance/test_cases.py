@@ -27,23 +27,23 @@ OURS = [
 
 
 @pytest.mark.parametrize("case", OURS)
-def test_the_project_does_what_a_conformance_case_expects(case: dict[str, Any]) -> None:
+def test_project_does_what_conformance_case_expects(case: dict[str, Any]) -> None:
     assert run_case(observe, case).reasons == []
 
 
-def test_every_operation_is_observed_and_no_other() -> None:
+def test_operations_all_observed_and_no_other() -> None:
     assert set(OPERATIONS) == set(SHAPES)
     with pytest.raises(NotImplementedError, match="levitate"):
         observe({"op": "levitate"})
 
 
-def test_ids_of_cases_are_unique() -> None:
+def test_case_ids_are_unique() -> None:
     ids = [case["id"] for case in CASES]
 
     assert sorted(set(ids)) == sorted(ids)
 
 
-def test_copied_documents_are_as_they_were_handed_over() -> None:
+def test_copied_documents_are_unmodified() -> None:
     listed = [line.split("  ") for line in (FOLDER / "SHA256SUMS").read_text().splitlines()]
     found = {name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() for _, name in listed}
 
@@ -51,7 +51,7 @@ def test_copied_documents_are_as_they_were_handed_over() -> None:
     assert {"README.md", "cases.jsonl", "harness.py"} <= set(found)
 
 
-def test_a_case_that_expects_something_else_fails() -> None:
+def test_case_with_other_expectation_fails() -> None:
     case = json.loads((FOLDER / "more.jsonl").read_text().splitlines()[3])
     case["expect"] = {"equals": {"results": "something else"}}
 

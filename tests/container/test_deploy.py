@@ -64,7 +64,7 @@ def of_kind(kind: str) -> list[Mapped]:
 
 def seconds(duration: str) -> int:
     found = re.fullmatch(r"(\d+)(s|m)", duration)
-    assert found is not None, f"{duration} is no time in seconds or minutes"
+    assert found is not None, f"{duration} is not a time in seconds or minutes"
     number, unit = found.groups()
     return int(number) * {"s": 1, "m": 60}[unit]
 
@@ -85,7 +85,7 @@ def variables(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def literal_secrets(value: Any) -> list[str]:
-    """The names that sound like a secret and have a text that is no path and no reference."""
+    """Names that sound like a secret and have a value that is neither a path nor a reference."""
     secret = re.compile(r"(?i)passw|token|secret_?key|access_?key|client_?secret$|cookie_?secret$")
     return [
         name
@@ -118,7 +118,7 @@ def read_unit(name: str) -> Unit:
 @pytest.mark.parametrize(
     ("path", "manifest"), named([one for one in manifests() if one[1]["kind"] not in OTHERS])
 )
-def test_a_manifest_is_valid_by_the_schema_of_its_kind(path: Path, manifest: Mapped) -> None:
+def test_manifest_valid_by_schema_of_its_kind(path: Path, manifest: Mapped) -> None:
     if path.name == "user.yaml":
         # A patch: it is nothing but the variable, in the container of the base.
         (base,) = [
@@ -131,7 +131,7 @@ def test_a_manifest_is_valid_by_the_schema_of_its_kind(path: Path, manifest: Map
     assert kubernetes_validate.validate(manifest, KUBERNETES, strict=True) == KUBERNETES
 
 
-def test_the_schemas_refuse_a_field_that_is_none() -> None:
+def test_schemas_refuse_unknown_field() -> None:
     (service, *_) = of_kind("Service")
     service["spec"]["clusterIp"] = "None"
 
@@ -140,13 +140,13 @@ def test_the_schemas_refuse_a_field_that_is_none() -> None:
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_pod_is_valid_also_where_it_is_the_template_of_a_sandbox(path: Path, pod: Mapped) -> None:
+def test_pod_manifest_valid_also_as_sandbox_template(path: Path, pod: Mapped) -> None:
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": pod["spec"]}
 
     assert kubernetes_validate.validate(manifest, KUBERNETES, strict=True) == KUBERNETES
 
 
-def test_every_file_that_a_kustomization_names_is_there_and_every_manifest_is_named() -> None:
+def test_kustomization_files_exist_and_cover_every_manifest() -> None:
     reached = set()
     for path, one in manifests():
         if one["kind"] == "Kustomization":
@@ -158,7 +158,7 @@ def test_every_file_that_a_kustomization_names_is_there_and_every_manifest_is_na
     assert {path.resolve() for path, one in manifests() if one["kind"] != "Kustomization"} <= reached
 
 
-def test_an_overlay_changes_no_selector_since_those_of_network_policies_mean_pods_of_others() -> None:
+def test_overlay_changes_no_selector() -> None:
     overlays = [one for _, one in manifests() if one["kind"] == "Kustomization"]
 
     assert not any("commonLabels" in one for one in overlays)
@@ -166,7 +166,7 @@ def test_an_overlay_changes_no_selector_since_those_of_network_policies_mean_pod
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_pod_is_restricted(path: Path, pod: Mapped) -> None:
+def test_pod_is_restricted(path: Path, pod: Mapped) -> None:
     spec = pod["spec"]
     rights = spec["securityContext"]
 
@@ -179,7 +179,7 @@ def test_a_pod_is_restricted(path: Path, pod: Mapped) -> None:
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_container_is_read_only_without_capabilities_and_limited(path: Path, pod: Mapped) -> None:
+def test_container_read_only_without_capabilities_and_limited(path: Path, pod: Mapped) -> None:
     for container in pod["spec"]["containers"]:
         rights = container["securityContext"]
 
@@ -191,7 +191,7 @@ def test_a_container_is_read_only_without_capabilities_and_limited(path: Path, p
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_probe_asks_what_the_server_answers_by_a_name_that_it_takes(path: Path, pod: Mapped) -> None:
+def test_probe_path_answered_with_allowed_host_name(path: Path, pod: Mapped) -> None:
     (container,) = pod["spec"]["containers"]
     probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")}
 
@@ -206,14 +206,14 @@ def test_a_probe_asks_what_the_server_answers_by_a_name_that_it_takes(path: Path
 
 
 @pytest.mark.parametrize(("path", "pod"), named(pods()))
-def test_a_pod_has_the_time_that_its_calls_may_take_to_end(path: Path, pod: Mapped) -> None:
+def test_pod_grace_period_covers_drain(path: Path, pod: Mapped) -> None:
     (container,) = pod["spec"]["containers"]
     waited = container["lifecycle"]["preStop"]["sleep"]["seconds"]
 
     assert pod["spec"]["terminationGracePeriodSeconds"] >= waited + DRAIN_S + 5
 
 
-def test_both_templates_describe_one_pod_but_for_who_names_the_user() -> None:
+def test_pod_templates_equal_except_user_source() -> None:
     one, other = [pod["spec"] for _, pod in pods()]
     for spec in (one, other):
         (container,) = spec["containers"]
@@ -222,7 +222,7 @@ def test_both_templates_describe_one_pod_but_for_who_names_the_user() -> None:
     assert one == other
 
 
-def test_each_server_has_a_user_and_each_claim_another() -> None:
+def test_servers_have_separate_users_and_claims() -> None:
     claims = of_kind("SandboxClaim")
     users = [each["value"] for one in claims for each in one["spec"]["env"] if each["name"] == "RUNNER_USER"]
     (template,) = of_kind("SandboxTemplate")
@@ -234,7 +234,7 @@ def test_each_server_has_a_user_and_each_claim_another() -> None:
     assert "RUNNER_USER" not in names
 
 
-def test_nothing_goes_in_or_out_but_from_the_proxy_and_to_names_and_the_store() -> None:
+def test_network_policy_allows_proxy_in_dns_and_store_out_only() -> None:
     policies = {one["metadata"]["name"]: one["spec"] for one in of_kind("NetworkPolicy")}
     (template,) = of_kind("SandboxTemplate")
     sandbox = template["spec"]["networkPolicy"]
@@ -252,9 +252,7 @@ def test_nothing_goes_in_or_out_but_from_the_proxy_and_to_names_and_the_store() 
     assert sandbox == {name: policies["toolcell"][name] for name in ("ingress", "egress")}
 
 
-def test_the_configuration_is_one_that_the_server_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_configuration_accepted_by_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (settings,) = of_kind("ConfigMap")
     (tmp_path / "runner.toml").write_text(settings["data"]["runner.toml"])
     for name in ("RUNNER_STORE", "RUNNER_STATE_DIR"):
@@ -268,14 +266,14 @@ def test_the_configuration_is_one_that_the_server_takes(
 
 
 @pytest.mark.parametrize(("path", "manifest"), named(manifests()))
-def test_a_manifest_holds_no_secret(path: Path, manifest: Mapped) -> None:
+def test_manifest_holds_no_secret(path: Path, manifest: Mapped) -> None:
     assert manifest["kind"] != "Secret"
     assert literal_secrets(manifest) == []
     for text in manifest.get("data", {}).values():
         assert not re.search(r"(?im)^\s*\w*(key|secret|token|password)\w*\s*=", text)
 
 
-def test_a_secret_in_a_manifest_would_be_found() -> None:
+def test_secret_in_manifest_would_be_found() -> None:
     assert literal_secrets({"env": [{"name": "RUNNER_S3_SECRET_KEY", "value": "abc"}]}) == [
         "RUNNER_S3_SECRET_KEY"
     ]
@@ -289,23 +287,23 @@ def known_keys() -> set[str]:
     return {field.alias or name for name, field in Service.model_fields.items()}
 
 
-def test_the_compose_file_is_one_by_its_specification(compose: Mapped) -> None:
+def test_compose_file_valid_by_specification(compose: Mapped) -> None:
     ComposeSpecification.model_validate(compose)
 
     # The models pass over a key that they do not know.
     assert not [key for one in compose["services"].values() for key in set(one) - known_keys()]
 
 
-def test_a_misspelt_key_of_a_service_would_be_found() -> None:
+def test_misspelt_service_key_would_be_found() -> None:
     assert "read_onyl" not in known_keys()
     assert "read_only" in known_keys()
 
 
-def test_every_image_is_named_with_its_version(compose: Mapped) -> None:
+def test_images_are_named_with_version(compose: Mapped) -> None:
     assert all(re.search(r":v?\d+\.\d+\.\d+}?$", one["image"]) for one in compose["services"].values())
 
 
-def test_every_service_is_confined_and_limited(compose: Mapped) -> None:
+def test_services_are_confined_and_limited(compose: Mapped) -> None:
     for name, one in compose["services"].items():
         assert one["read_only"] is True, name
         assert one["cap_drop"] == ["ALL"], name
@@ -316,7 +314,7 @@ def test_every_service_is_confined_and_limited(compose: Mapped) -> None:
         assert not {"privileged", "cap_add", "pid", "network_mode", "devices"} & set(one), name
 
 
-def test_only_the_proxy_is_published_and_only_the_server_reaches_the_store(compose: Mapped) -> None:
+def test_compose_publishes_proxy_only_server_alone_reaches_store(compose: Mapped) -> None:
     services, networks = compose["services"], compose["networks"]
 
     assert [name for name, one in services.items() if "ports" in one] == ["proxy"]
@@ -327,7 +325,7 @@ def test_only_the_proxy_is_published_and_only_the_server_reaches_the_store(compo
     assert "outside" not in services["toolcell"]["networks"]
 
 
-def test_the_server_and_the_store_say_whether_they_are_well(compose: Mapped) -> None:
+def test_server_and_store_report_health(compose: Mapped) -> None:
     toolcell, s3 = compose["services"]["toolcell"], compose["services"]["s3"]
 
     assert f"http://127.0.0.1:8000{PATHS[0]}" in toolcell["healthcheck"]["test"][-1]
@@ -336,7 +334,7 @@ def test_the_server_and_the_store_say_whether_they_are_well(compose: Mapped) -> 
     assert "--health /healthz" in s3["command"][0]
 
 
-def test_the_waits_of_compose_fit_those_of_the_server(compose: Mapped) -> None:
+def test_compose_stop_times_fit_those_of_server(compose: Mapped) -> None:
     toolcell, proxy = compose["services"]["toolcell"], compose["services"]["proxy"]
     (upstream,) = [flag.split("=")[1] for flag in proxy["command"] if flag.startswith("--upstream-timeout=")]
 
@@ -344,7 +342,7 @@ def test_the_waits_of_compose_fit_those_of_the_server(compose: Mapped) -> None:
     assert seconds(upstream) > TOTAL_TIMEOUT_S
 
 
-def test_the_proxy_lets_nobody_through_who_is_not_named(compose: Mapped) -> None:
+def test_proxy_rejects_unnamed_clients(compose: Mapped) -> None:
     flags = compose["services"]["proxy"]["command"]
 
     assert "--authenticated-emails-file=/run/secrets/allowed_emails" in flags
@@ -369,7 +367,7 @@ def test_compose_takes_secrets_from_files_only(compose: Mapped) -> None:
 # systemd
 
 
-def test_the_unit_waits_longer_than_the_server_and_ends_the_server_alone_first(unit: Unit) -> None:
+def test_unit_stop_timeout_exceeds_drain_server_signalled_first(unit: Unit) -> None:
     service = unit["Service"]
 
     assert int(service["TimeoutStopSec"]) >= DRAIN_S + LAST_SEND_S + 5
@@ -377,7 +375,7 @@ def test_the_unit_waits_longer_than_the_server_and_ends_the_server_alone_first(u
     assert service["OOMPolicy"] == "continue"
 
 
-def test_the_unit_names_its_user_by_flag_so_that_no_file_can_name_another(unit: Unit) -> None:
+def test_unit_names_user_by_flag_that_files_cannot_override(unit: Unit) -> None:
     command = unit["Service"]["ExecStart"].split()
 
     assert command[1:] == ["serve", "--transport", "http", "--user", "%i", "${TOOLCELL_FILE}"]
@@ -386,7 +384,7 @@ def test_the_unit_names_its_user_by_flag_so_that_no_file_can_name_another(unit: 
     assert not {"DynamicUser", "RestrictSUIDSGID"} & set(unit["Service"])
 
 
-def test_the_unit_leaves_what_the_confinement_needs(unit: Unit) -> None:
+def test_unit_leaves_what_confinement_needs(unit: Unit) -> None:
     service = unit["Service"]
     closed = {
         "ProtectProc",
@@ -410,7 +408,7 @@ def test_the_unit_leaves_what_the_confinement_needs(unit: Unit) -> None:
     assert (service["Delegate"], service["DelegateSubgroup"]) == ("memory pids", "runner")
 
 
-def test_the_unit_is_hardened_and_limited_below_the_slice_of_all(unit: Unit) -> None:
+def test_unit_hardened_and_limited_below_common_slice(unit: Unit) -> None:
     service, slice_ = unit["Service"], read_unit("toolcell.slice")["Slice"]
 
     assert service["Slice"] == "toolcell.slice"
@@ -422,7 +420,7 @@ def test_the_unit_is_hardened_and_limited_below_the_slice_of_all(unit: Unit) -> 
     assert int(service["TasksMax"]) < int(slice_["TasksMax"])
 
 
-def test_the_unit_gives_its_server_more_descriptors_than_a_process_has_by_default(unit: Unit) -> None:
+def test_unit_raises_descriptor_limit(unit: Unit) -> None:
     hard = int(unit["Service"]["LimitNOFILE"].rpartition(":")[2])
 
     assert hard >= 16384

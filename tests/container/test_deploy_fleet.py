@@ -1,4 +1,4 @@
-"""What `deploy/kubernetes/overlays/fleet` holds: it keeps the rules, and its settings make a fleet."""
+"""Manifests of `deploy/kubernetes/overlays/fleet`: they keep the rules, and their settings make a fleet."""
 
 import re
 from pathlib import Path
@@ -46,7 +46,7 @@ def settings(role: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_its_pods_are_restricted_read_only_and_limited(role: str) -> None:
+def test_fleet_pods_restricted_read_only_and_limited(role: str) -> None:
     spec = pod(role)
     (container,) = spec["containers"]
 
@@ -64,7 +64,7 @@ def test_its_pods_are_restricted_read_only_and_limited(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_its_variables_are_settings_of_a_fleet(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fleet_variables_are_fleet_settings(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read = settings(role, monkeypatch)
 
     check_of_fleet(read)
@@ -72,7 +72,7 @@ def test_its_variables_are_settings_of_a_fleet(role: str, monkeypatch: pytest.Mo
     assert pod(role)["terminationGracePeriodSeconds"] >= waited + read.drain_s + 5
 
 
-def test_hosts_and_nodes_are_told_the_same_of_what_they_share(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fleet_hosts_and_nodes_share_equal_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = ("engine", "redis_url", "fleet", "fleet_key_file", "store", "s3_endpoint")
     host, node = (settings(role, monkeypatch) for role in ROLES)
 
@@ -80,7 +80,7 @@ def test_hosts_and_nodes_are_told_the_same_of_what_they_share(monkeypatch: pytes
     assert node.max_calls * node.call_memory_mb <= 3 * 1024
 
 
-def test_a_host_is_asked_what_it_answers_and_a_node_for_its_metrics() -> None:
+def test_fleet_probes_use_health_on_host_and_metrics_on_node() -> None:
     probes = {
         role: [
             (name, pod(role)["containers"][0][f"{name}Probe"]["httpGet"]["path"])
@@ -97,7 +97,7 @@ def test_a_host_is_asked_what_it_answers_and_a_node_for_its_metrics() -> None:
     }
 
 
-def test_nodes_reach_names_redis_and_the_store_and_nobody_reaches_them_but_prometheus() -> None:
+def test_fleet_nodes_reach_dns_redis_store_only_prometheus_in() -> None:
     policy = of("NetworkPolicy", "toolcell-node")["spec"]
 
     assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"]] == [
@@ -111,7 +111,7 @@ def test_nodes_reach_names_redis_and_the_store_and_nobody_reaches_them_but_prome
     assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
 
-def test_nodes_are_scaled_by_metrics_that_hosts_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fleet_nodes_scaled_by_metrics_of_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     scaled = of("ScaledObject", "toolcell-node")["spec"]
     (trigger,) = scaled["triggers"]
     named = re.findall(r"toolcell_\w+", re.sub(r'"[^"]*"', "", trigger["metadata"]["query"]))
@@ -132,7 +132,7 @@ def test_nodes_are_scaled_by_metrics_that_hosts_have(monkeypatch: pytest.MonkeyP
     assert 0 < int(trigger["metadata"]["threshold"]) <= node.max_calls
 
 
-def test_what_a_node_could_not_store_outlives_its_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fleet_unstored_node_files_outlive_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = of("StatefulSet", "toolcell-node")["spec"]
     (container,) = pod("node")["containers"]
     claims = [claim["metadata"]["name"] for claim in nodes["volumeClaimTemplates"]]

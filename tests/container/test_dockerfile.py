@@ -10,20 +10,20 @@ from dockerfiles import Dockerfile
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_base_image_has_a_tag_that_names_python_and_debian(dockerfile: Dockerfile) -> None:
+def test_base_image_tags_name_python_and_debian(dockerfile: Dockerfile) -> None:
     images = [one.rest.split()[0] for one in dockerfile.all("FROM")]
 
     assert len(images) == 2
     assert all(re.fullmatch(r"python:3\.\d+-slim-[a-z]+", image) for image in images)
 
 
-def test_all_stages_share_one_base_so_that_the_environment_fits_its_interpreter(
+def test_all_stages_use_one_base_image(
     dockerfile: Dockerfile,
 ) -> None:
     assert len({one.rest.split()[0] for one in dockerfile.all("FROM")}) == 1
 
 
-def test_the_container_runs_as_a_numbered_user_that_is_not_root(dockerfile: Dockerfile) -> None:
+def test_container_runs_as_numbered_non_root_user(dockerfile: Dockerfile) -> None:
     user, group = dockerfile.last("USER").rest.split(":")
 
     assert int(user) > 0
@@ -31,25 +31,25 @@ def test_the_container_runs_as_a_numbered_user_that_is_not_root(dockerfile: Dock
     assert f"--uid {user} " in dockerfile.last("RUN").rest
 
 
-def test_nothing_after_the_user_is_chosen_needs_root(dockerfile: Dockerfile) -> None:
+def test_steps_after_user_change_need_no_root(dockerfile: Dockerfile) -> None:
     words = [one.word for one in dockerfile.instructions]
 
     assert not {"RUN", "COPY"} & set(words[words.index("USER") :])
 
 
-def test_files_are_copied_and_never_fetched_or_unpacked(dockerfile: Dockerfile) -> None:
+def test_files_copied_and_never_fetched_or_unpacked(dockerfile: Dockerfile) -> None:
     assert dockerfile.all("ADD") == []
     assert not [one for one in dockerfile.all("RUN") if re.search(r"\b(curl|wget)\b", one.rest)]
 
 
-def test_only_named_files_are_copied_from_the_tree(dockerfile: Dockerfile) -> None:
+def test_only_named_files_copied_from_tree(dockerfile: Dockerfile) -> None:
     sources = [one.rest.split()[:-1] for one in dockerfile.all("COPY") if "--from=" not in one.rest]
 
     assert all((ROOT / path).exists() for names in sources for path in names)
     assert not [names for names in sources if "." in names or "*" in "".join(names)]
 
 
-def test_every_copied_file_is_let_through_by_dockerignore(dockerfile: Dockerfile) -> None:
+def test_copied_files_allowed_by_dockerignore(dockerfile: Dockerfile) -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = {
         path for one in dockerfile.all("COPY") if "--from=" not in one.rest for path in one.rest.split()[:-1]
@@ -58,12 +58,12 @@ def test_every_copied_file_is_let_through_by_dockerignore(dockerfile: Dockerfile
     assert copied == kept
 
 
-def test_processes_are_started_without_a_shell(dockerfile: Dockerfile) -> None:
+def test_processes_started_without_shell(dockerfile: Dockerfile) -> None:
     for word in ("ENTRYPOINT", "CMD", "HEALTHCHECK"):
         assert dockerfile.last(word).exec_form, f"{word} is not in exec form"
 
 
-def test_tini_is_the_first_process_and_serves_over_http_for_the_one_user(dockerfile: Dockerfile) -> None:
+def test_tini_is_first_process_and_serves_http_for_one_user(dockerfile: Dockerfile) -> None:
     command = dockerfile.last("ENTRYPOINT").command
 
     assert command[:4] == ["/usr/bin/tini", "--", "runner", "serve"]
@@ -71,7 +71,7 @@ def test_tini_is_the_first_process_and_serves_over_http_for_the_one_user(dockerf
     assert dockerfile.environment()["RUNNER_USER"]
 
 
-def test_the_health_check_asks_the_served_port_and_imports_nothing_beside_the_tool(
+def test_health_check_queries_served_port_in_isolated_python(
     dockerfile: Dockerfile,
 ) -> None:
     command = dockerfile.last("HEALTHCHECK").command
@@ -87,13 +87,13 @@ def test_store_and_homes_share_one_volume(dockerfile: Dockerfile) -> None:
     assert environment["RUNNER_STATE_DIR"] == "/tmp/.toolcell/state"
 
 
-def test_no_secret_is_built_into_the_image(dockerfile: Dockerfile) -> None:
+def test_no_secret_built_into_image(dockerfile: Dockerfile) -> None:
     names = [one.rest for one in dockerfile.instructions if one.word in {"ARG", "ENV", "LABEL"}]
 
     assert not [text for text in names if re.search(r"(?i)token|secret|passw|credential|_key\b", text)]
 
 
-def test_package_lists_do_not_stay_in_a_layer(dockerfile: Dockerfile) -> None:
+def test_package_lists_removed_from_layers(dockerfile: Dockerfile) -> None:
     installs = [one.rest for one in dockerfile.all("RUN") if "apt-get" in one.rest]
 
     assert installs
@@ -101,7 +101,7 @@ def test_package_lists_do_not_stay_in_a_layer(dockerfile: Dockerfile) -> None:
     assert all("--no-install-recommends" in text for text in installs)
 
 
-def test_dependencies_are_installed_by_hash_and_the_package_without_any(dockerfile: Dockerfile) -> None:
+def test_dependencies_installed_by_hash_package_without_deps(dockerfile: Dockerfile) -> None:
     locked, package = [one.rest for one in dockerfile.all("RUN") if one.rest.startswith("pip ")]
     (lister,) = [one.rest for one in dockerfile.all("RUN") if "cyclonedx-py" in one.rest]
 
@@ -111,7 +111,7 @@ def test_dependencies_are_installed_by_hash_and_the_package_without_any(dockerfi
     assert all("--no-cache-dir" in text for text in (locked, package, lister))
 
 
-def test_the_labels_say_the_version_and_the_licence_of_the_package(dockerfile: Dockerfile) -> None:
+def test_labels_match_package_version_and_licence(dockerfile: Dockerfile) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pairs = dict(pair.split("=", 1) for pair in shlex.split(dockerfile.last("LABEL").rest))
 
@@ -121,7 +121,7 @@ def test_the_labels_say_the_version_and_the_licence_of_the_package(dockerfile: D
     assert pairs["org.opencontainers.image.base.name"] == dockerfile.last("FROM").rest
 
 
-def test_the_list_of_what_is_in_the_image_is_made_from_what_was_locked_by_a_tool_that_stays_outside(
+def test_sbom_made_from_lock_by_tool_outside_image(
     dockerfile: Dockerfile,
 ) -> None:
     (lister,) = [one.rest for one in dockerfile.all("RUN") if "cyclonedx-py" in one.rest]

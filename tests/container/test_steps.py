@@ -60,7 +60,7 @@ def in_namespace(image: Path, command: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the image has below /opt: an environment with the package in it, and a tool."""
+    """Contents of the image below /opt: an environment with the package, and a tool."""
     top = tmp_path_factory.mktemp("image")
     (top / "packages").mkdir()
     (top / "tools").mkdir()
@@ -124,15 +124,13 @@ def wait_for_health(served: Served) -> dict[str, str]:
     raise AssertionError("no answer from /healthz within a minute")
 
 
-def test_this_machine_lets_an_unprivileged_user_make_the_namespaces() -> None:
+def test_unprivileged_user_on_this_machine_creates_namespaces() -> None:
     done = subprocess.run([*NAMESPACES, "true"], check=False)
 
     assert done.returncode == 0, "user namespaces are switched off here; allow them to run this test"
 
 
-def test_the_stand_in_has_no_capability_and_can_write_only_below_tmp(
-    image: Path, environment: dict[str, str]
-) -> None:
+def test_stand_in_user_unprivileged_writes_below_tmp_only(image: Path, environment: dict[str, str]) -> None:
     look = """
     id -u; grep ^Cap /proc/self/status | grep -v Bnd | cut -f2 | sort -u
     touch /tmp/written && echo tmp; touch /opt/written || echo no opt; touch /written || echo no root
@@ -144,7 +142,7 @@ def test_the_stand_in_has_no_capability_and_can_write_only_below_tmp(
     assert done.stdout.split("\n") == ["10001", "0" * 16, "tmp", "no opt", "no root", ""]
 
 
-def test_the_container_becomes_healthy_and_says_its_tier(served: Served) -> None:
+def test_container_becomes_healthy_and_reports_tier(served: Served) -> None:
     health = wait_for_health(served)
 
     # The stronger one where the container may make namespaces.
@@ -152,7 +150,7 @@ def test_the_container_becomes_healthy_and_says_its_tier(served: Served) -> None
     assert health["tier"] in ("process", "namespace")
 
 
-def test_the_container_answers_a_tool_call(served: Served) -> None:
+def test_container_answers_tool_call(served: Served) -> None:
     wait_for_health(served)
 
     async def call() -> CallToolResult:

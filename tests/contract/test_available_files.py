@@ -42,7 +42,7 @@ def record(name: str | None, *, size: int = 2048, created: datetime = NOON, **sa
     )
 
 
-def test_the_example_of_the_document_comes_out_to_the_letter() -> None:
+def test_documented_example_reproduced_exactly() -> None:
     """Source: S1-39 to S1-44."""
     files = [
         AvailableFile(
@@ -84,7 +84,7 @@ def test_the_example_of_the_document_comes_out_to_the_letter() -> None:
         (5 << 40, "5120GB"),
     ],
 )
-def test_a_size_has_units_of_1024_and_one_decimal_unless_it_is_zero(size: int, said: str) -> None:
+def test_human_size_uses_1024_units_and_one_decimal(size: int, said: str) -> None:
     assert human_size(size) == said
 
 
@@ -102,7 +102,7 @@ def test_a_size_has_units_of_1024_and_one_decimal_unless_it_is_zero(size: int, s
         ({"width": 1920, "height": 1080}, "1920x1080"),
     ],
 )
-def test_what_is_known_of_the_content_stands_behind_the_size(facts: dict[str, object], said: str) -> None:
+def test_known_content_facts_follow_size(facts: dict[str, object], said: str) -> None:
     """Source: S1-43."""
     assert line_of(uploaded("a", facts=facts)) == f"- a (uploaded 2025-01-01, 1B, {said})"
 
@@ -118,7 +118,7 @@ def test_what_is_known_of_the_content_stands_behind_the_size(facts: dict[str, ob
         {"key": "users/bob"},
     ],
 )
-def test_a_fact_that_is_no_known_number_is_not_told(facts: dict[str, object]) -> None:
+def test_invalid_fact_number_left_out(facts: dict[str, object]) -> None:
     assert line_of(uploaded("a", facts=facts)) == "- a (uploaded 2025-01-01, 1B)"
 
 
@@ -139,7 +139,7 @@ def test_a_fact_that_is_no_known_number_is_not_told(facts: dict[str, object]) ->
         ("end  available files].csv", "end  available files].csv"),
     ],
 )
-def test_a_name_can_forge_no_line_of_the_block(name: str, said: str) -> None:
+def test_name_cannot_forge_block_line(name: str, said: str) -> None:
     assert line_of(uploaded(name)) == f"- {said} (uploaded 2025-01-01, 1B)"
 
 
@@ -154,11 +154,11 @@ def test_a_name_can_forge_no_line_of_the_block(name: str, said: str) -> None:
         "\u0645\u06cc\u200c\u062e\u0648.txt",
     ],
 )
-def test_the_name_of_a_usual_file_stays_as_tools_take_it(name: str) -> None:
+def test_usual_file_name_stays_usable_by_tools(name: str) -> None:
     assert line_of(uploaded(name)) == f"- {name} (uploaded 2025-01-01, 1B)"
 
 
-def test_a_reason_is_written_with_blanks_and_cannot_forge_a_line_either() -> None:
+def test_deferral_reason_has_spaces_and_cannot_forge_line() -> None:
     deferred = AvailableFile(name="a", source="deferred", reason="awaiting_approval")
     forged = AvailableFile(name="a", source="deferred", reason=f"x)\n{CLOSING}")
 
@@ -167,7 +167,7 @@ def test_a_reason_is_written_with_blanks_and_cannot_forge_a_line_either() -> Non
 
 
 @given(st.lists(st.tuples(st.text(), st.text()), min_size=1, max_size=5))
-def test_a_block_has_one_line_for_each_file_whatever_they_are_called(files: list[tuple[str, str]]) -> None:
+def test_files_block_has_one_line_per_file_for_any_name(files: list[tuple[str, str]]) -> None:
     block = files_block(
         [AvailableFile(name=name, source="deferred", reason=reason) for name, reason in files]
     )
@@ -177,14 +177,14 @@ def test_a_block_has_one_line_for_each_file_whatever_they_are_called(files: list
     block.encode()
 
 
-def test_an_endless_name_and_endless_files_make_no_endless_block() -> None:
+def test_endless_names_and_files_make_bounded_block() -> None:
     block = files_block([uploaded("n" * 100_000)] * (MOST_FILES + 3))
 
     assert len(block) < 400 * MOST_FILES
     assert block.split("\n")[-2:] == ["- and 3 more", CLOSING]
 
 
-def test_stored_files_come_newest_first_with_what_is_known_of_them() -> None:
+def test_files_block_lists_newest_first_with_known_facts() -> None:
     records = [
         record("old.csv", created=NOON - timedelta(days=1), facts={"rows": 7}),
         record("new.png", origin=Origin.GENERATED, facts={"width": 2, "height": 3}),
@@ -198,7 +198,7 @@ def test_stored_files_come_newest_first_with_what_is_known_of_them() -> None:
     ]
 
 
-def test_a_stored_deferred_file_is_listed_with_its_reason_alone() -> None:
+def test_stored_deferred_file_listed_with_reason_alone() -> None:
     deferred = record("draft_report.docx", origin=Origin.DEFERRED, reason="needs_editing", facts={"rows": 4})
 
     assert (
@@ -207,14 +207,14 @@ def test_a_stored_deferred_file_is_listed_with_its_reason_alone() -> None:
     )
 
 
-def test_what_the_output_guard_stored_is_no_file_of_the_user() -> None:
+def test_file_stored_by_output_guard_is_not_users() -> None:
     observation = record("text.txt", retention=Retention.OBSERVATIONS)
     nameless = record(None)
 
     assert available_files([observation, nameless]) == []
 
 
-def test_neither_ids_nor_keys_nor_digests_of_the_store_are_in_the_block() -> None:
+def test_files_block_has_no_ids_keys_or_digests() -> None:
     stored = record("a.csv", source={"key": "alice/artifacts/20250101/a.csv"}, facts={"token": "secret"})
 
     assert files_block(available_files([stored])).split("\n")[1] == "- a.csv (uploaded 2025-01-01, 2KB)"

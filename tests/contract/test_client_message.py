@@ -1,4 +1,4 @@
-"""What clients and people get of a result, and what they never get."""
+"""Parts of a result that clients and people receive, and parts they never receive."""
 
 import asyncio
 import base64
@@ -113,7 +113,7 @@ def texts(message: dict[str, Any]) -> str:
     ],
     ids=repr,
 )
-def test_a_schema_is_open_if_any_object_satisfies_it(schema: Any, is_open: bool) -> None:
+def test_schema_is_open_if_any_object_satisfies_it(schema: Any, is_open: bool) -> None:
     assert is_open_schema(schema) is is_open
 
 
@@ -122,7 +122,7 @@ class Place(BaseModel):
     n: int = 1
 
 
-def test_results_of_every_kind_of_tool_satisfy_what_the_tool_declares(home: FakeHome, shelf: Shelf) -> None:
+def test_structured_content_of_every_tool_kind_fits_its_schema(home: FakeHome, shelf: Shelf) -> None:
     (home.path / "r.html").write_bytes(b"hi")
     where = f"{home.path}/r.html"
     app = FastMCP("kinds")
@@ -174,7 +174,7 @@ def _plain(value: Any, kind: Any) -> Any:
 # reference
 
 
-def test_a_reference_says_everything_but_the_bytes(home: FakeHome, shelf: Shelf) -> None:
+def test_reference_has_everything_but_bytes(home: FakeHome, shelf: Shelf) -> None:
     """Source: S2-9 and S2-38."""
     message = rendered(report_wire(home), home, shelf, download_url=lambda file: f"https://h/{file.id}")
 
@@ -221,7 +221,7 @@ def test_a_reference_says_everything_but_the_bytes(home: FakeHome, shelf: Shelf)
     }
 
 
-def test_a_deferred_file_is_a_reference_too_and_its_bytes_reach_no_text(home: FakeHome, shelf: Shelf) -> None:
+def test_deferred_file_is_reference_and_bytes_reach_no_text(home: FakeHome, shelf: Shelf) -> None:
     (home.path / "draft.txt").write_bytes(b"hi")
     path = f"{home.path}/draft.txt"
     draft = {"name": "draft.txt", "path": path, "mime": "text/plain", "next_actions": [path]}
@@ -240,7 +240,7 @@ def test_a_deferred_file_is_a_reference_too_and_its_bytes_reach_no_text(home: Fa
     assert str(home.path) not in json.dumps([reference, inline])
 
 
-def test_a_path_that_results_repeat_becomes_the_same_reference(home: FakeHome, shelf: Shelf) -> None:
+def test_repeated_path_becomes_same_reference(home: FakeHome, shelf: Shelf) -> None:
     wire = report_wire(home, results={"saved": f"{home.path}/r.html"})
 
     message = rendered(wire, home, shelf)
@@ -249,7 +249,7 @@ def test_a_path_that_results_repeat_becomes_the_same_reference(home: FakeHome, s
     assert str(home.path) not in json.dumps(message)
 
 
-def test_places_in_the_object_store_never_appear(home: FakeHome, shelf: Shelf) -> None:
+def test_object_store_places_never_appear(home: FakeHome, shelf: Shelf) -> None:
     """Source: S1-11."""
     result = taken(report_wire(home), home, shelf, inline_max_bytes=NEVER_INLINE)
     assert "s3_ref" in result.value["artifacts"][0]
@@ -263,7 +263,7 @@ def test_places_in_the_object_store_never_appear(home: FakeHome, shelf: Shelf) -
 # inline
 
 
-def test_inline_bytes_stand_in_the_structure_and_never_in_text(home: FakeHome, shelf: Shelf) -> None:
+def test_inline_bytes_in_structure_and_never_in_text(home: FakeHome, shelf: Shelf) -> None:
     """Source: S0-19, S2-11 and S2-39."""
     message = rendered(report_wire(home), home, shelf, delivery=Delivery.INLINE)
 
@@ -273,7 +273,7 @@ def test_inline_bytes_stand_in_the_structure_and_never_in_text(home: FakeHome, s
     assert "aGk=" not in texts(message)
 
 
-def test_a_message_too_large_for_transports_falls_back_to_references(home: FakeHome, shelf: Shelf) -> None:
+def test_message_above_transport_limit_uses_references(home: FakeHome, shelf: Shelf) -> None:
     wire = report_wire(home)
     (home.path / "r.html").write_bytes(b"x" * MESSAGE_MAX_BYTES)
 
@@ -287,7 +287,7 @@ def test_a_message_too_large_for_transports_falls_back_to_references(home: FakeH
     assert message["content"][-1]["type"] == "resource_link"
 
 
-def test_nothing_is_encoded_that_would_not_be_sent() -> None:
+def test_unsendable_content_is_not_encoded() -> None:
     assert inline_limit(Delivery.REFERENCE, 300) == NEVER_INLINE
     assert inline_limit(Delivery.INLINE, 300) == 300
 
@@ -295,9 +295,7 @@ def test_nothing_is_encoded_that_would_not_be_sent() -> None:
 # closed schemas
 
 
-def test_a_closed_schema_keeps_the_tools_own_value_and_text_with_paths_replaced(
-    home: FakeHome, shelf: Shelf
-) -> None:
+def test_closed_schema_keeps_value_and_text_with_paths_replaced(home: FakeHome, shelf: Shelf) -> None:
     wire = report_wire(home)
     wire["content"].append(text(f"Written to {home.path}/r.html."))
 
@@ -311,7 +309,7 @@ def test_a_closed_schema_keeps_the_tools_own_value_and_text_with_paths_replaced(
     assert str(home.path) not in json.dumps(message)
 
 
-def test_a_closed_schema_shows_no_base64_in_text_in_either_delivery(shelf: Shelf) -> None:
+def test_closed_schema_text_has_no_base64_in_either_delivery(shelf: Shelf) -> None:
     structured = {"results": "ok", "artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]}
     wire = {"structuredContent": structured, "content": [text(json.dumps(structured))]}
 
@@ -322,7 +320,7 @@ def test_a_closed_schema_shows_no_base64_in_text_in_either_delivery(shelf: Shelf
     assert inline["structuredContent"] == structured
 
 
-def test_a_closed_schema_says_in_text_what_was_not_delivered(home: FakeHome, shelf: Shelf) -> None:
+def test_closed_schema_text_names_undelivered_files(home: FakeHome, shelf: Shelf) -> None:
     wire = report_wire(home)
     (home.path / "r.html").unlink()
 
@@ -332,7 +330,7 @@ def test_a_closed_schema_says_in_text_what_was_not_delivered(home: FakeHome, she
     assert message["isError"] is False
 
 
-def test_a_value_that_equals_a_short_name_by_chance_stays(home: FakeHome, shelf: Shelf) -> None:
+def test_value_equal_to_short_name_by_chance_stays(home: FakeHome, shelf: Shelf) -> None:
     wire = report_wire(home)
     wire["structuredContent"]["artifacts"][0]["path"] = "r.html"
 
@@ -345,7 +343,7 @@ def test_a_value_that_equals_a_short_name_by_chance_stays(home: FakeHome, shelf:
 # errors
 
 
-def test_an_error_is_one_text_with_the_envelope() -> None:
+def test_error_is_one_text_with_envelope() -> None:
     error = timed_out(Deadlines(), limit="idle", last_progress=None)
 
     message = render(failed(error), wire={}, output_schema=OPEN, delivery=Delivery.REFERENCE)
@@ -355,7 +353,7 @@ def test_an_error_is_one_text_with_the_envelope() -> None:
     assert message["structuredContent"] == failed(error).value
 
 
-def test_an_error_of_a_tool_with_a_closed_schema_has_no_structured_content() -> None:
+def test_closed_schema_error_has_no_structured_content() -> None:
     error = timed_out(Deadlines(), limit="idle", last_progress=None)
 
     message = render(failed(error), wire={}, output_schema=CLOSED, delivery=Delivery.REFERENCE)
@@ -364,7 +362,7 @@ def test_an_error_of_a_tool_with_a_closed_schema_has_no_structured_content() -> 
     assert message["_meta"] == {"toolcell/result": failed(error).value}
 
 
-def test_an_error_that_a_tool_reports_in_its_value_is_an_error_of_the_call(shelf: Shelf) -> None:
+def test_error_reported_in_value_sets_is_error(shelf: Shelf) -> None:
     wire = {"structuredContent": {"results": {"error": "no"}, "meta_data": {"is_error": True}}, "content": []}
 
     assert rendered(wire, None, shelf)["isError"] is True
@@ -399,7 +397,7 @@ def test_images_stay_and_embedded_blobs_become_links(shelf: Shelf) -> None:
     ]
 
 
-def test_an_image_too_large_for_a_message_becomes_a_link(shelf: Shelf) -> None:
+def test_image_above_message_size_becomes_link(shelf: Shelf) -> None:
     image = {"type": "image", "data": "A" * MESSAGE_MAX_BYTES, "mimeType": "image/png"}
 
     message = rendered({"content": [image]}, None, shelf)
@@ -408,7 +406,7 @@ def test_an_image_too_large_for_a_message_becomes_a_link(shelf: Shelf) -> None:
     assert message["_meta"]["toolcell/result"]["meta_data"]["delivery"] == "reference"
 
 
-def test_refused_blocks_are_named_to_the_client(shelf: Shelf) -> None:
+def test_refused_blocks_are_named_to_client(shelf: Shelf) -> None:
     bad = {"type": "image", "data": "TVqQAA==", "mimeType": "application/x-msdownload"}
 
     message = rendered({"content": [text("see"), bad]}, None, shelf)
@@ -418,7 +416,7 @@ def test_refused_blocks_are_named_to_the_client(shelf: Shelf) -> None:
     assert "TVqQAA" not in json.dumps(message["content"])
 
 
-def test_a_picture_goes_out_in_the_usual_base64_with_its_type(shelf: Shelf) -> None:
+def test_picture_sent_in_standard_base64_with_type(shelf: Shelf) -> None:
     data = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC"
     block = {"type": "image", "data": f"data:image/png;base64,{data}", "mimeType": ""}
 
@@ -427,7 +425,7 @@ def test_a_picture_goes_out_in_the_usual_base64_with_its_type(shelf: Shelf) -> N
     assert message["content"][1] == {"type": "image", "data": data, "mimeType": "image/png"}
 
 
-def test_text_beside_the_payload_reaches_the_client(shelf: Shelf) -> None:
+def test_text_beside_payload_reaches_client(shelf: Shelf) -> None:
     """Source: S2-2 and S2-36."""
     wire = {"structuredContent": {"results": 1}, "content": [text('{"results":1}'), text("Note: rounded")]}
 
@@ -436,7 +434,7 @@ def test_text_beside_the_payload_reaches_the_client(shelf: Shelf) -> None:
     assert [block["text"] for block in message["content"]] == ['{"results":1}', "Note: rounded"]
 
 
-def test_a_second_result_beside_the_payload_is_read_without_the_bytes_of_its_files(shelf: Shelf) -> None:
+def test_second_result_block_shown_without_file_bytes(shelf: Shelf) -> None:
     file = {"name": "a.txt", "b64": "c2VjcmV0", "mime": "text/plain"}
     second = {"results": 2, "artifacts": [file, "junk"], "returned_file_contents": ["c2VjcmV0"]}
     wire = {"structuredContent": {"results": 1}, "content": [text(json.dumps(second))]}
@@ -452,7 +450,7 @@ def test_a_second_result_beside_the_payload_is_read_without_the_bytes_of_its_fil
 # what never reaches a model, or a client
 
 
-def test_a_model_reads_no_tokens_and_no_oversized_facts(shelf: Shelf) -> None:
+def test_model_sees_no_tokens_and_no_oversized_facts(shelf: Shelf) -> None:
     """Source: S0-4, S2-7 and S2-37."""
     canvas = {"open": True, "url": "https://h/x", "token": "secret-capability"}
     wire = {
@@ -470,7 +468,7 @@ def test_a_model_reads_no_tokens_and_no_oversized_facts(shelf: Shelf) -> None:
 
 @pytest.mark.parametrize("key", ["canvas", "display"])
 @pytest.mark.parametrize("schema", [OPEN, CLOSED], ids=["open", "closed"])
-def test_no_model_reads_the_token_of_a_page_by_either_spelling(schema: Any, key: str, shelf: Shelf) -> None:
+def test_page_token_hidden_from_model_in_both_spellings(schema: Any, key: str, shelf: Shelf) -> None:
     page = {"type": "iframe", "url": "https://h/x", "token": "secret-capability"}
     payload = {"results": 1, key: page}
     wire = {"structuredContent": payload, "content": [text(json.dumps(payload))]}
@@ -482,7 +480,7 @@ def test_no_model_reads_the_token_of_a_page_by_either_spelling(schema: Any, key:
     assert message["_meta"]["toolcell/display"]["iframe"]["token"] == "secret-capability"
 
 
-def test_a_token_in_a_closed_schema_is_replaced_by_a_word_of_its_type(shelf: Shelf) -> None:
+def test_closed_schema_token_replaced_by_placeholder(shelf: Shelf) -> None:
     page = {"type": "iframe", "url": "https://h/x", "token": "secret-capability"}
     wire = {"structuredContent": {"results": 1, "canvas": page}, "content": []}
 
@@ -504,7 +502,7 @@ def facts_schema(meta_data: dict[str, Any], *required: str) -> dict[str, Any]:
     }
 
 
-def test_oversized_facts_are_in_meta_and_in_no_part_that_a_model_reads(shelf: Shelf) -> None:
+def test_oversized_facts_in_meta_and_never_model_visible(shelf: Shelf) -> None:
     payload = {"results": 1, "meta_data": {"rows": 3, **LARGE}}
     wire = {"structuredContent": payload, "content": [text(json.dumps(payload))]}
 
@@ -515,7 +513,7 @@ def test_oversized_facts_are_in_meta_and_in_no_part_that_a_model_reads(shelf: Sh
     assert message["_meta"]["toolcell/meta_data"] == payload["meta_data"]
 
 
-def test_small_facts_stay_where_they_are(shelf: Shelf) -> None:
+def test_small_facts_stay(shelf: Shelf) -> None:
     payload = {"results": 1, "meta_data": {"rows": 3}}
 
     message = rendered({"structuredContent": payload}, None, shelf)
@@ -542,7 +540,7 @@ def test_small_facts_stay_where_they_are(shelf: Shelf) -> None:
     ],
     ids=["may be left out", "has to be there", "has to have a text", "has to have an item"],
 )
-def test_a_closed_schema_gets_facts_as_short_as_it_allows(
+def test_closed_schema_gets_shortest_allowed_facts(
     meta_data: dict[str, Any], required: tuple[str, ...], left: dict[str, Any], shelf: Shelf
 ) -> None:
     large = ["x" * 5000] * 3 if "items" in json.dumps(meta_data) else "x" * 5000
@@ -560,7 +558,7 @@ def test_a_closed_schema_gets_facts_as_short_as_it_allows(
     assert "x" * 100 not in texts(message)
 
 
-def test_facts_that_a_schema_allows_in_full_only_are_in_no_structured_content(shelf: Shelf) -> None:
+def test_facts_required_by_schema_drop_structured_content(shelf: Shelf) -> None:
     payload = {"results": 1, "meta_data": LARGE}
     schema = facts_schema({"const": LARGE}, "meta_data")
 
@@ -570,7 +568,7 @@ def test_facts_that_a_schema_allows_in_full_only_are_in_no_structured_content(sh
     assert message["_meta"]["toolcell/result"]["meta_data"] == LARGE
 
 
-def test_facts_and_tokens_in_a_wrapped_contract_value_are_withheld_too(shelf: Shelf) -> None:
+def test_wrapped_contract_value_withholds_facts_and_tokens(shelf: Shelf) -> None:
     page = {"type": "iframe", "url": "https://h/x", "token": "secret-capability"}
     payload = {"results": 1, "meta_data": LARGE, "canvas": page}
     wire = {"structuredContent": {"result": payload}, "content": [text(json.dumps(payload))]}
@@ -585,7 +583,7 @@ def test_facts_and_tokens_in_a_wrapped_contract_value_are_withheld_too(shelf: Sh
 
 
 @pytest.mark.parametrize("schema", [OPEN, CLOSED], ids=["open", "closed"])
-def test_oversized_facts_in_the_older_spelling_are_withheld_too(schema: Any, shelf: Shelf) -> None:
+def test_oversized_facts_in_older_spelling_withheld(schema: Any, shelf: Shelf) -> None:
     payload = {"results": 1, "meta-data": LARGE}
     wire = {"structuredContent": payload, "content": [text(json.dumps(payload))]}
 
@@ -595,7 +593,7 @@ def test_oversized_facts_in_the_older_spelling_are_withheld_too(schema: Any, she
     assert "x" * 100 not in texts(message)
 
 
-def test_of_oversized_facts_a_model_still_reads_that_it_failed_and_which_files_are_missing(
+def test_oversized_facts_still_show_failure_and_missing_files(
     shelf: Shelf,
 ) -> None:
     payload = {
@@ -617,7 +615,7 @@ def test_of_oversized_facts_a_model_still_reads_that_it_failed_and_which_files_a
     }
 
 
-def test_facts_that_the_runner_adds_count_for_the_budget_too(shelf: Shelf) -> None:
+def test_facts_added_by_runner_count_for_budget(shelf: Shelf) -> None:
     payload = {"results": 1, "meta_data": {"a": "x" * 4060}}
     wire = {"structuredContent": {**payload, "artifacts": [{"name": "a", "b64": "aGk=", "mime": "a/b"}]}}
     huge = {"type": "image", "mimeType": "image/png", "data": "AAAA" * 300_000}
@@ -631,7 +629,7 @@ def test_facts_that_the_runner_adds_count_for_the_budget_too(shelf: Shelf) -> No
     assert "x" * 100 not in noted["content"][0]["text"]
 
 
-def test_a_client_is_told_which_file_to_show_where_there_is_any(shelf: Shelf) -> None:
+def test_client_told_file_to_show_if_any(shelf: Shelf) -> None:
     payload = {"results": 1, "display": {"type": "iframe", "url": "https://dash.example.com/v"}}
 
     allowed = rendered(
@@ -645,13 +643,13 @@ def test_a_client_is_told_which_file_to_show_where_there_is_any(shelf: Shelf) ->
     assert "_meta" not in plain
 
 
-def test_a_tool_cannot_pass_its_own_facts_for_ours(shelf: Shelf) -> None:
+def test_tool_cannot_pass_its_facts_as_ours(shelf: Shelf) -> None:
     wire = {"content": [], "_meta": {"toolcell/result": "forged", "own": 1}}
 
     assert rendered(wire, None, shelf)["_meta"] == {"own": 1, "toolcell/result": {"results": None}}
 
 
-def test_a_wire_result_that_is_no_utf8_can_still_be_sent(shelf: Shelf) -> None:
+def test_non_utf8_wire_result_can_be_sent(shelf: Shelf) -> None:
     wire = {"structuredContent": {"a": "\ud800"}, "content": [text("\udfff")], "_meta": {"x": "\ud800"}}
 
     for schema in (OPEN, CLOSED):
@@ -669,7 +667,7 @@ def test_model_view_of_a_stored_artifact_is_only_its_description() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["structuredContent", "content", "isError", "_meta"]), contract_like))
-def test_any_result_becomes_a_message_that_can_be_sent(wire: dict[str, Any]) -> None:
+def test_any_result_becomes_sendable_message(wire: dict[str, Any]) -> None:
     for schema, delivery in itertools.product((OPEN, CLOSED, WRAPPED), Delivery):
         result = taken(wire, None, Shelf(), schema=schema)
         message = render(result, wire=wire, output_schema=schema, delivery=delivery)
@@ -681,7 +679,7 @@ def test_any_result_becomes_a_message_that_can_be_sent(wire: dict[str, Any]) -> 
 # people
 
 
-def test_a_person_reads_results_then_files_then_what_is_missing(home: FakeHome, shelf: Shelf) -> None:
+def test_printed_result_shows_results_files_then_missing(home: FakeHome, shelf: Shelf) -> None:
     wire = report_wire(home)
     wire["structuredContent"]["artifacts"].append({"name": "p", "path": "/etc/passwd", "mime": "text/plain"})
     wire["content"] = [text("One file is missing.")]
@@ -696,7 +694,7 @@ def test_a_person_reads_results_then_files_then_what_is_missing(home: FakeHome, 
     )
 
 
-def test_a_person_reads_an_error_in_three_parts(home: FakeHome) -> None:
+def test_printed_error_has_three_parts(home: FakeHome) -> None:
     said = as_text(failed(outside_home("/etc/passwd", home.path)))
 
     assert said == (
@@ -707,7 +705,7 @@ def test_a_person_reads_an_error_in_three_parts(home: FakeHome) -> None:
     )
 
 
-def test_a_person_reads_an_error_without_details() -> None:
+def test_printed_error_without_details_is_one_line() -> None:
     assert as_text(failed(CallError(Code.E_CANCELLED, "stopped"))) == "Error: stopped [E_CANCELLED]"
 
 
@@ -723,11 +721,11 @@ def test_a_person_reads_an_error_without_details() -> None:
         (2**50, "1048576GB"),
     ],
 )
-def test_sizes_are_written_for_people(size: int, said: str) -> None:
+def test_sizes_are_formatted_for_people(size: int, said: str) -> None:
     assert human_size(size) == said
 
 
-def test_a_file_is_addressed_by_its_id() -> None:
+def test_file_is_addressed_by_its_id() -> None:
     file = ArtifactFile(id="art_0123456789ab", name="a", mime="x/y", size=1, sha256="0")
 
     assert file.uri == "artifact://art_0123456789ab"

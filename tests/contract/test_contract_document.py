@@ -36,7 +36,7 @@ def section(title: str) -> str:
 
 
 @pytest.mark.parametrize("title", PARTS)
-def test_every_field_stands_in_its_section(title: str) -> None:
+def test_fields_all_stand_in_their_sections(title: str) -> None:
     text = section(title) + (section("Other forms that are read") if title == "Result" else "")
 
     assert [name for name in PARTS[title].model_fields if not re.search(rf"[`\"]{name}[`\"]", text)] == []
@@ -45,7 +45,7 @@ def test_every_field_stands_in_its_section(title: str) -> None:
 @pytest.mark.parametrize(
     ("title", "part"), [("Artifacts", "Artifact"), ("Display", "Display"), ("Canvas", "Canvas")]
 )
-def test_every_default_and_word_stands_beside_its_field(title: str, part: str) -> None:
+def test_defaults_and_words_stand_beside_their_fields(title: str, part: str) -> None:
     rows = {
         row.split("|")[1].strip(" `"): row for row in section(title).splitlines() if row.startswith("| `")
     }
@@ -61,7 +61,7 @@ def test_every_default_and_word_stands_beside_its_field(title: str, part: str) -
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: "-".join(example))
-def test_every_example_is_taken_without_a_word_of_warning(example: dict[str, Any]) -> None:
+def test_examples_accepted_without_warning(example: dict[str, Any]) -> None:
     Result.model_validate(example)
 
     result = normalise({"structuredContent": example}, wrapped=False)

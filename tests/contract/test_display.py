@@ -1,4 +1,4 @@
-"""Which file opens, in which order and viewer, which page, and what the user's interface is told."""
+"""Display decisions: file, order, viewer and page, and the events for the user's interface."""
 
 import asyncio
 from typing import Any
@@ -50,14 +50,12 @@ def page(url: Any, *allowed: str, **more: Any) -> Decision:
         ("open", False, True),
     ],
 )
-def test_the_first_hint_that_speaks_decides_whether_it_opens(
-    display: Any, auto_open: bool, opens: bool
-) -> None:
+def test_first_explicit_hint_decides_whether_it_opens(display: Any, auto_open: bool, opens: bool) -> None:
     """Source: S0-13, S0-71, S1-67 and S1-88."""
     assert decided({**REPORT, "auto_open": auto_open}, display=display).open is opens
 
 
-def test_nothing_opens_where_there_is_nothing_to_show() -> None:
+def test_display_without_content_opens_nothing() -> None:
     assert decided(CHART, display={"open_canvas": True}).open
     assert not decided(ARCHIVE, display={"open_canvas": True}).open
     assert not decided({**ARCHIVE, "auto_open": True}, display={"storage_action": "store_and_open"}).open
@@ -84,7 +82,7 @@ def test_nothing_opens_where_there_is_nothing_to_show() -> None:
         ([CHART, REPORT], {"primary_file": 7}, ("chart.png", "report.html")),
     ],
 )
-def test_the_wanted_file_comes_first_and_the_others_keep_their_order(
+def test_display_order_puts_wanted_file_first(
     artifacts: list[dict[str, Any]], display: Any, order: tuple[str, ...]
 ) -> None:
     """Source: S0-14, S0-25 to S0-27, S0-72 and S1-89."""
@@ -117,7 +115,7 @@ def test_the_wanted_file_comes_first_and_the_others_keep_their_order(
         ("x.wav", "audio/wav", None),
     ],
 )
-def test_a_file_is_shown_by_its_type_and_by_its_name_where_that_is_generic(
+def test_viewer_chosen_by_type_then_by_name_if_generic(
     name: str, mime: str | None, viewer: str | None
 ) -> None:
     """Source: S0-24 and S0-29 to S0-32."""
@@ -136,7 +134,7 @@ def test_a_file_is_shown_by_its_type_and_by_its_name_where_that_is_generic(
         ({"name": "a.txt", "mime": "text/plain", "viewer": "html"}, None, "code"),
     ],
 )
-def test_a_viewer_is_taken_as_asked_where_it_can_show_the_file(
+def test_requested_viewer_used_where_it_fits_file(
     artifact: dict[str, Any], display: Any, viewer: str
 ) -> None:
     assert decided(artifact, display=display).viewer == viewer
@@ -145,7 +143,7 @@ def test_a_viewer_is_taken_as_asked_where_it_can_show_the_file(
 # layout and storage
 
 
-def test_defaults_and_unknown_words_come_to_the_same() -> None:
+def test_defaults_equal_unknown_words() -> None:
     """Source: S0-12, S0-28, S0-79 and S1-7."""
     plain = decided(REPORT, display={"open_canvas": True})
     strange = decided(
@@ -156,14 +154,14 @@ def test_defaults_and_unknown_words_come_to_the_same() -> None:
     assert (plain.mode, plain.storage_action, plain.stored) == ("replace", "store", True)
 
 
-def test_known_words_are_taken() -> None:
+def test_known_words_are_accepted() -> None:
     """Source: S0-15, S0-16, S1-90 and S1-91."""
     decision = decided(REPORT, display={"mode": "split", "storage_action": "temporary"})
 
     assert (decision.mode, decision.storage_action, decision.stored) == ("split", "temporary", False)
 
 
-def test_no_viewer_runs_the_scripts_of_a_file() -> None:
+def test_no_viewer_runs_scripts_of_file() -> None:
     """Source: S0-31."""
     assert not decided({"name": "x.svg", "mime": "image/svg+xml"}).scripts_executable
 
@@ -171,7 +169,7 @@ def test_no_viewer_runs_the_scripts_of_a_file() -> None:
 # pages
 
 
-def test_a_page_of_an_allowed_origin_opens_without_any_file() -> None:
+def test_page_of_allowed_origin_opens_without_files() -> None:
     decision = page(f"{DASH}/v?q=1", DASH, title="T")
 
     assert decision.to_json()["iframe"] == {
@@ -193,7 +191,7 @@ def test_a_page_of_an_allowed_origin_opens_without_any_file() -> None:
         ("http://[::1]:8000/", "http://[::1]:8000"),
     ],
 )
-def test_an_origin_is_compared_as_a_browser_does(url: str, allowed: str) -> None:
+def test_origin_compared_as_by_browser(url: str, allowed: str) -> None:
     assert page(url, allowed).open
 
 
@@ -220,7 +218,7 @@ def test_an_origin_is_compared_as_a_browser_does(url: str, allowed: str) -> None
         7,
     ],
 )
-def test_a_page_of_another_or_unclear_origin_does_not_open(url: Any) -> None:
+def test_page_of_other_or_unclear_origin_does_not_open(url: Any) -> None:
     decision = page(url, DASH, open_canvas=True)
 
     assert not decision.open
@@ -230,7 +228,7 @@ def test_a_page_of_another_or_unclear_origin_does_not_open(url: Any) -> None:
 
 
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "blob:x"])
-def test_a_page_of_another_scheme_never_opens_and_the_reason_names_it(url: str) -> None:
+def test_page_of_forbidden_scheme_never_opens_reason_names_it(url: str) -> None:
     decision = page(url, "*")
 
     assert not decision.open
@@ -238,21 +236,21 @@ def test_a_page_of_another_scheme_never_opens_and_the_reason_names_it(url: str) 
     assert repr(url.partition(":")[0]) in decision.reason
 
 
-def test_no_page_opens_where_the_operator_allows_none() -> None:
+def test_page_never_opens_if_operator_allows_none() -> None:
     assert not decide({"display": {"type": "iframe", "url": DASH}}).open
 
 
-def test_a_refused_page_keeps_files_from_opening_in_its_place() -> None:
+def test_refused_page_keeps_files_from_opening_instead() -> None:
     assert not decided(REPORT, display={"type": "iframe", "url": "https://evil.example"}).open
 
 
-def test_both_spellings_of_a_page_are_one() -> None:
+def test_both_spellings_of_page_are_equal() -> None:
     spelled = {"url": f"{DASH}/v", "title": "T"}
 
     assert decided(canvas={**spelled, "open": True}) == decided(display={**spelled, "type": "iframe"})
 
 
-def test_a_canvas_says_how_its_tab_is_kept() -> None:
+def test_canvas_states_how_its_tab_is_kept() -> None:
     """Source: S0-35 and S0-36."""
     canvas = {
         "open": True,
@@ -278,14 +276,14 @@ def test_a_canvas_says_how_its_tab_is_kept() -> None:
     }
 
 
-def test_a_canvas_that_is_not_to_open_changes_nothing() -> None:
+def test_canvas_not_to_open_changes_nothing() -> None:
     """Source: S0-33 and S0-34."""
     closed = {"open": False, "url": "https://evil.example"}
 
     assert decided(REPORT, canvas=closed) == decided(REPORT)
 
 
-def test_a_canvas_of_a_reserved_type_is_not_opened() -> None:
+def test_canvas_of_reserved_type_not_opened() -> None:
     """Source: S0-37."""
     decision = decided(canvas={"open": True, "type": "hologram", "url": DASH})
 
@@ -304,7 +302,7 @@ def test_a_canvas_of_a_reserved_type_is_not_opened() -> None:
         (7, {"allow-scripts", "allow-forms"}),
     ],
 )
-def test_a_page_gets_of_the_wanted_sandbox_what_is_harmless(wanted: Any, granted: set[str]) -> None:
+def test_page_gets_harmless_part_of_requested_sandbox(wanted: Any, granted: set[str]) -> None:
     decision = page(DASH, DASH, sandbox=wanted)
 
     assert decision.panel is not None
@@ -315,7 +313,7 @@ def test_a_page_gets_of_the_wanted_sandbox_what_is_harmless(wanted: Any, granted
 
 
 @given(json_values, json_values, st.lists(json_values, max_size=3), st.lists(st.text(max_size=9), max_size=2))
-def test_deciding_never_fails(display: Any, canvas: Any, artifacts: list[Any], origins: list[str]) -> None:
+def test_decision_never_fails(display: Any, canvas: Any, artifacts: list[Any], origins: list[str]) -> None:
     value = {"results": 1, "display": display, "canvas": canvas, "artifacts": artifacts}
 
     plan = decide(value, allowed_origins=origins).to_json()
@@ -340,7 +338,7 @@ def announced(payload: dict[str, Any]) -> list[dict[str, Any]]:
     return announce(value, decide(value, allowed_origins=[DASH]))
 
 
-def test_the_interface_hears_of_the_files_first_and_then_what_to_show() -> None:
+def test_interface_events_list_files_before_display() -> None:
     events = announced(
         {
             "results": "ok",
@@ -378,13 +376,13 @@ def test_the_interface_hears_of_the_files_first_and_then_what_to_show() -> None:
     ]
 
 
-def test_the_interface_hears_of_a_page() -> None:
+def test_interface_receives_page() -> None:
     events = announced({"results": 1, "canvas": {"open": True, "url": f"{DASH}/v", "title": "T"}})
 
     assert [(event["type"], event["content"]["src"]) for event in events] == [("canvas_content", f"{DASH}/v")]
 
 
-def test_the_interface_hears_nothing_of_a_result_without_files() -> None:
+def test_interface_receives_nothing_without_files() -> None:
     assert announced({"results": 1}) == []
 
 
@@ -399,7 +397,7 @@ def test_the_interface_hears_nothing_of_a_result_without_files() -> None:
         ("a.png", "image/png", {"category_hint": "draft"}, "draft"),
     ],
 )
-def test_every_file_has_a_category(name: str, mime: str, display: dict[str, Any], category: str) -> None:
+def test_files_all_have_a_category(name: str, mime: str, display: dict[str, Any], category: str) -> None:
     """Source: S1-66 and S1-92."""
     payload = {
         "results": 1,
@@ -410,7 +408,7 @@ def test_every_file_has_a_category(name: str, mime: str, display: dict[str, Any]
     assert announced(payload)[0]["files"][0]["category"] == category
 
 
-def test_a_user_sees_of_a_stored_file_its_description_and_never_its_place() -> None:
+def test_shown_file_has_description_and_no_storage_place() -> None:
     stored = {
         "name": "q.html",
         "mime": "text/html",

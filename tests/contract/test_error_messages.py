@@ -47,7 +47,7 @@ ALL = [
 ]
 
 
-def test_a_timeout_has_the_words_of_section_12_1() -> None:
+def test_timeout_uses_words_of_section_12_1() -> None:
     """Source: S1-129 to S1-131."""
     error = timed_out(Deadlines(), limit="idle", last_progress="Processing chunk 45/200")
 
@@ -70,7 +70,7 @@ def test_a_timeout_has_the_words_of_section_12_1() -> None:
     }
 
 
-def test_the_total_limit_says_its_own_seconds_and_that_it_is_the_total() -> None:
+def test_total_timeout_error_states_its_seconds_and_limit() -> None:
     error = timed_out(Deadlines(idle_s=2.5, total_s=600.0), limit="total", last_progress=None)
 
     assert error.message == "Tool execution timed out after 600 seconds"
@@ -78,13 +78,13 @@ def test_the_total_limit_says_its_own_seconds_and_that_it_is_the_total() -> None
     assert error.details["timeout_seconds"] == 600
 
 
-def test_a_limit_that_is_not_whole_is_written_as_it_is() -> None:
+def test_fractional_limit_written_unrounded() -> None:
     error = timed_out(Deadlines(idle_s=2.5), limit="idle", last_progress=None)
 
     assert error.message == "Tool execution timed out after 2.5 seconds"
 
 
-def test_a_path_outside_has_the_words_of_section_12_2_and_the_real_prefix() -> None:
+def test_path_outside_home_error_uses_spec_words_and_prefix() -> None:
     """Source: S1-132 to S1-134."""
     error = outside_home("/etc/passwd", Path("/tmp/alice"))
 
@@ -105,7 +105,7 @@ def test_a_path_outside_has_the_words_of_section_12_2_and_the_real_prefix() -> N
     }
 
 
-def test_a_tool_without_a_home_is_told_how_to_get_one() -> None:
+def test_tool_without_home_error_explains_how_to_get_one() -> None:
     error = outside_home("/tmp/alice/x", None)
 
     assert error.details["allowed_prefix"] is None
@@ -113,7 +113,7 @@ def test_a_tool_without_a_home_is_told_how_to_get_one() -> None:
     assert "`username: str`" in error.details["suggestion"]
 
 
-def test_a_large_file_has_the_words_of_section_12_3() -> None:
+def test_large_file_uses_words_of_section_12_3() -> None:
     """Source: S1-135 to S1-137."""
     error = too_large(107374182400, 53687091200)
 
@@ -135,7 +135,7 @@ def test_a_large_file_has_the_words_of_section_12_3() -> None:
 
 
 @pytest.mark.parametrize("error", ALL, ids=lambda error: error.message[:24])
-def test_every_error_becomes_an_envelope_that_is_json(error: CallError) -> None:
+def test_errors_all_become_json_envelopes(error: CallError) -> None:
     said = envelope(error)
 
     assert json.loads(json.dumps(said)) == said
@@ -143,25 +143,25 @@ def test_every_error_becomes_an_envelope_that_is_json(error: CallError) -> None:
     assert said["retryable"] == said["meta_data"]["retryable"] == error.retryable
 
 
-def test_an_unknown_tool_is_answered_with_the_nearest_names() -> None:
+def test_unknown_tool_answered_with_nearest_names() -> None:
     error = tool_not_found("sales_reprot", ["sales_report", "hello"])
 
     assert error.details["nearest"] == ["sales_report"]
 
 
-def test_a_tool_may_say_that_trying_again_helps() -> None:
+def test_tool_may_mark_error_retryable() -> None:
     error = tool_raised("Busy", "", retryable=True)
 
     assert (error.message, error.retryable) == ("The tool raised Busy", True)
 
 
-def test_text_with_half_a_surrogate_pair_and_without_end_stays_writable() -> None:
+def test_lone_surrogate_in_long_text_stays_encodable() -> None:
     text = legible("\ud800" + "x" * 10_000)
 
     assert len(text.encode("utf-8")) < 5000
 
 
-def test_a_refused_file_is_listed_with_the_envelope_it_would_have_been() -> None:
+def test_refused_file_listed_with_its_envelope() -> None:
     error = too_large(2, 1)
 
     entry = RefusedFile(name="a.bin", reason="file_too_large", error=error).entry()
@@ -169,7 +169,7 @@ def test_a_refused_file_is_listed_with_the_envelope_it_would_have_been() -> None
     assert entry == {"name": "a.bin", "reason": "file_too_large", "error": envelope(error)}
 
 
-def test_notices_have_the_words_of_section_11_3() -> None:
+def test_notices_use_words_of_section_11_3() -> None:
     """Source: S1-125 to S1-128."""
     said = [notice(rung, Deadlines()) for rung in Rung]
 
@@ -182,7 +182,7 @@ def test_notices_have_the_words_of_section_11_3() -> None:
     ]
 
 
-def test_a_path_of_a_usual_length_is_shown_in_full_and_a_longer_one_by_its_ends() -> None:
+def test_long_path_shown_by_both_ends_usual_path_in_full() -> None:
     usual, longer = "/" + "a" * 254, "/start/" + "b" * 4000 + "/end.txt"
 
     shown = outside_home(longer, None).details["attempted_path"]

@@ -1,4 +1,4 @@
-"""What the runner offers of its own beside a tool file, and that the file's own always comes first."""
+"""Extras that the runner offers beside a tool file; the file's own take precedence."""
 
 import json
 import uuid
@@ -90,7 +90,7 @@ OURS = Extras(
 # lists
 
 
-def test_ours_come_after_the_files_on_the_last_page_only() -> None:
+def test_our_extras_follow_file_items_on_last_page_only() -> None:
     last = {"resources": [{"uri": "data://own"}], "ttlMs": 0}
     earlier = {"resources": [{"uri": "data://own"}], "nextCursor": "2"}
 
@@ -101,7 +101,7 @@ def test_ours_come_after_the_files_on_the_last_page_only() -> None:
     assert OURS.merged("resources/list", earlier) == earlier
 
 
-def test_what_the_file_offers_under_our_name_hides_ours() -> None:
+def test_file_offer_under_our_name_hides_ours() -> None:
     own = {"uri": "runner://a", "name": "the file's"}
 
     merged = OURS.merged("resources/list", {"resources": [own]})
@@ -112,7 +112,7 @@ def test_what_the_file_offers_under_our_name_hides_ours() -> None:
     ]
 
 
-def test_templates_and_prompts_are_listed_too_and_tools_never() -> None:
+def test_templates_and_prompts_listed_and_tools_never() -> None:
     templates = OURS.merged("resources/templates/list", {"resourceTemplates": []})["resourceTemplates"]
     prompts = OURS.merged("prompts/list", {"prompts": []})["prompts"]
 
@@ -121,11 +121,11 @@ def test_templates_and_prompts_are_listed_too_and_tools_never() -> None:
     assert OURS.merged("tools/list", {"tools": []}) == {"tools": []}
 
 
-def test_an_answer_that_is_no_list_is_left_alone() -> None:
+def test_non_list_answer_left_alone() -> None:
     assert OURS.merged("resources/list", {"resources": "x"}) == {"resources": "x"}
 
 
-async def test_ours_are_read_with_the_identity_of_whoever_asks() -> None:
+async def test_extras_read_with_identity_of_caller() -> None:
     toolset: Any = None
     user = User("alice")
 
@@ -147,7 +147,7 @@ async def test_ours_are_read_with_the_identity_of_whoever_asks() -> None:
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_contract_is_listed_and_read_beside_a_file(serving: Any, mode: str) -> None:
+async def test_contract_listed_and_read_beside_file(serving: Any, mode: str) -> None:
     async with serving(PLAIN, mode) as client:
         resources = [str(item.uri) for item in await client.list_resources()]
         templates = [item.uri_template for item in await client.list_resource_templates()]
@@ -168,7 +168,7 @@ async def test_the_contract_is_listed_and_read_beside_a_file(serving: Any, mode:
 
 
 @pytest.mark.kernel
-async def test_a_files_own_resource_of_our_name_is_listed_once_and_read(serving: Any) -> None:
+async def test_files_own_resource_of_our_name_listed_once_and_read(serving: Any) -> None:
     async with serving(GREEDY) as client:
         listed = [str(item.uri) for item in await client.list_resources()]
         contents = await client.read_resource("runner://contract/2.1")
@@ -178,14 +178,14 @@ async def test_a_files_own_resource_of_our_name_is_listed_once_and_read(serving:
 
 
 @pytest.mark.kernel
-async def test_a_files_own_resource_of_our_name_that_fails_is_not_replaced(serving: Any) -> None:
+async def test_files_own_failing_resource_not_replaced(serving: Any) -> None:
     async with serving(FAILING) as client:
         with pytest.raises(MCPError, match="broken"):
             await client.read_resource("runner://contract/2.1")
 
 
 @pytest.mark.kernel
-async def test_one_switch_leaves_only_what_the_file_offers(serving: Any) -> None:
+async def test_switch_leaves_only_offers_of_file(serving: Any) -> None:
     async with serving(PLAIN, extras=False) as client:
         offered = [
             [str(item.uri) for item in await client.list_resources()],
@@ -212,7 +212,7 @@ def make() -> dict:
 
 
 @pytest.mark.kernel
-async def test_a_users_interface_hears_of_the_files_of_a_result_and_nobody_elses_does(tmp_path: Path) -> None:
+async def test_interface_events_of_result_reach_only_its_user(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     file = tmp_path / "tools.py"
     file.write_text(MAKING)

@@ -169,7 +169,7 @@ def assert_fits(value: dict[str, Any]) -> None:
 # the published schema
 
 
-def test_the_schema_is_one_and_names_itself() -> None:
+def test_schema_is_single_and_names_itself() -> None:
     """Source: S2-30."""
     schema = contract_schema()
 
@@ -181,7 +181,7 @@ def test_the_schema_is_one_and_names_itself() -> None:
 @pytest.mark.parametrize(
     "value", [SIMPLE, REPORT, LEGACY, DASHBOARD, STORED, DEFERRED], ids=lambda value: "-".join(value)
 )
-def test_the_examples_of_the_documents_satisfy_it(value: dict[str, Any]) -> None:
+def test_documented_examples_satisfy_schema(value: dict[str, Any]) -> None:
     """Source: S0-10, S0-14, S0-35, S0-63 to S0-66, S1-64, S1-79, S1-81, S1-82, S1-89 and S2-17 to S2-19."""
     assert_fits(value)
 
@@ -205,14 +205,14 @@ def test_the_examples_of_the_documents_satisfy_it(value: dict[str, Any]) -> None
     ],
     ids=json.dumps,
 )
-def test_what_breaks_the_contract_fails_in_schema_and_types_alike(value: dict[str, Any]) -> None:
+def test_contract_violations_fail_in_schema_and_types_alike(value: dict[str, Any]) -> None:
     """Source: S0-3, S0-6, S0-8 and S1-76 to S1-78."""
     assert not VALIDATOR.is_valid(value)
     with pytest.raises(ValidationError):
         Result.model_validate(value)
 
 
-def test_every_word_and_default_of_the_documents_is_in_it() -> None:
+def test_documented_words_and_defaults_are_in_schema() -> None:
     """Source: S0-11 to S0-13, S0-15, S0-16, S0-34, S0-36, S0-37, S1-65, S1-66, S1-88, S1-90 and S1-91."""
     defs = contract_schema()["$defs"]
 
@@ -239,7 +239,7 @@ def test_every_word_and_default_of_the_documents_is_in_it() -> None:
     ]  # fmt: skip
 
 
-def test_every_field_says_what_it_is() -> None:
+def test_fields_all_have_descriptions() -> None:
     schema = contract_schema()
     parts = {"Result": schema, **schema["$defs"]}
 
@@ -255,23 +255,21 @@ def test_every_field_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=range(len(ERRORS)))
-def test_every_error_is_an_error_envelope_of_the_contract(error: CallError) -> None:
+def test_errors_all_are_contract_envelopes(error: CallError) -> None:
     value = error_messages.envelope(error)
 
     ErrorEnvelope.model_validate(value)
     assert_fits(value)
 
 
-def test_a_refused_file_is_listed_as_the_contract_says() -> None:
+def test_refused_file_listed_as_contract_requires() -> None:
     refusal = RefusedFile(name="a", reason="invalid_path", error=error_messages.outside_home("/x", None))
 
     ArtifactError.model_validate(refusal.entry())
 
 
 @given(results | contract_like, st.booleans(), st.booleans())
-def test_whatever_a_tool_returns_what_comes_out_satisfies_the_contract(
-    payload: Any, wrapped: bool, is_error: bool
-) -> None:
+def test_any_tool_value_normalises_to_valid_contract(payload: Any, wrapped: bool, is_error: bool) -> None:
     wire = {"structuredContent": payload, "isError": is_error}
 
     normalised = normalise(wire, wrapped=wrapped)
@@ -284,7 +282,7 @@ def test_whatever_a_tool_returns_what_comes_out_satisfies_the_contract(
 
 
 @given(results)
-def test_mending_once_is_enough(payload: dict[str, Any]) -> None:
+def test_correction_is_idempotent(payload: dict[str, Any]) -> None:
     once = normalise({"structuredContent": payload}, wrapped=False)
     twice = normalise({"structuredContent": once.value}, wrapped=False)
 
@@ -293,7 +291,7 @@ def test_mending_once_is_enough(payload: dict[str, Any]) -> None:
 
 
 @given(st.sampled_from([SIMPLE, REPORT, DASHBOARD, DEFERRED]), json_values)
-def test_what_satisfies_the_contract_is_forwarded_unchanged(value: dict[str, Any], extra: Any) -> None:
+def test_valid_contract_value_forwarded_unchanged(value: dict[str, Any], extra: Any) -> None:
     """Source: S2-24."""
     sizes = [{**item, "size": {"PGgxPg==": 4, "aGk=": 2}[item["b64"]]} for item in value.get("artifacts", [])]
     payload = {**value, "own": extra, **({"artifacts": sizes} if sizes else {})}
@@ -305,7 +303,7 @@ def test_what_satisfies_the_contract_is_forwarded_unchanged(value: dict[str, Any
     assert result.warnings == ()
 
 
-def test_the_command_prints_it() -> None:
+def test_schema_command_prints_it() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "runner.cli.app", "schema"],
         capture_output=True,

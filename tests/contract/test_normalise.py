@@ -37,7 +37,7 @@ def text(said: str) -> dict[str, Any]:
 # payload
 
 
-def test_a_bare_value_becomes_results_whole() -> None:
+def test_bare_value_becomes_results_whole() -> None:
     """Source: S0-1, S2-1, S2-22 and S2-36."""
     payload = {"operation": "evaluate", "result": 22698}
 
@@ -49,7 +49,7 @@ def test_a_bare_value_becomes_results_whole() -> None:
 
 
 @pytest.mark.parametrize("key", ["artifacts", "deferred_artifacts"])
-def test_artifacts_that_are_no_files_are_data(key: str) -> None:
+def test_artifacts_that_are_not_files_are_data(key: str) -> None:
     payload = {
         "total_count": 1,
         key: [{"id": 1, "name": "build", "archive_download_url": "https://a.example"}],
@@ -75,7 +75,7 @@ def test_artifacts_that_are_no_files_are_data(key: str) -> None:
     ],
     ids=["paths", "addresses", "object", "display", "links", "meta_data", "retryable"],
 )
-def test_results_beside_keys_of_another_system_are_own(beside: dict[str, Any]) -> None:
+def test_results_beside_foreign_keys_are_tools_own(beside: dict[str, Any]) -> None:
     result = taken({"results": [1], **beside})
 
     assert not result.speaks_contract
@@ -126,13 +126,13 @@ def test_empty_keys_beside_filled_and_foreign_are_own(beside: dict[str, Any], fa
     assert speaks(**beside)
 
 
-def test_an_empty_list_of_artifacts_alone_is_data() -> None:
+def test_empty_artifacts_list_alone_is_data() -> None:
     payload = {"total_count": 0, "artifacts": []}
 
     assert taken(payload).value == {"results": payload}
 
 
-def test_a_deferred_file_without_path_is_refused_with_its_reason() -> None:
+def test_deferred_file_without_path_refused_with_reason() -> None:
     result = taken({"deferred_artifacts": [{"name": "draft.docx", "reason": "draft"}]})
 
     assert [refusal.reason for refusal in result.refusals] == ["missing_path"]
@@ -146,7 +146,7 @@ def test_one_file_among_items_without_content_makes_an_envelope() -> None:
     assert result.speaks_contract
 
 
-def test_an_envelope_is_forwarded_unchanged() -> None:
+def test_envelope_forwarded_unchanged() -> None:
     """Source: S0-77 and S2-24."""
     payload = {"results": 0, "meta_data": {"a": 1}, "mood": "good"}
 
@@ -156,16 +156,16 @@ def test_an_envelope_is_forwarded_unchanged() -> None:
     assert result.speaks_contract
 
 
-def test_no_output_at_all_is_null() -> None:
+def test_no_output_is_null() -> None:
     """Source: S2-27."""
     assert normalise({"content": []}, wrapped=False).value == {"results": None}
 
 
-def test_an_empty_object_is_the_value_the_tool_meant() -> None:
+def test_empty_object_is_the_tools_value() -> None:
     assert taken({}).value == {"results": {}}
 
 
-def test_the_first_text_that_is_json_is_the_payload_and_the_other_text_is_kept() -> None:
+def test_first_json_text_is_payload_other_text_kept() -> None:
     result = normalise({"content": [text("Added 2 rows"), text('{"results": {"a": 1}}')]}, wrapped=False)
 
     assert result.value == {"results": {"a": 1}}
@@ -179,18 +179,18 @@ def test_texts_without_json_are_joined() -> None:
     assert result.texts == ()
 
 
-def test_text_beside_structured_content_is_kept_unless_it_says_the_same() -> None:
+def test_text_beside_structured_content_kept_unless_equal() -> None:
     result = taken({"results": 1}, text('{"results":1}'), text("Note: rounded"))
 
     assert result.texts == ("Note: rounded",)
 
 
-def test_a_list_is_wrapped_as_results() -> None:
+def test_list_wrapped_as_results() -> None:
     """Source: S2-34."""
     assert taken([1, 2]).value == {"results": [1, 2]}
 
 
-def test_structured_content_wins_over_other_data_in_a_text_with_a_warning_naming_both() -> None:
+def test_structured_content_wins_over_json_text_with_warning() -> None:
     """Source: S2-20 and S2-26."""
     result = normalise({"structuredContent": {"a": 1}, "content": [text('{"a": 2}')]}, wrapped=False)
 
@@ -198,26 +198,26 @@ def test_structured_content_wins_over_other_data_in_a_text_with_a_warning_naming
     assert warned(result, "structured_content and the data")
 
 
-def test_a_lone_result_key_is_unwrapped_with_a_warning() -> None:
+def test_lone_result_key_unwrapped_with_warning() -> None:
     result = taken({"result": {"x": 1}})
 
     assert result.value == {"results": {"x": 1}}
     assert warned(result, "`results`")
 
 
-def test_what_fastmcp_wrapped_is_unwrapped_without_a_warning() -> None:
+def test_fastmcp_wrapper_unwrapped_without_warning() -> None:
     result = normalise({"structuredContent": {"result": 3}, "content": [text("3")]}, wrapped=True)
 
     assert (result.value, result.texts, result.warnings) == ({"results": 3}, (), ())
 
 
-def test_a_field_that_only_shares_a_name_with_ours_stays_data() -> None:
+def test_field_sharing_only_a_name_with_ours_stays_data() -> None:
     payload = {"artifacts": 12, "museum": "north"}
 
     assert taken(payload).value == {"results": payload}
 
 
-def test_one_bad_item_among_files_does_not_turn_the_others_into_data() -> None:
+def test_one_bad_file_entry_keeps_others_as_artifacts() -> None:
     file = {"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}
 
     result = taken({"artifacts": [file, "junk"]})
@@ -228,7 +228,7 @@ def test_one_bad_item_among_files_does_not_turn_the_others_into_data() -> None:
     assert legacy.value["artifacts"] == [{**file, "size": 2}]
 
 
-def test_artifacts_alone_are_an_envelope_with_null_results() -> None:
+def test_artifacts_alone_are_envelope_with_null_results() -> None:
     """Source: S1-3 and S1-58."""
     result = taken({"artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]})
 
@@ -242,14 +242,14 @@ def test_artifacts_alone_are_an_envelope_with_null_results() -> None:
 # errors
 
 
-def test_an_error_in_plain_text_becomes_the_first_versions_error() -> None:
+def test_plain_text_error_becomes_version_1_error() -> None:
     """Source: S2-25."""
     result = normalise({"content": [text("boom")], "isError": True}, wrapped=False)
 
     assert result.value == {"results": {"error": "boom"}, "meta_data": {"is_error": True}}
 
 
-def test_an_error_that_is_an_envelope_is_not_wrapped_again() -> None:
+def test_envelope_error_not_wrapped_again() -> None:
     said = {"results": {"error": "x"}, "meta_data": {"is_error": True, "error_code": "E_TIMEOUT"}}
 
     result = normalise({"content": [text(json.dumps(said))], "isError": True}, wrapped=False)
@@ -257,13 +257,13 @@ def test_an_error_that_is_an_envelope_is_not_wrapped_again() -> None:
     assert result.value == said
 
 
-def test_a_silent_error_still_says_a_sentence() -> None:
+def test_silent_error_still_has_a_sentence() -> None:
     value = normalise({"content": [], "isError": True}, wrapped=False).value
 
     assert value["results"]["error"].startswith("The tool reported an error")
 
 
-def test_retryable_is_said_in_both_places() -> None:
+def test_retryable_set_in_both_places() -> None:
     """Source: S1-5."""
     inside = taken({"results": 1, "meta_data": {"retryable": True}}).value
     outside = taken({"results": 1, "retryable": True}).value
@@ -271,14 +271,14 @@ def test_retryable_is_said_in_both_places() -> None:
     assert inside == outside == {"results": 1, "meta_data": {"retryable": True}, "retryable": True}
 
 
-def test_a_result_that_is_no_json_becomes_an_error_envelope() -> None:
+def test_non_json_result_becomes_error_envelope() -> None:
     value = taken({"results": b"\0\xff"}).value
 
     assert value["meta_data"]["error_code"] == "E_INVALID_RESULT"
     assert "bytes" in value["results"]["error"]
 
 
-def test_a_result_that_nests_without_end_becomes_an_error_envelope() -> None:
+def test_endlessly_nested_result_becomes_error_envelope() -> None:
     deep: Any = 1
     for _ in range(900):
         deep = [deep]
@@ -288,26 +288,26 @@ def test_a_result_that_nests_without_end_becomes_an_error_envelope() -> None:
     assert value["meta_data"]["error_code"] == "E_INVALID_RESULT"
 
 
-def test_not_a_number_becomes_null_and_costs_nothing_else() -> None:
+def test_nan_becomes_null_and_rest_stays() -> None:
     assert taken({"results": [1.5, math.nan, math.inf]}).value == {"results": [1.5, None, None]}
 
 
 # facts and hints
 
 
-def test_the_older_spelling_of_meta_data_is_renamed() -> None:
+def test_older_meta_data_spelling_renamed() -> None:
     """Source: S2-8."""
     assert taken({"results": 1, "meta-data": {"a": 1}}).value == {"results": 1, "meta_data": {"a": 1}}
 
 
-def test_meta_data_wins_over_its_older_spelling_with_a_warning() -> None:
+def test_meta_data_wins_over_older_spelling_with_warning() -> None:
     result = taken({"results": 1, "meta-data": {"a": 1}, "meta_data": {"b": 2}})
 
     assert result.value == {"results": 1, "meta_data": {"b": 2}}
     assert warned(result, "meta-data")
 
 
-def test_meta_data_above_4096_bytes_is_flagged_and_below_not() -> None:
+def test_meta_data_above_4096_bytes_flagged_below_not() -> None:
     """Source: S0-4."""
     at = {"k": "x" * (4096 - len('{"k": ""}'))}
     above = {"k": at["k"] + "x"}
@@ -316,7 +316,7 @@ def test_meta_data_above_4096_bytes_is_flagged_and_below_not() -> None:
     assert taken({"results": 1, "meta_data": above}).value["meta_data_truncated"] is True
 
 
-def test_empty_and_misshapen_optional_keys_are_absent() -> None:
+def test_empty_and_malformed_optional_keys_are_absent() -> None:
     """Source: S0-3, S1-4 and S1-6 to S1-8."""
     payload = {
         "results": 1,
@@ -334,7 +334,7 @@ def test_empty_and_misshapen_optional_keys_are_absent() -> None:
     assert warned(result, "retryable")
 
 
-def test_the_primary_file_is_found_under_its_safe_name() -> None:
+def test_primary_file_found_under_its_safe_name() -> None:
     artifact = {"name": "out/report.html", "b64": "aGk=", "mime": "text/html"}
 
     value = taken(
@@ -349,7 +349,7 @@ def test_the_primary_file_is_found_under_its_safe_name() -> None:
 # artifacts
 
 
-def test_each_fault_of_an_artifact_has_its_reason_and_costs_no_other_file() -> None:
+def test_each_artifact_fault_has_reason_and_keeps_other_files() -> None:
     """Source: S0-6 and S1-59."""
     good = {"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}
     entries = [
@@ -374,7 +374,7 @@ def test_each_fault_of_an_artifact_has_its_reason_and_costs_no_other_file() -> N
     assert result.value["artifacts"] == [good | {"size": 2}]
 
 
-def test_base64_of_either_alphabet_with_blanks_and_without_padding_is_taken() -> None:
+def test_base64_of_either_alphabet_unpadded_is_accepted() -> None:
     entry = {"name": "a.bin", "b64": " -_8\r\n", "mime": "application/x-a"}
 
     value = taken({"results": 1, "artifacts": [entry]}).value
@@ -382,13 +382,13 @@ def test_base64_of_either_alphabet_with_blanks_and_without_padding_is_taken() ->
     assert value["artifacts"][0] == {**entry, "b64": "+/8=", "size": 2}
 
 
-def test_an_empty_string_is_an_empty_file() -> None:
+def test_empty_string_is_empty_file() -> None:
     value = taken({"results": 1, "artifacts": [{"name": "e.txt", "b64": "", "mime": "text/plain"}]}).value
 
     assert value["artifacts"][0]["size"] == 0
 
 
-def test_a_wrong_size_a_missing_type_and_a_strange_viewer_are_mended_with_warnings() -> None:
+def test_wrong_size_type_or_viewer_corrected_with_warning() -> None:
     """Source: S0-8, S0-9, S0-11, S1-63 and S1-65."""
     entry = {"name": "a.csv", "b64": "YSxi", "size": 99, "viewer": "telescope", "category": "report"}
 
@@ -407,13 +407,13 @@ def test_a_wrong_size_a_missing_type_and_a_strange_viewer_are_mended_with_warnin
     assert [warned(result, word) for word in ("size", "mime", "viewer")] == [True] * 3
 
 
-def test_a_type_that_could_break_a_header_is_replaced() -> None:
+def test_type_that_could_break_header_replaced() -> None:
     entry = {"name": "a.txt", "b64": "aGk=", "mime": "text/html\r\nSet-Cookie: a=b"}
 
     assert taken({"results": 1, "artifacts": [entry]}).value["artifacts"][0]["mime"] == "text/plain"
 
 
-def test_content_wins_over_a_path_with_a_warning() -> None:
+def test_content_wins_over_path_with_warning() -> None:
     entry = {"name": "a.txt", "b64": "aGk=", "path": "/tmp/alice/a.txt", "mime": "text/plain"}
 
     result = taken({"results": 1, "artifacts": [entry]})
@@ -422,7 +422,7 @@ def test_content_wins_over_a_path_with_a_warning() -> None:
     assert warned(result, "path")
 
 
-def test_a_repeated_name_gets_a_suffix() -> None:
+def test_repeated_name_gets_suffix() -> None:
     entries = [{"name": "d.txt", "b64": "MQ==", "mime": "text/plain"}] * 2
 
     names = [entry["name"] for entry in taken({"results": 1, "artifacts": entries}).value["artifacts"]]
@@ -431,13 +431,13 @@ def test_a_repeated_name_gets_a_suffix() -> None:
     assert len(set(names)) == 2
 
 
-def test_a_hundred_files_are_kept() -> None:
+def test_hundred_files_are_kept() -> None:
     entries = [{"name": f"{n}.txt", "b64": "MQ==", "mime": "text/plain"} for n in range(100)]
 
     assert len(taken({"results": 1, "artifacts": entries}).value["artifacts"]) == 100
 
 
-def test_a_deferred_file_needs_a_path_and_may_have_any_reason() -> None:
+def test_deferred_file_needs_path_and_may_have_any_reason() -> None:
     """Source: S1-76 to S1-78."""
     entries = [
         {"name": "a.docx", "path": "/tmp/alice/a.docx", "mime": "application/x-a", "reason": "because"},
@@ -485,7 +485,7 @@ def test_artifacts_win_over_legacy_arrays() -> None:
     assert [entry["name"] for entry in taken(payload).value["artifacts"]] == ["new.txt"]
 
 
-def test_names_without_content_are_incomplete_and_contents_without_name_ignored() -> None:
+def test_unmatched_legacy_names_incomplete_and_contents_ignored() -> None:
     """Source: S2-28."""
     more_names = {"results": 1, "returned_file_names": ["a", "b"], "returned_file_contents": ["QQ=="]}
     more_contents = {"results": 1, "returned_file_names": ["a"], "returned_file_contents": ["QQ==", "Qg=="]}
@@ -497,7 +497,7 @@ def test_names_without_content_are_incomplete_and_contents_without_name_ignored(
     assert [warned(result, "mismatch") for result in (first, second)] == [True, True]
 
 
-def test_a_name_whose_content_is_null_is_incomplete_too() -> None:
+def test_name_with_null_content_is_incomplete() -> None:
     payload = {"results": 1, "returned_file_names": ["a", "b"], "returned_file_contents": ["QQ==", None]}
 
     result = taken(payload)
@@ -505,7 +505,7 @@ def test_a_name_whose_content_is_null_is_incomplete_too() -> None:
     assert (result.value["incomplete"], reasons(result)) == (["b"], ["missing_content"])
 
 
-def test_what_a_legacy_object_says_of_its_file_is_kept() -> None:
+def test_legacy_object_facts_about_file_kept() -> None:
     content = {"name": "a", "b64": "QQ==", "mime": "text/html", "description": "page"}
 
     (file,) = taken({"results": 1, "returned_file_contents": [content]}).value["artifacts"]
@@ -513,7 +513,7 @@ def test_what_a_legacy_object_says_of_its_file_is_kept() -> None:
     assert file == {**content, "size": 1}
 
 
-def test_a_truth_value_is_no_size() -> None:
+def test_boolean_is_not_a_size() -> None:
     file = {"name": "a.txt", "b64": "QQ==", "mime": "text/plain", "size": True}
 
     result = taken({"results": 1, "artifacts": [file]})
@@ -525,7 +525,7 @@ def test_a_truth_value_is_no_size() -> None:
 # typed content
 
 
-def test_image_audio_and_blob_become_artifacts_beside_structured_content() -> None:
+def test_media_blocks_become_artifacts_beside_structured_content() -> None:
     blob = {"uri": "x://../../etc/passwd", "mimeType": "text/plain", "blob": "ZGF0YQ=="}
 
     result = taken(
@@ -550,7 +550,7 @@ def test_image_audio_and_blob_become_artifacts_beside_structured_content() -> No
     assert result.origins == (None, None, None)
 
 
-def test_blocks_of_a_wrong_type_or_without_base64_are_refused() -> None:
+def test_blocks_of_wrong_type_or_without_base64_refused() -> None:
     result = normalise(
         {
             "content": [
@@ -571,7 +571,7 @@ def test_blocks_of_a_wrong_type_or_without_base64_are_refused() -> None:
 
 @pytest.mark.parametrize("mime", ["", None, "png", 7, "image/png"])
 @pytest.mark.parametrize("header", ["", "data:image/png;base64,"])
-def test_pictures_are_taken_by_their_bytes(mime: Any, header: str) -> None:
+def test_pictures_recognised_by_bytes(mime: Any, header: str) -> None:
     block = {"type": "image", "data": header + PNG_TEXT, "mimeType": mime}
 
     result = normalise({"content": [block]}, wrapped=False)
@@ -581,7 +581,7 @@ def test_pictures_are_taken_by_their_bytes(mime: Any, header: str) -> None:
 
 
 @pytest.mark.parametrize("data", ["https://a.example/x.png", PNG_TEXT[:-3], "data:image/png,x"])
-def test_pictures_without_bytes_are_told_as_refused(data: str) -> None:
+def test_pictures_without_bytes_reported_as_refused(data: str) -> None:
     block = {"type": "image", "data": data, "mimeType": "image/png"}
 
     result = normalise({"content": [block]}, wrapped=False)
@@ -589,7 +589,7 @@ def test_pictures_without_bytes_are_told_as_refused(data: str) -> None:
     assert [refusal.reason for refusal in result.refusals] == ["invalid_base64"]
 
 
-def test_embedded_text_is_shown_with_its_uri_and_links_are_kept_as_given() -> None:
+def test_embedded_text_shown_with_uri_and_links_kept() -> None:
     link = {"type": "resource_link", "uri": "tableau://w/1/pdf", "name": "Sales", "size": 2400000}
 
     result = taken({"results": 1}, {"type": "resource", "resource": {"uri": "a://b", "text": "hi"}}, link)
@@ -602,7 +602,7 @@ def test_embedded_text_is_shown_with_its_uri_and_links_are_kept_as_given() -> No
 # words of the contract that are nearly right
 
 
-def test_a_misspelled_results_is_kept_and_named_in_a_warning() -> None:
+def test_misspelled_results_kept_and_named_in_warning() -> None:
     bare = taken({"Results": {"a": 1}, "note": "x"})
     beside = taken({"RESULT": 1, "artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]})
 
@@ -612,12 +612,12 @@ def test_a_misspelled_results_is_kept_and_named_in_a_warning() -> None:
     assert beside.warnings == ("the tool returned no `results`, but 'RESULT': it may be misspelled",)
 
 
-def test_data_with_other_names_is_not_called_misspelled() -> None:
+def test_data_with_other_names_not_called_misspelled() -> None:
     for key in ("result", "rows", "reset", "record", "response", "resource", "r" * 7):
         assert taken({key: 1, "expression": "234*97"}).warnings == ()
 
 
-def test_misshapen_lists_of_files_are_named_in_a_warning() -> None:
+def test_malformed_file_lists_named_in_warning() -> None:
     result = taken(
         {
             "results": 1,
@@ -635,7 +635,7 @@ def test_misshapen_lists_of_files_are_named_in_a_warning() -> None:
         assert f"{key} is ignored beside artifacts" in result.warnings
 
 
-def test_a_path_that_is_no_text_is_refused_with_its_reason() -> None:
+def test_non_text_path_refused_with_reason() -> None:
     result = taken(
         {
             "results": 1,
@@ -648,7 +648,7 @@ def test_a_path_that_is_no_text_is_refused_with_its_reason() -> None:
     assert "artifacts" not in result.value
 
 
-def test_hints_of_the_wrong_kind_fall_back_with_a_warning_and_the_rest_stays() -> None:
+def test_hints_of_wrong_type_use_default_with_warning() -> None:
     result = taken(
         {
             "results": 1,
@@ -675,7 +675,7 @@ def test_hints_of_the_wrong_kind_fall_back_with_a_warning_and_the_rest_stays() -
     ]
 
 
-def test_facts_that_only_the_runner_states_are_not_taken_from_a_tool() -> None:
+def test_facts_reserved_for_runner_ignored_from_tool() -> None:
     result = taken(
         {
             "results": 1,
@@ -700,7 +700,7 @@ def test_facts_that_only_the_runner_states_are_not_taken_from_a_tool() -> None:
     }
 
 
-def test_a_text_that_contradicts_the_structure_is_kept_and_named_in_a_warning() -> None:
+def test_text_contradicting_structure_kept_with_warning() -> None:
     contradicted = taken({"results": 1}, text('{"results": 2}'))
     repeated = taken({"results": 1}, text('{"results": 1}'))
 
@@ -710,7 +710,7 @@ def test_a_text_that_contradicts_the_structure_is_kept_and_named_in_a_warning() 
     assert repeated.warnings == ()
 
 
-def test_large_results_are_kept_whole_with_a_warning_that_says_their_size() -> None:
+def test_large_results_kept_whole_with_size_warning() -> None:
     """Source: S0-60 and S2-14."""
     for payload, size in (({"results": "ü" * 50}, 102), ({"results": list(range(40))}, 150)):
         assert normalise({"structuredContent": payload}, wrapped=False, results_max_bytes=size).warnings == ()
@@ -727,7 +727,7 @@ def test_large_results_are_kept_whole_with_a_warning_that_says_their_size() -> N
 
 
 @given(json_values, st.booleans())
-def test_any_json_value_becomes_a_value_that_can_be_written(payload: Any, is_error: bool) -> None:
+def test_any_json_value_becomes_writable_value(payload: Any, is_error: bool) -> None:
     """Source: S1-1 and S2-29."""
     value = normalise({"structuredContent": payload, "isError": is_error}, wrapped=False).value
 
@@ -748,13 +748,13 @@ def test_normalising_twice_changes_nothing(
 
 
 @given(contract_like)
-def test_no_reference_of_a_tool_into_the_store_survives(payload: Any) -> None:
+def test_tool_references_into_store_removed(payload: Any) -> None:
     value = taken({"results": 1, "artifacts": [payload]}).value
 
     assert all("s3_ref" not in entry for entry in value.get("artifacts", []))
 
 
-def test_an_empty_envelope_is_the_envelope_of_nothing() -> None:
+def test_empty_envelope_is_envelope_of_nothing() -> None:
     assert taken({"results": None}).value == {"results": None}
 
 

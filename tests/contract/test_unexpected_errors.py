@@ -77,7 +77,7 @@ def is_harmless(said: str, logged: str) -> bool:
 
 
 @ERAS
-async def test_a_call_in_which_we_fail_ends_with_an_error_of_the_contract(
+async def test_internal_error_in_call_returns_contract_error(
     toolset: Toolset, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with client_of(make_host(toolset, transport="stdio", download_url=None), mode) as client:
@@ -90,7 +90,7 @@ async def test_a_call_in_which_we_fail_ends_with_an_error_of_the_contract(
     assert is_harmless(answer.model_dump_json(), caplog.text)
 
 
-async def test_a_call_that_comes_directly_is_answered_in_the_same_way(
+async def test_direct_call_internal_error_answered_alike(
     toolset: Toolset, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def hears(method: str, params: Any) -> None:
@@ -105,7 +105,7 @@ async def test_a_call_that_comes_directly_is_answered_in_the_same_way(
 
 
 @ERAS
-async def test_any_other_request_in_which_we_fail_gets_an_error_with_words(
+async def test_internal_error_in_other_request_returns_described_error(
     toolset: Toolset, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = make_host(toolset, transport="stdio", download_url=None)
@@ -125,7 +125,7 @@ async def test_any_other_request_in_which_we_fail_gets_an_error_with_words(
 
 
 @pytest.mark.parametrize("path", ["/api/files", "/nowhere/at/all"])
-async def test_a_page_in_which_we_fail_answers_in_json(
+async def test_page_internal_error_answered_in_json(
     tmp_path: Path, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = settings_in(tmp_path, user="ann")
@@ -139,12 +139,12 @@ async def test_a_page_in_which_we_fail_answers_in_json(
         assert answer.status_code == 500
         assert is_harmless(answer.json()["error"], caplog.text)
     else:
-        # The control: what is no fault of ours is answered as ever.
+        # The control: an error that is not ours is answered as usual.
         assert answer.status_code == 404
         assert logging.getLogger("runner.contract.unexpected_errors").name not in caplog.text
 
 
-async def test_that_no_hint_can_be_given_hides_no_error(
+async def test_failed_hint_hides_no_error(
     toolset: Toolset, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fails(*_: Any) -> Any:
@@ -174,7 +174,7 @@ main()
 
 
 @ERAS
-async def test_a_client_over_stdio_is_answered_in_the_same_way(tmp_path: Path, mode: str) -> None:
+async def test_stdio_client_internal_error_answered_alike(tmp_path: Path, mode: str) -> None:
     command, logged = tmp_path / "failing.py", tmp_path / "log"
     command.write_text(FAILING)
     with somebody() as user:

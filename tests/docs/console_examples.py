@@ -85,7 +85,7 @@ def _until_started(process: subprocess.Popen[str]) -> str:
 
 
 def _environment(state: Path, port: int) -> Mapping[str, str]:
-    # Without bytecode, as it may be for tests, each command would compile two thousand modules anew.
+    # Without bytecode, as it may be for tests, each command would compile two thousand modules again.
     dropped = ("RUNNER_", "PYTHONDONTWRITEBYTECODE")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return environment | {

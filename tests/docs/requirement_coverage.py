@@ -1,11 +1,11 @@
-"""Which requirement is built where, and which test shows it: read from the ids that code and tests carry.
+"""Places and tests of each requirement, read from the ids that code and tests carry.
 
 A requirement of `docs/spec/requirements.md` is *built* where a source file, or a page of `docs`, names its
 id, and *shown* by the tests that name it, in a docstring, a comment, or the `seed_ref` of a conformance
 case. `S1-76 to S1-87` names every id between. `docs/spec/requirements.toml` has a short phrase for each id,
 and a sentence for each that is not built, partly built, or asks nothing of this program.
 
-usage: scripts/requirements        writes docs/spec/coverage.md anew
+usage: scripts/requirements        rewrites docs/spec/coverage.md
 """
 
 import ast
@@ -48,7 +48,7 @@ _RANGE = re.compile(r"\b(S[0-9])-([0-9]+)(?:\s+to\s+\1-([0-9]+))?\b")
 
 
 class Status(StrEnum):
-    """What has become of a requirement."""
+    """Status of a requirement."""
 
     BUILT = "built"
     PARTLY = "partly"
@@ -77,7 +77,7 @@ class Requirement:
 
 @dataclass(slots=True)
 class Marks:
-    """Where ids were found: by id, file names and names of tests, in order."""
+    """Places of ids: by id, file names and names of tests, in order."""
 
     places: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     tests: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -149,9 +149,11 @@ def complaints(requirements: Mapping[str, Requirement], marks: Marks) -> list[st
     """Return what is missing: a phrase, a place, a test, a reason; nothing if the table may be believed."""
     known = sentences()
     missing = [f"{name} has no phrase in requirements.toml" for name in known if name not in requirements]
-    unknown = [f"{name} is no requirement, requirements.toml" for name in requirements if name not in known]
+    unknown = [
+        f"{name} is not a requirement, requirements.toml" for name in requirements if name not in known
+    ]
     for found in (marks.places, marks.tests):
-        unknown += [f"{name} is no requirement, {found[name][0]}" for name in found if name not in known]
+        unknown += [f"{name} is not a requirement, {found[name][0]}" for name in found if name not in known]
     for name, requirement in requirements.items():
         if requirement.status in {Status.BUILT, Status.PARTLY}:
             missing += [f"{name} is named by no source file"] * (not requirement.places)

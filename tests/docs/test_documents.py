@@ -60,7 +60,7 @@ def test_pages_are_at_most_14_and_4500_lines() -> None:
     assert sum(len(page.read_text().splitlines()) for page in pages) <= 4500
 
 
-def test_every_path_named_in_the_architecture_exists() -> None:
+def test_architecture_paths_all_exist() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     paths = re.findall(r"`((?:runner|sandbox|sample_tools|scripts|tests|docs)/[\w./-]*)`", text)
 
@@ -68,7 +68,7 @@ def test_every_path_named_in_the_architecture_exists() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_every_invariant_of_the_architecture_names_a_test_that_exists() -> None:
+def test_invariants_each_name_an_existing_test() -> None:
     section = (ROOT / "ARCHITECTURE.md").read_text().split("## Invariants")[1].split("\n## ")[0]
     named = TEST_NAMES.findall(section)
     tests = (ROOT / "tests" / "commands" / "test_invariants.py").read_text()
@@ -77,14 +77,14 @@ def test_every_invariant_of_the_architecture_names_a_test_that_exists() -> None:
     assert [name for name in named if f"def {name}(" not in tests] == []
 
 
-def test_the_architecture_stays_below_300_lines_and_names_no_line_numbers() -> None:
+def test_architecture_below_300_lines_without_line_numbers() -> None:
     lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
 
     assert len(lines) < 300
     assert [line for line in lines if re.search(r"\.py:\d", line)] == []
 
 
-def test_the_table_of_error_codes_says_what_the_code_says() -> None:
+def test_error_code_table_matches_code() -> None:
     rows = re.findall(
         r"(?m)^\| `(E_\w+)` \| `(\w+)` \| (.+?) \|.*\| (\d) \|$", (ROOT / "docs/cli.md").read_text()
     )
@@ -110,7 +110,7 @@ def test_decisions_have_40_lines_at_most() -> None:
     assert {name for name, length in lengths.items() if length > 40} == set()
 
 
-def test_every_dependency_has_its_reason() -> None:
+def test_dependencies_all_have_a_reason() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     named = re.findall(r'(?m)^\s*(?:s3 = \[)?"([a-z0-9-]+)(?:[><=]=)', project)
     reasons = (ROOT / "docs" / "decisions" / "0002-dependencies.md").read_text()

@@ -28,23 +28,23 @@ def requirements(marks: Marks) -> dict[str, Requirement]:
     return read(marks)
 
 
-def test_every_requirement_has_its_place_and_test_or_the_reason_why_not(
+def test_requirements_each_have_place_and_test_or_reason(
     requirements: dict[str, Requirement], marks: Marks
 ) -> None:
     assert len(requirements) == 520
     assert complaints(requirements, marks) == []
 
 
-def test_the_committed_table_is_what_code_and_tests_say(requirements: dict[str, Requirement]) -> None:
+def test_committed_table_matches_code_and_tests(requirements: dict[str, Requirement]) -> None:
     assert COVERAGE.read_text() == table(requirements), "run scripts/requirements, and commit what it wrote"
 
 
-def test_an_id_of_no_requirement_is_named_with_its_file(
+def test_unknown_requirement_id_named_with_its_file(
     requirements: dict[str, Requirement], marks: Marks
 ) -> None:
     strange = Marks(places=marks.places | {"S9-1": ["runner/x.py"]}, tests=marks.tests)
 
-    assert complaints(requirements, strange) == ["S9-1 is no requirement, runner/x.py"]
+    assert complaints(requirements, strange) == ["S9-1 is not a requirement, runner/x.py"]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_an_id_of_no_requirement_is_named_with_its_file(
         ({"status": Status.NOT, "why": "because"}, "S1-116 is not, and no sentence says why"),
     ],
 )
-def test_a_requirement_that_lacks_something_is_complained_of(
+def test_incomplete_requirement_is_reported(
     requirements: dict[str, Requirement], marks: Marks, fault: dict[str, Any], says: str
 ) -> None:
     faulty = requirements | {"S1-116": replace(requirements["S1-116"], **fault)}
@@ -64,21 +64,19 @@ def test_a_requirement_that_lacks_something_is_complained_of(
     assert complaints(faulty, marks) == [says]
 
 
-def test_a_requirement_without_an_entry_is_complained_of(
-    requirements: dict[str, Requirement], marks: Marks
-) -> None:
+def test_requirement_without_entry_is_reported(requirements: dict[str, Requirement], marks: Marks) -> None:
     rest = {name: each for name, each in requirements.items() if name != "S4-12"}
 
     assert complaints(rest, marks) == ["S4-12 has no phrase in requirements.toml"]
 
 
-def test_a_range_names_every_id_between() -> None:
+def test_id_range_names_every_id_between() -> None:
     text = "requirements S1-8, S1-12 to S1-14\n    and S2-1 to S3-2"
 
     assert [name for name, _ in ids_in(text)] == ["S1-8", "S1-12", "S1-13", "S1-14", "S2-1", "S3-2"]
 
 
-def test_an_id_belongs_to_the_test_in_whose_lines_or_comment_it_stands() -> None:
+def test_requirement_id_belongs_to_enclosing_test() -> None:
     lines = ["# one", "@mark", "def test_a():", "    pass", "", "def helper():", "    pass"]
 
     belongs = lines_of_tests("\n".join(lines))

@@ -8,7 +8,7 @@ SCRIPT = ROOT / "scripts" / "make_sales_data.py"
 DATA = ROOT / "sample_tools" / "data" / "sales.csv"
 
 
-def test_the_script_makes_exactly_the_data_in_the_tree(tmp_path: Path) -> None:
+def test_script_makes_exactly_the_committed_data(tmp_path: Path) -> None:
     made = tmp_path / "sales.csv"
 
     subprocess.run([sys.executable, SCRIPT, made], check=True)
@@ -16,7 +16,7 @@ def test_the_script_makes_exactly_the_data_in_the_tree(tmp_path: Path) -> None:
     assert made.read_bytes() == DATA.read_bytes()
 
 
-def test_the_data_are_large_enough_to_be_real_and_small_enough_to_clone() -> None:
+def test_sample_data_large_enough_and_small_enough_to_clone() -> None:
     with DATA.open(newline="") as file:
         rows = list(csv.DictReader(file))
 
@@ -24,7 +24,7 @@ def test_the_data_are_large_enough_to_be_real_and_small_enough_to_clone() -> Non
     assert DATA.stat().st_size < 6 * 1024 * 1024
 
 
-def test_every_row_adds_up() -> None:
+def test_rows_all_add_up() -> None:
     with DATA.open(newline="") as file:
         rows = list(csv.DictReader(file))
 
@@ -33,7 +33,7 @@ def test_every_row_adds_up() -> None:
     assert all(int(row["units"]) * unit == revenue for row, (unit, revenue) in zip(rows, cents, strict=True))
 
 
-def test_the_sales_have_a_season() -> None:
+def test_sales_have_a_season() -> None:
     with DATA.open(newline="") as file:
         months = [row["date"][5:7] for row in csv.DictReader(file)]
 

@@ -55,7 +55,7 @@ def username() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
-def test_a_sample_is_short_enough_to_read(sample: Path) -> None:
+def test_sample_is_short_enough_to_read(sample: Path) -> None:
     assert len(sample.read_text().splitlines()) <= 150
 
 
@@ -68,7 +68,7 @@ def test_guide_lists_each_sample() -> None:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
-def test_every_function_of_a_sample_says_what_it_does(sample: Path) -> None:
+def test_sample_functions_all_have_docstrings(sample: Path) -> None:
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
     functions = [node for node in ast.parse(sample.read_text()).body if isinstance(node, kinds)]
 
@@ -77,7 +77,7 @@ def test_every_function_of_a_sample_says_what_it_does(sample: Path) -> None:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
-def test_a_sample_starts_no_thread_when_it_is_imported(sample: Path) -> None:
+def test_sample_starts_no_thread_at_import(sample: Path) -> None:
     count = "import os, runpy, sys; runpy.run_path(sys.argv[1]); print(len(os.listdir('/proc/self/task')))"
     quiet = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
@@ -89,7 +89,7 @@ def test_a_sample_starts_no_thread_when_it_is_imported(sample: Path) -> None:
 
 
 @pytest.mark.filterwarnings(LOGGING_IS_DEPRECATED)
-def test_the_sales_report_adds_up_and_names_the_files_it_wrote(username: str) -> None:
+def test_sales_report_adds_up_and_names_its_files(username: str) -> None:
     with DATA.open(newline="") as file:
         cents = sum(round(float(row["revenue"]) * 100) for row in csv.DictReader(file))
 
@@ -105,7 +105,7 @@ def test_the_sales_report_adds_up_and_names_the_files_it_wrote(username: str) ->
 
 
 @pytest.mark.filterwarnings(LOGGING_IS_DEPRECATED)
-def test_the_sales_report_says_which_column_is_missing(tmp_path: Path, username: str) -> None:
+def test_sales_report_names_missing_column(tmp_path: Path, username: str) -> None:
     table = tmp_path / "table.csv"
     table.write_text("date,product\n2025-01-01,Soil\n")
 
@@ -114,7 +114,7 @@ def test_the_sales_report_says_which_column_is_missing(tmp_path: Path, username:
 
 
 @pytest.mark.filterwarnings(LOGGING_IS_DEPRECATED)
-def test_what_a_table_holds_cannot_become_part_of_the_report_page(tmp_path: Path, username: str) -> None:
+def test_table_values_are_escaped_in_report_page(tmp_path: Path, username: str) -> None:
     table = tmp_path / "table.csv"
     table.write_text("date,region,product,revenue\n2025-01-01,<script>x</script>,Soil,1.50\n")
 

@@ -55,7 +55,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """Answer to a request."""
 
     status: int
     headers: Mapping[str, str]
@@ -73,7 +73,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Things:
-    """What a user has, by the names under which it is asked for; or names like them, which nobody has.
+    """Possessions of a user by their request names; or similar names that belong to no user.
 
     Attributes:
         key: Of a file.
@@ -103,7 +103,7 @@ class Things:
 
     @property
     def encoded(self) -> str:
-        """What the file says, as bytes are told in JSON."""
+        """Content of the file, encoded as bytes are in JSON."""
         return base64.b64encode(self.content.encode()).decode()
 
     def marks(self) -> tuple[str, ...]:
@@ -248,7 +248,7 @@ class Visitor:
 
 
 class Crowd:
-    """Who asks a server, over one set of connections."""
+    """Client of a server, over one set of connections."""
 
     def __init__(self, server: Server, http: httpx2.AsyncClient) -> None:
         self.server = server
@@ -331,14 +331,14 @@ def handshake(method: str, params: Mapping[str, Any], *, session: str | None) ->
 @asynccontextmanager
 async def crowd_at(server: Server) -> AsyncIterator[Crowd]:
     limits = httpx2.Limits(max_connections=200)
-    # Whoever asks shows what is asked with, and keeps nothing of what comes back.
+    # A client shows its credentials, and keeps nothing of the answer.
     keeps_none = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
     async with httpx2.AsyncClient(timeout=120, trust_env=False, limits=limits, cookies=keeps_none) as http:
         yield Crowd(server, http)
 
 
 async def things_of(crowd: Crowd, user: str) -> tuple[Things, dict[str, str]]:
-    """Have a user keep one thing of each kind; return them, and the cookie of the browser's session."""
+    """Create one object of each kind for a user; return them, and the cookie of the browser session."""
     mark = uuid.uuid4().hex
     proves = crowd.server.token(user)
     word, name, content = f"word-{mark}", f"rows-{mark}.csv", f"a,{mark}-content"

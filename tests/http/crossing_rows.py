@@ -1,6 +1,6 @@
-"""What may be asked of a server, route by route and method by method, and what only its owner may get.
+"""Requests to a server, route by route and method by method, and the answers reserved for the owner.
 
-Whoever adds a route, a method, a tool, a resource or a prompt adds its row here: `test_cross_user_matrix.py`
+A new route, method, tool, resource or prompt needs its row here: `test_cross_user_matrix.py`
 reads the tables of a running server and fails for what has none.
 """
 
@@ -26,8 +26,8 @@ class Row:
         shows: What of the things is in the owner's answer; None where nothing is.
         by: Whether the owner proves it by a `token`, a `cookie`, or not at all (`link`).
         is_public: Whether everybody gets the same.
-        phase: `first` where whoever asks has more by it, and lists more afterwards; `streams` where it is
-            seen what others do meanwhile; `late` and `last` where whoever asks loses something by it, `last`
+        phase: `first` where the client has more by it, and lists more afterwards; `streams` where it is
+            seen what others do meanwhile; `late` and `last` where the client loses something by it, `last`
             the session itself.
         may_be_absent: Whether its owner may be told that there is no such method, or not for this client.
     """
@@ -79,7 +79,7 @@ ROUTES: Mapping[tuple[str, str], tuple[Row, ...]] = {
             is_public=True,
         ),
     ),
-    # The way in, of whoever is nobody yet: asked by `test_login_matrix.py`.
+    # Login routes, for clients without a user yet: requested by `test_login_matrix.py`.
     **dict.fromkeys(LOGIN_ROUTES, ()),
     ("GET", "/"): (
         Row(name="the page", asked=plain("/"), is_public=True),

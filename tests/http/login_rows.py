@@ -1,6 +1,6 @@
-"""What strangers may ask of the routes by which users log in, with things of a login that is somebody else's.
+"""Requests of strangers to the login routes, with parts of another user's login.
 
-Whoever adds such a route adds its row here: `test_login_matrix.py` reads the table of a running server.
+A new route of this kind needs its row here: `test_login_matrix.py` reads the table of a running server.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ MARKUP = "<script>alert(1)</script>"
 
 @dataclass(frozen=True, kw_only=True)
 class Hers:
-    """What a user has of logins: none of it helps anybody else.
+    """Login objects of a user, useless to any other user.
 
     Attributes:
         client: The id of her registered client.
@@ -50,7 +50,7 @@ class Hers:
 
 @dataclass(frozen=True, kw_only=True)
 class Stranger:
-    """Who asks.
+    """Client of a request.
 
     Attributes:
         name: How.
@@ -228,7 +228,7 @@ LOGIN_ROUTES: Mapping[tuple[str, str], tuple[LoginRow, ...]] = {
     ("GET", "/authorize"): _authorizations("GET"),
     ("POST", "/authorize"): _authorizations("POST"),
     ("GET", "/consent"): (
-        # The page names the client that asks, and nobody: whoever has the address may read it.
+        # The page names the requesting client and no user: any holder of the address may read it.
         LoginRow(
             name="the page for her consent",
             path=lambda hers, _: f"/consent?txn_id={hers.transaction}",

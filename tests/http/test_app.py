@@ -45,7 +45,7 @@ def posted(client: TestClient, size: int) -> int:
     return client.post("/mcp", json=ping, headers=HEADERS).status_code
 
 
-def test_healthz_says_tier_and_version(client: TestClient) -> None:
+def test_healthz_reports_tier_and_version(client: TestClient) -> None:
     answer = client.get("/healthz")
 
     assert (answer.status_code, answer.json()) == (
@@ -55,7 +55,7 @@ def test_healthz_says_tier_and_version(client: TestClient) -> None:
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_readyz_is_503_and_names_each_part_that_is_at_fault(client: TestClient) -> None:
+def test_readyz_is_503_and_names_each_faulty_part(client: TestClient) -> None:
     assert (client.get("/readyz").status_code, client.get("/readyz").json()) == (200, {"status": "ready"})
 
     failed = {"store": "its disk is full"}
@@ -67,7 +67,7 @@ def test_readyz_is_503_and_names_each_part_that_is_at_fault(client: TestClient) 
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/mcp"])
-def test_a_host_name_that_is_not_ours_is_refused_on_every_route(client: TestClient, path: str) -> None:
+def test_foreign_host_name_refused_on_every_route(client: TestClient, path: str) -> None:
     ours = client.get(path, headers={"host": "localhost:8000", **HEADERS}).status_code
     rebound = client.get(path, headers={"host": "attacker.example:8000", **HEADERS}).status_code
 
@@ -76,7 +76,7 @@ def test_a_host_name_that_is_not_ours_is_refused_on_every_route(client: TestClie
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/mcp"])
-def test_a_page_of_another_origin_is_refused_on_every_route(client: TestClient, path: str) -> None:
+def test_foreign_origin_page_refused_on_every_route(client: TestClient, path: str) -> None:
     ours = client.get(path, headers={"origin": "http://127.0.0.1:8000", **HEADERS}).status_code
     foreign = client.get(path, headers={"origin": "https://attacker.example", **HEADERS}).status_code
 
@@ -84,7 +84,7 @@ def test_a_page_of_another_origin_is_refused_on_every_route(client: TestClient, 
     assert foreign == 403
 
 
-def test_a_server_on_all_addresses_refuses_a_rebound_name_too() -> None:
+def test_server_on_all_addresses_refuses_rebound_name() -> None:
     app = served(Settings(host="0.0.0.0", user="alice"))
 
     with TestClient(app, base_url="http://172.17.0.2:8000") as client:
@@ -97,7 +97,7 @@ def test_a_server_on_all_addresses_refuses_a_rebound_name_too() -> None:
     assert (published.status_code, own.status_code, rebound.status_code) == (200, 200, 421)
 
 
-def test_names_and_origins_of_the_settings_are_answered_to() -> None:
+def test_configured_names_and_origins_accepted() -> None:
     settings = Settings(allowed_hosts=("tools.example",), allowed_origins=("https://chat.example",))
 
     with TestClient(served(settings), base_url="http://127.0.0.1:8000") as client:
@@ -106,7 +106,7 @@ def test_names_and_origins_of_the_settings_are_answered_to() -> None:
     assert answer.status_code == 200
 
 
-def test_a_body_above_the_limit_of_the_sdk_is_taken_and_one_above_ours_is_not(client: TestClient) -> None:
+def test_body_above_sdk_limit_accepted_above_ours_refused(client: TestClient) -> None:
     small = posted(client, 10)
 
     assert posted(client, 5 * 1024 * 1024) == small
@@ -123,7 +123,7 @@ def test_a_body_above_the_limit_of_the_sdk_is_taken_and_one_above_ours_is_not(cl
         ("MANY", None),
     ],
 )
-def test_a_body_of_too_many_values_is_refused_before_it_is_read(
+def test_body_of_too_many_values_refused_before_parsing(
     client: TestClient, version: str | None, body: str, number: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headers = {**HEADERS, **({"mcp-protocol-version": version} if version else {})}
@@ -140,7 +140,7 @@ def test_a_body_of_too_many_values_is_refused_before_it_is_read(
 
 
 @pytest.mark.release
-def test_a_real_server_refuses_a_body_of_millions_of_values_and_goes_on(tmp_path: Path) -> None:
+def test_server_refuses_million_value_body_and_continues(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     tools = tmp_path / "tools.py"
     tools.write_text('from fastmcp import FastMCP\n\nmcp = FastMCP("counts")\n')
@@ -160,13 +160,13 @@ def test_a_real_server_refuses_a_body_of_millions_of_values_and_goes_on(tmp_path
     assert healthy.status_code == 200
 
 
-def test_a_text_of_millions_of_commas_is_one_value(client: TestClient) -> None:
+def test_text_of_millions_of_commas_is_one_value(client: TestClient) -> None:
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": {"padding": "a,[" * 1_200_000}}}
 
     assert client.post("/mcp", json=ping, headers=HEADERS).status_code == posted(client, 10)
 
 
-def test_the_limit_holds_for_a_server_with_tokens_too() -> None:
+def test_body_limit_applies_to_server_with_tokens() -> None:
     from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
 
     verifier = StaticTokenVerifier({"0123456789abcdef": {"client_id": "alice", "scopes": []}})
@@ -183,7 +183,7 @@ def test_the_limit_holds_for_a_server_with_tokens_too() -> None:
     assert large not in (401, 413)
 
 
-def test_an_app_that_is_built_otherwise_does_not_start() -> None:
+def test_app_without_body_limit_does_not_start() -> None:
     app = Starlette()
     set_up_endpoint(app, max_bytes=LIMIT, user=lambda: None, direct=None)
 
@@ -191,7 +191,7 @@ def test_an_app_that_is_built_otherwise_does_not_start() -> None:
         pass
 
 
-def test_a_host_that_was_let_pass_opens_nothing_for_another(client: TestClient) -> None:
+def test_accepted_host_opens_nothing_for_another(client: TestClient) -> None:
     named = ["127.0.0.1:8000", "evil.example"] * 3
     statuses = [client.get("/healthz", headers={"host": host}).status_code for host in named]
 

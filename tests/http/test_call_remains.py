@@ -79,7 +79,7 @@ def none_under_way() -> bool:
 
 
 @pytest.mark.parametrize("way", ["directly", "by the SDK"])
-async def test_a_call_leaves_nothing_for_the_collector(webs: dict[str, Starlette], way: str) -> None:
+async def test_call_leaves_nothing_for_collector(webs: dict[str, Starlette], way: str) -> None:
     answered = {tool: await called(webs[way], tool, arguments) for tool, arguments in CALLS.items()}
     assert await becomes(none_under_way)
 
@@ -93,7 +93,7 @@ async def test_a_call_leaves_nothing_for_the_collector(webs: dict[str, Starlette
     assert not left.found
 
 
-async def test_what_keeps_a_task_of_its_own_that_was_cancelled_is_found() -> None:
+async def test_object_holding_its_cancelled_task_is_found() -> None:
     class Keeping:
         def __init__(self) -> None:
             self.task = asyncio.create_task(self.lasts())

@@ -44,7 +44,7 @@ _CHANGING = re.compile(
     r'|(?<="taskId":)"[^"]+"',
     re.IGNORECASE,
 )
-"""What is another in each answer: moments, tokens, ids; and what is said to whoever waits for long."""
+"""Parts that differ in each answer: times, tokens, ids; and notices to clients that wait for long."""
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -117,7 +117,7 @@ def headed(row: Row) -> Row:
     return replace(row, name=f"{row.name}, its head", asked=asked, owned=row.owned or row.asked)
 
 
-# These end with the browser session that asked for them; where whoever asks counts as the user there is none.
+# These end with the browser session that asked for them; where the client counts as the user there is none.
 # `tests/playground/test_beside.py` and `test_web_oauth.py` ask for them from another browser.
 OF_A_BROWSER = {
     "a step of a login elsewhere",
@@ -200,7 +200,7 @@ class Crossing:
             return await self.crowd.ask(asked, {})
         if not is_out:
             return await self.crowd.ask(asked, await self.proofs(row, visitor))
-        # Whoever stays outside is told one thing on a path, whatever the message there says.
+        # A rejected client receives one answer on a path, whatever its message contains.
         key = (visitor.name, asked.method, asked.path)
         if key not in self.refused:
             self.refused[key] = await self.crowd.ask(asked, visitor.proves)
@@ -219,7 +219,7 @@ def told(answer: Answer, things: Things) -> str:
 
 
 async def owned(crowd: Crowd, row: Row, things: Things, cookie: dict[str, str]) -> str:
-    """Ask as the owner; say what is wrong with the answer, or nothing."""
+    """Request as the owner; return the faults of the answer, if any."""
     server = crowd.server
     proves = {"token": server.token(server.ann), "cookie": cookie, "link": {}}[row.by]
     ann = Visitor(name="ann", proves=proves, session=things.session)
@@ -233,7 +233,7 @@ async def owned(crowd: Crowd, row: Row, things: Things, cookie: dict[str, str]) 
     return ""
 
 
-def test_every_route_of_every_web_server_has_its_row(server: Server) -> None:
+def test_routes_of_every_web_server_have_rows(server: Server) -> None:
     tables = server.tables()
     main = [table for table in tables if ("POST", "/mcp") in addresses(table)]
     others = [table for table in tables if table not in main]
@@ -251,7 +251,7 @@ def test_every_route_of_every_web_server_has_its_row(server: Server) -> None:
     assert all(not table["middleware"] for table in others)
 
 
-async def test_a_route_without_a_row_lets_in_nobody_whom_the_server_does_not_know(server: Server) -> None:
+async def test_route_without_row_rejects_unknown_clients(server: Server) -> None:
     main = next(table for table in server.tables() if ("POST", "/mcp") in addresses(table))
 
     async with crowd_at(server) as crowd:
@@ -266,7 +266,7 @@ async def test_a_route_without_a_row_lets_in_nobody_whom_the_server_does_not_kno
     assert found == []
 
 
-async def test_every_method_tool_resource_and_prompt_has_its_row(server: Server) -> None:
+async def test_methods_tools_resources_and_prompts_have_rows(server: Server) -> None:
     async with crowd_at(server) as crowd:
         proves = server.token(server.ann)
         lists = {
@@ -286,7 +286,7 @@ async def test_every_method_tool_resource_and_prompt_has_its_row(server: Server)
     assert {each["name"] for each in lists["prompts"]["prompts"]} - set(PROMPTS) == set()
 
 
-async def test_nothing_of_a_user_is_reachable_for_anybody_else(server: Server) -> None:
+async def test_no_user_data_reachable_for_others(server: Server) -> None:
     matrix = await matrix_of(server, rows_of(server))
 
     assert {name: faults for name, faults in matrix.leaks.items() if faults} == {}
@@ -295,7 +295,7 @@ async def test_nothing_of_a_user_is_reachable_for_anybody_else(server: Server) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_without_the_guards_the_matrix_finds_every_row(kind: str, tmp_path: Path) -> None:
+async def test_matrix_without_guards_finds_every_row(kind: str, tmp_path: Path) -> None:
     with server_of(kind, tmp_path, GUARDS_OFF="{ann}") as open_server:
         rows = [row for row in rows_of(open_server) if not (row.is_public or row.may_be_absent)]
         matrix = await matrix_of(open_server, rows)

@@ -36,9 +36,7 @@ async def both(webs: Webs, body: bytes, headers: Headers) -> tuple[list[Any], bo
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_http is True])
-async def test_a_usual_call_is_answered_directly_and_byte_by_byte_as_by_the_sdk(
-    webs: Webs, name: str
-) -> None:
+async def test_usual_call_direct_response_equals_sdk_bytes(webs: Webs, name: str) -> None:
     case = CASES[name]
 
     _, directly = await both(webs, json.dumps(case.message).encode(), case.headers)
@@ -51,7 +49,7 @@ async def no_worker(*_args: object) -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
-async def test_a_number_that_json_lacks_is_refused_and_costs_no_worker(
+async def test_non_json_number_refused_without_worker(
     webs: Webs, number: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = json.dumps(message("echo", {"value": {"a": "here"}})).encode()
@@ -70,9 +68,7 @@ async def test_a_number_that_json_lacks_is_refused_and_costs_no_worker(
     assert envelope["meta_data"]["details"]["argument"] == "value.a"
 
 
-async def test_what_json_lacks_is_refused_beside_the_arguments_too(
-    webs: Webs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_non_json_value_beside_arguments_refused(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
     said = message("echo", {"value": 1}, params={"_meta": {**META, "own": float("nan")}})
     listed = {**said, "method": "prompts/get"}
     monkeypatch.setattr(Pool, "lease", no_worker)
@@ -85,7 +81,7 @@ async def test_what_json_lacks_is_refused_beside_the_arguments_too(
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_http is False])
-async def test_an_unusual_request_goes_to_the_sdk(webs: Webs, name: str) -> None:
+async def test_unusual_request_goes_to_sdk(webs: Webs, name: str) -> None:
     case = CASES[name]
 
     _, directly = await both(webs, json.dumps(case.message).encode(), case.headers)
@@ -96,14 +92,14 @@ async def test_an_unusual_request_goes_to_the_sdk(webs: Webs, name: str) -> None
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 60_000, b'{"id":' + b"9" * 5000 + b"}"]
 )
-async def test_a_body_that_is_no_request_goes_to_the_sdk(webs: Webs, body: bytes) -> None:
+async def test_non_request_body_goes_to_sdk(webs: Webs, body: bytes) -> None:
     answered, directly = await both(webs, body, usual("echo"))
 
     assert not directly
     assert answered[0]["status"] == 400
 
 
-async def test_steps_are_told_before_the_answer(webs: Webs) -> None:
+async def test_steps_reported_before_answer(webs: Webs) -> None:
     case = CASES["steps"]
 
     answered, _ = await both(webs, json.dumps(case.message).encode(), case.headers)
@@ -114,7 +110,7 @@ async def test_steps_are_told_before_the_answer(webs: Webs) -> None:
     assert kinds == ["notifications/progress"] * 3 + ["answer"]
 
 
-async def test_the_state_of_a_question_is_sealed_and_taken_back(webs: Webs) -> None:
+async def test_elicitation_state_sealed_and_verified(webs: Webs) -> None:
     answered, directly = await both(webs, json.dumps(message("asks")).encode(), usual("asks"))
     result = json.loads(answered[1]["body"])["result"]
     state = result["requestState"]
@@ -130,7 +126,7 @@ async def test_the_state_of_a_question_is_sealed_and_taken_back(webs: Webs) -> N
     assert "requestState" in refused["error"]["message"]
 
 
-async def test_a_client_that_leaves_ends_its_call(webs: Webs) -> None:
+async def test_disconnecting_client_ends_its_call(webs: Webs) -> None:
     left = asyncio.Event()
     body = json.dumps(message("told", {"mark": "begun"})).encode()
     mark = HOME / "begun"
@@ -147,7 +143,7 @@ async def test_a_client_that_leaves_ends_its_call(webs: Webs) -> None:
     assert b"after" in answered[1]["body"]
 
 
-async def test_a_silent_call_keeps_its_connection_alive(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_call_keeps_connection_alive(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "_PING_S", 0.05)
     monkeypatch.setattr(exchange, "_PATIENCE_S", 0.0)
     left = asyncio.Event()
@@ -166,7 +162,7 @@ async def test_a_silent_call_keeps_its_connection_alive(webs: Webs, monkeypatch:
     assert [entry.get("body", b"") for entry in pinged[:3]] == [b"", b": ping\r\n\r\n", b": ping\r\n\r\n"]
 
 
-async def test_a_server_that_traces_sees_every_call(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tracing_server_sees_every_call(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
     class Traced(trace.NoOpTracerProvider):
         pass
 
@@ -178,7 +174,7 @@ async def test_a_server_that_traces_sees_every_call(webs: Webs, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("headers", [usual("echo"), usual("echo", mcp_method="prompts/get")])
-async def test_a_client_that_leaves_before_its_request_has_come_is_no_fault_of_ours(
+async def test_client_disconnect_before_body_is_not_our_error(
     webs: Webs, headers: Headers, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "runner")

@@ -1,4 +1,4 @@
-"""What becomes of the response to a direct call when its client is slow, leaves, or says odd things."""
+"""Response to a direct call of a client that is slow, disconnects, or sends unexpected messages."""
 
 import asyncio
 import json
@@ -116,7 +116,7 @@ async def _turns(count: int = 5) -> None:
 ANSWER = {"jsonrpc": "2.0", "id": 1, "result": RESULT}
 
 
-async def test_a_notification_given_up_before_the_response_began_takes_the_response_not_along() -> None:
+async def test_aborted_notification_before_response_keeps_response() -> None:
     connection = Connection()
 
     async def tells_in_vain(call: DirectCall) -> None:
@@ -135,7 +135,7 @@ async def test_a_notification_given_up_before_the_response_began_takes_the_respo
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_who_tells_of_a_call_that_is_being_answered_is_not_heard_and_not_failed(streams: bool) -> None:
+async def test_late_notification_during_response_ignored_without_error(streams: bool) -> None:
     connection = Connection()
     telling: list[asyncio.Task[None]] = []
 
@@ -161,7 +161,7 @@ async def test_who_tells_of_a_call_that_is_being_answered_is_not_heard_and_not_f
     assert len(connection.said()) == (2 if streams else 1)
 
 
-async def test_a_call_ended_by_its_client_and_by_the_server_tells_the_server(
+async def test_call_cancelled_by_client_and_server_stays_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(exchanges, "_PATIENCE_S", 0.0)
@@ -185,7 +185,7 @@ async def test_a_call_ended_by_its_client_and_by_the_server_tells_the_server(
     assert connection.sent == []
 
 
-async def test_a_call_ended_by_its_client_alone_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_call_ended_by_client_alone_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchanges, "_PATIENCE_S", 0.0)
     connection = Connection()
 
@@ -223,7 +223,7 @@ async def test_a_call_ended_by_its_client_alone_ends_quietly(monkeypatch: pytest
         "a session",
     ],
 )
-async def test_headers_that_the_sdk_reads_otherwise_are_left_to_it(
+async def test_unusual_headers_left_to_sdk(
     headers: list[tuple[bytes, bytes]],
 ) -> None:
     connection = Connection()
@@ -235,7 +235,7 @@ async def test_headers_that_the_sdk_reads_otherwise_are_left_to_it(
 
 
 @pytest.mark.parametrize("kind", [b"application/json", b"Application/JSON; charset=utf-8"])
-async def test_a_body_said_to_be_json_is_taken(kind: bytes) -> None:
+async def test_body_declared_json_accepted(kind: bytes) -> None:
     connection = Connection()
     connection.takes.set()
 

@@ -86,9 +86,7 @@ def messages(sent: list[Message]) -> list[Any]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", IN_SESSIONS)
-async def test_a_request_in_a_session_is_answered_byte_by_byte_as_by_the_sdk(
-    webs: Webs, name: str, version: str
-) -> None:
+async def test_session_request_response_equals_sdk_bytes(webs: Webs, name: str, version: str) -> None:
     case = IN_SESSIONS[name]
     one, other = await Client.of(webs.direct, version), await Client.of(webs.plain, version)
     webs.taken.clear()
@@ -120,7 +118,7 @@ def told(mark: str) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def running(webs: Webs, client: Client, **more: Any) -> AsyncIterator[asyncio.Task[list[Message]]]:
-    """Have a long call run in the block, the only one, and return what is said of it."""
+    """Run one long call during the block, and return its messages."""
     mark = uuid.uuid4().hex
     assert await becomes(lambda: not calls(webs))
     webs.taken.clear()
@@ -129,14 +127,14 @@ async def running(webs: Webs, client: Client, **more: Any) -> AsyncIterator[asyn
         assert await becomes((HOME / mark).exists)
         yield asking
     finally:
-        # It goes on without its client, and would be met by whoever counts calls next.
+        # It goes on without its client, and would be counted by the next test that counts calls.
         await client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
         asking.cancel()
         await asyncio.wait({asking})
 
 
 @BOTH
-async def test_a_call_that_is_cancelled_ends_and_is_answered_so(webs: Webs, *, directly: bool) -> None:
+async def test_cancelled_call_ends_and_is_answered_so(webs: Webs, *, directly: bool) -> None:
     client = await Client.of(web_of(webs, directly=directly))
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "7"}}
 
@@ -152,9 +150,7 @@ async def test_a_call_that_is_cancelled_ends_and_is_answered_so(webs: Webs, *, d
 
 
 @BOTH
-async def test_a_session_that_is_ended_ends_its_calls_and_knows_nobody_any_more(
-    webs: Webs, *, directly: bool
-) -> None:
+async def test_ended_session_cancels_calls_and_answers_404(webs: Webs, *, directly: bool) -> None:
     client = await Client.of(web_of(webs, directly=directly))
 
     async with running(webs, client) as asking:
@@ -171,7 +167,7 @@ async def test_a_session_that_is_ended_ends_its_calls_and_knows_nobody_any_more(
 
 
 @BOTH
-async def test_a_call_goes_on_when_its_client_leaves(webs: Webs, *, directly: bool) -> None:
+async def test_call_continues_after_client_disconnects(webs: Webs, *, directly: bool) -> None:
     client, left = await Client.of(web_of(webs, directly=directly)), asyncio.Event()
 
     async with running(webs, client, leaves=left) as asking:
@@ -187,7 +183,7 @@ async def test_a_call_goes_on_when_its_client_leaves(webs: Webs, *, directly: bo
 
 
 @BOTH
-async def test_a_tool_asks_its_client_in_the_order_in_which_it_tells(webs: Webs, *, directly: bool) -> None:
+async def test_tool_questions_and_notices_arrive_in_order(webs: Webs, *, directly: bool) -> None:
     client = await Client.of(web_of(webs, directly=directly), elicitation={})
     sent: list[Message] = []
     webs.taken.clear()
@@ -219,7 +215,7 @@ async def test_a_tool_asks_its_client_in_the_order_in_which_it_tells(webs: Webs,
 
 
 @BOTH
-async def test_a_tool_asks_the_model_of_its_client_and_the_person(webs: Webs, *, directly: bool) -> None:
+async def test_tool_asks_model_and_person_of_its_client(webs: Webs, *, directly: bool) -> None:
     client = await Client.of(web_of(webs, directly=directly), elicitation={}, sampling={})
     written = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "written"}}
     agreed = {"action": "accept", "content": {"value": "more"}}
@@ -243,7 +239,7 @@ async def test_a_tool_asks_the_model_of_its_client_and_the_person(webs: Webs, *,
 
 
 @BOTH
-async def test_a_client_hears_no_message_below_the_level_that_it_set(webs: Webs, *, directly: bool) -> None:
+async def test_client_gets_no_message_below_its_level(webs: Webs, *, directly: bool) -> None:
     client = await Client.of(web_of(webs, directly=directly))
     steps = plain("steps", {"count": 1})
     webs.taken.clear()
@@ -258,7 +254,7 @@ async def test_a_client_hears_no_message_below_the_level_that_it_set(webs: Webs,
     assert [each.get("method") for each in after] == [None]
 
 
-async def test_calls_of_a_session_run_beside_each_other_and_two_of_one_id_are_both_answered(
+async def test_session_calls_run_concurrently_same_id_both_answered(
     webs: Webs,
 ) -> None:
     client = await Client.of(webs.direct)
@@ -273,7 +269,7 @@ async def test_calls_of_a_session_run_beside_each_other_and_two_of_one_id_are_bo
 
 
 @BOTH
-async def test_a_request_before_the_handshake_is_over_is_refused(webs: Webs, *, directly: bool) -> None:
+async def test_request_before_handshake_refused(webs: Webs, *, directly: bool) -> None:
     web = web_of(webs, directly=directly)
     client = Client(web, VERSIONS[1], "")
     webs.taken.clear()
@@ -284,7 +280,7 @@ async def test_a_request_before_the_handshake_is_over_is_refused(webs: Webs, *, 
     assert not webs.taken
 
 
-async def test_a_response_that_cannot_be_sent_fails_alone(webs: Webs) -> None:
+async def test_unsendable_response_fails_alone(webs: Webs) -> None:
     client = await Client.of(webs.direct)
 
     class Broken(list[Message]):
@@ -297,7 +293,7 @@ async def test_a_response_that_cannot_be_sent_fails_alone(webs: Webs) -> None:
     assert b"after" in (await client.post(plain("echo", {"value": "after"})))[1]["body"]
 
 
-async def test_a_silent_call_keeps_its_connection_alive(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_call_keeps_connection_alive(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "_PING_S", 0.05)
     monkeypatch.setattr(exchange, "_PATIENCE_S", 0.0)
     client, sent = await Client.of(webs.direct), list[Message]()
@@ -322,7 +318,7 @@ async def jsons(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Webs]
 
 
 @pytest.mark.parametrize("name", ["a call", "values of every kind", "steps", "a tool that fails"])
-async def test_an_answer_in_json_is_that_of_the_sdk_too(jsons: Webs, name: str) -> None:
+async def test_json_answer_equals_sdk(jsons: Webs, name: str) -> None:
     one, other = await Client.of(jsons.direct), await Client.of(jsons.plain)
     jsons.taken.clear()
 
@@ -335,7 +331,7 @@ async def test_an_answer_in_json_is_that_of_the_sdk_too(jsons: Webs, name: str) 
 
 
 @BOTH
-async def test_an_answer_in_json_says_that_its_session_was_ended(jsons: Webs, *, directly: bool) -> None:
+async def test_json_answer_reports_ended_session(jsons: Webs, *, directly: bool) -> None:
     client = await Client.of(web_of(jsons, directly=directly))
 
     async with running(jsons, client) as asking:
@@ -367,7 +363,7 @@ def login(user: str) -> tuple[str, str]:
 
 
 @BOTH
-async def test_a_session_is_its_owners_alone(guarded: Webs, *, directly: bool) -> None:
+async def test_session_belongs_to_its_owner_alone(guarded: Webs, *, directly: bool) -> None:
     web = web_of(guarded, directly=directly)
     anns = await Client.of(web, VERSIONS[1], login("ann"))
     as_bob = Client(web, VERSIONS[1], anns.session, (login("bob"),))
@@ -388,9 +384,7 @@ async def test_a_session_is_its_owners_alone(guarded: Webs, *, directly: bool) -
 
 
 @BOTH
-async def test_a_session_begun_without_a_token_is_not_for_one_with_a_token(
-    guarded: Webs, *, directly: bool
-) -> None:
+async def test_tokenless_session_rejects_request_with_token(guarded: Webs, *, directly: bool) -> None:
     web = web_of(guarded, directly=directly)
     anns = await Client.of(web, VERSIONS[1], login("ann"))
     await anns.post(None, method="DELETE")
@@ -402,7 +396,7 @@ async def test_a_session_begun_without_a_token_is_not_for_one_with_a_token(
     assert not guarded.taken
 
 
-async def test_a_call_keeps_its_session_from_being_idle(
+async def test_running_call_keeps_session_from_idling(
     webs: Webs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "mcp.server.streamable_http_manager")

@@ -57,7 +57,7 @@ def open_files(folder: Path) -> list[str]:
     return [path for path in found if path.startswith(f"{folder}/")]
 
 
-def test_the_holder_of_a_token_gets_the_bytes(site: Site) -> None:
+def test_token_holder_gets_bytes(site: Site) -> None:
     answer = site.client.get(site.link(site.keep(name="chart.png")))
 
     assert (answer.status_code, answer.content) == (200, DATA)
@@ -65,7 +65,7 @@ def test_the_holder_of_a_token_gets_the_bytes(site: Site) -> None:
     assert answer.headers["content-length"] == str(len(DATA))
 
 
-def test_a_download_is_an_attachment_that_no_browser_runs_keeps_or_guesses_about(site: Site) -> None:
+def test_download_is_attachment_never_run_cached_or_sniffed(site: Site) -> None:
     headers = site.client.get(site.link(site.keep(name="page.html", mime="text/html"))).headers
 
     assert headers["content-disposition"] == 'attachment; filename="page.html"'
@@ -76,14 +76,14 @@ def test_a_download_is_an_attachment_that_no_browser_runs_keeps_or_guesses_about
     assert "set-cookie" not in headers
 
 
-def test_a_media_type_that_is_none_becomes_plain_bytes(site: Site) -> None:
+def test_invalid_media_type_becomes_plain_bytes(site: Site) -> None:
     answer = site.client.get(site.link(site.keep(mime="text/html\r\nset-cookie: a=b")))
 
     assert answer.headers["content-type"] == "application/octet-stream"
     assert "set-cookie" not in answer.headers
 
 
-def test_without_the_right_token_nothing_is_said_about_the_file(site: Site) -> None:
+def test_request_without_right_token_reveals_nothing(site: Site) -> None:
     key, other = site.keep(), site.keep(name="other.bin", data=b"other")
     good = site.link(key)
     wrong = [
@@ -104,14 +104,14 @@ def test_without_the_right_token_nothing_is_said_about_the_file(site: Site) -> N
     assert all(set(answer.json()) == {"error"} for answer in answers)
 
 
-def test_a_token_of_one_user_does_not_open_the_file_of_another(site: Site) -> None:
+def test_token_of_one_user_opens_no_file_of_another(site: Site) -> None:
     key = site.keep("bob")
 
     assert site.client.get(site.link(key, user="bob")).status_code == 200
     assert site.client.get(site.link(key, user="alice")).status_code == 404
 
 
-def test_a_refused_download_leaves_no_token_in_the_log(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_download_logs_no_token(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", logger="runner.http")
     site.client.get("/api/files/download/art_1?token=hunter2.hunter2")
 
@@ -120,9 +120,7 @@ def test_a_refused_download_leaves_no_token_in_the_log(site: Site, caplog: pytes
     assert all("hunter2" not in str(vars(record)) for record in records)
 
 
-def test_a_refused_download_of_a_very_long_key_leaves_a_short_record(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refused_download_of_long_key_logs_short_record(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", logger="runner.http")
     for key in ("art_1", "a" * 50_000):
         assert site.client.get(f"/api/files/download/{key}?token=a.b").status_code == 403
@@ -140,7 +138,7 @@ def test_a_refused_download_of_a_very_long_key_leaves_a_short_record(
         (f"bytes=10-{len(DATA) * 2}", DATA[10:], f"bytes 10-{len(DATA) - 1}/{len(DATA)}"),
     ],
 )
-def test_a_range_is_served_as_asked(site: Site, asked: str, part: bytes, content_range: str) -> None:
+def test_range_served_as_requested(site: Site, asked: str, part: bytes, content_range: str) -> None:
     answer = site.client.get(site.link(site.keep()), headers={"range": asked})
 
     assert (answer.status_code, answer.content) == (206, part)
@@ -148,13 +146,13 @@ def test_a_range_is_served_as_asked(site: Site, asked: str, part: bytes, content
     assert answer.headers["content-length"] == str(len(part))
 
 
-def test_a_range_behind_the_end_is_416_with_the_size(site: Site) -> None:
+def test_range_past_end_is_416_with_size(site: Site) -> None:
     answer = site.client.get(site.link(site.keep()), headers={"range": f"bytes={len(DATA)}-"})
 
     assert (answer.status_code, answer.headers["content-range"]) == (416, f"bytes */{len(DATA)}")
 
 
-def test_a_resumed_download_starts_over_when_the_file_is_another(site: Site) -> None:
+def test_resumed_download_restarts_if_file_changed(site: Site) -> None:
     link = site.link(site.keep())
     etag = site.client.get(link).headers["etag"]
 
@@ -165,14 +163,14 @@ def test_a_resumed_download_starts_over_when_the_file_is_another(site: Site) -> 
     assert (changed.status_code, changed.content) == (200, DATA)
 
 
-def test_head_gives_the_headers_of_the_whole_file_and_no_bytes(site: Site) -> None:
+def test_head_gives_headers_of_whole_file_without_bytes(site: Site) -> None:
     answer = site.client.head(site.link(site.keep()), headers={"range": "bytes=0-9"})
 
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers["content-length"] == str(len(DATA))
 
 
-def test_no_answer_leaves_a_descriptor_open(site: Site, tmp_path: Path) -> None:
+def test_no_answer_leaves_descriptor_open(site: Site, tmp_path: Path) -> None:
     link = site.link(site.keep())
     site.client.get(link)
     before = open_files(tmp_path / "store")
@@ -187,7 +185,7 @@ def test_no_answer_leaves_a_descriptor_open(site: Site, tmp_path: Path) -> None:
     assert open_files(tmp_path / "store") == before
 
 
-def test_a_file_that_is_gone_from_the_store_is_404_and_a_damaged_one_503(
+def test_file_missing_in_store_is_404_and_damaged_503(
     site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     link, other = site.link(site.keep()), site.link(site.keep(name="b", data=b"other"))
@@ -202,7 +200,7 @@ def test_a_file_that_is_gone_from_the_store_is_404_and_a_damaged_one_503(
     assert "download failed" in caplog.text
 
 
-def test_a_file_of_a_session_is_downloaded_by_its_link_and_gone_with_the_session(tmp_path: Path) -> None:
+def test_session_file_downloaded_by_link_until_session_ends(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     tokens = Tokens(tmp_path / "state" / "tokens.json")
     library = Library(
@@ -224,14 +222,14 @@ def test_a_file_of_a_session_is_downloaded_by_its_link_and_gone_with_the_session
 @pytest.mark.parametrize(
     "header", [None, "", "bytes=", "bytes=-", "bytes=5-2", "bytes=0-1,3-4", "items=0-1", "bytes=a-b"]
 )
-def test_what_is_no_single_range_means_the_whole_file(header: str | None) -> None:
+def test_other_range_headers_serve_whole_file(header: str | None) -> None:
     assert parse_range(header, 100) is None
 
 
 @pytest.mark.parametrize(
     ("header", "size"), [("bytes=0-", 0), ("bytes=-0", 10), ("bytes=10-", 10), ("bytes=-5", 0)]
 )
-def test_a_range_without_a_byte_cannot_be_satisfied(header: str, size: int) -> None:
+def test_range_without_byte_is_unsatisfiable(header: str, size: int) -> None:
     with pytest.raises(UnsatisfiableRangeError):
         parse_range(header, size)
 
@@ -246,11 +244,11 @@ def test_a_range_without_a_byte_cannot_be_satisfied(header: str, size: int) -> N
         ("\udcff", "attachment; filename=\"_\"; filename*=UTF-8''%3F"),
     ],
 )
-def test_a_name_cannot_leave_its_place_in_the_header(name: str, header: str) -> None:
+def test_name_cannot_break_out_of_header(name: str, header: str) -> None:
     assert content_disposition(name) == header
 
 
-def test_a_link_to_one_of_two_equal_files_keeps_its_name(site: Site) -> None:
+def test_link_to_one_of_two_equal_files_keeps_its_name(site: Site) -> None:
     first, second = site.keep(name="Angebot A.txt"), site.keep(name="Angebot B.txt")
     links = DownloadLinks(tokens=site.tokens, clock=lambda: NOW)
     site.keep(name="other.txt", data=b"of another content")

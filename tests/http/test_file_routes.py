@@ -34,7 +34,7 @@ def asked(path: str, method: str = "GET") -> dict[str, Any]:
     return {"type": "http", "method": method, "path": path, "root_path": "", "headers": []}
 
 
-def test_patterns_are_compiled_once_and_anew_when_the_file_has_others(
+def test_route_patterns_compiled_once_per_file_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiling: list[Known] = []
@@ -60,7 +60,7 @@ def test_patterns_are_compiled_once_and_anew_when_the_file_has_others(
     assert after == [Match.NONE, Match.PARTIAL, Match.FULL]
 
 
-def test_whoever_looks_for_the_address_of_a_named_route_is_sent_on(tmp_path: Path) -> None:
+def test_url_path_for_named_route_skips_file_routes(tmp_path: Path) -> None:
     async def answer(_request: Request) -> Response:
         return PlainTextResponse("")
 
@@ -72,7 +72,7 @@ def test_whoever_looks_for_the_address_of_a_named_route_is_sent_on(tmp_path: Pat
         Starlette(routes=both).url_path_for("nowhere")
 
 
-def test_a_refusal_of_the_file_is_no_wrong_token_of_ours(
+def test_refusal_by_file_is_not_counted_as_wrong_token(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = Served.at(tmp_path)

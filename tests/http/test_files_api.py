@@ -23,7 +23,7 @@ def ann(served: Served) -> Iterator[TestClient]:
         yield client
 
 
-def test_pages_list_every_file_once_although_files_come_and_go(served: Served, ann: TestClient) -> None:
+def test_pages_list_each_file_once_during_changes(served: Served, ann: TestClient) -> None:
     for number in range(7):
         served.keep(b"%d" % number, f"m{number}.txt")
     first = ann.get("/api/files?limit=3").json()
@@ -43,9 +43,7 @@ def test_pages_list_every_file_once_although_files_come_and_go(served: Served, a
 @pytest.mark.parametrize(
     "asked", ["limit=0", "limit=1001", "limit=x", "limit=-1", "limit=", "cursor=x", "cursor=W10"]
 )
-def test_a_page_that_nobody_can_have_is_refused_with_a_sentence(
-    served: Served, ann: TestClient, asked: str
-) -> None:
+def test_impossible_page_refused_with_a_sentence(served: Served, ann: TestClient, asked: str) -> None:
     served.keep(b"mine", "mine.txt")
 
     answer = ann.get(f"/api/files?{asked}")
@@ -55,7 +53,7 @@ def test_a_page_that_nobody_can_have_is_refused_with_a_sentence(
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 786_432, 1_048_577, len(DATA)])
-def test_a_file_as_json_is_whole_and_as_long_as_it_says(served: Served, ann: TestClient, size: int) -> None:
+def test_file_as_json_complete_with_stated_length(served: Served, ann: TestClient, size: int) -> None:
     """Source: S0-54 and S0-75."""
     key = served.keep(DATA[:size], "table.csv").id
 
@@ -69,7 +67,7 @@ def test_a_file_as_json_is_whole_and_as_long_as_it_says(served: Served, ann: Tes
     assert base64.b64decode(said["content_base64"], validate=True) == DATA[:size]
 
 
-def test_the_list_has_ones_own_files_with_what_is_known_of_them(served: Served, ann: TestClient) -> None:
+def test_list_has_own_files_with_known_facts(served: Served, ann: TestClient) -> None:
     """Source: S1-9 and S1-43."""
     mine = served.keep(b"mine", "mine.txt")
     served.keep(b"theirs", "theirs.txt", "bob")
@@ -96,7 +94,7 @@ def test_the_list_has_ones_own_files_with_what_is_known_of_them(served: Served, 
     assert datetime.fromisoformat(files[0]["created"]).tzinfo is not None
 
 
-def test_a_request_for_the_list_begins_the_idle_time_of_a_session_anew(tmp_path: Path) -> None:
+def test_list_request_restarts_session_idle_time(tmp_path: Path) -> None:
     served = Served.at(tmp_path, persist_files_across_sessions=False)
     served.keep(b"mine", "mine.txt", session="one")
     served.keep(b"other", "other.txt", session="two")
@@ -112,7 +110,7 @@ def test_a_request_for_the_list_begins_the_idle_time_of_a_session_anew(tmp_path:
     assert (served.kept(session="one"), served.kept(session="two")) == ({"mine.txt": b"mine"}, {})
 
 
-def test_the_files_of_another_user_look_as_if_they_were_not_there(served: Served, ann: TestClient) -> None:
+def test_other_users_files_answer_as_missing(served: Served, ann: TestClient) -> None:
     mine, theirs = served.keep(b"mine", "a.txt").id, served.keep(b"theirs", "b.txt", "bob").id
 
     def answers(key: str) -> list[int]:
@@ -130,7 +128,7 @@ def test_the_files_of_another_user_look_as_if_they_were_not_there(served: Served
     assert served.kept("bob") == {"b.txt": b"theirs"}
 
 
-def test_a_removed_file_is_gone(served: Served, ann: TestClient) -> None:
+def test_removed_file_is_gone(served: Served, ann: TestClient) -> None:
     key = served.keep(b"content", "a.txt").id
     link = ann.post(f"/api/files/{key}/link", json={}).json()["url"]
     assert ann.get(link).status_code == 200
@@ -142,9 +140,7 @@ def test_a_removed_file_is_gone(served: Served, ann: TestClient) -> None:
     assert ann.delete(f"/api/files/{key}").status_code == 404
 
 
-def test_what_was_kept_for_a_while_is_read_by_its_id_and_is_no_file_to_list_or_remove(
-    served: Served, ann: TestClient
-) -> None:
+def test_deferred_file_read_by_id_not_listed_or_removed(served: Served, ann: TestClient) -> None:
     key = served.keep(b"taken out", "a.txt", temporary=True).id
 
     read, removed = ann.get(f"/api/files/{key}"), ann.delete(f"/api/files/{key}")
@@ -153,9 +149,7 @@ def test_what_was_kept_for_a_while_is_read_by_its_id_and_is_no_file_to_list_or_r
     assert ann.get("/api/files").json() == {"files": []}
 
 
-def test_removing_what_was_kept_for_a_while_leaves_a_file_of_the_same_name(
-    served: Served, ann: TestClient
-) -> None:
+def test_removing_deferred_file_keeps_file_of_same_name(served: Served, ann: TestClient) -> None:
     served.keep(b"mine", "a.txt")
     key = served.keep(b"taken out", "a.txt", temporary=True).id
 
@@ -165,9 +159,7 @@ def test_removing_what_was_kept_for_a_while_leaves_a_file_of_the_same_name(
     assert served.kept() == {"a.txt": b"mine"}
 
 
-def test_of_equal_content_under_two_names_the_one_that_is_named_is_meant(
-    served: Served, ann: TestClient
-) -> None:
+def test_equal_content_under_two_names_resolves_by_name(served: Served, ann: TestClient) -> None:
     key = served.keep(b"same", "a.txt").id
     served.keep(b"same", "b.txt")
     served.keep(b"other", "c.txt")
@@ -182,14 +174,14 @@ def test_of_equal_content_under_two_names_the_one_that_is_named_is_meant(
 
 
 @pytest.mark.parametrize("key", ["..%2F..%2Fetc%2Fpasswd", "%00", "%ff", "a%0d%0ax-evil:1", "art_\u00e9"])
-def test_what_is_no_key_is_not_found(ann: TestClient, key: str) -> None:
+def test_malformed_key_not_found(ann: TestClient, key: str) -> None:
     answers = [ann.get(f"/api/files/{key}"), ann.get(f"/artifacts/{key}", headers={"mcp-session-id": "s"})]
 
     assert [answer.status_code for answer in answers] == [404, 404]
     assert all("x-evil" not in answer.headers for answer in answers)
 
 
-def test_a_link_opens_the_file_for_whoever_has_it_until_it_expires(served: Served, ann: TestClient) -> None:
+def test_link_opens_file_for_any_holder_until_expiry(served: Served, ann: TestClient) -> None:
     key = served.keep(DATA, "a.bin").id
     answer = ann.post(f"/api/files/{key}/link", json={"ttl_s": 60})
     url = answer.json()["url"]
@@ -204,7 +196,7 @@ def test_a_link_opens_the_file_for_whoever_has_it_until_it_expires(served: Serve
     assert (late.status_code, "expired" in late.json()["error"]) == (403, True)
 
 
-def test_a_link_for_a_single_use_opens_the_file_once(served: Served, ann: TestClient) -> None:
+def test_single_use_link_opens_file_once(served: Served, ann: TestClient) -> None:
     key = served.keep(b"content", "a.txt").id
     url, other = (
         ann.post(f"/api/files/{key}/link", json={"single_use": True}).json()["url"] for _ in range(2)
@@ -218,7 +210,7 @@ def test_a_link_for_a_single_use_opens_the_file_once(served: Served, ann: TestCl
     assert "single use" in sentence
 
 
-def test_a_link_names_neither_user_nor_file_beyond_its_address(served: Served, ann: TestClient) -> None:
+def test_link_reveals_neither_user_nor_file_name(served: Served, ann: TestClient) -> None:
     key = served.keep(b"content", "salary of bob.txt").id
 
     url = urlsplit(ann.post(f"/api/files/{key}/link", json={}).json()["url"])
@@ -242,7 +234,7 @@ def test_a_link_names_neither_user_nor_file_beyond_its_address(served: Served, a
         {"ttl_s": float("nan")},
     ],
 )
-def test_an_order_for_a_link_that_is_none_is_400(served: Served, ann: TestClient, order: object) -> None:
+def test_malformed_link_request_is_400(served: Served, ann: TestClient, order: object) -> None:
     key = served.keep(b"content", "a.txt").id
     body = str(order).replace("True", "true").replace("'", '"').replace("nan", "NaN")
 
@@ -253,9 +245,7 @@ def test_an_order_for_a_link_that_is_none_is_400(served: Served, ann: TestClient
 
 
 @pytest.mark.parametrize("name", ["page.html", "drawing.svg", "table.csv"])
-def test_an_artifact_is_an_attachment_that_no_browser_runs_keeps_or_guesses_about(
-    served: Served, name: str
-) -> None:
+def test_artifact_is_attachment_never_run_cached_or_sniffed(served: Served, name: str) -> None:
     record = served.keep(b"<svg onload='alert(1)'/>", name)
 
     with served.visitor("ann", session="one") as ann:
@@ -268,7 +258,7 @@ def test_an_artifact_is_an_attachment_that_no_browser_runs_keeps_or_guesses_abou
     assert headers["cache-control"] == "no-store"
 
 
-def test_a_range_of_an_artifact_is_served(served: Served) -> None:
+def test_artifact_range_is_served(served: Served) -> None:
     key = served.keep(DATA, "a.bin").id
 
     with served.visitor("ann", session="one") as ann:
@@ -277,7 +267,7 @@ def test_a_range_of_an_artifact_is_served(served: Served) -> None:
     assert (answer.status_code, answer.content) == (206, DATA[5:10])
 
 
-def test_an_artifact_is_for_the_session_that_owns_it_and_needs_one(tmp_path: Path) -> None:
+def test_artifact_served_to_owning_session_only(tmp_path: Path) -> None:
     """Source: S4-97."""
     served = Served.at(tmp_path, persist_files_across_sessions=False)
     key = served.keep(b"content", "a.txt", session="one").id
@@ -290,7 +280,7 @@ def test_an_artifact_is_for_the_session_that_owns_it_and_needs_one(tmp_path: Pat
     assert statuses == [200, 404, 404, 401, 401]
 
 
-def test_a_link_to_a_file_of_a_session_ends_with_the_session(tmp_path: Path) -> None:
+def test_link_to_session_file_ends_with_session(tmp_path: Path) -> None:
     served = Served.at(tmp_path, persist_files_across_sessions=False)
     with served.visitor("ann", session="one") as ann:
         key = ann.post("/api/files?filename=a.txt", content=b"content").json()["key"]
@@ -302,7 +292,7 @@ def test_a_link_to_a_file_of_a_session_ends_with_the_session(tmp_path: Path) -> 
     assert (before, ended.status_code, after) == (200, 204, 404)
 
 
-def test_a_store_that_fails_is_503_with_a_sentence_and_no_traceback(
+def test_failing_store_is_503_with_message_without_traceback(
     served: Served, ann: TestClient, tmp_path: Path
 ) -> None:
     assert ann.get("/api/files").status_code == 200

@@ -1,4 +1,4 @@
-"""Who calls, as a gateway says: from its own address only, at a real server."""
+"""Users named by a gateway, accepted from its own address only, at a real server."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ ANN = {"x-forwarded-user": "ann"}
 
 
 def sent(url: str, source: str, path: str = "/api/files", **headers: str) -> httpx2.Response:
-    """Ask from one of the loopback addresses."""
+    """Send a request from one of the loopback addresses."""
     transport = httpx2.HTTPTransport(local_address=source)
     with httpx2.Client(transport=transport, timeout=60) as client:
         return client.get(url.removesuffix("/mcp") + path, headers=headers)
@@ -30,7 +30,7 @@ def gated(serve_to: Serve) -> str:
 
 
 @pytest.mark.release
-def test_a_user_is_believed_from_the_gateway_and_from_nowhere_else(gated: str, tmp_path: Path) -> None:
+def test_gateway_user_accepted_from_gateway_address_only(gated: str, tmp_path: Path) -> None:
     begun = {}
     for source in ("127.0.0.2", "127.8.1.9", "127.0.0.1", "127.0.0.3"):
         begun[source] = sent(gated, source, **ANN).status_code
@@ -49,7 +49,7 @@ def test_a_user_is_believed_from_the_gateway_and_from_nowhere_else(gated: str, t
     assert "header" in log.partition("wrong tokens or keys")[2]
 
 
-def test_a_gateway_names_one_user_whose_files_are_no_one_elses(gated: str) -> None:
+def test_gateway_user_owns_its_files_alone(gated: str) -> None:
     with httpx2.Client(transport=httpx2.HTTPTransport(local_address="127.0.0.2"), timeout=60) as gateway:
         base = gated.removesuffix("/mcp")
         put = gateway.put(f"{base}/api/files?filename=a.txt", content=b"hello", headers=ANN)

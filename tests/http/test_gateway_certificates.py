@@ -144,7 +144,7 @@ async def served(authority: Authority, **more: Any) -> AsyncIterator[Served]:
 
 
 def limit_handshakes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Have the next servers wait so long for each handshake."""
+    """Set the handshake timeout of the next servers."""
     monkeypatch.setattr("runner.system.listening.Acceptor", partial(Acceptor, handshake_s=seconds))
 
 
@@ -152,7 +152,7 @@ LET_IN = "200 Bearer ann"
 
 
 @pytest.mark.anyio
-async def test_a_user_is_believed_from_whoever_has_the_certificate_and_from_nobody_else(
+async def test_gateway_user_accepted_with_named_certificate_only(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Authority(tmp_path / "elsewhere")
@@ -206,7 +206,7 @@ async def test_a_user_is_believed_from_whoever_has_the_certificate_and_from_nobo
 
 
 @pytest.mark.anyio
-async def test_addresses_narrow_further_who_is_a_gateway(authority: Authority) -> None:
+async def test_gateway_addresses_narrow_accepted_certificates(authority: Authority) -> None:
     pair = authority.signed("gateway", GATEWAY)
     async with served(authority, gateway_addresses=("127.0.0.2",)) as one:
         inside = await one.asked_by(pair, "127.0.0.2")
@@ -231,7 +231,7 @@ async def test_addresses_narrow_further_who_is_a_gateway(authority: Authority) -
 )
 # Python warns of the old version, which is what is tried here.
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-async def test_tls_is_spoken_from_1_2_on(
+async def test_tls_from_1_2_on_accepted(
     authority: Authority,
     version: ssl.TLSVersion,
     answer: str,
@@ -246,7 +246,7 @@ async def test_tls_is_spoken_from_1_2_on(
 
 
 @pytest.mark.anyio
-async def test_http_1_1_is_agreed_on_and_nothing_is_resumed_by_a_ticket(authority: Authority) -> None:
+async def test_tls_agrees_http_1_1_and_issues_no_tickets(authority: Authority) -> None:
     async with served(authority) as one:
         context = client(authority, authority.signed("gateway", GATEWAY))
         context.set_alpn_protocols(["h2", "http/1.1"])
@@ -260,7 +260,7 @@ async def test_http_1_1_is_agreed_on_and_nothing_is_resumed_by_a_ticket(authorit
 
 
 @pytest.mark.anyio
-async def test_a_session_that_is_resumed_counts_no_longer_than_its_certificate(
+async def test_resumed_tls_session_expires_with_certificate(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TLS 1.2 resumes by number, and then nobody checks the certificate again but we."""
@@ -279,7 +279,7 @@ async def test_a_session_that_is_resumed_counts_no_longer_than_its_certificate(
 def _resumed(
     context: ssl.SSLContext, port: int, session: ssl.SSLSession | None
 ) -> tuple[bytes, ssl.SSLSession | None, bool | None]:
-    """Ask in a session, or in a new one; return the status, the session, and whether it was resumed."""
+    """Send a request in a session or a new one; return status, session, and whether it was resumed."""
     plain = socket.create_connection(("127.0.0.1", port))
     with context.wrap_socket(plain, server_hostname="localhost", session=session) as made:
         made.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-User: ann\r\nConnection: close\r\n\r\n")
@@ -291,7 +291,7 @@ def _resumed(
 
 
 @pytest.mark.anyio
-async def test_an_authority_below_another_may_be_named_alone(authority: Authority) -> None:
+async def test_intermediate_authority_may_be_named_alone(authority: Authority) -> None:
     """Its neighbours do not count, though the same root signed them."""
     ours = Authority(authority.folder, "ours", authority)
     theirs = Authority(authority.folder, "theirs", authority)
@@ -304,7 +304,7 @@ async def test_an_authority_below_another_may_be_named_alone(authority: Authorit
 
 
 @pytest.mark.anyio
-async def test_a_certificate_cannot_sign_another_one(authority: Authority) -> None:
+async def test_certificate_cannot_sign_another(authority: Authority) -> None:
     """A holder of any certificate would otherwise make himself one with the gateway's name."""
     holder = authority.signed("holder", x509.DNSName("other.example.com"))
     forger = Authority(authority.folder / "forger", "holder")
@@ -328,7 +328,7 @@ def _key_of(pair: Pair) -> ec.EllipticCurvePrivateKey:
 
 
 @pytest.mark.anyio
-async def test_a_list_of_revoked_certificates_beside_the_authority_counts(authority: Authority) -> None:
+async def test_revocation_list_beside_authority_is_applied(authority: Authority) -> None:
     lost, kept = authority.signed("lost", GATEWAY), authority.signed("kept", GATEWAY)
     async with served(authority) as one:
         before = await one.asked_by(lost)
@@ -340,7 +340,7 @@ async def test_a_list_of_revoked_certificates_beside_the_authority_counts(author
 
 
 @pytest.mark.anyio
-async def test_renewed_files_count_for_new_connections_and_old_ones_go_on(
+async def test_renewed_certificates_apply_to_new_connections_only(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -374,9 +374,7 @@ def _number(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> int:
 
 
 @pytest.mark.anyio
-async def test_an_authority_that_is_taken_out_lets_nobody_in_any_more(
-    authority: Authority, tmp_path: Path
-) -> None:
+async def test_removed_authority_rejects_its_certificates(authority: Authority, tmp_path: Path) -> None:
     pair = authority.signed("gateway", GATEWAY)
     next_one = Authority(tmp_path / "next")
     trusted = client(authority, pair)
@@ -440,7 +438,7 @@ CERTIFICATE = {
 IN_TIME = ssl.cert_time_to_seconds("Jan  2 00:00:00 2026 GMT")
 
 
-def test_a_certificate_carries_dns_names_and_uris_for_as_long_as_it_is_valid() -> None:
+def test_certificate_names_are_dns_and_uris_while_valid() -> None:
     """Also where a session was resumed, for which OpenSSL checked it earlier."""
     times = [IN_TIME, IN_TIME - DAY.total_seconds() - 1, IN_TIME + DAY.total_seconds() + 1]
     nameless = {name: value for name, value in CERTIFICATE.items() if name != "subjectAltName"}
@@ -468,7 +466,7 @@ def test_a_certificate_carries_dns_names_and_uris_for_as_long_as_it_is_valid() -
         ("folder as ca", r"auth\.gateway_ca .* cannot be read: it is a folder, and has"),
     ],
 )
-def test_files_that_cannot_be_used_are_told_with_their_setting(
+def test_unusable_files_reported_with_setting(
     authority: Authority, tmp_path: Path, broken: str, sentence: str
 ) -> None:
     auth = auth_of(authority)
@@ -502,7 +500,7 @@ def test_files_that_cannot_be_used_are_told_with_their_setting(
     assert usable.warnings == ()
 
 
-def test_a_certificate_whose_time_is_over_is_used_and_told_of(authority: Authority) -> None:
+def test_expired_server_certificate_used_and_reported(authority: Authority) -> None:
     own = authority.signed("old", *here(), valid=(-2 * DAY, -DAY))
 
     tls = GatewayTls.of(
@@ -518,7 +516,7 @@ def test_a_certificate_whose_time_is_over_is_used_and_told_of(authority: Authori
 @pytest.mark.release
 @pytest.mark.anyio
 @pytest.mark.kernel
-async def test_the_official_client_calls_as_the_user_that_its_gateway_names(
+async def test_official_client_calls_as_user_named_by_gateway(
     authority: Authority, serve_to: Serve, tmp_path: Path
 ) -> None:
     auth = auth_of(authority)

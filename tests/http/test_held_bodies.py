@@ -70,7 +70,7 @@ async def test_user_holds_two_bodies_and_a_third_is_refused() -> None:
         assert later.status is None
 
 
-async def test_refused_body_is_released_while_its_request_goes_on() -> None:
+async def test_refused_body_released_while_its_request_continues() -> None:
     bodies = bodies_of()
     async with sending(bodies, "ann", 2 * MAX) as first:
         first.pieces.put_nowait(b"x")
@@ -124,7 +124,7 @@ async def test_address_without_a_user_has_a_bound_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("user", ["ann", None])
-async def test_body_that_stalls_is_refused_and_released(user: str | None) -> None:
+async def test_stalled_body_refused_and_released(user: str | None) -> None:
     bodies = bodies_of(idle_s=0.2)
     async with sending(bodies, user, 2 * MAX) as stalled:
         assert stalled.status is None
@@ -147,7 +147,7 @@ async def test_streamed_body_is_not_held() -> None:
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/api/files"])
-async def test_every_route_holds_bodies_of_a_user_together(tmp_path: Path, path: str) -> None:
+async def test_routes_share_body_limit_of_user(tmp_path: Path, path: str) -> None:
     """An MCP request and an upload as JSON: what one user has begun counts for the next."""
     web = Served.at(tmp_path, max_request_bytes=MIB).web
     async with (

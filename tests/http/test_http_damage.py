@@ -52,7 +52,7 @@ def flip_last(path: Path) -> None:
 
 @pytest.mark.parametrize("route", ["/artifacts/{}", "/api/files/{}"])
 @pytest.mark.parametrize("size", [3_000_000, 20_000_000])
-def test_the_download_of_a_damaged_file_breaks_off(
+def test_damaged_file_download_breaks_off(
     served: Served, ann: httpx2.Client, tmp_path: Path, route: str, size: int
 ) -> None:
     key, path = kept(served, tmp_path, size)
@@ -64,7 +64,7 @@ def test_the_download_of_a_damaged_file_breaks_off(
 
 
 @pytest.mark.parametrize("route", ["/artifacts/{}", "/api/files/{}"])
-def test_a_small_one_is_refused_in_words(
+def test_small_damaged_file_refused_with_reason(
     served: Served, ann: httpx2.Client, tmp_path: Path, route: str
 ) -> None:
     key, path = kept(served, tmp_path, 1000)
@@ -74,7 +74,7 @@ def test_a_small_one_is_refused_in_words(
 
     assert answer.status_code == 503
     assert "put it again" in answer.json()["error"]
-    # Its headers are no claim about its bytes.
+    # Its headers claim nothing about its bytes.
     assert ann.head(f"/artifacts/{key}").status_code == 200
     with contextlib.suppress(httpx2.HTTPError):
         assert ann.get(route.format(key)).content != path.read_bytes()

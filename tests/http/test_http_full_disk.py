@@ -19,9 +19,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
         yield Served.at(disk, persist_files_across_sessions=request.param)
 
 
-def test_files_are_listed_read_and_removed_and_a_refused_upload_says_why(
-    served: Served, tmp_path: Path
-) -> None:
+def test_full_disk_files_listed_read_removed_upload_refused(served: Served, tmp_path: Path) -> None:
     with served.visitor("ann", session="one") as ann:
         key = ann.post("/api/files?filename=a.bin", content=KEPT).json()["key"]
         other = ann.post("/api/files?filename=b.bin", content=KEPT[1:]).json()["key"]
@@ -43,7 +41,7 @@ def test_files_are_listed_read_and_removed_and_a_refused_upload_says_why(
         assert ann.get("/api/files").json() == {"files": []}
 
 
-def test_someone_new_on_a_full_disk_lists_nothing(served: Served, tmp_path: Path) -> None:
+def test_new_user_on_full_disk_lists_nothing(served: Served, tmp_path: Path) -> None:
     with served.visitor("ann", session="one") as ann, served.visitor("bob", session="two") as bob:
         ann.post("/api/files?filename=a.bin", content=KEPT)
         fill(tmp_path / "disk")

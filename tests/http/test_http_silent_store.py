@@ -37,7 +37,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         ("POST", "/api/files/art_0123456789ab/link"),
     ],
 )
-def test_it_is_answered_with_503_and_what_to_do(served: Served, method: str, path: str) -> None:
+def test_silent_store_answered_with_503_and_remedy(served: Served, method: str, path: str) -> None:
     with served.visitor("ann", session="one") as ann:
         begun = time.monotonic()
         answer = ann.request(method, path, json={} if method == "POST" else None)
@@ -49,7 +49,7 @@ def test_it_is_answered_with_503_and_what_to_do(served: Served, method: str, pat
     assert waited_s < SOON_S, f"{waited_s:.1f} s"
 
 
-def test_an_upload_is_kept_on_this_machine(served: Served) -> None:
+def test_upload_with_silent_store_kept_on_this_machine(served: Served) -> None:
     with served.visitor("ann") as ann:
         answer = ann.post("/api/files?filename=a.txt", content=b"a")
 

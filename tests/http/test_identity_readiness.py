@@ -1,4 +1,4 @@
-"""What `/readyz` of a real server, with its page, says while nobody's token can be checked: kind by kind."""
+"""Answers of `/readyz` while no token can be verified, by kind of identity, at a server with its page."""
 
 import json
 import re
@@ -59,7 +59,7 @@ def login_provider() -> Iterator[Away]:
             self.do_GET()
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Discard the message."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         one.address = f"http://127.0.0.1:{server.server_port}"
@@ -90,7 +90,7 @@ def url() -> str:
     return f"http://127.0.0.1:{free_port()}"
 
 
-async def test_keys_that_cannot_be_fetched_are_told_though_the_page_is_on_and_by_the_metrics_too(
+async def test_unfetchable_keys_reported_with_page_on_and_in_metrics(
     serve_to: Serve, issuer: Issuer, tmp_path: Path
 ) -> None:
     issuer.status = 503
@@ -112,7 +112,9 @@ async def test_keys_that_cannot_be_fetched_are_told_though_the_page_is_on_and_by
     assert await becomes(lambda: "toolcell_ready 1.0" in exposed())
 
 
-async def test_so_are_those_of_a_protected_resource(serve_to: Serve, issuer: Issuer, url: str) -> None:
+async def test_unfetchable_keys_of_protected_resource_reported(
+    serve_to: Serve, issuer: Issuer, url: str
+) -> None:
     closed = f"http://127.0.0.1:{free_port()}/jwks"
     settings = issuer.settings(
         RUNNER_AUTH__JWKS_URI=closed,
@@ -125,7 +127,7 @@ async def test_so_are_those_of_a_protected_resource(serve_to: Serve, issuer: Iss
     assert await says(served, "auth.jwks_uri", "connect")
 
 
-async def test_so_are_those_of_a_provider_behind_an_oauth_proxy(serve_to: Serve, url: str) -> None:
+async def test_unfetchable_keys_behind_oauth_proxy_reported(serve_to: Serve, url: str) -> None:
     served = serve_to(
         **_SERVERS,
         RUNNER_AUTH__KIND="oauth_proxy",
@@ -138,9 +140,7 @@ async def test_so_are_those_of_a_provider_behind_an_oauth_proxy(serve_to: Serve,
     assert await says(served, "auth.jwks_uri", "connect")
 
 
-async def test_so_are_those_that_the_configuration_of_an_openid_provider_names(
-    serve_to: Serve, url: str
-) -> None:
+async def test_unfetchable_keys_of_openid_configuration_reported(serve_to: Serve, url: str) -> None:
     with login_provider() as away:
         away.answers["/.well-known/openid-configuration"] = (
             200,
@@ -167,9 +167,7 @@ async def test_so_are_those_that_the_configuration_of_an_openid_provider_names(
         assert await becomes(lambda: ready(served) == {"status": "ready"})
 
 
-async def test_a_provider_that_looks_no_token_up_is_told_and_so_is_one_that_refuses_our_secret(
-    serve_to: Serve, url: str
-) -> None:
+async def test_failed_introspection_and_refused_secret_reported(serve_to: Serve, url: str) -> None:
     with login_provider() as away:
         served = serve_to(
             **_SERVERS,
@@ -189,9 +187,7 @@ async def test_a_provider_that_looks_no_token_up_is_told_and_so_is_one_that_refu
     assert await says(served, "auth.introspection_endpoint", "does not answer")
 
 
-async def test_keys_that_the_auth_of_the_tool_file_names_are_told_as_the_files(
-    serve_to: Serve, tmp_path: Path
-) -> None:
+async def test_unfetchable_keys_of_file_auth_reported_as_tool_file(serve_to: Serve, tmp_path: Path) -> None:
     auth = (
         "from fastmcp.server.auth.providers.jwt import JWTVerifier\n"
         f'auth = JWTVerifier(jwks_uri="http://127.0.0.1:{free_port()}/jwks", '

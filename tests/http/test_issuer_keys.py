@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.release]
 Serve = Callable[..., str]
 
 
-def test_a_token_counts_for_this_server_only_and_until_its_end(issuer: Issuer, serve_to: Serve) -> None:
+def test_token_valid_for_this_server_until_expiry(issuer: Issuer, serve_to: Serve) -> None:
     url = serve_to(**issuer.settings())
     wrong = {
         "another audience": issuer.token(aud="https://elsewhere.example.com/mcp"),
@@ -42,7 +42,7 @@ def unsigned(token: str) -> str:
     return f"{header.decode()}.{token.split('.')[1]}."
 
 
-def test_names_of_keys_that_nobody_has_do_not_have_keys_fetched_without_end(
+def test_unknown_key_ids_do_not_trigger_endless_fetches(
     issuer: Issuer, serve_to: Serve
 ) -> None:
     url = serve_to(**issuer.settings())
@@ -56,7 +56,7 @@ def test_names_of_keys_that_nobody_has_do_not_have_keys_fetched_without_end(
     assert asked(url, issuer.token()).status_code == 200
 
 
-def test_keys_that_cannot_be_fetched_count_for_an_hour(issuer: Issuer) -> None:
+def test_unfetchable_keys_stay_valid_for_an_hour(issuer: Issuer) -> None:
     now = [1000.0]
     keys = IssuerKeys(clock=lambda: now[0])
 
@@ -74,7 +74,7 @@ def test_keys_that_cannot_be_fetched_count_for_an_hour(issuer: Issuer) -> None:
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b'{"keys": 1}', b"no", b" " * (MOST_BYTES + 1)])
-def test_what_is_no_set_of_keys_is_not_fetched(issuer: Issuer, content: bytes) -> None:
+def test_malformed_key_set_not_fetched(issuer: Issuer, content: bytes) -> None:
     class Odd(Issuer):
         keys = content
 

@@ -30,7 +30,7 @@ def port(address: str) -> tuple[str, str]:
     return "--port", address.rpartition(":")[2]
 
 
-async def test_a_client_finds_the_authorisation_server_by_itself_and_calls(
+async def test_client_discovers_authorisation_server_and_calls(
     address: str, provider: str, serve_to: Serve
 ) -> None:
     url = serve_to(
@@ -66,7 +66,7 @@ async def test_a_client_finds_the_authorisation_server_by_itself_and_calls(
     assert "carl" in str(by_inspector["content"])
 
 
-async def test_a_login_here_leads_to_the_provider_and_survives_a_restart(
+async def test_login_redirects_to_provider_and_survives_restart(
     address: str, provider: str, serve_to: Serve, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
@@ -100,7 +100,7 @@ async def test_a_login_here_leads_to_the_provider_and_survives_a_restart(
     assert not any(kept.tokens.access_token in path.read_text() for path in files)
 
 
-async def test_a_login_with_a_provider_whose_tokens_are_opaque_asks_it_whose_they_are(
+async def test_login_with_opaque_tokens_uses_introspection(
     address: str, provider: str, serve_to: Serve
 ) -> None:
     url = serve_to(
@@ -120,7 +120,7 @@ async def test_a_login_with_a_provider_whose_tokens_are_opaque_asks_it_whose_the
     assert "ann" in said
     assert kept.tokens is not None
     assert asked(url, kept.tokens.access_token).status_code == 200
-    # The end of its signature changed: nobody's.
+    # The end of its signature changed: no user's.
     assert asked(url, kept.tokens.access_token[:-4] + "AAAA").status_code == 401
     elsewhere = {"redirect_uris": ["https://evil.example.com/callback"], "token_endpoint_auth_method": "none"}
     assert httpx2.post(f"{address}/register", json=elsewhere, trust_env=False).status_code == 400

@@ -145,7 +145,7 @@ def refreshed(browser: httpx2.Client, client: str, token: str) -> httpx2.Respons
 
 @dataclass(frozen=True, kw_only=True)
 class Ann:
-    """What she has, and the browsers in which she has it."""
+    """Login objects of the user, and the browsers that hold them."""
 
     hers: Hers
     consenting: httpx2.Client
@@ -237,7 +237,7 @@ def faults(place: Place, row: LoginRow, answer: httpx2.Response, hers: Hers, who
     return found
 
 
-def test_every_route_of_a_server_with_logins_has_its_row(place: Place) -> None:
+def test_routes_of_server_with_logins_have_rows(place: Place) -> None:
     table = place.table()
 
     assert {("POST", "/token"), ("GET", "/play/login/done")} <= table
@@ -247,7 +247,7 @@ def test_every_route_of_a_server_with_logins_has_its_row(place: Place) -> None:
     assert all(LOGIN_ROUTES[each] for each in LOGIN_ROUTES)
 
 
-def test_nothing_of_a_login_is_of_use_to_anybody_else(place: Place) -> None:
+def test_login_objects_useless_to_other_users(place: Place) -> None:
     ann, strangers = ann_at(place), strangers_at(place)
     hers, found = ann.hers, list[str]()
     for stranger in strangers:

@@ -46,9 +46,7 @@ ROUTES = [
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_a_copy_of_the_cookie_opens_no_route_after_logging_out(
-    served: Served, method: str, path: str
-) -> None:
+def test_copied_cookie_opens_no_route_after_logout(served: Served, method: str, path: str) -> None:
     cookie, other = logged_in(served), logged_in(served)
     before = status(served, cookie)
 
@@ -59,7 +57,7 @@ def test_a_copy_of_the_cookie_opens_no_route_after_logging_out(
     assert status(served, other) == 200
 
 
-def test_it_stays_ended_after_a_restart_and_for_every_process(served: Served, tmp_path: Path) -> None:
+def test_ended_session_stays_ended_after_restart(served: Served, tmp_path: Path) -> None:
     cookie, other = logged_in(served), logged_in(served)
     beside = Served.at(tmp_path)
     before = status(beside, cookie)
@@ -70,7 +68,7 @@ def test_it_stays_ended_after_a_restart_and_for_every_process(served: Served, tm
     assert [status(Served.at(tmp_path), each) for each in (cookie, other)] == [401, 200]
 
 
-def test_notes_that_are_gone_or_damaged_let_nobody_in(served: Served, tmp_path: Path) -> None:
+def test_missing_or_damaged_session_notes_reject_everyone(served: Served, tmp_path: Path) -> None:
     cookies = [logged_in(served) for _ in range(3)]
     notes = tmp_path / "state" / "browser-sessions"
     assert [status(served, each) for each in cookies] == [200] * 3
@@ -86,7 +84,7 @@ def test_notes_that_are_gone_or_damaged_let_nobody_in(served: Served, tmp_path: 
     assert status(served, logged_in(served)) == 200
 
 
-def test_where_no_session_can_be_noted_none_begins_and_it_is_said(served: Served, tmp_path: Path) -> None:
+def test_session_not_recordable_none_begins_and_503_says_why(served: Served, tmp_path: Path) -> None:
     (tmp_path / "state" / "browser-sessions").symlink_to("a disk that is not there")
     with served.visitor("ann") as ann:
         refused = ann.post("/api/session")
@@ -95,7 +93,7 @@ def test_where_no_session_can_be_noted_none_begins_and_it_is_said(served: Served
     assert "set-cookie" not in refused.headers
 
 
-def test_what_stands_in_the_place_of_the_notes_is_set_apart(served: Served, tmp_path: Path) -> None:
+def test_obstacle_at_session_notes_is_set_apart(served: Served, tmp_path: Path) -> None:
     (tmp_path / "state" / "browser-sessions").write_text("in the way")
 
     assert status(served, logged_in(served)) == 200
@@ -104,9 +102,7 @@ def test_what_stands_in_the_place_of_the_notes_is_set_apart(served: Served, tmp_
     assert apart.read_text() == "in the way"
 
 
-def test_an_end_that_cannot_be_noted_is_not_said_to_be_one(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unrecordable_logout_not_reported_as_done(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     cookie = logged_in(served)
 
     def read_only(_: Path) -> None:
@@ -120,7 +116,7 @@ def test_an_end_that_cannot_be_noted_is_not_said_to_be_one(
     assert status(served, cookie, "DELETE", "/api/session") == 204
 
 
-def test_notes_of_one_user_are_bounded_and_what_has_ended_goes(tmp_path: Path) -> None:
+def test_session_notes_per_user_bounded_and_expired_removed(tmp_path: Path) -> None:
     logins, now = Logins(tmp_path), 1000.0
     for number in range(LOGINS_PER_USER + 5):
         logins.note(User("ann", str(number)), Login(end=2000 + number), now=now)
@@ -133,7 +129,7 @@ def test_notes_of_one_user_are_bounded_and_what_has_ended_goes(tmp_path: Path) -
     assert sum(len(list(folder.iterdir())) for folder in (tmp_path / "browser-sessions").iterdir()) == 2
 
 
-def test_sessions_of_one_user_that_begin_at_once_are_all_noted(tmp_path: Path) -> None:
+def test_sessions_started_at_once_are_all_recorded(tmp_path: Path) -> None:
     logins, now = Logins(tmp_path), 1000.0
     users = [User("ann", f"session {n}") for n in range(160)]
 
@@ -144,7 +140,7 @@ def test_sessions_of_one_user_that_begin_at_once_are_all_noted(tmp_path: Path) -
     assert logins.count("ann", now=now) == len(users)
 
 
-def test_a_note_that_nobody_finished_is_removed_after_a_minute(tmp_path: Path) -> None:
+def test_unfinished_session_note_removed_after_a_minute(tmp_path: Path) -> None:
     logins = Logins(tmp_path)
     logins.note(User("ann", "first"), Login(end=2000), now=1000)
     folder = next(tmp_path.glob("browser-sessions/*"))
@@ -159,7 +155,7 @@ def test_a_note_that_nobody_finished_is_removed_after_a_minute(tmp_path: Path) -
     assert (young.is_symlink(), old.is_symlink()) == (True, False)
 
 
-def test_a_token_taken_out_of_the_file_takes_its_sessions_along(served: Served, tmp_path: Path) -> None:
+def test_token_removed_from_file_ends_its_sessions(served: Served, tmp_path: Path) -> None:
     anns, bobs = logged_in(served, "ann"), logged_in(served, "bob")
     with_both = Served.at(tmp_path)
     assert [status(with_both, each) for each in (anns, bobs)] == [200, 200]
@@ -176,7 +172,7 @@ def test_a_token_taken_out_of_the_file_takes_its_sessions_along(served: Served, 
     assert [status(without_ann, each) for each in (anns, bobs)] == [401, 200]
 
 
-def test_a_session_prolonged_by_its_cookie_ends_no_later_than_its_token(served: Served) -> None:
+def test_cookie_prolonged_session_ends_with_its_token(served: Served) -> None:
     cookie = logged_in(served)
     session = cookie.partition(".")[0]
     note = served.site.logins.of(User("ann", session))
@@ -193,7 +189,7 @@ def test_a_session_prolonged_by_its_cookie_ends_no_later_than_its_token(served: 
     assert (early, status(served, prolonged)) == (200, 401)
 
 
-def test_logging_out_has_the_browser_forget_what_the_page_kept(served: Served) -> None:
+def test_logout_clears_browser_data_of_page(served: Served) -> None:
     with served.visitor(cookie=f"{COOKIE}={logged_in(served)}") as browser:
         ended = browser.delete("/api/session")
 
@@ -202,7 +198,7 @@ def test_logging_out_has_the_browser_forget_what_the_page_kept(served: Served) -
 
 
 @pytest.mark.parametrize("how", ["logged out", "over"])
-def test_a_stream_of_events_ends_with_its_session_and_no_other(served: Served, how: str) -> None:
+def test_event_stream_ends_with_its_session_only(served: Served, how: str) -> None:
     async def heard() -> tuple[bool, bool]:
         mine, others = logged_in(served), logged_in(served)
         served.now[0] = NOW + (SESSION_S - 1 if how == "over" else 0)

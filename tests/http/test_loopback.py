@@ -39,7 +39,7 @@ async def connected(
 
 
 async def first_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """Ask and return the first line of the answer; nothing where the connection ended."""
+    """Send a request and return the first line of the answer; nothing if the connection ended."""
     try:
         writer.write(ASK)
         return await asyncio.wait_for(reader.readline(), 10)
@@ -47,7 +47,7 @@ async def first_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
         return b""
 
 
-def test_one_caller_has_a_hundred_connections_and_no_more() -> None:
+def test_caller_has_a_hundred_connections_at_most() -> None:
     async def asked() -> list[bytes]:
         async with opened() as loopback, AsyncExitStack() as stack:
             all_of_it = [await connected(stack, loopback, ONE) for _ in range(130)]
@@ -58,7 +58,7 @@ def test_one_caller_has_a_hundred_connections_and_no_more() -> None:
     assert [line.split(b" ")[1:2] for line in lines] == [[b"200"]] * 100 + [[]] * 30
 
 
-def test_what_one_caller_has_is_not_counted_against_another() -> None:
+def test_connections_counted_per_caller() -> None:
     async def asked() -> tuple[bytes, bytes]:
         async with opened() as loopback, AsyncExitStack() as stack:
             all_of_it = [await connected(stack, loopback, ONE) for _ in range(130)]
@@ -74,7 +74,7 @@ def test_what_one_caller_has_is_not_counted_against_another() -> None:
     assert served.startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_connection_that_ended_makes_room_for_the_next() -> None:
+def test_ended_connection_frees_place_for_next() -> None:
     async def asked() -> bytes:
         async with opened() as loopback:
             for _ in range(3):
@@ -99,7 +99,7 @@ async def _until_nobody_is_there(loopback: Loopback) -> None:
 @pytest.mark.parametrize(
     ("host", "status"), [("127.0.0.1", b"200"), ("elsewhere.example", b"400"), ("localhost", b"400")]
 )
-def test_only_its_own_address_is_taken_for_its_name(host: str, status: bytes) -> None:
+def test_only_own_address_accepted_as_name(host: str, status: bytes) -> None:
     async def asked() -> bytes:
         async with opened() as loopback:
             with socket.socket() as mine:

@@ -1,4 +1,4 @@
-"""Which `Origin` is answered: this server's, and those the operator named, each as a browser writes it."""
+"""Accepted values of `Origin`: this server's, and those the operator named, as a browser writes them."""
 
 from pathlib import Path
 from typing import Any
@@ -47,21 +47,19 @@ def refused(served: Served, path: str, user: str | None = "ann", **headers: str)
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("origin", FOREIGN)
-def test_a_foreign_origin_is_refused_on_every_route_whatever_proves_who_asks(
-    served: Served, path: str, origin: str
-) -> None:
+def test_foreign_origin_refused_on_every_route_with_any_proof(served: Served, path: str, origin: str) -> None:
     assert refused(served, path, origin=origin)
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/api/files", "/healthz", "/api/session"])
 @pytest.mark.parametrize("origin", [ADDRESS, ALLOWED, None], ids=str)
-def test_its_own_an_allowed_one_and_none_are_answered(served: Served, path: str, origin: str | None) -> None:
+def test_own_allowed_and_absent_origins_accepted(served: Served, path: str, origin: str | None) -> None:
     assert not refused(served, path, **({} if origin is None else {"origin": origin}))
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/api/files"])
 @pytest.mark.parametrize(("origin", "allowed"), [(ALLOWED, ALLOWED), ("https://evil.example", None)])
-def test_a_preflight_request_is_answered_to_allowed_origins_only(
+def test_preflight_answered_to_allowed_origins_only(
     served: Served, path: str, origin: str, allowed: str | None
 ) -> None:
     asks = {
@@ -79,7 +77,7 @@ def test_a_preflight_request_is_answered_to_allowed_origins_only(
 
 
 @pytest.mark.parametrize(("origin", "readable"), [(ALLOWED, ALLOWED), (ADDRESS, None)])
-def test_an_answer_may_be_read_by_pages_of_allowed_origins(
+def test_answer_readable_by_pages_of_allowed_origins(
     served: Served, origin: str, readable: str | None
 ) -> None:
     with served.visitor("ann", **ACCEPT, origin=origin) as visitor:
@@ -89,19 +87,19 @@ def test_an_answer_may_be_read_by_pages_of_allowed_origins(
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "[::1]:8000"])
-def test_its_own_is_the_name_by_which_it_was_reached(served: Served, host: str) -> None:
+def test_own_origin_is_name_used_to_reach_server(served: Served, host: str) -> None:
     assert not refused(served, "/healthz", host=host, origin=f"http://{host}")
     assert refused(served, "/healthz", host=host, origin=ADDRESS)
 
 
-def test_behind_a_proxy_its_own_is_the_public_address(tmp_path: Path) -> None:
+def test_own_origin_behind_proxy_is_public_address(tmp_path: Path) -> None:
     served = Served.at(tmp_path, public_url="https://tools.example")
 
     assert not refused(served, "/healthz", origin="https://tools.example")
     assert refused(served, "/healthz", origin="http://tools.example")
 
 
-def test_two_origins_are_none(served: Served) -> None:
+def test_two_origin_headers_refused(served: Served) -> None:
     with served.visitor("ann") as visitor:
         answer = visitor.get("/healthz", headers=[("origin", ADDRESS), ("origin", ALLOWED)])
 
@@ -127,7 +125,7 @@ HTTPS = [
 
 
 @pytest.mark.parametrize(("settings", "headers", "told"), HTTPS)
-def test_a_browser_is_held_to_https_only_where_it_came_by_https(
+def test_hsts_sent_only_to_https_browsers(
     tmp_path: Path, settings: dict[str, Any], headers: dict[str, str], told: bool
 ) -> None:
     served = Served.at(tmp_path, **settings)
@@ -137,13 +135,13 @@ def test_a_browser_is_held_to_https_only_where_it_came_by_https(
     assert [("strict-transport-security" in answer.headers) for answer in answers] == [told] * 3
 
 
-def test_by_https_itself_it_is(tmp_path: Path) -> None:
+def test_hsts_sent_by_https_server(tmp_path: Path) -> None:
     with Served.at(tmp_path).visitor("ann") as visitor:
         visitor.base_url = "https://127.0.0.1:8000"
         assert visitor.get("/healthz").headers["strict-transport-security"] == "max-age=31536000"
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/api/files", "/api/files/download/a?token=b", "/mcp", "/none"])
-def test_no_page_of_another_site_may_show_or_run_an_answer(served: Served, path: str) -> None:
+def test_other_sites_may_not_embed_or_run_an_answer(served: Served, path: str) -> None:
     with served.visitor("ann") as visitor:
         assert visitor.get(path).headers["cross-origin-resource-policy"] == "same-origin"

@@ -1,4 +1,4 @@
-"""What `/readyz` says of a store, a folder and a disk that cannot be used, and of a check that hangs."""
+"""Answers of `/readyz` for an unusable store, folder or disk, and for a check that hangs."""
 
 import asyncio
 import os
@@ -46,11 +46,11 @@ async def faults(served: Served) -> Mapping[str, str]:
     return await Readiness.of_site(served.site).faults()
 
 
-async def test_a_server_with_a_store_and_folders_that_work_is_ready(tmp_path: Path) -> None:
+async def test_server_with_working_store_and_folders_is_ready(tmp_path: Path) -> None:
     assert await faults(Served.at(tmp_path)) == {}
 
 
-async def test_a_full_disk_is_named_with_its_setting_and_the_room_that_is_left(tmp_path: Path) -> None:
+async def test_full_disk_named_with_setting_and_free_space(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "size=8m") as disk:
         served = Served.at(tmp_path, homes=disk)
         assert await faults(served) == {}
@@ -63,7 +63,7 @@ async def test_a_full_disk_is_named_with_its_setting_and_the_room_that_is_left(t
     }
 
 
-async def test_a_folder_that_cannot_be_written_is_named_with_its_setting(tmp_path: Path) -> None:
+async def test_unwritable_folder_named_with_setting(tmp_path: Path) -> None:
     with small_disk(tmp_path / "small", "size=8m") as disk:
         served = Served.at(tmp_path, homes=disk)
         assert await faults(served) == {}
@@ -75,10 +75,10 @@ async def test_a_folder_that_cannot_be_written_is_named_with_its_setting(tmp_pat
     assert said == {"homes": said_of}
 
 
-async def test_a_state_folder_in_whose_place_is_something_else_is_named(tmp_path: Path) -> None:
+async def test_state_path_not_a_folder_is_named(tmp_path: Path) -> None:
     served = Served.at(tmp_path)
     os.rename(tmp_path / "state", tmp_path / "elsewhere")
-    # With nothing in its place the look at the keys would make it anew, before or after the other look.
+    # With nothing in its place the look at the keys would make it again, before or after the other check.
     (tmp_path / "state").write_text("a file")
 
     said = await faults(served)
@@ -86,7 +86,7 @@ async def test_a_state_folder_in_whose_place_is_something_else_is_named(tmp_path
     assert "Not a directory" in said["state"]
 
 
-async def test_a_check_that_hangs_is_answered_soon_and_asked_by_one_task(tmp_path: Path) -> None:
+async def test_hanging_check_answered_soon_and_run_by_one_task(tmp_path: Path) -> None:
     asked, go = [], asyncio.Event()
 
     async def hangs() -> Mapping[str, str]:
@@ -107,7 +107,7 @@ async def test_a_check_that_hangs_is_answered_soon_and_asked_by_one_task(tmp_pat
     assert len(asked) == 1
 
 
-async def test_checks_are_not_repeated_within_a_second(tmp_path: Path) -> None:
+async def test_checks_not_repeated_within_a_second(tmp_path: Path) -> None:
     asked = []
 
     async def counts() -> Mapping[str, str]:
@@ -122,7 +122,7 @@ async def test_checks_are_not_repeated_within_a_second(tmp_path: Path) -> None:
     assert len(asked) < 50
 
 
-async def test_keys_of_an_issuer_that_cannot_be_fetched_are_named_and_those_that_were_are_enough(
+async def test_unfetchable_issuer_keys_named_fetched_ones_suffice(
     tmp_path: Path,
 ) -> None:
     served = Served.at(tmp_path)

@@ -53,7 +53,7 @@ def in_form(name: str) -> str:
         ("filename*=UTF-8''..%2F..%2Fpasswd", "passwd"),
     ],
 )
-def test_an_extended_file_name_is_kept(served: Served, ann: TestClient, given: str, name: str) -> None:
+def test_extended_file_name_kept(served: Served, ann: TestClient, given: str, name: str) -> None:
     header = f'Content-Disposition: form-data; name="file"; {given}'
 
     answer = ann.post("/api/files", **form((header, b"content")))
@@ -68,7 +68,7 @@ def left_behind(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_a_body_is_kept_under_the_name_in_the_address(served: Served, ann: TestClient, method: str) -> None:
+def test_body_stored_under_name_in_address(served: Served, ann: TestClient, method: str) -> None:
     """Source: S1-18 and S1-20."""
     answer = ann.request(method, "/api/files?filename=data.csv", content=DATA)
 
@@ -79,7 +79,7 @@ def test_a_body_is_kept_under_the_name_in_the_address(served: Served, ann: TestC
     assert served.kept() == {"data.csv": DATA}
 
 
-def test_a_file_in_a_form_is_kept_without_its_boundaries(served: Served, ann: TestClient) -> None:
+def test_form_file_stored_without_boundaries(served: Served, ann: TestClient) -> None:
     tricky = b"\r\n--x-y\r\n" + DATA + b"\r\n--x-y-"
     field = ('Content-Disposition: form-data; name="note"', b"not a file")
 
@@ -89,14 +89,14 @@ def test_a_file_in_a_form_is_kept_without_its_boundaries(served: Served, ann: Te
     assert served.kept() == {"photo.png": tricky}
 
 
-def test_a_form_as_a_client_library_sends_it_is_understood(served: Served, ann: TestClient) -> None:
+def test_form_of_client_library_accepted(served: Served, ann: TestClient) -> None:
     answer = ann.post("/api/files", files={"file": ("grüße.txt", DATA, "text/plain")})
 
     assert answer.status_code == 201
     assert list(served.kept().values()) == [DATA]
 
 
-def test_a_file_in_json_is_decoded_and_kept(served: Served, ann: TestClient) -> None:
+def test_json_file_decoded_and_stored(served: Served, ann: TestClient) -> None:
     said = {"filename": "x.bin", "content_base64": base64.b64encode(DATA[:999]).decode()}
 
     answer = ann.post("/api/files", json=said)
@@ -105,7 +105,7 @@ def test_a_file_in_json_is_decoded_and_kept(served: Served, ann: TestClient) -> 
     assert served.kept() == {"x.bin": DATA[:999]}
 
 
-def test_a_name_that_is_no_text_is_made_one(served: Served, ann: TestClient) -> None:
+def test_undecodable_name_made_text(served: Served, ann: TestClient) -> None:
     body = b'{"filename": "a\\ud800b.txt", "content_base64": "eA=="}'
 
     answer = ann.post("/api/files", content=body, headers={"content-type": "application/json"})
@@ -114,13 +114,13 @@ def test_a_name_that_is_no_text_is_made_one(served: Served, ann: TestClient) -> 
     assert list(served.kept().values()) == [b"x"]
 
 
-def test_an_empty_file_is_a_file(served: Served, ann: TestClient) -> None:
+def test_empty_file_is_stored(served: Served, ann: TestClient) -> None:
     assert ann.post("/api/files?filename=empty.txt").status_code == 201
     assert ann.post("/api/files", **form((in_form("none.txt"), b""))).status_code == 201
     assert served.kept() == {"empty.txt": b"", "none.txt": b""}
 
 
-def test_a_name_is_made_safe_and_a_second_content_gets_a_number(served: Served, ann: TestClient) -> None:
+def test_unsafe_name_cleaned_and_second_content_numbered(served: Served, ann: TestClient) -> None:
     """Source: S1-19 and S1-20."""
     names = [
         ann.post("/api/files", params={"filename": "../../etc/pass wd.txt"}, content=content).json()[
@@ -135,7 +135,7 @@ def test_a_name_is_made_safe_and_a_second_content_gets_a_number(served: Served, 
 
 
 @pytest.mark.parametrize("stated", ["application/x-www-form-urlencoded", "application/octet-stream", ""])
-def test_the_name_says_what_a_file_is_where_the_client_does_not(ann: TestClient, stated: str) -> None:
+def test_mime_type_from_name_if_client_gives_none(ann: TestClient, stated: str) -> None:
     headers = {"content-type": stated}
 
     unknown = ann.post("/api/files?filename=thing", content=b"1", headers=headers)
@@ -146,9 +146,7 @@ def test_the_name_says_what_a_file_is_where_the_client_does_not(ann: TestClient,
     assert types == ["application/octet-stream", "application/pdf", "image/x-special"]
 
 
-def test_a_file_of_exactly_the_limit_is_taken_and_one_byte_more_is_not(
-    served: Served, ann: TestClient
-) -> None:
+def test_upload_at_limit_accepted_one_byte_more_refused(served: Served, ann: TestClient) -> None:
     whole, more = b"a" * LIMIT, b"b" * (LIMIT + 1)
 
     exact = ann.post("/api/files?filename=a", content=whole)
@@ -164,7 +162,7 @@ def test_a_file_of_exactly_the_limit_is_taken_and_one_byte_more_is_not(
     assert list(served.kept()) == ["a"]
 
 
-def test_what_says_that_it_is_too_large_is_refused_before_it_is_sent(ann: TestClient) -> None:
+def test_upload_declared_too_large_refused_before_body(ann: TestClient) -> None:
     sent = []
 
     def body() -> Iterator[bytes]:
@@ -177,7 +175,7 @@ def test_what_says_that_it_is_too_large_is_refused_before_it_is_sent(ann: TestCl
     assert str(LIMIT) in answer.json()["error"]
 
 
-def test_a_json_body_is_bounded_by_the_limit_of_requests(served: Served, ann: TestClient) -> None:
+def test_json_body_bounded_by_request_limit(served: Served, ann: TestClient) -> None:
     fits = {"filename": "a", "content_base64": "A" * 900_000}
     large = {"filename": "b", "content_base64": "A" * 1_000_000}
 
@@ -189,7 +187,7 @@ def test_a_json_body_is_bounded_by_the_limit_of_requests(served: Served, ann: Te
     assert list(served.kept()) == ["a"]
 
 
-def test_a_quota_that_is_used_up_is_507_with_a_sentence(tmp_path: Path) -> None:
+def test_used_up_quota_is_507_with_a_sentence(tmp_path: Path) -> None:
     served = Served.at(tmp_path, max_user_bytes=1000)
     with served.visitor("ann") as ann:
         fits = ann.post("/api/files?filename=a", content=b"a" * 900)
@@ -200,7 +198,7 @@ def test_a_quota_that_is_used_up_is_507_with_a_sentence(tmp_path: Path) -> None:
     assert list(served.kept()) == ["a"]
 
 
-def test_a_disk_that_is_full_is_507_with_a_sentence(
+def test_full_disk_is_507_with_a_sentence(
     served: Served, ann: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from runner.http import upload
@@ -258,7 +256,7 @@ def test_a_disk_that_is_full_is_507_with_a_sentence(
         ("no multipart form", "/api/files", form((in_form("a"), b"x"), boundary="b" * 5000)),
     ],
 )
-def test_what_is_no_file_is_400_with_a_sentence_and_keeps_nothing(
+def test_malformed_upload_is_400_and_stores_nothing(
     served: Served, ann: TestClient, sentence: str, address: str, sent: dict[str, Any]
 ) -> None:
     answer = ann.post(address, **sent)
@@ -268,9 +266,7 @@ def test_what_is_no_file_is_400_with_a_sentence_and_keeps_nothing(
     assert served.kept() == {}
 
 
-def test_what_was_refused_leaves_nothing_in_the_store(
-    served: Served, ann: TestClient, tmp_path: Path
-) -> None:
+def test_refused_upload_leaves_nothing_in_store(served: Served, ann: TestClient, tmp_path: Path) -> None:
     ann.post("/api/files?filename=a", content=b"a")
     ann.post("/api/files?filename=b", content=b"b" * (LIMIT + 1))
     ann.post("/api/files", **form((in_form("a"), b"x"), (in_form("b"), b"y")))
@@ -280,7 +276,7 @@ def test_what_was_refused_leaves_nothing_in_the_store(
 
 
 @pytest.mark.anyio
-async def test_a_client_that_leaves_before_the_end_keeps_nothing(served: Served, tmp_path: Path) -> None:
+async def test_disconnecting_client_stores_nothing(served: Served, tmp_path: Path) -> None:
     async with asking(served.web, "POST", ADDRESS, headers=FROM_ANN, body=b"half", cut_off=True) as answer:
         await answer.whole()
 
@@ -290,7 +286,7 @@ async def test_a_client_that_leaves_before_the_end_keeps_nothing(served: Served,
 
 
 @pytest.mark.anyio
-async def test_a_user_has_so_many_uploads_at_a_time_and_no_more(served: Served) -> None:
+async def test_concurrent_uploads_of_user_bounded(served: Served) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(16):
             under_way = asking(served.web, "POST", ADDRESS, headers=FROM_ANN, body=b"half", hold=True)
@@ -307,7 +303,7 @@ async def test_a_user_has_so_many_uploads_at_a_time_and_no_more(served: Served) 
     assert b"16 uploads of yours are under way" in sentence
 
 
-def test_a_json_body_of_more_values_than_are_asked_for_is_refused(served: Served, ann: TestClient) -> None:
+def test_json_body_above_value_limit_refused(served: Served, ann: TestClient) -> None:
     few = {"filename": "a", "content_base64": "YQ==", "more": [1] * 9_000}
     many = {"filename": "b", "content_base64": "YQ==", "more": [1] * 11_000}
 

@@ -67,7 +67,7 @@ def of(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def test_a_user_with_too_many_requests_under_way_is_told_and_another_is_not(
+async def test_user_above_request_limit_refused_others_served(
     served: tuple[httpx2.AsyncClient, Held],
 ) -> None:
     client, held = served
@@ -94,7 +94,7 @@ def held_are(held: Held, count: int) -> bool:
     return held.count == count
 
 
-async def test_a_stream_that_its_client_leaves_counts_no_more(
+async def test_stream_left_by_client_no_longer_counts(
     served: tuple[httpx2.AsyncClient, Held],
 ) -> None:
     client, held = served

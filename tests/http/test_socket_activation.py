@@ -71,7 +71,7 @@ def bound() -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize("mode", ["serve", "proxy"])
-async def test_who_connects_before_the_server_is_there_is_answered_by_it(
+async def test_early_connection_answered_by_activated_server(
     mode: str, tmp_path: Path, bound: socket.socket
 ) -> None:
     port = bound.getsockname()[1]
@@ -87,11 +87,11 @@ async def test_who_connects_before_the_server_is_there_is_answered_by_it(
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert url == f"http://127.0.0.1:{port}/mcp"
     assert tools
-    # Neither the tools nor the server behind a proxy get at whoever calls this server.
+    # Neither the tools nor the server behind a proxy reach clients of this server.
     assert held == {os.getpid(), process.pid}
 
 
-async def test_a_server_takes_the_socket_that_systemd_hands_over(tmp_path: Path) -> None:
+async def test_server_takes_socket_from_systemd(tmp_path: Path) -> None:
     activate = shutil.which("systemd-socket-activate")
     assert activate, "systemd-socket-activate is missing: apt-get install systemd"
     address = f"127.0.0.1:{free_port()}"
@@ -115,9 +115,7 @@ async def test_a_server_takes_the_socket_that_systemd_hands_over(tmp_path: Path)
     assert ("127.0.0.1", int(address.partition(":")[2])) in held
 
 
-async def test_a_server_started_anew_on_the_socket_keeps_nobody_away(
-    tmp_path: Path, bound: socket.socket
-) -> None:
+async def test_server_restarted_on_socket_refuses_no_client(tmp_path: Path, bound: socket.socket) -> None:
     port = bound.getsockname()[1]
     health = f"http://127.0.0.1:{port}/healthz"
     async with httpx2.AsyncClient(timeout=120) as http:
@@ -127,10 +125,8 @@ async def test_a_server_started_anew_on_the_socket_keeps_nobody_away(
                 assert (await http.get(health)).status_code == 200
 
 
-def test_a_socket_at_another_address_than_the_settings_say_is_refused(
-    tmp_path: Path, bound: socket.socket
-) -> None:
-    """Who may call without a login is decided by the address of the settings: it has to be the true one."""
+def test_socket_at_address_other_than_settings_refused(tmp_path: Path, bound: socket.socket) -> None:
+    """Refuse a socket whose address differs from the settings, which decide who may call without a login."""
     port = bound.getsockname()[1]
     with socket.create_server(("0.0.0.0", free_port())) as everywhere:
         open_to_all = refusal(tmp_path, everywhere.fileno(), "--port", str(everywhere.getsockname()[1]))
@@ -142,7 +138,7 @@ def test_a_socket_at_another_address_than_the_settings_say_is_refused(
     )
 
 
-def test_what_is_not_one_socket_of_tcp_is_refused(tmp_path: Path, bound: socket.socket) -> None:
+def test_invalid_activation_socket_refused(tmp_path: Path, bound: socket.socket) -> None:
     port = str(bound.getsockname()[1])
     two = refusal(tmp_path, bound.fileno(), "--port", port, count="2")
     with socket.socket(socket.AF_UNIX) as local, open(os.devnull, "rb") as file:
@@ -156,9 +152,7 @@ def test_what_is_not_one_socket_of_tcp_is_refused(tmp_path: Path, bound: socket.
     assert "Traceback" not in two + unix + none
 
 
-async def test_a_socket_that_is_meant_for_another_process_is_left_alone(
-    tmp_path: Path, bound: socket.socket
-) -> None:
+async def test_socket_for_another_process_ignored(tmp_path: Path, bound: socket.socket) -> None:
     with served(tmp_path, bound.fileno(), "--port", "0", pid=str(os.getpid())) as process:
         url = server_url(process)
         async with Client(url) as client:

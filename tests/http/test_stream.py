@@ -46,7 +46,7 @@ async def events(answer: Answer, last: str) -> list[dict[str, Any]]:
     return [event for _, event in said]
 
 
-async def test_a_file_that_is_kept_is_announced_by_reference(served: Served) -> None:
+async def test_stored_file_announced_by_reference(served: Served) -> None:
     async with listening(served) as answer:
         record = await served.files().put(b"%PDF-content", name="a.pdf", origin=Origin.GENERATED)
         heard = await events(answer, "artifact_stored")
@@ -69,7 +69,7 @@ async def test_a_file_that_is_kept_is_announced_by_reference(served: Served) -> 
     assert "%PDF" not in json.dumps(heard)
 
 
-async def test_an_upload_is_announced_as_the_files_of_a_result_are(served: Served) -> None:
+async def test_upload_announced_as_files_of_result(served: Served) -> None:
     async with listening(served) as answer:
         await served.files().put(b"a,b\n1,2\n", name="a.csv", origin=Origin.UPLOADED)
         stored, update = await events(answer, "files_update")
@@ -91,7 +91,7 @@ async def test_an_upload_is_announced_as_the_files_of_a_result_are(served: Serve
     }
 
 
-async def test_a_file_that_goes_is_announced_too(served: Served) -> None:
+async def test_removed_file_announced(served: Served) -> None:
     record = await served.files().put(b"x", name="a.txt", origin=Origin.UPLOADED)
 
     async with listening(served) as answer:
@@ -103,7 +103,7 @@ async def test_a_file_that_goes_is_announced_too(served: Served) -> None:
     ]
 
 
-async def test_nobody_hears_of_another_users_files(served: Served) -> None:
+async def test_events_of_other_users_not_received(served: Served) -> None:
     async with listening(served, "bob") as bobs, listening(served) as anns:
         await served.files("ann").put(b"secret", name="secret of ann.txt", origin=Origin.GENERATED)
         own = await events(anns, "artifact_stored")
@@ -114,7 +114,7 @@ async def test_nobody_hears_of_another_users_files(served: Served) -> None:
     assert [event["artifact"]["filename"] for event in heard] == ["mine.txt"]
 
 
-async def test_a_stream_may_be_of_one_session(tmp_path: Path) -> None:
+async def test_stream_may_be_limited_to_one_session(tmp_path: Path) -> None:
     served = Served.at(tmp_path, persist_files_across_sessions=False)
 
     async with listening(served, address="/events?session=two") as two, listening(served) as both:
@@ -128,7 +128,7 @@ async def test_a_stream_may_be_of_one_session(tmp_path: Path) -> None:
     assert [event["artifact"]["filename"] for event in first] == ["one.txt"]
 
 
-async def test_a_listener_that_does_not_keep_up_is_told_how_much_it_missed(served: Served) -> None:
+async def test_slow_listener_receives_missed_event_count(served: Served) -> None:
     async with listening(served) as answer:
         for number in range(1003):
             served.site.events.publish({"type": "note", "number": number}, user="ann")
@@ -139,7 +139,7 @@ async def test_a_listener_that_does_not_keep_up_is_told_how_much_it_missed(serve
     assert second["number"] == first["count"]
 
 
-async def test_a_quiet_stream_shows_that_it_is_alive(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_quiet_stream_sends_keepalives(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "_BEAT_S", 0.01)
 
     async with listening(served) as answer:
@@ -148,9 +148,7 @@ async def test_a_quiet_stream_shows_that_it_is_alive(served: Served, monkeypatch
     assert beat == b":\n\n"
 
 
-async def test_a_quiet_stream_says_that_something_was_missed(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_quiet_stream_reports_missed_events(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a host of a fleet was cut off: perhaps no other event comes for hours."""
     monkeypatch.setattr(stream, "_BEAT_S", 0.01)
 
@@ -164,14 +162,14 @@ async def test_a_quiet_stream_says_that_something_was_missed(
     assert piece.startswith(b"event: events_missed\n"), piece
 
 
-async def test_a_client_that_leaves_is_no_longer_listened_for(served: Served) -> None:
+async def test_disconnected_client_no_longer_subscribed(served: Served) -> None:
     async with listening(served):
         during = served.site.events.listeners(user="ann")
 
     assert (during, served.site.events.listeners(user="ann")) == (1, 0)
 
 
-async def test_streams_end_when_the_server_stops(served: Served) -> None:
+async def test_streams_end_when_server_stops(served: Served) -> None:
     async with listening(served) as answer:
         served.site.events.close()
         rest = await answer.whole()
@@ -179,7 +177,7 @@ async def test_streams_end_when_the_server_stops(served: Served) -> None:
     assert rest == b""
 
 
-async def test_a_user_has_so_many_streams_and_no_more(served: Served) -> None:
+async def test_streams_of_user_bounded(served: Served) -> None:
     from contextlib import ExitStack
 
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What a token lets its user do, how it names him, and what ends with it, at a real server."""
+"""Rights and user name of a token, and requests that end with it, at a real server."""
 
 import time
 from collections.abc import Callable
@@ -22,9 +22,7 @@ def files(url: str, token: str, **more: str) -> httpx2.Response:
     return httpx2.get(url.replace("/mcp", "/api/files"), headers=headers, timeout=60, trust_env=False)
 
 
-async def test_scopes_decide_what_is_listed_and_called(
-    issuer: Issuer, serve_to: Serve, tmp_path: Path
-) -> None:
+async def test_scopes_decide_tools_listed_and_called(issuer: Issuer, serve_to: Serve, tmp_path: Path) -> None:
     (tmp_path / "runner.toml").write_text('[tools.change]\nscopes = ["change"]\n')
     url = serve_to(**issuer.settings(RUNNER_AUTH__REQUIRED_SCOPES="call"))
     some, all_of_them = issuer.token(scope="call"), issuer.token(scope="call change")
@@ -49,9 +47,7 @@ async def test_scopes_decide_what_is_listed_and_called(
     assert (said, changed) == ("ann", "changed")
 
 
-async def test_what_is_open_ends_with_its_token_and_nothing_more_is_answered(
-    issuer: Issuer, serve_to: Serve, tmp_path: Path
-) -> None:
+async def test_open_stream_ends_at_token_expiry(issuer: Issuer, serve_to: Serve, tmp_path: Path) -> None:
     url = serve_to(**issuer.settings())
     asked(url, issuer.token())  # has the server fetch keys
     end = int(time.time()) + 6
@@ -79,7 +75,7 @@ async def test_what_is_open_ends_with_its_token_and_nothing_more_is_answered(
     assert asked(url, long).status_code == 200
 
 
-async def test_wrong_tokens_at_mcp_are_counted_slowed_and_told_of(
+async def test_wrong_mcp_tokens_counted_slowed_and_reported(
     issuer: Issuer, serve_to: Serve, tmp_path: Path
 ) -> None:
     url = serve_to(**issuer.settings())

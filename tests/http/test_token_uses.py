@@ -25,14 +25,14 @@ def verified(tokens: Tokens, token: str, *, key: str = "art_1", now: float = NOW
         return None
 
 
-def test_a_token_for_a_single_use_holds_once_and_any_other_until_it_expires(tokens: Tokens) -> None:
+def test_single_use_token_valid_once_others_until_expiry(tokens: Tokens) -> None:
     single, plain = signed(tokens), signed(tokens, once=False)
 
     assert [verified(tokens, plain) for _ in range(3)] == ["ann"] * 3
     assert [verified(tokens, single) for _ in range(3)] == ["ann", None, None]
 
 
-def test_a_use_is_known_to_every_process_with_the_same_keys(tokens: Tokens, tmp_path: Path) -> None:
+def test_token_use_known_to_all_processes_with_same_keys(tokens: Tokens, tmp_path: Path) -> None:
     token = signed(tokens)
 
     first = verified(Tokens(tmp_path / "tokens.json"), token)
@@ -40,7 +40,7 @@ def test_a_use_is_known_to_every_process_with_the_same_keys(tokens: Tokens, tmp_
     assert (first, verified(Tokens(tmp_path / "tokens.json"), token)) == ("ann", None)
 
 
-def test_of_many_who_come_at_once_one_is_let_in(tokens: Tokens) -> None:
+def test_concurrent_single_uses_accept_one(tokens: Tokens) -> None:
     token = signed(tokens)
 
     with ThreadPoolExecutor(8) as pool:
@@ -49,7 +49,7 @@ def test_of_many_who_come_at_once_one_is_let_in(tokens: Tokens) -> None:
     assert sorted(map(str, answers)) == ["None"] * 39 + ["ann"]
 
 
-def test_what_does_not_verify_uses_nothing_up(tokens: Tokens) -> None:
+def test_unverified_token_uses_nothing(tokens: Tokens) -> None:
     token = signed(tokens)
 
     refused = [verified(tokens, token, key="art_2"), verified(tokens, token[:-3] + "AAA")]
@@ -58,7 +58,7 @@ def test_what_does_not_verify_uses_nothing_up(tokens: Tokens) -> None:
     assert verified(tokens, token) == "ann"
 
 
-def test_a_note_of_a_use_goes_when_its_token_has_expired(tokens: Tokens, tmp_path: Path) -> None:
+def test_use_record_removed_when_token_expires(tokens: Tokens, tmp_path: Path) -> None:
     verified(tokens, signed(tokens))
     during = os.listdir(tmp_path / "used-tokens")
 
@@ -69,7 +69,7 @@ def test_a_note_of_a_use_goes_when_its_token_has_expired(tokens: Tokens, tmp_pat
     assert during != after
 
 
-def test_a_single_use_cannot_be_taken_off_a_token(tokens: Tokens) -> None:
+def test_single_use_cannot_be_removed_from_token(tokens: Tokens) -> None:
     import base64
     import json
 
@@ -82,9 +82,7 @@ def test_a_single_use_cannot_be_taken_off_a_token(tokens: Tokens) -> None:
     assert verified(tokens, token) == "ann"
 
 
-def test_the_key_is_replaced_when_it_is_old_and_links_of_the_one_before_still_hold(
-    tokens: Tokens, tmp_path: Path
-) -> None:
+def test_rotated_key_keeps_links_of_previous_key_valid(tokens: Tokens, tmp_path: Path) -> None:
     old = signed(tokens, once=False)
     made = (tmp_path / "tokens.json").stat().st_mtime
     before = (tmp_path / "tokens.json").read_bytes()

@@ -52,7 +52,7 @@ async def flooded(sender: Sender, pieces: int = 100) -> int | None:
 async def test_announced_upload_above_the_quota_is_refused_unread(
     served: Served, kind: dict[str, str]
 ) -> None:
-    # What a form may have around its file is no file yet.
+    # The parts of a form around its file are not a file yet.
     length = QUOTA + (MIB if kind is FORM else 0)
     async with part_of(served.web, PUT + "a", 0, content_length=str(length), **kind) as fits:
         assert await becomes(lambda: fits.pieces.qsize() == 0)
@@ -65,7 +65,7 @@ async def test_announced_upload_above_the_quota_is_refused_unread(
 
 @pytest.mark.parametrize("length", [{}, {"content_length": "10"}], ids=["chunked", "lying"])
 @pytest.mark.parametrize("kind", [PLAIN, FORM], ids=["body", "form"])
-async def test_upload_above_the_quota_is_refused_while_it_comes(
+async def test_upload_above_quota_refused_during_transfer(
     served: Served, kind: dict[str, str], length: dict[str, str]
 ) -> None:
     async with part_of(served.web, PUT + "a", 0, **kind, **length) as sender:
@@ -87,7 +87,7 @@ async def test_json_upload_above_the_quota_is_refused(tmp_path: Path) -> None:
     assert [answer.status_code for answer in answers] == [201, 507]
 
 
-async def test_uploads_that_fit_alone_and_not_together_are_refused(served: Served) -> None:
+async def test_uploads_that_fit_only_separately_are_refused(served: Served) -> None:
     half = {"content_length": str(6 * MIB), **PLAIN}
     async with part_of(served.web, PUT + "a", MIB, **half) as first:
         async with part_of(served.web, PUT + "b", 0, **half) as second:
@@ -106,7 +106,7 @@ async def test_uploads_that_fit_alone_and_not_together_are_refused(served: Serve
         assert await stored(third, os.urandom(6 * MIB)) == 201
 
 
-async def test_upload_that_was_stored_counts_for_those_under_way(served: Served) -> None:
+async def test_stored_upload_counts_for_those_in_flight(served: Served) -> None:
     async with part_of(served.web, PUT + "slow", MIB, **PLAIN) as slow:
         async with part_of(served.web, PUT + "a", 0, **PLAIN) as first:
             assert await stored(first, os.urandom(6 * MIB)) == 201
@@ -115,7 +115,7 @@ async def test_upload_that_was_stored_counts_for_those_under_way(served: Served)
     assert slow.taken <= 6 * MIB
 
 
-async def test_what_is_removed_meanwhile_makes_room(served: Served) -> None:
+async def test_file_removed_meanwhile_makes_room(served: Served) -> None:
     old = await served.files().put(os.urandom(9 * MIB), name="old", origin=Origin.GENERATED)
     async with part_of(served.web, PUT + "new", MIB, **PLAIN) as new:
         assert await served.files().remove(old.shown)
@@ -123,7 +123,7 @@ async def test_what_is_removed_meanwhile_makes_room(served: Served) -> None:
 
 
 @pytest.mark.parametrize("kind", [PLAIN, FORM], ids=["body", "form"])
-async def test_content_that_is_stored_already_needs_no_room(served: Served, kind: dict[str, str]) -> None:
+async def test_content_already_stored_needs_no_room(served: Served, kind: dict[str, str]) -> None:
     content = os.urandom(8 * MIB)
     await served.files().put(content, name="a", origin=Origin.GENERATED)
     whole = HEAD + content + TAIL if kind is FORM else content

@@ -49,7 +49,7 @@ def cookie_of(client: TestClient) -> str:
         ("GET", "/events"),
     ],
 )
-def test_every_route_asks_who_is_there(with_tokens: Served, method: str, path: str) -> None:
+def test_routes_all_require_identity(with_tokens: Served, method: str, path: str) -> None:
     wrong = {"authorization": "Bearer no-such-token-anywhere"}
     with with_tokens.visitor() as nobody, with_tokens.visitor(**wrong) as liar:
         answers = [who.request(method, path) for who in (nobody, liar)]
@@ -62,7 +62,7 @@ def test_every_route_asks_who_is_there(with_tokens: Served, method: str, path: s
     assert all(answer.headers["x-content-type-options"] == "nosniff" for answer in answers)
 
 
-def test_the_token_says_whose_files_they_are(with_tokens: Served) -> None:
+def test_token_selects_user_of_files(with_tokens: Served) -> None:
     for user in TOKENS:
         with with_tokens.visitor(user) as visitor:
             visitor.post(f"/api/files?filename={user}.txt&username=bob&user=bob", content=user.encode())
@@ -70,7 +70,7 @@ def test_the_token_says_whose_files_they_are(with_tokens: Served) -> None:
     assert [with_tokens.kept(user) for user in TOKENS] == [{"ann.txt": b"ann"}, {"bob.txt": b"bob"}]
 
 
-def test_a_server_bound_to_one_user_refuses_the_token_of_another(tmp_path: Path) -> None:
+def test_bound_server_refuses_token_of_another_user(tmp_path: Path) -> None:
     served = Served.at(tmp_path, user="ann")
     with served.visitor("ann") as ann, served.visitor("bob") as bob:
         statuses = [visitor.get("/api/files").status_code for visitor in (ann, bob)]
@@ -78,7 +78,7 @@ def test_a_server_bound_to_one_user_refuses_the_token_of_another(tmp_path: Path)
     assert statuses == [200, 403]
 
 
-def test_on_a_loopback_address_the_user_of_the_system_needs_no_token(tmp_path: Path) -> None:
+def test_loopback_os_user_needs_no_token(tmp_path: Path) -> None:
     served = Served.at(tmp_path, tokens=False)
     with served.visitor() as somebody:
         status = somebody.post("/api/files?filename=a", content=b"x").status_code
@@ -87,7 +87,7 @@ def test_on_a_loopback_address_the_user_of_the_system_needs_no_token(tmp_path: P
     assert served.kept(os_user()) == {"a": b"x"}
 
 
-def test_a_browser_that_began_a_session_is_known_by_its_cookie_alone(with_tokens: Served) -> None:
+def test_browser_session_known_by_cookie_alone(with_tokens: Served) -> None:
     key = with_tokens.keep(b"content", "a.txt").id
     with with_tokens.visitor("ann") as ann:
         begun = ann.post("/api/session")
@@ -98,7 +98,7 @@ def test_a_browser_that_began_a_session_is_known_by_its_cookie_alone(with_tokens
     assert statuses == [200, 200]
 
 
-def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(with_tokens: Served) -> None:
+def test_cookie_hidden_from_scripts_and_other_sites(with_tokens: Served) -> None:
     with with_tokens.visitor("ann") as ann:
         header = ann.post("/api/session").headers["set-cookie"]
     (morsel,) = SimpleCookie(header).values()
@@ -109,9 +109,7 @@ def test_the_cookie_is_out_of_reach_for_scripts_and_other_sites(with_tokens: Ser
 
 
 @pytest.mark.parametrize("public_url", [None, "https://tools.example"])
-def test_the_cookie_is_kept_to_https_where_users_come_by_https(
-    tmp_path: Path, public_url: str | None
-) -> None:
+def test_cookie_restricted_to_https_for_https_users(tmp_path: Path, public_url: str | None) -> None:
     served = Served.at(tmp_path, public_url=public_url)
     with served.visitor("ann") as ann:
         header = ann.post("/api/session").headers["set-cookie"]
@@ -127,7 +125,7 @@ HTTPS = [
 
 
 @pytest.mark.parametrize(("settings", "client"), HTTPS, ids=["by public_url", "by scheme"])
-def test_over_https_the_cookie_is_one_that_no_other_host_can_have_set(
+def test_https_cookie_uses_host_prefix(
     tmp_path: Path, settings: dict[str, Any], client: dict[str, str]
 ) -> None:
     served = Served.at(tmp_path, **settings)
@@ -147,7 +145,7 @@ def test_over_https_the_cookie_is_one_that_no_other_host_can_have_set(
     assert statuses == [200, 401]
 
 
-def test_without_https_a_cookie_of_the_name_for_https_counts_for_nothing(with_tokens: Served) -> None:
+def test_plain_http_ignores_https_cookie_name(with_tokens: Served) -> None:
     with with_tokens.visitor("ann") as ann:
         cookie = cookie_of(ann)
     with with_tokens.visitor(cookie=f"__Host-{COOKIE}={cookie}") as browser:
@@ -158,7 +156,7 @@ def test_without_https_a_cookie_of_the_name_for_https_counts_for_nothing(with_to
     assert (refused, known) == (401, 200)
 
 
-def test_a_browser_over_https_leaves_its_session(tmp_path: Path) -> None:
+def test_https_browser_leaves_its_session(tmp_path: Path) -> None:
     served = Served.at(tmp_path, public_url="https://tools.example")
     with served.visitor("ann") as ann:
         ann.post("/api/session")
@@ -167,7 +165,7 @@ def test_a_browser_over_https_leaves_its_session(tmp_path: Path) -> None:
     assert re.match(rf'__Host-{COOKIE}=""; .*Max-Age=0; Path=/; .*Secure', header)
 
 
-def test_a_session_is_renewed_under_its_own_name(with_tokens: Served) -> None:
+def test_session_renewal_keeps_session_id(with_tokens: Served) -> None:
     with with_tokens.visitor("ann") as ann:
         first = ann.post("/api/session")
     with with_tokens.visitor(cookie=f"{COOKIE}={first.cookies[COOKIE]}") as browser:
@@ -176,7 +174,7 @@ def test_a_session_is_renewed_under_its_own_name(with_tokens: Served) -> None:
     assert again.json()["session"] == first.json()["session"]
 
 
-def test_a_cookie_ends_after_its_time(with_tokens: Served) -> None:
+def test_cookie_expires(with_tokens: Served) -> None:
     with with_tokens.visitor("ann") as ann:
         cookie = cookie_of(ann)
     with with_tokens.visitor(cookie=f"{COOKIE}={cookie}") as browser:
@@ -187,7 +185,7 @@ def test_a_cookie_ends_after_its_time(with_tokens: Served) -> None:
     assert (fresh, late) == (200, 401)
 
 
-def test_a_cookie_that_was_altered_or_made_for_something_else_names_nobody(with_tokens: Served) -> None:
+def test_altered_or_foreign_purpose_cookie_rejected(with_tokens: Served) -> None:
     with with_tokens.visitor("ann") as ann:
         good = cookie_of(ann)
     session, _, token = good.partition(".")
@@ -213,7 +211,7 @@ def test_a_cookie_that_was_altered_or_made_for_something_else_names_nobody(with_
     assert statuses == [200] + [401] * 7
 
 
-def test_a_cookie_of_another_server_with_the_same_keys_names_nobody_here(tmp_path: Path) -> None:
+def test_cookie_of_other_server_with_same_keys_rejected(tmp_path: Path) -> None:
     anns, bobs = (Served.at(tmp_path, tokens=False, user=user) for user in ("ann", "bob"))
     anns.keep(b"secret", "ann.txt")
     with anns.visitor() as browser:
@@ -247,9 +245,7 @@ FROM_HERE: list[Mapping[str, str]] = [
 
 
 @pytest.mark.parametrize("sent", FROM_HERE, ids=str)
-def test_pages_of_this_server_and_named_origins_may_use_what_a_browser_adds(
-    open_to_all: Served, sent: Mapping[str, str]
-) -> None:
+def test_own_pages_and_named_origins_may_use_cookies(open_to_all: Served, sent: Mapping[str, str]) -> None:
     with open_to_all.visitor(**sent) as browser:
         assert browser.post("/api/files?filename=a", content=b"x").status_code == 201
         assert browser.post("/api/session").status_code == 201
@@ -266,7 +262,7 @@ def test_pages_of_this_server_and_named_origins_may_use_what_a_browser_adds(
         ("GET", "/events"),
     ],
 )
-def test_pages_of_other_sites_may_not(
+def test_pages_of_other_sites_rejected(
     open_to_all: Served, sent: Mapping[str, str], method: str, path: str
 ) -> None:
     with open_to_all.visitor(**sent) as browser:
@@ -276,7 +272,7 @@ def test_pages_of_other_sites_may_not(
     assert open_to_all.kept() == {}
 
 
-def test_a_bearer_token_proves_more_than_the_page_it_comes_from(with_tokens: Served) -> None:
+def test_bearer_token_reads_from_any_page_starts_no_session(with_tokens: Served) -> None:
     with with_tokens.visitor("ann", **{"sec-fetch-site": "cross-site"}) as page:
         read, begun = page.get("/api/files"), page.post("/api/session")
 
@@ -284,7 +280,7 @@ def test_a_bearer_token_proves_more_than_the_page_it_comes_from(with_tokens: Ser
     assert begun.status_code == 403
 
 
-def test_a_link_works_from_any_page(with_tokens: Served) -> None:
+def test_link_works_from_any_page(with_tokens: Served) -> None:
     record = with_tokens.keep(b"content", "a.txt")
     files = with_tokens.files()
     token = with_tokens.site.tokens.sign(
@@ -295,7 +291,7 @@ def test_a_link_works_from_any_page(with_tokens: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/files", "/events", "/artifacts/a", "/api/files/download/a?token=b"])
-def test_a_rebound_name_and_a_foreign_origin_reach_no_route(open_to_all: Served, path: str) -> None:
+def test_rebound_name_and_foreign_origin_reach_no_route(open_to_all: Served, path: str) -> None:
     with open_to_all.visitor() as browser:
         rebound = browser.get(path, headers={"host": "rebound.example:8000"}).status_code
         foreign = browser.get(path, headers={"origin": ELSEWHERE}).status_code
@@ -304,7 +300,7 @@ def test_a_rebound_name_and_a_foreign_origin_reach_no_route(open_to_all: Served,
 
 
 @pytest.mark.parametrize("session", ["", "x" * 129, "a b", "\u00e9"])
-def test_a_session_that_cannot_be_one_is_refused(with_tokens: Served, session: str) -> None:
+def test_invalid_session_refused(with_tokens: Served, session: str) -> None:
     name = session.encode("latin-1")
     with with_tokens.visitor("ann") as ann:
         fine = ann.get("/api/files", headers={"mcp-session-id": "one"})
@@ -314,7 +310,7 @@ def test_a_session_that_cannot_be_one_is_refused(with_tokens: Served, session: s
     assert "Mcp-Session-Id" in answer.json()["error"]
 
 
-def test_ending_a_session_takes_the_cookie_away(with_tokens: Served) -> None:
+def test_ending_session_removes_cookie(with_tokens: Served) -> None:
     with with_tokens.visitor("ann") as ann:
         cookie = cookie_of(ann)
     with with_tokens.visitor(cookie=f"{COOKIE}={cookie}") as browser:
@@ -325,7 +321,7 @@ def test_ending_a_session_takes_the_cookie_away(with_tokens: Served) -> None:
     assert (morsel.value, morsel["max-age"]) == ("", "0")
 
 
-def test_no_secret_is_in_a_refusal(with_tokens: Served) -> None:
+def test_refusals_contain_no_secret(with_tokens: Served) -> None:
     with with_tokens.visitor(
         authorization="Bearer hunter2-hunter2-hunter2", cookie=f"{COOKIE}=x.hunter2"
     ) as liar:
@@ -336,7 +332,7 @@ def test_no_secret_is_in_a_refusal(with_tokens: Served) -> None:
 
 @pytest.mark.parametrize("name", ["access_token", "token", "key", "authorization", "bearer"])
 @pytest.mark.parametrize("path", ["/api/files", "/events", "/mcp"])
-def test_a_token_in_an_address_lets_nobody_in_and_is_in_no_line_of_the_log(
+def test_token_in_url_rejected_and_not_logged(
     with_tokens: Served, caplog: pytest.LogCaptureFixture, name: str, path: str
 ) -> None:
     token = TOKENS["ann"]

@@ -63,7 +63,7 @@ def allow(page: Page) -> None:
 
 
 def log_in(page: Page, user: str) -> None:
-    """Say yes to the page as a client, and log in and consent at the provider."""
+    """Approve the page as a client, log in and consent at the provider."""
     allow(page)
     page.locator("input[name=login]").fill(user)
     page.locator("input[name=password]").fill("any")
@@ -72,7 +72,7 @@ def log_in(page: Page, user: str) -> None:
     expect(page.get_by_role("navigation", name="Views")).to_be_visible()
 
 
-def test_whoever_opens_the_page_logs_in_at_the_provider_and_works_and_leaves(
+def test_web_login_at_provider_works_until_logout(
     address: str, serve_to: Serve, browser: Browser, tmp_path: Path
 ) -> None:
     with openid_provider(address) as provider:
@@ -130,7 +130,7 @@ def info_by(address: str, cookie: str) -> int:
     return httpx2.get(f"{address}/play/info", headers=headers, trust_env=False).status_code
 
 
-def test_a_session_ends_with_the_token_that_the_login_was_worth(
+def test_web_session_ends_with_login_token(
     address: str, serve_to: Serve, browser: Browser, tmp_path: Path
 ) -> None:
     with openid_provider(address, seconds=20) as provider:
@@ -146,9 +146,7 @@ def test_a_session_ends_with_the_token_that_the_login_was_worth(
     assert (before, ended) == (200, True)
 
 
-def test_a_login_that_another_browser_began_comes_to_nothing(
-    address: str, serve_to: Serve, tmp_path: Path
-) -> None:
+def test_login_started_by_another_browser_fails(address: str, serve_to: Serve, tmp_path: Path) -> None:
     """Else somebody could be made to work as the one who sent the address."""
     done = "/play/login/done"
     with openid_provider(address) as provider:

@@ -24,7 +24,7 @@ from runner.http.wrong_keys import WrongKeys, WrongOnes, of_address
 WRONG = {"authorization": "Bearer hunter2-hunter2-hunter2"}
 
 
-def test_each_further_one_waits_longer_up_to_a_bound_and_is_forgotten() -> None:
+def test_backoff_doubles_to_bound_and_is_forgotten() -> None:
     wrong = WrongOnes()
     waits = [wrong.one_more("a", now=0) for _ in range(40)]
 
@@ -35,7 +35,7 @@ def test_each_further_one_waits_longer_up_to_a_bound_and_is_forgotten() -> None:
     assert wrong.one_more("a", now=601) == 0
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_remembered_failures_bounded() -> None:
     def wait_after(others: int) -> float:
         wrong = WrongOnes()
         for _ in range(5):
@@ -47,13 +47,13 @@ def test_what_is_remembered_is_bounded() -> None:
     assert (wait_after(4095), wait_after(4096)) == (0.1, 0.0)
 
 
-def test_one_network_of_version_6_is_one_address() -> None:
+def test_ipv6_network_counts_as_one_address() -> None:
     assert of_address("2001:db8::1") == of_address("2001:db8::ffff:1") != of_address("2001:db8:0:1::1")
     assert of_address("192.0.2.1") == "192.0.2.1"
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/api/files", "/api/files/download/art_1?token=hunter2.hunter2"])
-def test_a_right_token_is_answered_while_wrong_ones_from_its_address_wait(
+def test_right_token_answered_while_wrong_ones_wait(
     tmp_path: Path, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = Served.at(tmp_path)
@@ -115,7 +115,7 @@ class PlaygroundAuth:
 
 
 @pytest.mark.parametrize("claim", ["sub", "email"])
-def test_whoever_tries_for_one_user_from_many_addresses_is_slowed(claim: str) -> None:
+def test_failures_for_one_user_from_many_addresses_slowed(claim: str) -> None:
     door, ended = PlaygroundAuth(), list[str]()
 
     async def tried(kind: str) -> None:
@@ -141,7 +141,7 @@ def test_whoever_tries_for_one_user_from_many_addresses_is_slowed(claim: str) ->
     assert took_s >= 0.1 + 0.2 + 0.4 + 0.8 + 1.6
 
 
-def test_the_log_says_for_whom_most_was_tried_and_nothing_that_cannot_be_seen(
+def test_failure_log_names_most_tried_user_escaped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     door = PlaygroundAuth()
@@ -153,7 +153,7 @@ def test_the_log_says_for_whom_most_was_tried_and_nothing_that_cannot_be_seen(
 
 
 @pytest.mark.parametrize("token", [named(7), named(None), named("ann", claim="name"), WRONG])
-def test_a_token_that_names_nobody_counts_for_its_address(
+def test_token_naming_no_user_counts_for_its_address(
     token: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert anyio.run(PlaygroundAuth().ask, "192.0.2.1", token) == 401
@@ -161,7 +161,7 @@ def test_a_token_that_names_nobody_counts_for_its_address(
     assert vars(caplog.records[-1])["named"] == 0
 
 
-def test_tries_for_one_link_or_its_user_count_together(
+def test_failures_for_link_and_its_user_count_together(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = Served.at(tmp_path)
@@ -174,14 +174,14 @@ def test_tries_for_one_link_or_its_user_count_together(
     assert (told[0]["named"], told[0]["kinds"]) == (2, "link 1")
 
 
-def test_what_is_forwarded_and_no_address_is_one_address() -> None:
+def test_invalid_forwarded_address_counts_as_one_address() -> None:
     assert of_address("x" * 10_000) == of_address("anything") == of_address("")
     # The control: addresses are told apart.
     assert of_address("192.0.2.1") != of_address("192.0.2.2")
 
 
 @pytest.mark.release
-def test_behind_a_proxy_on_this_machine_the_address_is_the_forwarded_one(tmp_path: Path) -> None:
+def test_forwarded_address_used_behind_local_proxy(tmp_path: Path) -> None:
     tokens = tmp_path / "users.json"
     tokens.write_text(json.dumps({TOKENS["ann"]: "ann"}))
     tokens.chmod(0o600)

@@ -145,9 +145,7 @@ LAST = {**DISCOVER, "id": "last"}
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_stdio is True])
-async def test_a_usual_call_is_answered_directly_and_word_by_word_as_by_the_sdk(
-    toolset: Toolset, name: str
-) -> None:
+async def test_usual_call_direct_answer_equals_sdk_answer(toolset: Toolset, name: str) -> None:
     case = CASES[name]
     sent = [*case.before, case.message]
 
@@ -175,7 +173,7 @@ async def no_worker(*_args: object) -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
 @ERAS
-async def test_a_number_that_json_lacks_is_refused_and_costs_no_worker(
+async def test_non_json_number_refused_without_worker(
     toolset: Toolset,
     greeting: list[Any],
     envelope: Mapping[str, Any],
@@ -203,7 +201,7 @@ async def test_a_number_that_json_lacks_is_refused_and_costs_no_worker(
 
 
 @ERAS
-async def test_a_call_with_half_of_a_surrogate_pair_is_answered(
+async def test_call_with_lone_surrogate_is_answered(
     toolset: Toolset, greeting: list[Any], envelope: Mapping[str, Any]
 ) -> None:
     answers, _ = await said(toolset, [*greeting, echoing("a\ud800b", envelope)], directly=True)
@@ -212,7 +210,7 @@ async def test_a_call_with_half_of_a_surrogate_pair_is_answered(
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_stdio is False])
-async def test_an_unusual_message_goes_to_the_sdk(toolset: Toolset, name: str) -> None:
+async def test_unusual_message_goes_to_sdk(toolset: Toolset, name: str) -> None:
     case = CASES[name]
     sent = [*case.before, case.message, LAST]
     ignored = [] if case.is_answered else [case.message]
@@ -225,11 +223,9 @@ async def test_an_unusual_message_goes_to_the_sdk(toolset: Toolset, name: str) -
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_stdio is not None])
-async def test_a_first_message_decides_for_the_era_for_which_the_sdk_takes_it(
-    toolset: Toolset, name: str
-) -> None:
+async def test_first_message_selects_same_era_as_sdk(toolset: Toolset, name: str) -> None:
     case = CASES[name]
-    # If the first was no request, the second decides.
+    # If the first was not a request, the second decides.
     sent = [case.message, message("echo", id="second"), message("echo", id="third")]
     ignored = [] if case.is_answered else [case.message]
 
@@ -249,7 +245,7 @@ async def test_a_first_message_decides_for_the_era_for_which_the_sdk_takes_it(
     ],
 )
 @pytest.mark.parametrize("name", [name for name, case in IN_SESSIONS.items() if case.by_stdio is not None])
-async def test_a_message_after_a_handshake_is_answered_word_by_word_as_by_the_sdk(
+async def test_message_after_handshake_answer_equals_sdk_answer(
     toolset: Toolset, name: str, version: str
 ) -> None:
     case = IN_SESSIONS[name]
@@ -274,7 +270,7 @@ BOTH = pytest.mark.parametrize("directly", [True, False], ids=["directly", "by t
 
 @OPENINGS
 @BOTH
-async def test_a_call_that_is_cancelled_ends_and_is_never_answered(
+async def test_cancelled_call_ends_and_is_never_answered(
     toolset: Toolset, opening: Sequence[Any], told: Any, *, directly: bool
 ) -> None:
     mark = uuid.uuid4().hex
@@ -297,7 +293,7 @@ async def test_a_call_that_is_cancelled_ends_and_is_never_answered(
 
 @OPENINGS
 @BOTH
-async def test_a_call_under_way_when_the_client_leaves_ends_with_an_error(
+async def test_call_in_flight_at_disconnect_ends_with_error(
     toolset: Toolset, opening: Sequence[Any], told: Any, *, directly: bool
 ) -> None:
     mark = uuid.uuid4().hex
@@ -315,9 +311,7 @@ async def test_a_call_under_way_when_the_client_leaves_ends_with_an_error(
 
 
 @BOTH
-async def test_a_tool_asks_its_client_in_the_order_in_which_it_tells(
-    toolset: Toolset, *, directly: bool
-) -> None:
+async def test_tool_questions_and_notices_arrive_in_order(toolset: Toolset, *, directly: bool) -> None:
     async with served(toolset, directly=directly) as line:
         line.write(initialize("2025-11-25", elicitation={}), INITIALIZED)
         assert await becomes(lambda: len(line.answers()) == 1)
@@ -342,9 +336,7 @@ async def test_a_tool_asks_its_client_in_the_order_in_which_it_tells(
 
 
 @BOTH
-async def test_a_tool_asks_the_model_of_its_client_and_the_person(
-    toolset: Toolset, *, directly: bool
-) -> None:
+async def test_tool_asks_model_and_person_of_its_client(toolset: Toolset, *, directly: bool) -> None:
     written = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "written"}}
     agreed = {"action": "accept", "content": {"value": "more"}}
     async with served(toolset, directly=directly) as line:
@@ -362,7 +354,7 @@ async def test_a_tool_asks_the_model_of_its_client_and_the_person(
     assert answer["result"]["structuredContent"]["drawn"] == ["written", "written"]
 
 
-async def test_calls_run_beside_each_other_and_two_of_one_id_are_both_answered(toolset: Toolset) -> None:
+async def test_calls_run_concurrently_and_duplicate_ids_both_answered(toolset: Toolset) -> None:
     async with served(toolset, directly=True) as line:
         line.write(DISCOVER, *(message("echo", {"value": n}, id=n) for n in range(4)), message("echo", id=3))
         assert await becomes(lambda: len(line.answers()) == 6)

@@ -1,4 +1,4 @@
-"""What private names of FastMCP and the SDK have to mean: a test fails where one means something else.
+"""Meaning of the private names of FastMCP and the SDK that we use: a test fails if one changes.
 
 A name that is gone fails at once, anywhere. Here is what would go wrong without a sound, one thing at a time
 and in this process. What tells calls from each other by both transports is in `test_direct.py` and
@@ -97,7 +97,7 @@ async def served(
     return answer["structuredContent"].get("result", answer["structuredContent"])
 
 
-async def test_a_provider_is_found_inside_all_its_wrappers() -> None:
+async def test_provider_found_inside_all_wrappers() -> None:
     server, inner = FastMCP("outer"), FastMCP("inner")
     server.mount(inner, namespace="within")
     wrapper = server.providers[-1]
@@ -108,7 +108,7 @@ async def test_a_provider_is_found_inside_all_its_wrappers() -> None:
     assert found.server is inner  # type: ignore[attr-defined]
 
 
-async def test_a_worker_does_not_seal_what_the_host_seals() -> None:
+async def test_worker_does_not_seal_what_host_seals() -> None:
     server = FastMCP("sealed")
     before = [type(item) for item in low_level(server).middleware]
 
@@ -119,7 +119,7 @@ async def test_a_worker_does_not_seal_what_the_host_seals() -> None:
     assert after == [kind for kind in before if kind is not RequestStateBoundary]
 
 
-async def test_a_worker_runs_every_tool_in_the_foreground() -> None:
+async def test_worker_runs_every_tool_in_foreground() -> None:
     server = FastMCP("tasks")
 
     @server.tool
@@ -137,7 +137,7 @@ async def test_a_worker_runs_every_tool_in_the_foreground() -> None:
     assert served_tool.task_config.mode == "forbidden"
 
 
-async def test_a_worker_has_none_of_its_servers_extensions() -> None:
+async def test_worker_has_no_extensions_of_its_server() -> None:
     class Own(ServerExtension):
         identifier = "org.example/own"
 
@@ -151,7 +151,7 @@ async def test_a_worker_has_none_of_its_servers_extensions() -> None:
     assert "org.example/own" not in (low_level(server).get_capabilities().extensions or {})
 
 
-async def test_session_state_of_a_call_is_kept_in_the_given_store_under_the_given_session() -> None:
+async def test_session_state_kept_in_given_store_under_given_session() -> None:
     server, store = FastMCP("state"), Store()
 
     @server.tool
@@ -166,7 +166,7 @@ async def test_session_state_of_a_call_is_kept_in_the_given_store_under_the_give
     assert {key for _, key in store.kept} == {"one:key", "two:key"}
 
 
-async def test_servers_that_are_mounted_keep_state_each_for_itself() -> None:
+async def test_mounted_servers_keep_separate_state() -> None:
     outer, inner, innermost, store = FastMCP("outer"), FastMCP("inner"), FastMCP("innermost"), Store()
 
     async def remember(ctx: Context, value: str | None = None) -> str:
@@ -189,7 +189,7 @@ async def test_servers_that_are_mounted_keep_state_each_for_itself() -> None:
     assert await served(outer, "in_remember", "two") == "None"
 
 
-async def test_a_tool_sees_token_and_headers_of_its_request() -> None:
+async def test_tool_sees_token_and_headers_of_its_request() -> None:
     server = FastMCP("facts")
 
     @server.tool
@@ -206,7 +206,7 @@ async def test_a_tool_sees_token_and_headers_of_its_request() -> None:
     assert answer == {"claims": {"sub": "alice"}, "own": "yes"}
 
 
-async def test_the_first_call_builds_no_validator_that_was_built_ahead() -> None:
+async def test_first_call_reuses_prebuilt_validators() -> None:
     server = FastMCP("warm")
 
     @server.tool
@@ -223,7 +223,7 @@ async def test_the_first_call_builds_no_validator_that_was_built_ahead() -> None
     assert get_cached_typeadapter.cache_info().misses == warmed
 
 
-async def test_the_lifespans_of_a_server_and_of_what_it_mounts_are_entered() -> None:
+async def test_lifespans_of_server_and_mounts_are_entered() -> None:
     entered = []
 
     def noting(name: str) -> Any:
@@ -244,7 +244,7 @@ async def test_the_lifespans_of_a_server_and_of_what_it_mounts_are_entered() -> 
     assert entered == ["outer", "inner"]
 
 
-async def test_a_server_announces_what_it_can_do() -> None:
+async def test_server_announces_its_capabilities() -> None:
     assert ServerCapabilities.model_validate(capabilities(FastMCP("able"))).tools is not None
 
 
@@ -270,7 +270,7 @@ async def raw(client: ClientSession, method: str, params: dict[str, Any]) -> dic
     return await ask_remote(client, method, params, timeout_s=60, progress=None, http=HttpAnswer())
 
 
-async def test_a_session_without_an_id_keeps_the_one_it_gets() -> None:
+async def test_session_without_id_keeps_assigned_one() -> None:
     app, seen = FastMCP("host"), []
 
     async def relay(ctx: Any, call_next: Any) -> Any:
@@ -288,7 +288,7 @@ async def test_a_session_without_an_id_keeps_the_one_it_gets() -> None:
     assert seen[0] == seen[1] != seen[2] == seen[3]
 
 
-async def test_a_connection_is_ready_once_its_handshake_is_done() -> None:
+async def test_connection_ready_after_handshake() -> None:
     app, ready = FastMCP("host"), {}
 
     async def relay(ctx: Any, call_next: Any) -> Any:
@@ -303,7 +303,7 @@ async def test_a_connection_is_ready_once_its_handshake_is_done() -> None:
     assert (ready["initialize"], ready["prompts/list"]) == (False, True)
 
 
-async def test_a_client_hears_from_the_level_on_that_it_has_set() -> None:
+async def test_client_gets_messages_from_its_level_on() -> None:
     app, levels = FastMCP("host"), []
 
     async def relay(ctx: Any, call_next: Any) -> Any:
@@ -322,7 +322,7 @@ async def test_a_client_hears_from_the_level_on_that_it_has_set() -> None:
     assert levels[0] == levels[1] > levels[2] == levels[3] == {"critical", "alert", "emergency"}
 
 
-async def test_a_client_is_told_and_asked_while_its_request_is_served() -> None:
+async def test_client_notified_and_asked_during_its_request() -> None:
     app, told, answers = FastMCP("host"), [], []
 
     async def relay(ctx: Any, call_next: Any) -> Any:
@@ -347,7 +347,7 @@ async def test_a_client_is_told_and_asked_while_its_request_is_served() -> None:
     assert answers == [{"method": "own/request", "params": {"b": 2}}]
 
 
-async def test_what_is_relayed_is_inside_all_else() -> None:
+async def test_relayed_middleware_runs_innermost() -> None:
     app = FastMCP("host")
 
     async def relay(ctx: Any, call_next: Any) -> Any:
@@ -359,7 +359,7 @@ async def test_what_is_relayed_is_inside_all_else() -> None:
     assert len(low_level(app).middleware) > 1
 
 
-async def test_a_call_over_http_asks_for_one_schema_and_not_for_all_tools() -> None:
+async def test_http_call_requests_one_schema_not_all_tools() -> None:
     app, methods, asked = FastMCP("host"), [], []
 
     @app.tool
@@ -387,7 +387,7 @@ async def test_a_call_over_http_asks_for_one_schema_and_not_for_all_tools() -> N
     assert (asked, methods) == (["own"], ["tools/call"])
 
 
-async def test_a_host_on_streams_has_entered_its_lifespan() -> None:
+async def test_host_on_streams_has_entered_its_lifespan() -> None:
     entered = []
 
     @contextlib.asynccontextmanager
@@ -431,7 +431,7 @@ class Remote:
         self.told.append((method, params))
 
 
-async def test_a_session_of_the_proxy_says_what_its_client_would_and_passes_all_on() -> None:
+async def test_proxy_session_relays_client_capabilities_and_messages() -> None:
     remote = Remote()
     asked, told = [], []
 

@@ -11,14 +11,14 @@ TEXT = {"type": "text", "text": "done"}
 
 
 @pytest.mark.parametrize("protocol", ["2025-06-18", "2025-11-25", "2026-07-28"])
-def test_a_link_reaches_a_client_that_knows_links(protocol: str) -> None:
+def test_link_reaches_client_that_knows_links(protocol: str) -> None:
     message = {"content": [TEXT, LINK], "isError": False}
 
     assert known_to(protocol, message) is message
 
 
 @pytest.mark.parametrize("protocol", ["2024-11-05", "2025-03-26"])
-def test_a_link_is_a_text_for_a_client_that_knows_none(protocol: str) -> None:
+def test_link_is_text_for_client_that_knows_none(protocol: str) -> None:
     assert known_to(
         protocol, {"content": [TEXT, LINK, {"type": "resource_link", "uri": "u", "name": "n"}]}
     ) == {
@@ -39,9 +39,7 @@ def test_a_link_is_a_text_for_a_client_that_knows_none(protocol: str) -> None:
         ({"io.modelcontextprotocol/related-task": "1", "progressToken": 3}, {"progressToken": 3}),
     ],
 )
-def test_word_of_the_protocol_with_another_value_is_left_out(
-    meta: dict[str, Any], kept: dict[str, Any] | None
-) -> None:
+def test_protocol_member_with_other_value_left_out(meta: dict[str, Any], kept: dict[str, Any] | None) -> None:
     message = {"content": [], "_meta": meta}
 
     assert known_to("2025-11-25", message)["_meta"] == (meta if kept is None else kept)

@@ -1,4 +1,4 @@
-"""Messages as lines of JSON over real pipes and files: whole, in order, whoever is slow or cancelled."""
+"""Messages as lines of JSON over real pipes and files: whole, in order, with slow or cancelled peers."""
 
 import asyncio
 import json
@@ -78,7 +78,7 @@ def read_all(end: int) -> bytes:
     return b"".join(pieces)
 
 
-async def test_messages_arrive_whole_and_in_order_however_large(pipe: list[int]) -> None:
+async def test_messages_arrive_whole_and_in_order_at_any_size(pipe: list[int]) -> None:
     incoming, outgoing = IncomingLines(pipe[0]), OutgoingLines(pipe[1])
     sent = [said(f"n/{number}", text=LARGE if number % 3 == 0 else "short") for number in range(12)]
 
@@ -95,7 +95,7 @@ async def test_messages_arrive_whole_and_in_order_however_large(pipe: list[int])
     ]
 
 
-async def test_what_is_no_message_comes_as_an_error_and_the_next_message_after_it(pipe: list[int]) -> None:
+async def test_invalid_line_yields_error_then_next_message(pipe: list[int]) -> None:
     incoming = IncomingLines(pipe[0])
     spoiled = json.dumps({"jsonrpc": "2.0", "method": "spoiled"}).encode().replace(b"spoiled", b"spoi\xffed")
     os.write(pipe[1], b'no json\n\n{"jsonrpc": "2.0"}\r\n{"jsonrpc": "2.0", "method": "fine"}\r\n' + spoiled)
@@ -104,14 +104,14 @@ async def test_what_is_no_message_comes_as_an_error_and_the_next_message_after_i
 
     came = [message async for message in incoming]
 
-    # A blank line is none.
+    # A blank line does not count.
     assert [isinstance(message, Exception) for message in came] == [True, True, False, False]
     assert [method_of(message) for message in came[2:]] == ["fine", "spoi\ufffded"]
     with pytest.raises(anyio.EndOfStream):
         await incoming.receive()
 
 
-async def test_blank_lines_are_nothing_however_many(pipe: list[int], read: list[str]) -> None:
+async def test_blank_lines_ignored_in_any_number(pipe: list[int], read: list[str]) -> None:
     incoming = IncomingLines(pipe[0])
     blank = b"\n" * 300_000 + b" \t\r\n" * 50_000
     sending = asyncio.create_task(write_all(pipe[1], blank + line("one") + blank + line("two")))
@@ -123,7 +123,7 @@ async def test_blank_lines_are_nothing_however_many(pipe: list[int], read: list[
     assert len(read) == 2
 
 
-async def test_a_line_is_read_when_it_is_taken_and_not_before(pipe: list[int], read: list[str]) -> None:
+async def test_line_read_when_taken_and_not_before(pipe: list[int], read: list[str]) -> None:
     incoming = IncomingLines(pipe[0])
     os.write(pipe[1], line("one") + line("two") + line("three"))
 
@@ -136,7 +136,7 @@ async def test_a_line_is_read_when_it_is_taken_and_not_before(pipe: list[int], r
 
 
 @pytest.mark.parametrize("said", [line("one"), b"1\n"])
-async def test_others_get_the_loop_between_lines(
+async def test_loop_yields_between_lines(
     pipe: list[int], said: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "_TURN_S", -1.0, raising=False)
@@ -158,7 +158,7 @@ async def test_others_get_the_loop_between_lines(
     assert turns >= 999
 
 
-async def test_who_has_taken_much_of_the_loop_rests(pipe: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reader_rests_after_long_loop_use(pipe: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     incoming = IncomingLines(pipe[0])
     os.write(pipe[1], line("one") + line("two"))
     # The control: nobody has yet.
@@ -172,7 +172,7 @@ async def test_who_has_taken_much_of_the_loop_rests(pipe: list[int], monkeypatch
     second.cancel()
 
 
-async def test_lines_that_are_no_messages_end_the_connection_if_nothing_else_comes(
+async def test_invalid_lines_alone_end_connection(
     pipe: list[int], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However long it takes here to read them.
@@ -189,7 +189,7 @@ async def test_lines_that_are_no_messages_end_the_connection_if_nothing_else_com
     assert caplog.messages.count("connection closed: invalid lines") == 1
 
 
-async def test_lines_that_are_no_messages_end_nothing_where_they_come_now_and_then(
+async def test_invalid_lines_at_intervals_keep_connection(
     pipe: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "MOST_UNREADABLE", 50)
@@ -204,7 +204,7 @@ async def test_lines_that_are_no_messages_end_nothing_where_they_come_now_and_th
     assert (len(came), incoming.problem) == (201, None)
 
 
-async def test_lines_that_are_no_messages_end_nothing_where_messages_come_between(
+async def test_invalid_lines_between_messages_keep_connection(
     pipe: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "MOST_UNREADABLE", 50)
@@ -219,7 +219,7 @@ async def test_lines_that_are_no_messages_end_nothing_where_messages_come_betwee
     assert incoming.problem is None
 
 
-async def test_half_of_a_surrogate_pair_spoils_a_string_and_not_the_message(pipe: list[int]) -> None:
+async def test_lone_surrogate_damages_string_not_message(pipe: list[int]) -> None:
     incoming = IncomingLines(pipe[0])
     halves = r'{"\udc00": ["a\ud800", "\ud83d\ud83d\ude00", "\\ud800", "\\\uD800x", "\ud83d\ude00"]}'
     os.write(pipe[1], b'{"jsonrpc": "2.0", "method": "n", "params": %s}\n' % halves.encode())
@@ -234,7 +234,7 @@ async def test_half_of_a_surrogate_pair_spoils_a_string_and_not_the_message(pipe
     assert isinstance(broken, ValueError)
 
 
-async def test_messages_in_a_file_are_read_to_its_end(tmp_path: Path) -> None:
+async def test_messages_in_file_read_to_end(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     lines = [json.dumps({"jsonrpc": "2.0", "method": f"n/{n}", "params": {"x": LARGE}}) for n in range(3)]
     file.write_text("\n".join(lines))
@@ -245,14 +245,14 @@ async def test_messages_in_a_file_are_read_to_its_end(tmp_path: Path) -> None:
     assert came == ["n/0", "n/1", "n/2"]
 
 
-async def test_nothing_is_there_to_read_in_the_null_device() -> None:
+async def test_null_device_has_nothing_to_read() -> None:
     with open(os.devnull, "rb") as opened:
         came = [message async for message in IncomingLines(opened.fileno())]
 
     assert came == []
 
 
-async def test_who_is_cancelled_while_sending_leaves_a_whole_line(pipe: list[int]) -> None:
+async def test_cancelled_sender_leaves_whole_line(pipe: list[int]) -> None:
     outgoing = OutgoingLines(pipe[1])
     sending = asyncio.create_task(outgoing.send(said("large", text=LARGE)))
     await asyncio.wait({sending}, timeout=0.05)
@@ -271,7 +271,7 @@ async def test_who_is_cancelled_while_sending_leaves_a_whole_line(pipe: list[int
     assert came[0]["params"]["text"] == LARGE
 
 
-async def test_the_end_waits_for_what_is_being_sent(pipe: list[int]) -> None:
+async def test_close_waits_for_send(pipe: list[int]) -> None:
     outgoing = OutgoingLines(pipe[1])
     sending = asyncio.create_task(outgoing.send(said("large", text=LARGE)))
     await asyncio.wait({sending}, timeout=0.05)
@@ -287,7 +287,7 @@ async def test_the_end_waits_for_what_is_being_sent(pipe: list[int]) -> None:
         await outgoing.send(said("more"))
 
 
-async def test_to_a_reader_that_is_gone_nothing_can_be_sent(pipe: list[int]) -> None:
+async def test_send_to_gone_reader_fails(pipe: list[int]) -> None:
     outgoing = OutgoingLines(pipe[1])
     await outgoing.send(said("heard"))
     os.close(pipe[0])
@@ -297,7 +297,7 @@ async def test_to_a_reader_that_is_gone_nothing_can_be_sent(pipe: list[int]) -> 
         await outgoing.send(said("not heard"))
 
 
-async def test_who_waits_for_a_message_hears_that_the_stream_was_closed(pipe: list[int]) -> None:
+async def test_waiting_reader_receives_end_of_closed_stream(pipe: list[int]) -> None:
     incoming = IncomingLines(pipe[0])
     waiting = asyncio.create_task(incoming.receive())
     await asyncio.wait({waiting}, timeout=0.01)
@@ -314,9 +314,7 @@ LAST = '{"jsonrpc": "2.0", "result": {"a": "%s"}, "id": 7}'
 
 @pytest.mark.parametrize("form", [ANSWER, LAST])
 @pytest.mark.parametrize("size", [20_000, 3_000_000])
-async def test_a_line_that_is_too_long_is_left_out_and_who_waits_for_it_is_told(
-    pipe: list[int], form: str, size: int
-) -> None:
+async def test_overlong_line_skipped_and_its_request_answered(pipe: list[int], form: str, size: int) -> None:
     incoming = IncomingLines(pipe[0], most_bytes=10_000)
     said = line("before") + (form % ("x" * size)).encode() + b"\n" + line("after")
     sending = asyncio.create_task(write_all(pipe[1], said))
@@ -331,7 +329,7 @@ async def test_a_line_that_is_too_long_is_left_out_and_who_waits_for_it_is_told(
     assert incoming.problem is None
 
 
-async def test_of_lines_that_are_too_long_one_after_the_other_each_is_told(pipe: list[int]) -> None:
+async def test_consecutive_overlong_lines_each_reported(pipe: list[int]) -> None:
     incoming = IncomingLines(pipe[0], most_bytes=1000)
     sizes = (300_000, 2000, 900, 70_000)
     said = [(ANSWER % ("x" * size)).replace("7", str(size)).encode() + b"\n" for size in sizes]
@@ -344,7 +342,7 @@ async def test_of_lines_that_are_too_long_one_after_the_other_each_is_told(pipe:
     assert [isinstance(item, SessionMessage) for item in came] == [False, False, True, False]
 
 
-async def test_a_line_that_is_too_long_and_never_ends_ends_the_connection(
+async def test_endless_overlong_line_ends_connection(
     pipe: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(lines, "MOST_LINE_BYTES", 1_000_000)
@@ -359,9 +357,7 @@ async def test_a_line_that_is_too_long_and_never_ends_ends_the_connection(
     assert caplog.messages == ["connection closed: line too long"]
 
 
-async def test_a_line_that_never_ends_ends_the_connection(
-    pipe: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_endless_line_ends_connection(pipe: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.protocol.lines.MOST_LINE_BYTES", 10_000)
     incoming = IncomingLines(pipe[0])
     message = {"jsonrpc": "2.0", "method": "one"}

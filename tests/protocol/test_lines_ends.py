@@ -1,4 +1,4 @@
-"""How lines of messages end: cut off, held up, taken by nobody; over real pipes, sockets and terminals."""
+"""Ends of message lines: cut off, delayed, unread; over real pipes, sockets and terminals."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ def dumped(message: SessionMessage | Exception) -> dict[str, Any]:
     return dump
 
 
-async def test_a_message_that_comes_byte_by_byte_is_whole(pair: tuple[socket.socket, socket.socket]) -> None:
+async def test_message_sent_byte_by_byte_is_whole(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     incoming = IncomingLines(ours.fileno())
     waiting = asyncio.create_task(incoming.receive())
@@ -57,7 +57,7 @@ async def test_a_message_that_comes_byte_by_byte_is_whole(pair: tuple[socket.soc
     assert dumped(await waiting)["params"]["text"] == "ü€😀"
 
 
-async def test_what_nobody_reads_stays_with_who_sends_it(pair: tuple[socket.socket, socket.socket]) -> None:
+async def test_unread_message_stays_with_sender(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     theirs.setblocking(False)
     incoming = IncomingLines(ours.fileno())
@@ -76,7 +76,7 @@ async def test_what_nobody_reads_stays_with_who_sends_it(pair: tuple[socket.sock
     assert came == ["n"] * sent
 
 
-async def test_the_end_waits_for_what_is_being_sent_though_who_ends_it_is_cancelled(
+async def test_close_waits_for_send_even_if_cancelled(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = pair
@@ -94,7 +94,7 @@ async def test_the_end_waits_for_what_is_being_sent_though_who_ends_it_is_cancel
     assert json.loads(await asyncio.wait_for(reading, 20))["params"]["text"] == LARGE
 
 
-async def test_an_end_that_is_cut_short_lets_go_of_its_descriptor(
+async def test_interrupted_close_releases_its_descriptor(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, _theirs = pair
@@ -111,7 +111,7 @@ async def test_an_end_that_is_cut_short_lets_go_of_its_descriptor(
     assert not asyncio.get_running_loop().remove_writer(ours.fileno())
 
 
-async def test_who_waits_for_a_client_that_takes_nothing_hears_of_the_end(
+async def test_sender_to_non_reading_client_receives_close(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "_LAST_WORDS_S", 0.01)
@@ -126,7 +126,7 @@ async def test_who_waits_for_a_client_that_takes_nothing_hears_of_the_end(
         await asyncio.wait_for(sending, 20)
 
 
-async def test_who_stops_reading_in_the_middle_of_a_message_is_told_to_who_sends(
+async def test_reader_stopping_mid_message_breaks_senders(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = pair
@@ -143,7 +143,7 @@ async def test_who_stops_reading_in_the_middle_of_a_message_is_told_to_who_sends
     await asyncio.wait_for(outgoing.aclose(), 20)
 
 
-async def test_a_terminal_is_read_line_by_line_and_its_end_is_an_end() -> None:
+async def test_terminal_read_line_by_line_to_its_end() -> None:
     main, terminal = os.openpty()
     try:
         incoming = IncomingLines(terminal)

@@ -1,4 +1,4 @@
-"""What cannot be read ends what waits for it, in words; half of a surrogate pair spoils a string only."""
+"""Unreadable messages fail the request that waits for them; half a surrogate pair damages its string only."""
 
 # ruff: noqa: UP031 - JSON is full of braces
 
@@ -29,7 +29,7 @@ def unreadable(text: str) -> Unreadable:
     return raised.value
 
 
-def test_an_answer_that_nests_as_deep_as_allowed_is_read_and_a_deeper_one_says_so() -> None:
+def test_answer_at_depth_limit_read_deeper_one_refused() -> None:
     text = '{"jsonrpc": "2.0", "id": 7, "result": {"deep": %s}}'
 
     read = read_message(text % nested(DEPTH_MAX - 2))
@@ -54,13 +54,13 @@ def test_an_answer_that_nests_as_deep_as_allowed_is_read_and_a_deeper_one_says_s
         ('["id", ":", 5]', None, False),
     ],
 )
-def test_the_id_of_what_cannot_be_read_is_found(text: str, number: object, is_request: bool) -> None:
+def test_id_of_unreadable_message_is_found(text: str, number: object, is_request: bool) -> None:
     refused = unreadable(text.replace("DEEP", nested(300_000)))
 
     assert (refused.id, refused.is_request) == (number, is_request)
 
 
-def test_looking_for_an_id_takes_no_longer_where_there_is_more_to_look_through() -> None:
+def test_id_search_time_is_linear_in_message_size() -> None:
     began = time.process_time()
 
     refused = unreadable('{"result": %s, "id": 5}' % nested(8_000_000))
@@ -80,7 +80,7 @@ def test_looking_for_an_id_takes_no_longer_where_there_is_more_to_look_through()
         ("MANY", None, False),
     ],
 )
-def test_what_is_made_of_too_many_values_is_refused_before_it_is_read(
+def test_message_of_too_many_values_refused_before_parsing(
     text: str, number: object, is_request: bool, unit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing may be read: there is nothing to read with.
@@ -95,14 +95,14 @@ def test_what_is_made_of_too_many_values_is_refused_before_it_is_read(
 
 
 @pytest.mark.parametrize("text", ["a,b,[{:" * 1_000_000, '\\",[' * 1_000_000, "\n,\u20ac" * 1_100_000])
-def test_a_long_text_is_one_value_whatever_it_holds(text: str) -> None:
+def test_long_text_is_one_value(text: str) -> None:
     read = read_message(json.dumps({"jsonrpc": "2.0", "id": 7, "result": {"text": text}}))
 
     assert isinstance(read, JSONRPCResponse)
     assert read.result == {"text": text}
 
 
-def test_as_many_values_as_allowed_are_read() -> None:
+def test_values_up_to_limit_are_read() -> None:
     read = read_message('{"jsonrpc": "2.0", "id": 7, "result": {"a": [%s0]}}' % ("0," * (MOST_VALUES - 10)))
 
     assert isinstance(read, JSONRPCResponse)
@@ -119,8 +119,8 @@ def test_as_many_values_as_allowed_are_read() -> None:
         "\\ud800" * 2_000_000,
     ],
 )
-def test_no_character_of_what_cannot_be_read_is_looked_at_again_and_again(text: str) -> None:
-    """Looked at anew from each quote, this would take hours."""
+def test_unreadable_text_scanned_once(text: str) -> None:
+    """Scanned again from each quote, this would take hours."""
     refused = unreadable(text)
 
     assert refused.id == (5 if '"id"' in text else None)
@@ -143,7 +143,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
-def test_halves_of_pairs_are_told_from_pairs_and_from_text_wherever_they_stand(written: str) -> None:
+def test_surrogate_halves_distinguished_from_pairs_and_text(written: str) -> None:
     read = read_message('{"jsonrpc": "2.0", "id": 7, "result": {"a": "%s"}}' % written)
 
     said = json.loads(f'"{written}"')
@@ -151,7 +151,7 @@ def test_halves_of_pairs_are_told_from_pairs_and_from_text_wherever_they_stand(w
     assert read.result == {"a": said.encode(errors="replace").decode()}
 
 
-def test_a_request_over_stdio_that_cannot_be_read_is_refused_and_the_next_one_answered(
+def test_stdio_unreadable_request_refused_next_answered(
     tmp_path: Path,
 ) -> None:
     tmp_path.chmod(0o700)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("version", ["newest", "oldest"])
-def test_the_edge_with_another_version_passes(version: str) -> None:
+def test_edge_tests_pass_with_another_sdk_version(version: str) -> None:
     options = ["--oldest"] if version == "oldest" else []
     ran = subprocess.run(
         ["scripts/check-versions", *options, "--quick"],

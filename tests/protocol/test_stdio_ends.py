@@ -1,4 +1,4 @@
-"""What `runner serve` says where there is nothing to speak MCP over."""
+"""Errors of `runner serve` without a usable standard input or output."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ mcp = FastMCP("unheard")
         pytest.param("</dev/null", 0, "", id="both", marks=pytest.mark.release),
     ],
 )
-def test_a_closed_standard_stream_is_told_in_a_sentence(
+def test_closed_standard_stream_reported_in_a_sentence(
     tmp_path: Path, streams: str, status: int, said: str
 ) -> None:
     tmp_path.chmod(0o700)

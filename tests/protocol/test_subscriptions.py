@@ -72,7 +72,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_both_eras_are_told_that_one_can_subscribe(toolset: Toolset, named: str, mode: str) -> None:
+async def test_both_eras_announce_subscription_support(toolset: Toolset, named: str, mode: str) -> None:
     async with connected(toolset, mode) as client:
         capabilities = client.server_capabilities
 
@@ -81,9 +81,7 @@ async def test_both_eras_are_told_that_one_can_subscribe(toolset: Toolset, named
     assert capabilities.resources.subscribe is True
 
 
-async def test_a_connection_that_subscribed_hears_of_files_that_come_and_go(
-    toolset: Toolset, named: str
-) -> None:
+async def test_subscribed_connection_notified_of_files_added_removed(toolset: Toolset, named: str) -> None:
     heard = Heard()
 
     async with connected(toolset, "legacy", heard) as client:
@@ -96,9 +94,7 @@ async def test_a_connection_that_subscribed_hears_of_files_that_come_and_go(
     assert (came, went) == (FILES, FILES)
 
 
-async def test_a_connection_hears_of_what_it_subscribed_to_and_of_nothing_else(
-    toolset: Toolset, named: str
-) -> None:
+async def test_connection_notified_of_its_subscriptions_only(toolset: Toolset, named: str) -> None:
     heard = Heard()
     first = await files(toolset, named).put(b"1", name="a.txt", origin=Origin.UPLOADED)
 
@@ -118,9 +114,7 @@ async def test_a_connection_hears_of_what_it_subscribed_to_and_of_nothing_else(
     assert heard.uris.empty()
 
 
-async def test_a_listener_of_the_later_era_hears_of_its_users_files_alone(
-    toolset: Toolset, named: str
-) -> None:
+async def test_later_era_listener_notified_of_own_users_files_only(toolset: Toolset, named: str) -> None:
     async with (
         connected(toolset, "auto") as client,
         listen(client.session, resource_subscriptions=[FILES]) as stream,
@@ -135,7 +129,7 @@ async def test_a_listener_of_the_later_era_hears_of_its_users_files_alone(
     assert during == 1
 
 
-async def test_listening_ends_with_the_client_and_with_the_server(toolset: Toolset, named: str) -> None:
+async def test_listening_ends_with_client_and_server(toolset: Toolset, named: str) -> None:
     async with (
         connected(toolset, "auto") as client,
         listen(client.session, resource_subscriptions=[FILES]) as stream,
@@ -152,9 +146,7 @@ async def test_listening_ends_with_the_client_and_with_the_server(toolset: Tools
     assert toolset.events.listeners(user=named) == 0
 
 
-async def test_a_resource_that_announces_nothing_cannot_be_subscribed_to(
-    toolset: Toolset, named: str
-) -> None:
+async def test_resource_without_announcements_not_subscribable(toolset: Toolset, named: str) -> None:
     async with connected(toolset, "legacy") as client:
         await client.session.subscribe_resource(FILES)
         with pytest.raises(MCPError, match="announces no changes"):
@@ -194,7 +186,7 @@ async def live(tmp_path: Path) -> AsyncIterator[Toolset]:
 
 
 @pytest.mark.parametrize("uri", ["live://now", "live://of/ann"])
-async def test_a_connection_hears_of_a_files_own_resource_once_it_has_subscribed(
+async def test_subscribed_connection_notified_of_files_own_resource(
     live: Toolset, named: str, uri: str
 ) -> None:
     """Source: S4-12."""
@@ -216,7 +208,7 @@ async def test_a_connection_hears_of_a_files_own_resource_once_it_has_subscribed
     assert heard.uris.empty()
 
 
-async def test_a_listener_of_the_later_era_hears_of_a_files_own_resource(live: Toolset, named: str) -> None:
+async def test_later_era_listener_notified_of_files_own_resource(live: Toolset, named: str) -> None:
     """Source: S4-12."""
     async with (
         connected(live, "auto") as client,
@@ -230,16 +222,14 @@ async def test_a_listener_of_the_later_era_hears_of_a_files_own_resource(live: T
 
 
 @pytest.mark.parametrize("uri", ["live://elsewhere", "runner://contract"])
-async def test_what_the_file_does_not_have_cannot_be_subscribed_to(
-    live: Toolset, named: str, uri: str
-) -> None:
+async def test_unknown_resource_of_file_not_subscribable(live: Toolset, named: str, uri: str) -> None:
     async with connected(live, "legacy") as client:
         await client.session.subscribe_resource("live://now")
         with pytest.raises(MCPError, match="announces no changes"):
             await client.session.subscribe_resource(uri)
 
 
-async def test_a_user_has_so_many_subscriptions_and_no_more(toolset: Toolset, named: str) -> None:
+async def test_subscriptions_of_user_bounded(toolset: Toolset, named: str) -> None:
     from contextlib import ExitStack
 
     async with connected(toolset, "legacy") as client:
@@ -252,5 +242,5 @@ async def test_a_user_has_so_many_subscriptions_and_no_more(toolset: Toolset, na
 
 
 @pytest.mark.parametrize("odd", [{}, {"capabilities": None}, {"capabilities": {"resources": None}}])
-async def test_an_odd_discovery_of_a_tool_file_is_handed_on(odd: dict[str, Any]) -> None:
+async def test_odd_discovery_of_tool_file_relayed(odd: dict[str, Any]) -> None:
     assert announced(odd).keys() == odd.keys()

@@ -28,7 +28,7 @@ async def is_waiting(task: "asyncio.Task[None]") -> bool:
         JSONRPCError(jsonrpc="2.0", id=1, error={"code": -1, "message": "no"}),
     ],
 )
-async def test_a_call_is_waited_for_until_it_is_answered(over: JSONRPCResponse | JSONRPCError) -> None:
+async def test_call_waited_for_until_answered(over: JSONRPCResponse | JSONRPCError) -> None:
     unanswered = Unanswered()
     unanswered.heard(asked(1))
     unanswered.heard(asked(2))
@@ -42,7 +42,7 @@ async def test_a_call_is_waited_for_until_it_is_answered(over: JSONRPCResponse |
     assert waited
 
 
-async def test_a_call_that_its_client_has_cancelled_is_not_waited_for() -> None:
+async def test_cancelled_call_not_waited_for() -> None:
     unanswered = Unanswered()
     unanswered.heard(asked("a"))
     waiting = asyncio.create_task(unanswered.none(LONG_S))
@@ -55,7 +55,7 @@ async def test_a_call_that_its_client_has_cancelled_is_not_waited_for() -> None:
     assert waited
 
 
-async def test_nothing_else_is_waited_for_and_no_call_longer_than_one_has_time() -> None:
+async def test_unanswered_wait_ignores_subscriptions_and_times_out() -> None:
     unanswered = Unanswered()
     unanswered.heard(asked(1, "subscriptions/listen"))
 

@@ -44,7 +44,7 @@ def test_texts_of_every_list_are_visible(method: str, key: str, identifier: str)
     ]
 
 
-def test_values_of_a_schema_that_are_to_be_sent_stay_exact() -> None:
+def test_schema_values_to_be_sent_stay_exact() -> None:
     values: dict[str, Any] = {"enum": ["\x1f", "\x1e", "\n"], "const": {"a": "\x00"}, "default": ["\x1b"]}
     schema = {"properties": {"default": {**values, "description": "\x1b[2J"}}}
 

@@ -28,7 +28,7 @@ def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def pin() -> Any:
-    """Ask the person for something secret, which the client may answer by a task."""
+    """Elicit a secret from the person, which the client may answer by a task."""
     asked = {"mode": "form", "message": "PIN?", "requestedSchema": FORM, "task": {"ttl": 60000}}
     begun = ask("elicitation/create", {**asked, "_meta": {"progressToken": "mine"}})
     if "refused" in begun:
@@ -38,7 +38,7 @@ def pin() -> Any:
 
 
 def spy(task: str) -> Any:
-    """Ask for what the client has answered others."""
+    """Request the answers that the client gave to others."""
     return [
         ask("tasks/list", {}),
         *(ask(f"tasks/{what}", {"taskId": task}) for what in ("get", "result", "cancel")),
@@ -86,7 +86,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
 def handle(request: dict[str, Any]) -> None:
     try:
         said = {"result": answer(request["method"], request.get("params", {}))}
-    except Exception as error:  # noqa: BLE001 - told to whoever waits
+    except Exception as error:  # noqa: BLE001 - sent to the waiting client
         said = {"error": {"code": -32603, "message": repr(error)}}
     say({"id": request["id"], **said})
 

@@ -30,7 +30,7 @@ def remember(value: int) -> list[int]:
 
 
 def refuse(words: str) -> None:
-    """Have the call answered with an error of JSON-RPC."""
+    """Answer the call with a JSON-RPC error."""
     raise LookupError(words)
 
 

@@ -84,7 +84,7 @@ FLOODS: dict[str, Callable[[int, Any], dict[str, Any]]] = {
 }
 
 
-# What stands on a line as it is, and is no message.
+# Raw lines that are not messages.
 LINES = {"blank": "\n", "words": "1\n"}
 
 

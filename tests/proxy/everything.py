@@ -26,7 +26,7 @@ def node() -> str:
 
 @dataclass
 class Person:
-    """Who answers the server's questions, and hears what it says."""
+    """Client that answers the server's questions and records its messages."""
 
     heard: list[tuple[str, Any]] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)

@@ -20,7 +20,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Far:
-    """What a server says, in the handshake era.
+    """Messages of a server in the handshake era.
 
     Attributes:
         tools: What it lists.

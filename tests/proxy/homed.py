@@ -29,7 +29,7 @@ def copy(username: str, filename: str) -> dict[str, Any]:
 
 
 def wait() -> dict[str, Any]:
-    """Say in the home that the call has begun, and wait there until it may end."""
+    """Write to the home that the call has begun, and wait there until it may end."""
     home = Path(os.environ["HOME"])
     (home / "begun").touch()
     while not (home / "go").exists():
@@ -38,7 +38,7 @@ def wait() -> dict[str, Any]:
 
 
 def ask() -> None:
-    """Ask the client in the middle of a call, and wait for its answer."""
+    """Elicit from the client in the middle of a call, and wait for its answer."""
     schema = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
     params = {"message": "Your colour?", "requestedSchema": schema}
     print(

@@ -37,7 +37,7 @@ def add(a: int, b: int) -> int:
 
 @mcp.tool
 async def ask_many(count: int, ctx: Context) -> int:
-    """Ask the client so often at once; return how often it answered."""
+    """Send the client several requests at once; return the number of answers."""
     answers = await asyncio.gather(
         *(ctx.elicit("?", response_type=str) for _ in range(count)), return_exceptions=True
     )
@@ -191,7 +191,7 @@ async def complete(ref: object, argument: object, context: object) -> list[str]:
 
 @mcp.tool
 async def change(uri: str) -> str:
-    """Tell whoever subscribed to a resource, in either era, that it changed."""
+    """Notify the subscribers of a resource, in either era, that it changed."""
     await _BUS.publish(ResourceUpdated(uri=uri))
     for connection in _SUBSCRIBED.get(uri, []):
         await connection.send_resource_updated(uri)

@@ -130,7 +130,7 @@ async def refusal(client: Any, name: str, **arguments: Any) -> str:
 
 @VERSIONS
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_message_is_taken_up_to_the_bound_however_it_is_packed(
+async def test_message_accepted_up_to_bound_in_any_encoding(
     folder: Path, user: str, far: str, server: Server, version: str, form: str
 ) -> None:
     settings = {"max_answer_bytes": BOUND, "contract": "guard"}
@@ -149,7 +149,7 @@ async def test_a_message_is_taken_up_to_the_bound_however_it_is_packed(
 
 @VERSIONS
 @pytest.mark.parametrize("form", ["endless", "comments"])
-async def test_what_never_ends_is_left_at_the_bound(
+async def test_endless_answer_abandoned_at_bound(
     folder: Path,
     user: str,
     far: str,
@@ -170,7 +170,7 @@ async def test_what_never_ends_is_left_at_the_bound(
 
 @VERSIONS
 @pytest.mark.parametrize("name", ["json-br", "event-br", "json-gzip+gzip", "event-gzip+gzip"])
-async def test_a_coding_that_nobody_asked_for_is_refused_by_its_name(
+async def test_unrequested_encoding_refused_by_name(
     folder: Path, user: str, far: str, version: str, name: str
 ) -> None:
     async with proxied(folder, user, over_http(far), mode=mode(version), contract="guard") as client:
@@ -181,9 +181,7 @@ async def test_a_coding_that_nobody_asked_for_is_refused_by_its_name(
 
 
 @VERSIONS
-async def test_a_stream_may_be_as_long_as_it_likes_event_by_event(
-    folder: Path, user: str, far: str, version: str
-) -> None:
+async def test_stream_may_be_endless_event_by_event(folder: Path, user: str, far: str, version: str) -> None:
     settings = {"max_answer_bytes": BOUND, "contract": "guard"}
     async with proxied(folder, user, over_http(far), mode=mode(version), **settings) as client:
         answer = await client.call_tool("events", {})
@@ -211,7 +209,7 @@ def asked(method: str = "POST", accept: str = "application/json, text/event-stre
     [(200, asked("DELETE")), (307, asked()), (500, asked()), (200, asked(accept="*/*"))],
     ids=["DELETE", "redirect", "error", "nobody asked for events"],
 )
-async def test_what_is_read_as_a_whole_is_bounded_as_a_whole_whatever_it_says_it_is(
+async def test_whole_body_is_bounded_whatever_its_headers_claim(
     status: int, request_: httpx2.Request
 ) -> None:
     headers = {"content-type": "text/event-stream"}
@@ -224,9 +222,7 @@ async def test_what_is_read_as_a_whole_is_bounded_as_a_whole_whatever_it_says_it
 
 
 @pytest.mark.parametrize("rests", [True, False])
-async def test_a_stream_that_takes_long_to_read_leaves_others_their_turns(
-    monkeypatch: pytest.MonkeyPatch, rests: bool
-) -> None:
+async def test_long_stream_read_yields_to_other_tasks(monkeypatch: pytest.MonkeyPatch, rests: bool) -> None:
     if not rests:
         monkeypatch.setattr(LoopShare, "rest_s", lambda _self, *, now: 0.0)
     headers = {"content-type": "text/event-stream"}
@@ -254,7 +250,7 @@ async def test_a_stream_that_takes_long_to_read_leaves_others_their_turns(
 
 
 @pytest.mark.parametrize("named", ["", "none", "identity, identity", "utf-8"])
-async def test_what_names_no_coding_is_read_as_it_is(named: str) -> None:
+async def test_body_without_encoding_read_unchanged(named: str) -> None:
     headers = {"content-type": "application/json", "content-encoding": named}
     response = httpx2.Response(200, headers=headers, stream=Body(b"{}"), request=asked())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
@@ -263,7 +259,7 @@ async def test_what_names_no_coding_is_read_as_it_is(named: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-async def test_a_small_answer_that_unpacks_to_much_is_undone_in_turns_and_no_further_than_the_bound(
+async def test_compressed_answer_inflated_in_turns_up_to_bound(
     kind: str,
 ) -> None:
     packed = gzip.compress(bytes(64 << 20))
@@ -293,7 +289,7 @@ async def test_a_small_answer_that_unpacks_to_much_is_undone_in_turns_and_no_fur
     assert turns >= 32
 
 
-async def test_a_stream_is_read_as_the_encoding_that_streams_have_whatever_it_says() -> None:
+async def test_event_stream_decoded_as_utf_8_whatever_its_header() -> None:
     headers = {"content-type": "text/event-stream; charset=cp037"}
     response = httpx2.Response(200, headers=headers, stream=Body(b"data: a\n\n"), request=asked())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
@@ -301,7 +297,7 @@ async def test_a_stream_is_read_as_the_encoding_that_streams_have_whatever_it_sa
     assert [event.data async for event in httpx2.EventSource(response)] == ["a"]
 
 
-async def test_what_is_no_gzip_is_said_so() -> None:
+async def test_invalid_gzip_reported() -> None:
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
     response = httpx2.Response(200, headers=headers, stream=Body(b"{}"), request=asked())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
@@ -310,7 +306,7 @@ async def test_what_is_no_gzip_is_said_so() -> None:
         await response.aread()
 
 
-async def test_what_an_entry_asks_for_is_asked_for() -> None:
+async def test_accept_encoding_of_entry_is_sent() -> None:
     bound = AnswerBound(server="remote", most_bytes=BOUND)
     async with bound.client(headers={"Accept-Encoding": "gzip"}) as theirs, bound.client() as ours:
         said = [client.headers.get_list("accept-encoding") for client in (theirs, ours)]
@@ -319,7 +315,7 @@ async def test_what_an_entry_asks_for_is_asked_for() -> None:
 
 
 @given(st.lists(st.text("\r\nab", max_size=6).map(str.encode), max_size=12))
-def test_in_whatever_pieces_it_comes_no_event_is_longer_than_is_said(pieces: list[bytes]) -> None:
+def test_event_length_bounded_for_any_chunking(pieces: list[bytes]) -> None:
     whole = b"".join(pieces)
     size = EventSize()
 
@@ -335,7 +331,7 @@ def test_in_whatever_pieces_it_comes_no_event_is_longer_than_is_said(pieces: lis
     assert max([*said, 0]) <= len(whole)
 
 
-def test_the_size_of_an_event_begins_anew_behind_an_empty_line() -> None:
+def test_event_size_restarts_after_empty_line() -> None:
     for end in (b"\n", b"\r", b"\r\n"):
         size = EventSize()
         events = [b"data: a" + end + end] * 1000

@@ -1,4 +1,4 @@
-"""What holds for calls of other servers' tools behind `runner proxy`: limits, sessions, events, the log."""
+"""Calls of other servers' tools behind `runner proxy`: limits, sessions, events, the log."""
 
 import asyncio
 import json
@@ -58,7 +58,7 @@ def homed() -> Iterator[Front]:
         (SESSION, "fails", {"username": "mallory"}),
     ],
 )
-async def test_a_tool_is_called_as_often_as_its_limit_says(
+async def test_tool_called_as_often_as_its_limit_allows(
     bounded: Front, version: str, tool: str, arguments: dict[str, Any]
 ) -> None:
     async with client_of(bounded, version) as client:
@@ -72,7 +72,7 @@ async def test_a_tool_is_called_as_often_as_its_limit_says(
     assert not any(answer.is_error for answer in unlimited)
 
 
-async def test_a_limit_by_name_holds_for_tools_of_other_servers(bounded: Front) -> None:
+async def test_named_limit_applies_to_tools_of_other_servers(bounded: Front) -> None:
     async with client_of(bounded, NEWEST) as client:
         called = [await value_of(client, "envelope_as_text") for _ in range(3)]
 
@@ -81,7 +81,7 @@ async def test_a_limit_by_name_holds_for_tools_of_other_servers(bounded: Front) 
 
 
 @VERSIONS
-async def test_files_of_results_count_against_the_quota_of_the_user(bounded: Front, version: str) -> None:
+async def test_result_files_count_against_quota_of_user(bounded: Front, version: str) -> None:
     async with client_of(bounded, version) as client:
         control = await value_of(client, "large", size=1000)
         value = await value_of(client, "large", size=60_000)
@@ -91,7 +91,7 @@ async def test_files_of_results_count_against_the_quota_of_the_user(bounded: Fro
     assert value["meta_data"]["artifact_errors"][0]["reason"] == "quota_exceeded"
 
 
-async def test_files_of_a_session_end_with_it_where_files_do_not_persist(bounded: Front) -> None:
+async def test_session_files_end_with_session_without_persistence(bounded: Front) -> None:
     async with client_of(bounded, SESSION) as client:
         value = await value_of(client, "newest_version")
         uri = value["artifacts"][0]["uri"]
@@ -105,7 +105,7 @@ async def test_files_of_a_session_end_with_it_where_files_do_not_persist(bounded
     assert "c.pdf" not in afterwards
 
 
-async def test_the_users_interface_hears_of_a_call_and_of_its_files(homed: Front) -> None:
+async def test_interface_notified_of_call_and_its_files(homed: Front) -> None:
     await homed.put("rows.csv", b"a,b")
     where = urlsplit(homed.url)
     connection = HTTPConnection(str(where.hostname), where.port, timeout=60)
@@ -152,7 +152,7 @@ _ELAPSED = re.compile(r" elapsed_ms=[0-9.]+ ")
         ("no_such_server.tool", {}, "error", 0),
     ],
 )
-async def test_a_call_has_its_line_in_the_log_without_its_arguments(
+async def test_call_logged_in_one_line_without_arguments(
     bounded: Front, tool: str, arguments: dict[str, Any], outcome: str, files: int
 ) -> None:
     before = len(bounded.log())
@@ -176,9 +176,7 @@ async def test_a_call_has_its_line_in_the_log_without_its_arguments(
 
 
 @pytest.mark.parametrize(("tool", "arguments"), [("whoami", {}), ("plain_size", {"size": 3})])
-def test_who_asks_for_a_report_of_a_call_gets_the_time_of_its_steps(
-    bounded: Front, tool: str, arguments: dict[str, Any]
-) -> None:
+def test_call_report_on_request_has_step_times(bounded: Front, tool: str, arguments: dict[str, Any]) -> None:
     silent, asked = (
         messages_of_call(bounded.url, tool, arguments, **{"toolcell/report": wants})[-1]["result"]
         for wants in (False, True)
@@ -190,7 +188,7 @@ def test_who_asks_for_a_report_of_a_call_gets_the_time_of_its_steps(
     assert report["deadlines"]["total_s"] > 0
 
 
-async def test_other_requests_take_places_too_and_are_refused_where_there_is_none(bounded: Front) -> None:
+async def test_other_requests_take_places_and_get_busy_error(bounded: Front) -> None:
     """While a session's client is asked, its call is under way."""
     meanwhile: list[MCPError] = []
 
@@ -210,7 +208,7 @@ async def test_other_requests_take_places_too_and_are_refused_where_there_is_non
     assert afterwards == "a note"
 
 
-def test_files_of_a_session_over_stdio_end_with_the_proxy(address: str, tmp_path: Path) -> None:
+def test_stdio_session_files_end_with_proxy(address: str, tmp_path: Path) -> None:
     (tmp_path / "runner.toml").write_text(
         "persist_files_across_sessions = false\n"
         f'state_dir = "{tmp_path / "state"}"\nstore = "{(tmp_path / "store").as_uri()}"\n'
@@ -249,9 +247,7 @@ def stored(folder: Path) -> list[str]:
 
 
 @VERSIONS
-async def test_a_call_that_asks_its_client_keeps_its_identity_and_its_files(
-    homed: Front, version: str
-) -> None:
+async def test_call_with_elicitation_keeps_identity_and_files(homed: Front, version: str) -> None:
     """The server asks in the middle of a call; a client without sessions comes back with the answer."""
     await homed.put("rows.csv", b"a,b")
     asked: list[str] = []

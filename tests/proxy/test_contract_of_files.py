@@ -52,9 +52,7 @@ def local() -> Iterator[Front]:
 
 
 @VERSIONS
-async def test_a_remote_server_gets_links_for_files_of_the_user(
-    remote: Front, guarded: Front, version: str
-) -> None:
+async def test_remote_server_gets_links_for_user_files(remote: Front, guarded: Front, version: str) -> None:
     for front in (remote, guarded):
         await front.put("rows.csv", b"a,b")
         await front.put("more.csv", b"c,d")
@@ -76,7 +74,7 @@ async def test_a_remote_server_gets_links_for_files_of_the_user(
 
 
 @VERSIONS
-async def test_a_command_gets_staged_copies_in_the_home_of_its_user(local: Front, version: str) -> None:
+async def test_command_gets_staged_copies_in_home_of_its_user(local: Front, version: str) -> None:
     await local.put("rows.csv", b"a,b")
     async with client_of(local, version) as client:
         one = await value_of(client, "take", filename="rows.csv")
@@ -87,7 +85,7 @@ async def test_a_command_gets_staged_copies_in_the_home_of_its_user(local: Front
 
 
 @VERSIONS
-async def test_a_command_that_takes_links_can_fetch_them(local: Front, version: str) -> None:
+async def test_command_that_takes_links_can_fetch_them(local: Front, version: str) -> None:
     await local.put("rows.csv", b"a,b")
     async with client_of(local, version) as client:
         value = await value_of(client, "take_links", file_names=["rows.csv"])
@@ -96,7 +94,7 @@ async def test_a_command_that_takes_links_can_fetch_them(local: Front, version: 
 
 
 @VERSIONS
-async def test_a_file_that_a_command_names_by_path_comes_to_my_files(local: Front, version: str) -> None:
+async def test_file_named_by_command_path_comes_to_my_files(local: Front, version: str) -> None:
     name = f"made-{version}.txt"
     async with client_of(local, version) as client:
         value = await value_of(client, "make", text="some text", name=name)
@@ -109,9 +107,7 @@ async def test_a_file_that_a_command_names_by_path_comes_to_my_files(local: Fron
 
 
 @pytest.mark.parametrize("tier", ["process", "user", "namespace"])
-async def test_in_every_tier_a_command_works_in_the_home_of_its_user(
-    tier: str, folder: Path, user: str
-) -> None:
+async def test_command_works_in_home_of_its_user_in_every_tier(tier: str, folder: Path, user: str) -> None:
     interpreter = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")
     assert interpreter, "the tier user needs an interpreter of the system; install python3"
     files = open_library(settings_in(folder)).of(user)
@@ -134,7 +130,7 @@ async def test_in_every_tier_a_command_works_in_the_home_of_its_user(
     assert not home.exists()
 
 
-async def test_a_path_outside_of_the_home_is_refused_however_it_is_named(local: Front) -> None:
+async def test_path_outside_home_refused_under_any_name(local: Front) -> None:
     secret = local.folder / "secret.txt"
     secret.write_text("secret")
     link = f"/tmp/{local.user}/way-out"
@@ -155,7 +151,7 @@ async def test_a_path_outside_of_the_home_is_refused_however_it_is_named(local: 
     assert b"secret" not in b"".join(path.read_bytes() for path in _files(local.folder / "store"))
 
 
-async def test_a_path_that_a_remote_server_names_is_never_read_here(remote: Front) -> None:
+async def test_path_named_by_remote_server_never_read_here(remote: Front) -> None:
     readable = remote.folder / "readable.txt"
     readable.write_text("readable")
     assert readable.read_text() == "readable"
@@ -168,7 +164,7 @@ async def test_a_path_that_a_remote_server_names_is_never_read_here(remote: Fron
 
 
 @pytest.mark.parametrize("kind", ["remote", "local"])
-async def test_files_of_another_user_are_neither_linked_nor_staged(
+async def test_files_of_another_user_neither_linked_nor_staged(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     front: Front = request.getfixturevalue(kind)
@@ -211,11 +207,11 @@ def listening() -> Iterator[tuple[str, list[str]]]:
     thread.join(60)
 
 
-async def test_no_address_in_a_result_is_fetched_by_the_proxy(address: str) -> None:
+async def test_proxy_fetches_no_address_in_a_result(address: str) -> None:
     allowed = 'iframe_origins = ["*"]\n[output_guard.resources]\nauto_read_if_size_under_bytes = 1000\n'
     with listening() as (url, asked), front_of(address, settings=allowed) as front:
         async with client_of(front, NEWEST) as client:
-            # The control: what is there answers whoever asks, and what the server itself has is read.
+            # The control: an existing address answers any client, and the server's own file is read.
             control = await value_of(client, "take_links", file_names=[url])
             heard = len(asked)
             read = await client.call_tool_mcp("point", {"url": "note://short"})
@@ -229,7 +225,7 @@ async def test_no_address_in_a_result_is_fetched_by_the_proxy(address: str) -> N
     assert len(asked) == heard
 
 
-async def test_a_far_server_gets_no_link_that_it_cannot_fetch(remote: Front, address: str) -> None:
+async def test_far_server_gets_no_unfetchable_link(remote: Front, address: str) -> None:
     # A name that this machine gives to itself, and that could as well be another's.
     far = address.replace("127.0.0.1", socket.gethostname())
     if not _reaches(far):

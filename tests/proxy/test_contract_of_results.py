@@ -22,7 +22,7 @@ pytestmark = [*MARKS, pytest.mark.release]
 
 @pytest.fixture(scope="module")
 def front(address: str) -> Iterator[Front]:
-    """What decides by the arguments of each tool."""
+    """Full contract, decided by the arguments of each tool."""
     with front_of(address, settings='iframe_origins = ["https://pages.example"]') as front:
         yield front
 
@@ -40,9 +40,7 @@ def guarded(address: str) -> Iterator[Front]:
 
 
 @VERSIONS
-async def test_a_tool_with_username_and_a_result_of_version_2_is_served_like_our_own(
-    front: Front, version: str
-) -> None:
+async def test_username_tool_with_version_2_result_served_as_our_own(front: Front, version: str) -> None:
     async with client_of(front, version) as client:
         called = await client.call_tool_mcp("whoami", {})
 
@@ -55,9 +53,7 @@ async def test_a_tool_with_username_and_a_result_of_version_2_is_served_like_our
 
 
 @VERSIONS
-async def test_a_username_that_a_client_sends_never_reaches_the_server(
-    front: Front, guarded: Front, version: str
-) -> None:
+async def test_username_of_client_never_reaches_server(front: Front, guarded: Front, version: str) -> None:
     async with client_of(guarded, version) as client:
         control = await value_of(client, "whoami", username="mallory")
     async with client_of(front, version) as client:
@@ -68,7 +64,7 @@ async def test_a_username_that_a_client_sends_never_reaches_the_server(
 
 
 @VERSIONS
-async def test_a_username_for_a_tool_that_does_not_take_one_is_left_out(front: Front, version: str) -> None:
+async def test_username_dropped_for_tool_that_does_not_take_it(front: Front, version: str) -> None:
     async with client_of(front, version) as client:
         called = await client.call_tool_mcp("plain", {"text": "x", "username": "mallory"})
 
@@ -78,7 +74,7 @@ async def test_a_username_for_a_tool_that_does_not_take_one_is_left_out(front: F
 
 
 @VERSIONS
-async def test_clients_do_not_see_username_in_schemas(front: Front, guarded: Front, version: str) -> None:
+async def test_username_hidden_from_clients_in_schemas(front: Front, guarded: Front, version: str) -> None:
     async def arguments(front: Front) -> list[str]:
         async with client_of(front, version) as client:
             (tool,) = [tool for tool in await client.list_tools() if tool.name == "take_many"]
@@ -99,7 +95,7 @@ SHAPES: dict[str, tuple[Any, list[str]]] = {
 
 @VERSIONS
 @pytest.mark.parametrize("tool", sorted(SHAPES))
-async def test_a_result_of_any_shape_becomes_a_contract_value_without_base64_or_token(
+async def test_result_of_any_shape_is_contract_without_base64_or_token(
     front: Front, tool: str, version: str
 ) -> None:
     """Source: S0-19 and S2-4."""
@@ -119,9 +115,7 @@ async def test_a_result_of_any_shape_becomes_a_contract_value_without_base64_or_
 
 
 @VERSIONS
-async def test_under_guard_bytes_become_observations_and_nothing_comes_to_my_files(
-    guarded: Front, version: str
-) -> None:
+async def test_guard_makes_observations_and_stores_no_user_files(guarded: Front, version: str) -> None:
     async with client_of(guarded, version) as client:
         for tool in SHAPES:
             called = await client.call_tool_mcp(tool, {"username": guarded.user})
@@ -132,7 +126,7 @@ async def test_under_guard_bytes_become_observations_and_nothing_comes_to_my_fil
 
 
 @VERSIONS
-async def test_the_token_of_a_page_is_for_its_host_alone(front: Front, version: str) -> None:
+async def test_page_token_is_for_its_host_alone(front: Front, version: str) -> None:
     async with client_of(front, version) as client:
         called = await client.call_tool_mcp("newest_version", {})
 
@@ -141,7 +135,7 @@ async def test_the_token_of_a_page_is_for_its_host_alone(front: Front, version: 
 
 
 @VERSIONS
-async def test_what_a_tool_raises_is_told_in_its_authors_words(front: Front, version: str) -> None:
+async def test_tool_exception_reported_in_authors_words(front: Front, version: str) -> None:
     async with client_of(front, version) as client:
         called = await client.call_tool_mcp("fails", {})
 
@@ -151,7 +145,7 @@ async def test_what_a_tool_raises_is_told_in_its_authors_words(front: Front, ver
 
 
 @VERSIONS
-async def test_result_with_files_counts_whatever_the_parameters_unless_guarded(
+async def test_result_with_files_applies_contract_unless_guarded(
     front: Front, full: Front, guarded: Front, version: str
 ) -> None:
     async def said(front: Front) -> Any:
@@ -167,9 +161,7 @@ async def test_result_with_files_counts_whatever_the_parameters_unless_guarded(
 
 
 @VERSIONS
-async def test_a_server_says_in_its_configuration_how_it_is_treated(
-    address: str, version: str, tmp_path: Path
-) -> None:
+async def test_server_configuration_selects_its_contract(address: str, version: str, tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     servers = {
         "ours": {"url": address, "contract": "full"},
@@ -186,9 +178,7 @@ async def test_a_server_says_in_its_configuration_how_it_is_treated(
 
 
 @VERSIONS
-async def test_steps_and_messages_reach_the_client_of_a_tool_under_the_contract(
-    front: Front, version: str
-) -> None:
+async def test_contract_tool_progress_and_messages_reach_client(front: Front, version: str) -> None:
     heard: list[Any] = []
 
     async def progress(*said: Any) -> None:
@@ -202,9 +192,7 @@ async def test_steps_and_messages_reach_the_client_of_a_tool_under_the_contract(
 
 
 @VERSIONS
-async def test_the_files_of_the_user_are_offered_as_those_of_our_own_tools_are(
-    front: Front, guarded: Front, version: str
-) -> None:
+async def test_user_files_offered_as_for_our_own_tools(front: Front, guarded: Front, version: str) -> None:
     await front.put("for the list.txt", b"x")
     async with client_of(guarded, version) as client:
         control = {str(item.uri) for item in await client.list_resources()}

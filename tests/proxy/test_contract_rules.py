@@ -1,4 +1,4 @@
-"""Which contract a call of another server's tool has, and what a server may not say in our name."""
+"""Contract of a call of another server's tool, and fields a server may not set in our name."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from runner.proxy.foreign_words import without_our_words
 from runner.proxy.remote_call import begun_task, task_said
 
 
-def test_an_identity_of_any_name_is_never_passed_on_to_a_tool_that_is_not_listed() -> None:
+def test_identity_not_passed_to_unlisted_tool() -> None:
     forged = {"user_id": "bob"}
 
     assert contract_of("auto", None, forged, identity="user_id") == "full"
@@ -17,7 +17,7 @@ def test_an_identity_of_any_name_is_never_passed_on_to_a_tool_that_is_not_listed
     assert contract_of("guard", None, forged, identity="user_id") == "guard"
 
 
-def test_a_task_that_was_begun_brings_no_result_and_no_word_of_ours() -> None:
+def test_started_task_has_no_result_and_no_metadata_of_ours() -> None:
     wire = {
         "task": {"taskId": "1"},
         "content": [{"type": "text", "text": "x" * 1000}],
@@ -31,11 +31,11 @@ def test_a_task_that_was_begun_brings_no_result_and_no_word_of_ours() -> None:
 
 
 @pytest.mark.parametrize("named", [{}, {"taskId": [1]}, {"taskId": 7}, {"taskId": None}])
-def test_what_has_no_name_of_a_task_is_none(named: dict[str, Any]) -> None:
+def test_task_without_id_is_no_task(named: dict[str, Any]) -> None:
     assert begun_task({"task": named}) is None
     assert begun_task({"resultType": "task", **named}) is None
 
 
-def test_a_message_without_meta_stays_as_it_is() -> None:
+def test_message_without_meta_unchanged() -> None:
     assert without_our_words({"content": []}) == {"content": []}
     assert without_our_words({"_meta": None}) == {"_meta": None}

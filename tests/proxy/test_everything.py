@@ -181,7 +181,7 @@ TABLE: dict[str, list[tuple[dict[str, Any], Check]]] = {
 }
 
 
-async def test_every_tool_is_offered_as_the_server_offers_it(stand: Stand) -> None:
+async def test_tools_offered_as_by_server(stand: Stand) -> None:
     async def listed(client: Any) -> list[Any]:
         answer = await client.list_tools_mcp()
         return [tool.model_dump(by_alias=True) for tool in answer.tools if tool.name not in READING]
@@ -193,7 +193,7 @@ async def test_every_tool_is_offered_as_the_server_offers_it(stand: Stand) -> No
 
 
 @pytest.mark.parametrize("tool", sorted(TABLE))
-async def test_every_tool_works_through_the_proxy(stand: Stand, tool: str) -> None:
+async def test_tools_all_work_through_proxy(stand: Stand, tool: str) -> None:
     for arguments, check in TABLE[tool]:
         behind, direct = [
             await client.call_tool(tool, arguments, raise_on_error=False)
@@ -211,7 +211,7 @@ def _wire(called: Any) -> Any:
     return mcp_types.CallToolResult(content=called.content, is_error=called.is_error)
 
 
-async def test_prompts_with_their_arguments_and_completions_are_the_servers(stand: Stand) -> None:
+async def test_prompts_and_completions_come_from_upstream(stand: Stand) -> None:
     """S4-11: what a prompt embeds stays as it is."""
 
     async def seen(client: Any) -> list[Any]:
@@ -240,7 +240,7 @@ async def test_prompts_with_their_arguments_and_completions_are_the_servers(stan
     assert behind[6] == ["7"]
 
 
-async def test_resources_and_templates_are_the_servers_with_ours_behind_them(stand: Stand) -> None:
+async def test_upstream_resources_and_templates_listed_before_ours(stand: Stand) -> None:
     """S4-12, S4-81: lists and reads."""
 
     async def seen(client: Any) -> list[Any]:
@@ -266,7 +266,7 @@ def plain_contents(contents: list[Any]) -> Any:
     return [re.sub(r"\d+:\d\d:\d\d( [AP]M)?", "TIME", item.model_dump_json()) for item in contents]
 
 
-async def test_a_resource_that_is_not_there_is_the_servers_own_refusal(stand: Stand) -> None:
+async def test_missing_resource_returns_servers_own_refusal(stand: Stand) -> None:
     refusals = []
     for client in (stand.behind, stand.direct):
         with pytest.raises(MCPError) as refused:
@@ -276,7 +276,7 @@ async def test_a_resource_that_is_not_there_is_the_servers_own_refusal(stand: St
     assert refusals[0] == refusals[1]
 
 
-async def test_a_link_to_a_file_of_the_session_is_read_through_the_proxy(stand: Stand) -> None:
+async def test_session_file_link_read_through_proxy(stand: Stand) -> None:
     """S4-11: the link stays, and reading it gives the server's bytes."""
     arguments = {"name": "session.gz", "data": PLAIN, "outputType": "resourceLink"}
 
@@ -287,7 +287,7 @@ async def test_a_link_to_a_file_of_the_session_is_read_through_the_proxy(stand: 
     assert read[0].blob.startswith("H4sI")
 
 
-async def test_large_and_binary_outputs_arrive_as_references_that_can_be_read(stand: Stand) -> None:
+async def test_large_and_binary_outputs_become_readable_references(stand: Stand) -> None:
     """S4-74, S4-88: neither floods a model."""
     long = "".join(f"row {n} of many\n" for n in range(20_000))
 
@@ -307,7 +307,7 @@ async def test_large_and_binary_outputs_arrive_as_references_that_can_be_read(st
     assert fetched[0].blob.startswith("iVBORw0KGgo")
 
 
-async def test_progress_of_a_long_operation_arrives_step_by_step(stand: Stand) -> None:
+async def test_progress_of_long_operation_arrives_step_by_step(stand: Stand) -> None:
     steps: list[Any] = []
 
     async def progress(*said: Any) -> None:
@@ -320,7 +320,7 @@ async def test_progress_of_a_long_operation_arrives_step_by_step(stand: Stand) -
     assert steps == [(1.0, 3.0), (2.0, 3.0), (3.0, 3.0)]
 
 
-async def test_a_call_that_is_cancelled_leaves_the_server_at_work(stand: Stand) -> None:
+async def test_cancelled_call_leaves_server_working(stand: Stand) -> None:
     begun = asyncio.Event()
 
     async def progress(*_said: Any) -> None:
@@ -339,9 +339,7 @@ async def test_a_call_that_is_cancelled_leaves_the_server_at_work(stand: Stand) 
     assert words(await stand.behind.call_tool_mcp("echo", {"message": "still there"})) == "Echo: still there"
 
 
-async def test_subscribers_hear_of_changes_and_others_do_not(
-    stand: Stand, combination: tuple[str, str]
-) -> None:
+async def test_subscribers_alone_notified_of_changes(stand: Stand, combination: tuple[str, str]) -> None:
     """S4-37 and S4-93: in the protocol's way of either era."""
     subscribed, other = "demo://resource/dynamic/text/11", "demo://resource/dynamic/text/12"
 
@@ -370,7 +368,7 @@ async def test_subscribers_hear_of_changes_and_others_do_not(
     assert subscribed in uris
 
 
-async def test_a_changed_list_is_told_of(stand: Stand, combination: tuple[str, str]) -> None:
+async def test_changed_list_is_announced(stand: Stand, combination: tuple[str, str]) -> None:
     arguments = {"name": f"new-{uuid.uuid4().hex}.gz", "data": PLAIN, "outputType": "resourceLink"}
 
     if combination[1] == "legacy":
@@ -386,7 +384,7 @@ async def test_a_changed_list_is_told_of(stand: Stand, combination: tuple[str, s
 
 
 @HANDSHAKE
-async def test_messages_come_while_no_call_is_under_way(stand: Stand) -> None:
+async def test_messages_arrive_between_calls(stand: Stand) -> None:
     await stand.behind.set_logging_level("debug")
     await stand.behind.session.subscribe_resource(TEXT)
 
@@ -398,7 +396,7 @@ async def test_messages_come_while_no_call_is_under_way(stand: Stand) -> None:
 
 
 @HANDSHAKE
-async def test_roots_that_change_are_asked_for_again(stand: Stand) -> None:
+async def test_changed_roots_requested_again(stand: Stand) -> None:
     await stand.behind.call_tool("get-roots-list")
 
     stand.person.roots.append("file:///projects/two")
@@ -466,7 +464,7 @@ async def working(app: Any) -> AsyncIterator[RemoteSession]:
 
 
 @HANDSHAKE
-async def test_tasks_of_the_server_and_of_the_client_pass_through(stand: Stand) -> None:
+async def test_tasks_of_server_and_client_pass_through(stand: Stand) -> None:
     async with working(stand.app) as session:
         offered = {tool["name"] for tool in (await session.request("tools/list"))["tools"]}
         query = {"topic": "python", "ambiguous": True}

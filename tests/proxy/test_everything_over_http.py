@@ -51,13 +51,13 @@ async def visit(request: pytest.FixtureRequest, front: str) -> AsyncIterator[Vis
         yield Visit(request.param, client, person)
 
 
-async def test_each_era_is_spoken(visit: Visit) -> None:
+async def test_both_eras_are_spoken(visit: Visit) -> None:
     spoken = {"legacy": "2025-11-25", "auto": "2026-07-28"}
 
     assert visit.client.session.protocol_version == spoken[visit.mode]
 
 
-async def test_tools_answer_ask_and_report(visit: Visit) -> None:
+async def test_tools_answer_elicit_and_report(visit: Visit) -> None:
     steps: list[Any] = []
 
     async def progress(*said: Any) -> None:
@@ -78,7 +78,7 @@ async def test_tools_answer_ask_and_report(visit: Visit) -> None:
     assert steps == [(1.0, 2.0), (2.0, 2.0)]
 
 
-def test_every_step_is_sent_before_the_answer(front: str) -> None:
+def test_steps_all_sent_before_answer(front: str) -> None:
     long = {"duration": 0.02, "steps": 2}
 
     kinds = []
@@ -89,7 +89,7 @@ def test_every_step_is_sent_before_the_answer(front: str) -> None:
     assert kinds == [["notifications/progress", "notifications/progress", "answer"]] * 10
 
 
-async def test_large_and_binary_outputs_are_references_that_can_be_read(visit: Visit) -> None:
+async def test_large_and_binary_outputs_become_readable_references(visit: Visit) -> None:
     long = "".join(f"row {n} of many\n" for n in range(20_000))
 
     text = await visit.client.call_tool_mcp("echo", {"message": long})
@@ -117,7 +117,7 @@ async def test_resources_are_listed_and_read(visit: Visit) -> None:
     assert blob[0].blob
 
 
-async def test_who_subscribed_hears_of_a_change(visit: Visit) -> None:
+async def test_subscriber_notified_of_change(visit: Visit) -> None:
     """S4-93: on the stream that a client with sessions keeps open, or on the one that it opened for it."""
     uri = "demo://resource/dynamic/text/11"
 

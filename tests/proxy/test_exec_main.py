@@ -1,4 +1,4 @@
-"""A command run confined from its streams' side: its status, its end, and the end of whoever ran it."""
+"""A command run confined from its streams' side: its status, its end, and the end of its parent."""
 
 import json
 import os
@@ -65,9 +65,7 @@ def gone(pid: int) -> bool:
     return not alive(pid)
 
 
-def test_the_command_has_our_streams_its_own_environment_and_its_own_status(
-    tmp_path: Path, host: Any
-) -> None:
+def test_command_gets_our_streams_own_environment_and_status(tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, SHELL, "-c", "read line; echo $line $A [$OUR] $PWD; touch here; exit 7")
 
     out, err = process.communicate("hello\n", timeout=30)
@@ -77,14 +75,14 @@ def test_the_command_has_our_streams_its_own_environment_and_its_own_status(
     assert not (tmp_path / "policy.json").exists()
 
 
-def test_it_cannot_write_beside_its_home(tmp_path: Path, host: Any) -> None:
+def test_command_cannot_write_beside_its_home(tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, SHELL, "-c", f"echo x > {tmp_path}/beside || echo denied")
 
     assert process.communicate(timeout=30)[0] == "denied\n"
     assert not (tmp_path / "beside").exists()
 
 
-def test_a_command_that_cannot_be_run_is_named(tmp_path: Path, host: Any) -> None:
+def test_unrunnable_command_is_named(tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, "/usr/bin/there-is-none")
 
     _, err = process.communicate(timeout=30)
@@ -95,7 +93,7 @@ def test_a_command_that_cannot_be_run_is_named(tmp_path: Path, host: Any) -> Non
     )
 
 
-def test_without_its_confinement_nothing_is_run(tmp_path: Path, host: Any) -> None:
+def test_unconfined_command_is_not_run(tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, SHELL, "-c", "echo ran", home=tmp_path / "not-there")
 
     out, err = process.communicate(timeout=30)
@@ -105,7 +103,7 @@ def test_without_its_confinement_nothing_is_run(tmp_path: Path, host: Any) -> No
 
 
 @pytest.mark.parametrize("by", ["its host's death", "a signal"])
-def test_it_ends_with_all_that_it_started(by: str, tmp_path: Path, host: Any) -> None:
+def test_command_ends_with_all_its_processes(by: str, tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, SHELL, "-c", "sleep 600 & echo $$ $!; wait")
     assert process.stdout is not None
     pids = [int(word) for word in process.stdout.readline().split()]

@@ -73,7 +73,7 @@ def test_fetching_in_a_weaker_tier_is_refused(folder: Path) -> None:
         ways_to(settings_in(folder, isolation="process", allow_fetch=True), [target])
 
 
-def test_package_folder_is_one_for_each_server_and_user(folder: Path) -> None:
+def test_package_folder_is_separate_per_server_and_user(folder: Path) -> None:
     settings = settings_in(folder, allow_fetch=True)
     target = Target(name="memory", command=("npx", "memory"), source=folder / "mcp.json")
     others = [
@@ -100,7 +100,7 @@ def test_package_variables_name_the_folder_alone(folder: Path) -> None:
     }
 
 
-def test_authorities_of_the_system_alone_are_passed_on() -> None:
+def test_system_certificate_authorities_alone_passed_on() -> None:
     given = {"SSL_CERT_FILE": "/etc/ssl/ca.crt", "NODE_EXTRA_CA_CERTS": "/home/ann/ca.pem", "KEY": "/etc/x"}
 
     assert authority_variables(given) == {"SSL_CERT_FILE": "/etc/ssl/ca.crt"}
@@ -110,7 +110,7 @@ def test_authorities_of_the_system_alone_are_passed_on() -> None:
 @pytest.mark.kernel
 @pytest.mark.release
 @pytest.mark.needs_npm
-async def test_npx_runs_what_it_fetched_and_keeps_it(folder: Path, user: str) -> None:
+async def test_npx_runs_fetched_package_and_keeps_it(folder: Path, user: str) -> None:
     package = folder / "package"
     package.mkdir()
     about = {"name": "tiny-server", "version": "1.0.0", "bin": {"tiny-server": "server.js"}}

@@ -102,7 +102,7 @@ def test_server_of_a_client_without_sessions_starts_once(folder: Path, user: str
         before = starts.read_text()
         other = known(ask("tools/call", name="known", arguments={}, _meta=meta("other")))
 
-        # The control: a server that was told of another client is started anew.
+        # The control: a server that was started for another client is restarted.
         assert (before, starts.read_text()) == (".", "..")
     assert (own["client"], other["client"]) == ("mine", "other")
 

@@ -10,7 +10,7 @@ from runner.proxy.hints import folder_hint
 @pytest.mark.parametrize(
     "words", [("run", "--directory", "{}", "server"), ("run", "--directory={}"), ("{}",)]
 )
-def test_a_folder_that_is_not_lent_is_named_with_its_option(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_ungranted_folder_named_with_its_option(words: tuple[str, ...], tmp_path: Path) -> None:
     folder = tmp_path
     named = [word.format(folder) for word in words]
 

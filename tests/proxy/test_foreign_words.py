@@ -1,4 +1,4 @@
-"""What a server says beside its results is passed on in a form that a client can show."""
+"""Messages of a server beside its results are relayed in a form that a client can show."""
 
 from typing import Any
 

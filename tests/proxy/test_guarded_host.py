@@ -63,7 +63,7 @@ def served(folder: Path, user: str) -> Callable[..., Any]:
 
 
 @ERAS
-async def test_a_widget_calls_none_of_our_own_tools(mode: str, served: Any) -> None:
+async def test_widget_cannot_call_our_own_tools(mode: str, served: Any) -> None:
     async with served(mode, resource_tools=True) as client:
         await client.call_tool("text", {"chars": 60_000})
         for name in ("artifact_read", "long.resources_list"):
@@ -78,7 +78,7 @@ async def test_a_widget_calls_none_of_our_own_tools(mode: str, served: Any) -> N
 
 
 @ERAS
-async def test_long_and_binary_results_reach_a_model_as_references(mode: str, served: Any) -> None:
+async def test_long_and_binary_results_reach_model_as_references(mode: str, served: Any) -> None:
     async with served(mode) as client:
         listed = [tool.name for tool in await client.list_tools()]
         rows = await client.call_tool_mcp("rows", {"count": 2000})
@@ -108,7 +108,7 @@ def _reference(text: str) -> Any:
     return json.loads(text)["artifact"]
 
 
-async def test_one_switch_offers_no_tools_of_ours(served: Any) -> None:
+async def test_switch_removes_our_own_tools(served: Any) -> None:
     async with served("auto", extras=False) as client:
         text = await client.call_tool("text", {"chars": 60_000})
         names = [tool.name for tool in await client.list_tools()]
@@ -119,7 +119,7 @@ async def test_one_switch_offers_no_tools_of_ours(served: Any) -> None:
     assert missing.is_error
 
 
-async def test_the_guards_settings_are_those_of_the_section(served: Any) -> None:
+async def test_guard_settings_come_from_their_section(served: Any) -> None:
     async with served("auto", output_guard={"tools": {"text": {"max_inline_size": 100_000}}}) as client:
         whole = await client.call_tool("text", {"chars": 20_000})
 
@@ -140,7 +140,7 @@ async def proxy_command(folder: Path, user: str, *arguments: str) -> Any:
     )
 
 
-async def test_the_command_stands_in_front_of_the_servers_of_a_file(folder: Path, user: str) -> None:
+async def test_guard_command_fronts_servers_of_file(folder: Path, user: str) -> None:
     gone = "http://127.0.0.1:9/mcp"
     servers = {"bare": {"command": sys.executable, "args": [BARE.name], "cwd": str(BARE.parent)}}
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": {**servers, "gone": {"url": gone}}}))
@@ -153,7 +153,7 @@ async def test_the_command_stands_in_front_of_the_servers_of_a_file(folder: Path
     assert user in home
 
 
-def test_the_command_explains_what_is_wrong_and_exits_2(folder: Path, user: str) -> None:
+def test_guard_command_explains_fault_and_exits_2(folder: Path, user: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "runner.cli.app", "proxy", "--user", user, "--", "npx", "some-server"],
         env=environment_in(folder),

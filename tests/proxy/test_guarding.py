@@ -44,9 +44,7 @@ def shown(result: dict[str, Any]) -> int:
     )
 
 
-async def test_a_small_result_passes_as_it_is_and_nothing_is_stored(
-    files: MyFiles, heard: list[FileChange]
-) -> None:
+async def test_small_result_unchanged_and_nothing_stored(files: MyFiles, heard: list[FileChange]) -> None:
     given = message(content=[{"type": "text", "text": "x"}], structuredContent={"results": [1, 2]}, _meta={})
     guard = OutputGuard(GuardConfig())
 
@@ -55,7 +53,7 @@ async def test_a_small_result_passes_as_it_is_and_nothing_is_stored(
     assert heard == []
 
 
-async def test_text_and_structured_content_together_stay_within_the_limit(
+async def test_text_and_structured_content_together_within_limit(
     files: MyFiles, heard: list[FileChange]
 ) -> None:
     rows = [{"row": n, "text": "y" * 50} for n in range(2000)]
@@ -71,7 +69,7 @@ async def test_text_and_structured_content_together_stay_within_the_limit(
     }
 
 
-async def test_bytes_that_the_client_asked_for_and_pictures_that_stay_are_left_alone(files: MyFiles) -> None:
+async def test_requested_bytes_and_kept_pictures_unchanged(files: MyFiles) -> None:
     entry = {"name": "a.png", "b64": PNG, "mime": "image/png"}
     picture = {"type": "image", "data": PNG, "mimeType": "image/png"}
     text = {"type": "text", "text": "z" * 20_000}
@@ -108,9 +106,7 @@ SCHEMA = {
         {"title": "t", "rows": [{"n": n, "text": "u" * 100} for n in range(3000)], "count": 3000},
     ],
 )
-async def test_structured_content_satisfies_a_closed_schema_also_when_guarded(
-    value: dict[str, Any], files: MyFiles
-) -> None:
+async def test_closed_schema_satisfied_after_guarding(value: dict[str, Any], files: MyFiles) -> None:
     call = GuardedCall(tool="t", files=files, schema=SCHEMA)
     given = message(content=[{"type": "text", "text": json.dumps(value)}], structuredContent=value)
 
@@ -148,7 +144,7 @@ async def test_reference_without_room_is_named_beside(files: MyFiles) -> None:
     assert any(record.id in block["text"] for record in records for block in guarded["content"][1:])
 
 
-def test_the_section_of_the_file_sets_the_guard_up(tmp_path: Path) -> None:
+def test_guard_section_of_file_is_applied(tmp_path: Path) -> None:
     file = tmp_path / "runner.toml"
     file.write_text(
         "[output_guard]\nauto_artifact_enabled = false\n"
@@ -178,7 +174,7 @@ def test_the_section_of_the_file_sets_the_guard_up(tmp_path: Path) -> None:
         ('tool_fields = {"$preset" = "nope"}', "there is no preset 'nope'"),
     ],
 )
-def test_what_is_wrong_in_the_section_is_said_with_its_name(line: str, words: str, tmp_path: Path) -> None:
+def test_faults_in_guard_section_reported_by_name(line: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "runner.toml"
     file.write_text(f"[output_guard]\n{line}\n")
 
@@ -186,7 +182,7 @@ def test_what_is_wrong_in_the_section_is_said_with_its_name(line: str, words: st
         config_of(load({}, config=file))
 
 
-def test_a_variable_for_the_guard_is_sent_to_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_variable_refused_with_pointer_to_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_OUTPUT_GUARD__MAX_INLINE_SIZE", "3")
 
     with pytest.raises(UsageError, match=r"set up in runner\.toml, under \[output_guard\]"):
@@ -216,9 +212,7 @@ def written(folder: Path, toml: str) -> OutputGuard:
     return OutputGuard.of(load({}, config=file))
 
 
-async def test_the_operators_transformer_has_the_first_word_on_own_and_remote_results(
-    files: MyFiles, tmp_path: Path
-) -> None:
+async def test_operator_transformer_sees_own_and_remote_results_first(files: MyFiles, tmp_path: Path) -> None:
     guard = written(tmp_path, '[output_guard]\noutput_transformer = "my_outputs:shorten"\n')
     remote = message(content=[{"type": "text", "text": '{"rows": 3}'}])
 
@@ -233,7 +227,7 @@ async def test_the_operators_transformer_has_the_first_word_on_own_and_remote_re
     assert other == remote
 
 
-async def test_a_tool_may_have_a_transformer_of_its_own(files: MyFiles, tmp_path: Path) -> None:
+async def test_tool_may_have_its_own_transformer(files: MyFiles, tmp_path: Path) -> None:
     toml = '[output_guard.tools.export]\noutput_transformer = "my_outputs:shorten"\n'
     guard = written(tmp_path, toml)
 
@@ -243,9 +237,7 @@ async def test_a_tool_may_have_a_transformer_of_its_own(files: MyFiles, tmp_path
     assert (with_own["was"], without) == (1, 1)
 
 
-async def test_what_a_transformer_makes_of_structured_content_is_structured_too(
-    files: MyFiles, tmp_path: Path
-) -> None:
+async def test_transformed_structured_content_stays_structured(files: MyFiles, tmp_path: Path) -> None:
     guard = written(tmp_path, '[output_guard]\noutput_transformer = "my_outputs:shorten"\n')
     given = message(content=[{"type": "text", "text": "[1]"}], structuredContent={"result": [1]})
     call = GuardedCall(tool="export", files=files, server="s")
@@ -268,9 +260,7 @@ async def test_what_a_transformer_makes_of_structured_content_is_structured_too(
         ("leaves:f", "cannot be imported: SystemExit"),
     ],
 )
-def test_a_function_that_cannot_be_had_is_refused_at_the_start_with_its_place(
-    named: str, said: str, tmp_path: Path
-) -> None:
+def test_missing_transformer_refused_at_start_with_place(named: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("raise RuntimeError('at once')\n")
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
 
@@ -279,7 +269,7 @@ def test_a_function_that_cannot_be_had_is_refused_at_the_start_with_its_place(
         written(tmp_path, f'[output_guard]\n\noutput_transformer = "{named}"\n')
 
 
-def test_a_name_of_the_guard_above_the_tables_is_sent_to_its_table(tmp_path: Path) -> None:
+def test_guard_setting_outside_its_table_names_table(tmp_path: Path) -> None:
     file = tmp_path / "runner.toml"
     file.write_text('output_transformer = "a:b"\n')
 
@@ -292,7 +282,7 @@ OBJECT = {"type": "object", "properties": {"result": {"type": "object"}}, "requi
 
 
 @pytest.mark.parametrize(("schema", "stays"), [(INTEGER, False), (OBJECT, True)])
-async def test_what_a_transformer_left_out_does_not_come_back_for_a_schema(
+async def test_fields_removed_by_transformer_not_restored_for_schema(
     schema: dict[str, Any], stays: bool, files: MyFiles, tmp_path: Path
 ) -> None:
     guard = written(tmp_path, '[output_guard]\noutput_transformer = "my_outputs:shorten"\n')
@@ -315,7 +305,7 @@ WIDE = {
 }
 
 
-async def test_a_schema_of_many_fields_does_not_lift_the_limit(files: MyFiles) -> None:
+async def test_schema_of_many_fields_does_not_lift_limit(files: MyFiles) -> None:
     value = {f"p{n}": "word " * 75 for n in range(400)}
     given = message(content=[{"type": "text", "text": "see there"}], structuredContent=value)
 
@@ -339,5 +329,5 @@ async def test_a_schema_of_many_fields_does_not_lift_the_limit(files: MyFiles) -
         ),
     ],
 )
-def test_the_stores_budgets_are_those_of_retention(section: dict[str, Any], budgets: Budgets) -> None:
+def test_store_budgets_are_those_of_retention(section: dict[str, Any], budgets: Budgets) -> None:
     assert budgets_of(section) == budgets

@@ -41,7 +41,7 @@ def text(said: str) -> dict[str, Any]:
 
 
 class Server:
-    """What the server says, and what it heard."""
+    """Messages sent and received by the server."""
 
     def __init__(self) -> None:
         self.said: dict[str, Any] = {}
@@ -101,9 +101,7 @@ async def called(session: RemoteSession, name: str, **arguments: Any) -> dict[st
 
 @VERSIONS
 @BOTH
-async def test_what_only_we_may_say_is_left_out_wherever_it_stands(
-    session: RemoteSession, server: Server, name: str
-) -> None:
+async def test_reserved_fields_removed_anywhere(session: RemoteSession, server: Server, name: str) -> None:
     resource = {"uri": "file:///a", "mimeType": "text/plain", "text": "r", "_meta": META}
     link = {"type": "resource_link", "uri": "file:///a", "name": "n", "_meta": META}
     blocks = [{**text("x"), "_meta": META}, link, {"type": "resource", "resource": resource, "_meta": META}]
@@ -119,7 +117,7 @@ async def test_what_only_we_may_say_is_left_out_wherever_it_stands(
 
 @VERSIONS
 @BOTH
-async def test_of_a_task_nothing_is_said_in_our_name_or_at_length(
+async def test_task_message_bounded_without_our_fields(
     session: RemoteSession, server: Server, name: str
 ) -> None:
     long = {"statusMessage": ENCODED, "note": {ENCODED: ENCODED}}
@@ -147,7 +145,7 @@ async def test_of_a_task_nothing_is_said_in_our_name_or_at_length(
 
 @VERSIONS
 @BOTH
-async def test_an_error_is_as_long_as_one_can_read_and_without_tokens(
+async def test_error_text_bounded_and_without_tokens(
     session: RemoteSession, server: Server, name: str
 ) -> None:
     server.error = f"see http://files.example/x?token=abc {ENCODED}"
@@ -166,9 +164,7 @@ async def test_an_error_is_as_long_as_one_can_read_and_without_tokens(
 
 @VERSIONS
 @BOTH
-async def test_base64_reaches_no_model_from_wherever_it_stands(
-    session: RemoteSession, server: Server, name: str
-) -> None:
+async def test_base64_never_reaches_model(session: RemoteSession, server: Server, name: str) -> None:
     lines = "\n".join(ENCODED[start : start + 76] for start in range(0, len(ENCODED), 76))
     structured = {"results": {"a": [{ENCODED: 1}]}, "meta_data": {"k": ENCODED}, "links": [ENCODED]}
     blocks = [
@@ -190,7 +186,7 @@ async def test_base64_reaches_no_model_from_wherever_it_stands(
 
 
 @VERSIONS
-async def test_the_token_of_a_link_is_told_to_no_model_in_any_form(
+async def test_link_token_never_reaches_model_in_any_form(
     folder: Path, user: str, session: RemoteSession, server: Server
 ) -> None:
     await open_library(settings_in(folder)).of(user).put(b"a,b", name="rows.csv", origin=Origin.UPLOADED)
@@ -206,7 +202,7 @@ async def test_the_token_of_a_link_is_told_to_no_model_in_any_form(
 
 
 @VERSIONS
-async def test_a_forged_identity_reaches_the_server_by_no_way(
+async def test_forged_identity_never_reaches_server(
     session: RemoteSession, server: Server, user: str
 ) -> None:
     server.said["tools/call"] = {
@@ -231,7 +227,7 @@ async def test_a_forged_identity_reaches_the_server_by_no_way(
 
 
 @VERSIONS
-async def test_a_result_names_no_file_of_anybody_and_no_name_does_anything(
+async def test_hostile_result_names_no_other_users_file(
     folder: Path, user: str, session: RemoteSession, server: Server
 ) -> None:
     theirs = (

@@ -50,7 +50,7 @@ class Sessions:
 
 
 @pytest.mark.parametrize(("refusal", "is_repeated"), [(404, True), (400, False)])
-async def test_session_that_server_forgot_is_begun_again(
+async def test_forgotten_session_is_started_again(
     folder: Path, user: str, refusal: int, is_repeated: bool
 ) -> None:
     sessions = Sessions(refusal)
@@ -67,7 +67,7 @@ async def test_session_that_server_forgot_is_begun_again(
     assert sessions.begun["run"] == (3 if is_repeated else 2)
 
 
-async def test_error_that_names_a_session_is_no_end_of_it(folder: Path, user: str) -> None:
+async def test_error_that_names_a_session_does_not_end_it(folder: Path, user: str) -> None:
     sessions = Sessions(404)
     with far_server([tool("run"), tool("fails")], sessions.answer, sessions.form, sessions.status) as url:
         async with proxied(folder, user, over_http(url)) as client:
@@ -140,7 +140,7 @@ async def test_status_while_connecting_reaches_the_message(
             pass
 
 
-async def test_list_that_server_lacks_by_status_is_empty(folder: Path, user: str) -> None:
+async def test_list_missing_by_status_is_empty(folder: Path, user: str) -> None:
     refuses, form = refusing("prompts/list", 404)
     with far_server([tool("run")], fine, form, refuses) as url:
         async with proxied(folder, user, over_http(url)) as client:

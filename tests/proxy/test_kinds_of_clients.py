@@ -38,7 +38,7 @@ def remember(front: Front, token: str, value: int, client: str) -> list[int]:
     return remembered
 
 
-def test_a_user_of_many_names_ends_the_connections_of_nobody_else(front: Front) -> None:
+def test_user_with_many_client_names_ends_no_other_connections(front: Front) -> None:
     assert remember(front, BOB, 1, "editor") == [1]
     assert [remember(front, ANN, number, f"name-{number}") for number in range(70)] == [
         [n] for n in range(70)

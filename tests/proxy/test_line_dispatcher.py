@@ -93,7 +93,7 @@ async def server() -> AsyncIterator[Server]:
         yield it
 
 
-async def test_each_request_gets_its_own_answer_in_whatever_order_they_come(server: Server) -> None:
+async def test_requests_get_own_answers_in_any_order(server: Server) -> None:
     first = asyncio.create_task(server.us.send_raw_request("a", {"n": 1}))
     one = await server.next()
     second = asyncio.create_task(server.us.send_raw_request("b", None))
@@ -114,7 +114,7 @@ async def test_each_request_gets_its_own_answer_in_whatever_order_they_come(serv
     )
 
 
-async def test_questions_are_answered_refused_or_given_up(server: Server) -> None:
+async def test_server_requests_answered_refused_or_abandoned(server: Server) -> None:
     for number, method in enumerate(("answer", "refuse", "fail", "wait")):
         server.say(id=f"q{number}", method=method, params={"n": number})
     answers = {said["id"]: said for said in [await server.next() for _ in range(3)]}
@@ -129,7 +129,7 @@ async def test_questions_are_answered_refused_or_given_up(server: Server) -> Non
     assert (await server.next())["id"] == "q4"
 
 
-async def test_progress_goes_to_its_request_and_all_notifications_are_heard(server: Server) -> None:
+async def test_progress_reaches_its_request_and_notifications_heard(server: Server) -> None:
     reports: list[Any] = []
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
@@ -164,7 +164,7 @@ async def test_progress_goes_to_its_request_and_all_notifications_are_heard(serv
 @pytest.mark.parametrize(
     "said", [{"result": {}}, {"error": {"code": 1, "message": "no"}}], ids=["result", "error"]
 )
-async def test_answers_that_nobody_asked_for_do_not_have_the_client_told_of_each_dropped_notification(
+async def test_unrequested_answers_limit_dropped_notices_to_client(
     server: Server, said: dict[str, Any]
 ) -> None:
     """An answer that is awaited has the client told at once, since nobody listens after it."""
@@ -192,7 +192,7 @@ async def test_answers_that_nobody_asked_for_do_not_have_the_client_told_of_each
     assert server.heard.empty()
 
 
-async def test_a_request_that_nobody_waits_for_any_more_is_cancelled_at_the_server(server: Server) -> None:
+async def test_abandoned_request_cancelled_at_server(server: Server) -> None:
     call = asyncio.create_task(server.us.send_raw_request("call", {}))
     asked = await server.next()
     call.cancel()
@@ -212,7 +212,7 @@ async def test_a_request_that_nobody_waits_for_any_more_is_cancelled_at_the_serv
     assert await server.next() == {"jsonrpc": "2.0", "method": "notifications/last"}
 
 
-async def test_an_id_may_be_chosen_but_not_twice(server: Server) -> None:
+async def test_request_id_may_be_chosen_but_not_twice(server: Server) -> None:
     call = asyncio.create_task(server.us.send_raw_request("listen", {}, {"request_id": "listen-1"}))
     asked = await server.next()
 
@@ -224,7 +224,7 @@ async def test_an_id_may_be_chosen_but_not_twice(server: Server) -> None:
     assert await call == {"over": True}
 
 
-async def test_who_waits_hears_that_the_connection_has_ended(server: Server) -> None:
+async def test_waiting_request_ends_with_connection(server: Server) -> None:
     call = asyncio.create_task(server.us.send_raw_request("call", {}))
     await server.next()
 
@@ -236,7 +236,7 @@ async def test_who_waits_hears_that_the_connection_has_ended(server: Server) -> 
         assert ended.value.error.code == CONNECTION_CLOSED
 
 
-async def test_an_answer_that_cannot_be_read_ends_its_request_in_words(server: Server) -> None:
+async def test_unreadable_answer_ends_its_request_with_reason(server: Server) -> None:
     deep, odd = [asyncio.create_task(server.us.send_raw_request(name, None)) for name in ("deep", "odd")]
     ids = [(await server.next())["id"] for _ in range(2)]
 
@@ -251,7 +251,7 @@ async def test_an_answer_that_cannot_be_read_ends_its_request_in_words(server: S
 
 
 @pytest.mark.parametrize("method", ["fail", "mistake"])
-async def test_a_fault_of_ours_answers_its_question_with_an_id_and_ends_nothing(
+async def test_internal_error_answers_request_with_id_and_continues(
     server: Server, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.say(id=1, method=method, params={})

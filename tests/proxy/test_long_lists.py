@@ -23,7 +23,7 @@ TOLD = "list truncated"
     [({}, 5), ({"_MOST_ITEMS": 3}, 3), ({"_MOST_LIST_BYTES": 60}, 2)],
     ids=["all", "items", "bytes"],
 )
-async def test_a_list_of_many_pages_is_read_up_to_a_bound(
+async def test_list_of_many_pages_read_up_to_bound(
     folder: Path,
     user: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -48,7 +48,7 @@ async def test_a_list_of_many_pages_is_read_up_to_a_bound(
     [({}, 300, 300), ({"_MOST_ITEMS": 100}, 100, 100), ({"_MOST_LIST_BYTES": 20_000}, 60, 150)],
     ids=["all", "items", "bytes"],
 )
-async def test_a_server_that_lists_other_tools_each_time_is_remembered_up_to_a_bound(
+async def test_changing_tool_lists_remembered_up_to_bound(
     folder: Path, user: str, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, int], least: int, most: int
 ) -> None:
     for name, bound in bounds.items():

@@ -62,7 +62,7 @@ def test_variables_reach_an_address_from_a_trusted_file(config: Path) -> None:
 
 @pytest.mark.parametrize("place", ["url", "headers"])
 @pytest.mark.parametrize("reference", ["${API_KEY}", "${API_KEY:-none}", "${env:API_KEY}", "x${API_KEY}y"])
-def test_stranger_gets_no_variable_at_an_address(config: Path, place: str, reference: str) -> None:
+def test_untrusted_file_expands_no_variable_in_address(config: Path, place: str, reference: str) -> None:
     entry: dict[str, Any] = {"url": "https://host/mcp"}
     entry[place] = f"https://evil/{reference}" if place == "url" else {"X": reference}
     (target,) = written(config, entry)
@@ -100,13 +100,13 @@ def test_refused_variable_is_named(config: Path, value: str, trusted: bool, word
 
 
 @pytest.mark.parametrize("value", ["$API_KEY", "${a.b}", "${}", "{API_KEY}", "%API_KEY%"])
-def test_other_words_stay_as_they_are(config: Path, value: str) -> None:
+def test_other_words_stay_unchanged(config: Path, value: str) -> None:
     (target,) = written(config, {"command": "server", "args": [value]})
 
     assert expanded(target, VARIABLES, allowed=()).command == ("server", value)
 
 
-def test_value_with_a_line_break_is_no_header(config: Path) -> None:
+def test_value_with_a_line_break_refused_as_header(config: Path) -> None:
     (target,) = written(config, ADDRESS, trusted=True)
 
     with pytest.raises(UsageError, match="control character in `url`") as refused:
@@ -149,7 +149,7 @@ def test_comments_and_foreign_keys_are_ignored(config: Path, caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("content", ['{"a": 1,,}', '{"a": "b', "{/*", "/" * 100_000, '"\\' * 100_000])
-def test_what_is_not_json_is_refused(config: Path, content: str) -> None:
+def test_invalid_json_is_refused(config: Path, content: str) -> None:
     config.write_text(content)
 
     with pytest.raises(UsageError, match="this is no JSON"):
@@ -197,9 +197,7 @@ async def test_header_of_a_trusted_file_is_sent(
     assert received == {"Bearer sk-real"}
 
 
-def test_any_name_of_a_server_gives_a_prefix_of_its_own(
-    config: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_any_server_name_gives_its_own_prefix(config: Path, caplog: pytest.LogCaptureFixture) -> None:
     names = ["docs", "My Docs", "my/docs", "io.github.owner/server", "Docs!", "\u6587\u6863", "\u6587"]
     config.write_text(json.dumps({"mcpServers": {name: {"command": "cat"} for name in names}}))
 

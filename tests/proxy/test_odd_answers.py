@@ -61,7 +61,7 @@ class Odd(BaseHTTPRequestHandler):
     do_DELETE = do_GET
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Discard the message."""
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def odd() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("way", ["/plain", "/stream"])
-async def test_half_of_a_pair_spoils_a_text_and_too_many_levels_are_refused_in_words(
+async def test_lone_surrogate_replaced_and_deep_nesting_refused(
     folder: Path, user: str, odd: str, way: str
 ) -> None:
     async with proxied(folder, user, over_http(odd + way)) as client:
@@ -87,9 +87,7 @@ async def test_half_of_a_pair_spoils_a_text_and_too_many_levels_are_refused_in_w
 
 
 # In a stream of events none is as long as that: the SDK ends it at a mebibyte.
-async def test_an_answer_of_too_many_values_is_refused_in_words_and_the_next_is_read(
-    folder: Path, user: str, odd: str
-) -> None:
+async def test_answer_of_too_many_values_refused_next_one_read(folder: Path, user: str, odd: str) -> None:
     async with proxied(folder, user, over_http(odd + "/plain")) as client:
         with pytest.raises(Exception, match=r"made of more than 1,000,000 values"):
             await client.call_tool("many")
@@ -98,7 +96,7 @@ async def test_an_answer_of_too_many_values_is_refused_in_words_and_the_next_is_
     assert after == "a\N{GRINNING FACE}b"
 
 
-async def test_what_names_no_request_is_refused_in_words_too_and_is_repeated_nowhere(
+async def test_large_answer_without_id_refused_and_not_repeated(
     folder: Path, user: str, odd: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with proxied(folder, user, over_http(odd + "/plain")) as client:

@@ -46,7 +46,7 @@ def script(name: str) -> str:
 
 
 def alike(called: Any) -> Any:
-    """What a client gets, without what differs from call to call and from era to era."""
+    """Return the answer of a client without the parts that differ between calls and eras."""
     said = called.model_dump(mode="json", by_alias=True, exclude={"meta", "result_type"}, exclude_none=True)
     timeless = re.sub(r"\d+:\d\d:\d\d( [AP]M)?", "TIME", json.dumps(said))
     return json.loads(re.sub(r"[\w./-]*/page-[0-9TZ-]+", "FOLDER/page-TIME", timeless))
@@ -116,7 +116,7 @@ class _Garden(BaseHTTPRequestHandler):
         self.wfile.write(page)
 
     def log_message(self, *_words: object) -> None:
-        """Say nothing of requests."""
+        """Log no requests."""
 
 
 @pytest.fixture(scope="module")
@@ -168,9 +168,7 @@ HARMLESS: list[tuple[str, dict[str, Any]]] = [
 
 
 @VERSIONS
-async def test_small_results_of_the_everything_server_are_as_it_sends_them(
-    everything: Front, version: str
-) -> None:
+async def test_everything_small_results_pass_unchanged(everything: Front, version: str) -> None:
     async with client_of(everything, version, **Person().options()) as behind:
         through = [await behind.call_tool_mcp(tool, arguments) for tool, arguments in HARMLESS]
     async with directly(str(SERVER), "stdio") as direct:
@@ -181,9 +179,7 @@ async def test_small_results_of_the_everything_server_are_as_it_sends_them(
 
 
 @VERSIONS
-async def test_files_and_long_texts_of_the_everything_server_are_references(
-    everything: Front, version: str
-) -> None:
+async def test_everything_files_and_long_texts_are_references(everything: Front, version: str) -> None:
     async with client_of(everything, version, **Person().options()) as behind:
         embedded = {"name": "a.gz", "data": PLAIN, "outputType": "resource"}
         zipped = await behind.call_tool_mcp("gzip-file-as-resource", embedded)
@@ -200,7 +196,7 @@ async def test_files_and_long_texts_of_the_everything_server_are_references(
     assert "Ann" in words(asked)
 
 
-async def test_every_result_of_the_everything_server_has_its_contract_value(everything: Front) -> None:
+async def test_everything_results_each_have_contract_value(everything: Front) -> None:
     async with client_of(everything, NEWEST, **Person().options()) as behind:
         called = await behind.call_tool_mcp("get-structured-content", {"location": "Chicago"})
 
@@ -208,7 +204,7 @@ async def test_every_result_of_the_everything_server_has_its_contract_value(ever
 
 
 @VERSIONS
-async def test_the_filesystem_server_reads_writes_and_lists_as_it_does_alone(
+async def test_filesystem_server_behaves_as_without_proxy(
     filesystem: Front, lent: Path, version: str
 ) -> None:
     def acts(name: str) -> list[tuple[str, dict[str, Any]]]:
@@ -235,9 +231,7 @@ async def test_the_filesystem_server_reads_writes_and_lists_as_it_does_alone(
 
 
 @VERSIONS
-async def test_the_memory_server_remembers_as_it_does_alone(
-    memory: Front, version: str, tmp_path: Path
-) -> None:
+async def test_memory_server_behaves_as_without_proxy(memory: Front, version: str, tmp_path: Path) -> None:
     entity = {"name": f"bees {version}", "entityType": "insect", "observations": ["they fly"]}
     acts: list[tuple[str, dict[str, Any]]] = [
         ("create_entities", {"entities": [entity]}),
@@ -254,7 +248,7 @@ async def test_the_memory_server_remembers_as_it_does_alone(
 
 
 @VERSIONS
-async def test_the_playwright_server_with_the_whole_chromium_sees_a_page_as_it_does_alone(
+async def test_playwright_full_chromium_reads_page_as_without_proxy(
     playwright: Front, garden: str, version: str
 ) -> None:
     acts: list[tuple[str, dict[str, Any]]] = [
@@ -276,9 +270,7 @@ async def test_the_playwright_server_with_the_whole_chromium_sees_a_page_as_it_d
 
 
 @VERSIONS
-async def test_a_screenshot_of_the_playwright_server_is_a_file_of_the_user(
-    playwright: Front, garden: str, version: str
-) -> None:
+async def test_playwright_screenshot_becomes_user_file(playwright: Front, garden: str, version: str) -> None:
     async with client_of(playwright, version) as behind:
         await behind.call_tool_mcp("browser_navigate", {"url": garden})
         taken = await behind.call_tool_mcp("browser_take_screenshot", {"fullPage": True})
@@ -294,7 +286,7 @@ async def test_a_screenshot_of_the_playwright_server_is_a_file_of_the_user(
 
 
 @pytest.mark.parametrize("browser", ["chromium", "chromium-headless-shell"])
-async def test_without_sockets_the_playwright_server_is_told_of_the_option(garden: str, browser: str) -> None:
+async def test_playwright_without_sockets_names_option(garden: str, browser: str) -> None:
     with playwright_behind(garden, browser) as front:
         async with client_of(front, NEWEST) as behind:
             called = await behind.call_tool_mcp("browser_navigate", {"url": garden})

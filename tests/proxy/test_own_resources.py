@@ -68,7 +68,7 @@ async def names(client: Any) -> list[str]:
 
 
 @ERAS
-async def test_a_model_reads_the_files_resources_and_ours(mode: str, served: Any) -> None:
+async def test_model_reads_resources_of_file_and_ours(mode: str, served: Any) -> None:
     """Source: S4-36 and S4-38."""
     async with served(mode, resource_tools=True) as client:
 
@@ -96,7 +96,7 @@ async def test_a_model_reads_the_files_resources_and_ours(mode: str, served: Any
     assert after == before
 
 
-async def test_what_cannot_be_read_is_an_error_that_says_so(served: Any) -> None:
+async def test_unreadable_resource_is_an_explained_error(served: Any) -> None:
     async with served("auto", resource_tools=True) as client:
         missing = await client.call_tool_mcp(OURS[1], {"uri": "note://none"})
         without = await client.call_tool_mcp(OURS[1], {})
@@ -109,7 +109,7 @@ async def test_what_cannot_be_read_is_an_error_that_says_so(served: Any) -> None
 @pytest.mark.parametrize(
     "settings", [{}, {"resource_tools": True, "output_guard": {"resources": {"enabled": False}}}]
 )
-async def test_they_are_behind_a_switch(served: Any, settings: dict[str, Any]) -> None:
+async def test_resource_tools_follow_their_setting(served: Any, settings: dict[str, Any]) -> None:
     async with served("auto", **settings) as client:
         offered = await names(client)
         called = await client.call_tool(OURS[0], raise_on_error=False)
@@ -118,7 +118,7 @@ async def test_they_are_behind_a_switch(served: Any, settings: dict[str, Any]) -
     assert called.is_error
 
 
-async def test_a_tool_of_the_file_of_the_same_name_is_the_files(served: Any) -> None:
+async def test_tool_of_file_hides_ours_of_same_name(served: Any) -> None:
     own = '\n@mcp.tool(name="my_notes.resources_list")\ndef own() -> str:\n    return "the file\'s own"\n'
 
     async with served("auto", SOURCE + own, resource_tools=True) as client:

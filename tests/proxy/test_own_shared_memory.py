@@ -22,17 +22,19 @@ async def own(folder: Path, user: str) -> Any:
 
 
 @pytest.mark.release
-async def test_a_lock_is_held_among_the_processes_of_a_server(own: Any) -> None:
+async def test_lock_held_among_processes_of_one_server(own: Any) -> None:
     assert await result(own, "lock") == ["False", "True"]
 
 
-async def test_without_it_there_is_no_lock(folder: Path, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_lock_without_shared_memory(
+    folder: Path, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(SIZE, 0)
     async with proxied(folder, user, over_stdio(), isolation="namespace") as client:
         assert "Read-only file system" in await result(client, "lock")
 
 
-async def test_in_tier_process_there_is_none_either(folder: Path, user: str) -> None:
+async def test_no_lock_in_process_tier(folder: Path, user: str) -> None:
     async with proxied(folder, user, over_stdio(), isolation="process") as client:
         assert "Permission denied" in await result(client, "lock")
         assert await result(client, "share", name="toolcell-shared", words="mine") == "PermissionError"
@@ -40,7 +42,7 @@ async def test_in_tier_process_there_is_none_either(folder: Path, user: str) -> 
     assert not (SHARED / "toolcell-shared").exists()
 
 
-async def test_what_is_shared_is_seen_by_that_server_only(own: Any, folder: Path, user: str) -> None:
+async def test_shared_memory_visible_to_its_server_only(own: Any, folder: Path, user: str) -> None:
     planted = SHARED / f"toolcell-planted-{os.getpid()}"
     planted.write_text("the machine's")
     planted.chmod(0o666)
@@ -58,7 +60,7 @@ async def test_what_is_shared_is_seen_by_that_server_only(own: Any, folder: Path
 
 
 @pytest.mark.release
-async def test_it_is_bounded_in_bytes_and_in_names(own: Any) -> None:
+async def test_shared_memory_bounded_in_bytes_and_names(own: Any) -> None:
     fits, full = [await result(own, "fill", path=f"{SHARED}/{mib}", mib=mib) for mib in (10, 7)]
     many = await result(own, "names", folder=str(SHARED), number=5000)
 
@@ -66,18 +68,18 @@ async def test_it_is_bounded_in_bytes_and_in_names(own: Any) -> None:
     assert len(await result(own, "shared")) < 5000
 
 
-async def test_nothing_in_it_can_be_run(own: Any) -> None:
+async def test_shared_memory_is_not_executable(own: Any) -> None:
     assert await result(own, "run", path=f"{SHARED}/program") == "PermissionError"
 
 
-def test_a_policy_has_none_of_the_machine() -> None:
+def test_policy_has_no_shared_memory_of_machine() -> None:
     with pytest.raises(ValueError, match="everybody's elsewhere"):
         Policy(shared_memory_bytes=MIB)
     with pytest.raises(ValueError, match="-1 bytes"):
         Policy(shared_memory_bytes=-1, namespaces=True)
 
 
-def test_a_policy_with_it_survives_its_way_to_the_sandbox() -> None:
+def test_policy_with_shared_memory_reaches_sandbox_intact() -> None:
     some = Policy(shared_memory_bytes=MIB, namespaces=True)
 
     assert Policy.from_json(some.to_json()) == some

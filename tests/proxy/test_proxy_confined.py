@@ -59,7 +59,7 @@ def for_anybody() -> Iterator[Target]:
     shutil.rmtree(folder)
 
 
-async def test_an_error_of_json_rpc_names_the_option_that_would_have_helped(confined: Any) -> None:
+async def test_json_rpc_denial_names_helpful_option(confined: Any) -> None:
     with pytest.raises(MCPError) as denied:
         await confined.call_tool("refuse", {"words": "EROFS: read-only file system, open '/opt/a/b'"})
     with pytest.raises(MCPError) as other:
@@ -72,7 +72,7 @@ async def test_an_error_of_json_rpc_names_the_option_that_would_have_helped(conf
     assert str(other.value) == "no day, it is none"
 
 
-async def test_an_error_that_names_a_file_of_the_scratch_folder_keeps_its_name(confined: Any) -> None:
+async def test_scratch_file_error_keeps_file_name(confined: Any) -> None:
     home = await home_of(confined)
 
     with pytest.raises(MCPError) as missing:
@@ -109,7 +109,7 @@ async def gone(*homes: str) -> bool:
     return not any(processes_of(home) for home in homes)
 
 
-async def test_it_writes_in_its_own_home_and_nowhere_else(
+async def test_server_writes_in_its_own_home_only(
     confined: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "left"
@@ -126,7 +126,7 @@ async def test_it_writes_in_its_own_home_and_nowhere_else(
     assert not Path("/tmp/t-left").exists()
 
 
-async def test_it_reads_neither_our_state_nor_what_lies_in_homes(confined: Any, folder: Path) -> None:
+async def test_server_reads_neither_our_state_nor_homes(confined: Any, folder: Path) -> None:
     secret = folder / "state" / "secret"
     secret.parent.mkdir(mode=0o700, exist_ok=True)
     secret.write_text("secret")
@@ -137,7 +137,7 @@ async def test_it_reads_neither_our_state_nor_what_lies_in_homes(confined: Any, 
     assert seen[1] in CLOSED
 
 
-async def test_it_has_no_network(confined: Any) -> None:
+async def test_server_has_no_network(confined: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
         socket.create_connection((host, port), 2).close()
@@ -145,7 +145,7 @@ async def test_it_has_no_network(confined: Any) -> None:
         assert await result(confined, "reach", host=host, port=port) == "PermissionError"
 
 
-async def test_it_reaches_what_is_allowed_and_nothing_else(folder: Path, user: str) -> None:
+async def test_server_reaches_allowed_destinations_only(folder: Path, user: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as named, socket.create_server(("127.0.0.1", 0)) as other:
         ports = [listener.getsockname()[1] for listener in (named, other)]
         allowed = (f"127.0.0.1:{ports[0]}",)
@@ -164,7 +164,7 @@ async def test_it_reaches_what_is_allowed_and_nothing_else(folder: Path, user: s
 
 
 @pytest.mark.release
-async def test_the_tier_of_a_server_is_in_its_results(folder: Path, user: str) -> None:
+async def test_results_state_tier_of_their_server(folder: Path, user: str) -> None:
     for tier in ("process", "namespace"):
         async with proxied(folder, user, over_stdio(), isolation=tier) as client:
             called = await client.call_tool_mcp("pid", {})
@@ -172,7 +172,7 @@ async def test_the_tier_of_a_server_is_in_its_results(folder: Path, user: str) -
         assert called.meta["toolcell/isolation"] == {"tier": tier}
 
 
-async def test_it_sees_the_variables_that_are_named_and_none_of_ours(
+async def test_server_sees_named_variables_and_none_of_ours(
     folder: Path, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OUR_SECRET", "s")
@@ -184,13 +184,13 @@ async def test_it_sees_the_variables_that_are_named_and_none_of_ours(
     assert seen["USER"] == user
 
 
-async def test_its_policy_with_its_keys_is_not_left_on_disk(confined: Any, folder: Path) -> None:
+async def test_policy_with_keys_not_left_on_disk(confined: Any, folder: Path) -> None:
     await result(confined, "pid")
 
     assert list((folder / "state").rglob("policy-*")) == []
 
 
-async def test_a_crash_is_an_error_of_that_call_and_the_next_has_a_new_process(
+async def test_crash_fails_its_call_and_next_gets_new_process(
     confined: Any,
 ) -> None:
     first = await home_of(confined)
@@ -204,7 +204,7 @@ async def test_a_crash_is_an_error_of_that_call_and_the_next_has_a_new_process(
     assert await gone(first)
 
 
-async def test_a_server_that_is_killed_from_outside_is_started_anew(confined: Any) -> None:
+async def test_server_killed_from_outside_is_restarted(confined: Any) -> None:
     first = await home_of(confined)
 
     for pid in processes_of(first):
@@ -216,7 +216,7 @@ async def test_a_server_that_is_killed_from_outside_is_started_anew(confined: An
     assert await home_of(confined) != first
 
 
-async def test_a_call_that_is_silent_too_long_ends_and_its_process_with_it(confined: Any) -> None:
+async def test_silent_call_ends_with_its_process(confined: Any) -> None:
     first = await home_of(confined)
     assert processes_of(first)
 
@@ -228,7 +228,7 @@ async def test_a_call_that_is_silent_too_long_ends_and_its_process_with_it(confi
 
 
 @pytest.mark.parametrize("tier", ["process", "user", "namespace"])
-async def test_nothing_that_it_started_outlives_the_connection(folder: Path, user: str, tier: str) -> None:
+async def test_processes_of_server_end_with_connection(folder: Path, user: str, tier: str) -> None:
     with for_anybody() as target:
         async with proxied(folder, user, target, isolation=tier) as client:
             home = await home_of(client)
@@ -241,7 +241,7 @@ async def test_nothing_that_it_started_outlives_the_connection(folder: Path, use
     assert not Path(home).exists()
 
 
-async def test_others_go_on_while_what_a_server_has_written_is_removed(
+async def test_other_servers_continue_during_file_removal(
     folder: Path, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began, others_went_on = threading.Event(), threading.Event()
@@ -272,7 +272,7 @@ async def test_others_go_on_while_what_a_server_has_written_is_removed(
 
 
 @pytest.mark.release
-async def test_of_several_one_that_crashes_at_every_start_takes_none_down(folder: Path, user: str) -> None:
+async def test_server_crashing_at_each_start_leaves_others_running(folder: Path, user: str) -> None:
     broken = Target(name="broken", command=(sys.executable, "-c", "raise SystemExit(3)"), folder=folder)
     async with proxied(folder, user, over_stdio("fine"), broken, over_stdio("other")) as client:
         names = [tool.name for tool in await client.list_tools()]
@@ -290,9 +290,7 @@ NO_SOCKETS = "import socket; socket.create_connection(('192.0.2.1', 443), 1)"
 
 
 @pytest.mark.parametrize("script", [NO_NAMES, NO_SOCKETS])
-async def test_a_server_that_needs_the_network_to_start_is_refused_with_the_flag(
-    script: str, folder: Path, user: str
-) -> None:
+async def test_start_needing_network_refused_with_flag(script: str, folder: Path, user: str) -> None:
     """Whatever the command is called: what it said last is looked at."""
     target = Target(name="online", command=(sys.executable, "-c", script), folder=folder)
 
@@ -312,7 +310,7 @@ async def test_a_server_that_needs_the_network_to_start_is_refused_with_the_flag
         (NO_NAMES, {"allow_net": ("other.host.example",)}, "api.host.example"),
     ],
 )
-async def test_a_start_denied_a_connection_names_the_address(
+async def test_start_denied_a_connection_names_address(
     script: str, allowed: dict[str, Any], cure: str, folder: Path, user: str
 ) -> None:
     target = Target(name="online", command=(sys.executable, "-c", script), folder=folder)
@@ -324,7 +322,7 @@ async def test_a_start_denied_a_connection_names_the_address(
             pass
 
 
-async def test_a_server_that_cannot_start_is_refused_with_what_it_said(folder: Path, user: str) -> None:
+async def test_server_failing_to_start_refused_with_its_output(folder: Path, user: str) -> None:
     script = "import sys; print('no index given', file=sys.stderr); sys.exit(2)"
     target = Target(name="wrong", command=(sys.executable, "-c", script), folder=folder)
 
@@ -335,16 +333,14 @@ async def test_a_server_that_cannot_start_is_refused_with_what_it_said(folder: P
     assert "--allow-net" not in str(refused.value)
 
 
-async def test_a_server_that_somebody_else_wrote_works_confined(folder: Path, user: str) -> None:
+async def test_third_party_server_works_confined(folder: Path, user: str) -> None:
     async with proxied(folder, user, over_stdio("remote", REMOTE), mode="legacy") as client:
         assert await result(client, "add", a=1, b=2) == 3
         assert (await client.read_resource("note://short"))[0].text == "a note"
 
 
 @pytest.mark.release
-async def test_each_client_with_sessions_has_a_process_and_a_memory_of_its_own(
-    folder: Path, user: str
-) -> None:
+async def test_session_clients_each_have_own_process_and_memory(folder: Path, user: str) -> None:
     async with upstreams_for(folder, user, over_stdio()) as upstreams:
         app = make_proxy(upstreams, transport="stdio")
         async with Client(app, mode="legacy") as one, Client(app, mode="legacy") as two:
@@ -356,23 +352,23 @@ async def test_each_client_with_sessions_has_a_process_and_a_memory_of_its_own(
     assert remembered == [[1], [1, 2], [3]]
 
 
-def test_a_program_that_is_not_there_is_named(folder: Path) -> None:
+def test_missing_program_is_named(folder: Path) -> None:
     with pytest.raises(UsageError, match="there is no program not-there-at-all"):
         ways_to(settings_in(folder), [Target(name="x", command=("not-there-at-all",))])
 
 
-def test_a_script_among_the_arguments_is_no_file(folder: Path) -> None:
+def test_script_argument_not_taken_for_file(folder: Path) -> None:
     target = Target(name="x", command=(sys.executable, "-c", "pass\n" * 1000), folder=folder)
 
     assert ways_to(settings_in(folder), [target])[0].name == "x"
 
 
-def test_a_command_is_refused_where_nothing_may_be_run(folder: Path) -> None:
+def test_command_refused_where_exec_is_denied(folder: Path) -> None:
     with pytest.raises(UsageError, match="allow_run"):
         check_command(over_stdio(), settings_in(folder, allow_run=()))
 
 
-def test_a_command_that_its_tier_could_not_read_is_refused_with_the_cure(folder: Path) -> None:
+def test_command_unreadable_in_its_tier_refused_with_remedy(folder: Path) -> None:
     script = folder / "server.py"
     script.write_text("")
     script.chmod(0o600)
@@ -383,7 +379,7 @@ def test_a_command_that_its_tier_could_not_read_is_refused_with_the_cure(folder:
     assert ways_to(settings_in(folder, isolation="auto"), [target])[0].tier is Tier.PROCESS
 
 
-def test_a_program_is_found_beside_the_file_that_names_it(folder: Path) -> None:
+def test_program_found_beside_file_that_names_it(folder: Path) -> None:
     program = folder / "serve.sh"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
@@ -393,9 +389,7 @@ def test_a_program_is_found_beside_the_file_that_names_it(folder: Path) -> None:
     assert check_command(target, settings_in(folder)) == program
 
 
-async def test_a_server_that_does_not_answer_in_time_is_refused_with_what_it_said(
-    folder: Path, user: str
-) -> None:
+async def test_server_start_timeout_reports_its_output(folder: Path, user: str) -> None:
     script = (
         "import sys; print('waiting for the index', file=sys.stderr, flush=True); sys.stdin.buffer.read()"
     )
@@ -444,7 +438,7 @@ class _Said(Result):
 
 
 @pytest.mark.release
-async def test_a_server_keeps_its_empty_version_and_its_own_methods(folder: Path, user: str) -> None:
+async def test_server_keeps_empty_version_and_own_methods(folder: Path, user: str) -> None:
     target = Target(name="own", command=(sys.executable, "-c", UNVERSIONED), folder=folder)
 
     async with proxied(folder, user, target, mode="legacy") as client:
@@ -467,7 +461,7 @@ async def test_a_server_keeps_its_empty_version_and_its_own_methods(folder: Path
 
 
 @pytest.mark.parametrize("word", ["state/tokens.json", "op/.ssh/id_rsa", "readme.txt"])
-def test_word_that_leads_to_keys_or_state_is_refused(
+def test_argument_leading_to_keys_or_state_refused(
     word: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_in(folder)
@@ -544,7 +538,7 @@ async def test_program_named_by_a_project_opens_no_other_folder(way: str, folder
     [("", 1), ("sys.stdin.readline()", 2)],
     ids=["reads-nothing", "reads-the-first-message"],
 )
-async def test_server_that_ends_is_started_again_if_it_reads(
+async def test_server_exiting_after_first_read_started_again(
     reads: str, starts: int, folder: Path, user: str
 ) -> None:
     noted = folder / "noted"

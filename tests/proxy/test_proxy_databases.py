@@ -50,7 +50,7 @@ async def said(client: Any, tool: str, **arguments: Any) -> str:
     return str(called.content[0].text)
 
 
-async def test_the_duckdb_server_keeps_tables_in_a_folder_that_is_lent(
+async def test_duckdb_server_keeps_tables_in_granted_folder(
     folder: Path, user: str, lent: Path, tier: str
 ) -> None:
     file = lent / "numbers.duckdb"
@@ -64,7 +64,7 @@ async def test_the_duckdb_server_keeps_tables_in_a_folder_that_is_lent(
     assert json.loads(summed)["rows"] == [[499500]], summed
 
 
-async def test_a_server_for_sqlite_keeps_rows_in_a_folder_that_is_lent(
+async def test_sqlite_server_keeps_rows_in_granted_folder(
     folder: Path, user: str, lent: Path, tier: str
 ) -> None:
     database = lent / "notes.db"

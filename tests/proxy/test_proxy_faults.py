@@ -50,7 +50,7 @@ def is_harmless(said: str, logged: str) -> bool:
 
 
 @ERAS
-async def test_a_call_in_which_the_proxy_fails_ends_with_an_error_of_the_contract(
+async def test_internal_error_in_proxied_call_returns_contract_error(
     folder: Path, user: str, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with proxied(folder, user, over_stdio(), mode=mode) as client:
@@ -67,7 +67,7 @@ async def test_a_call_in_which_the_proxy_fails_ends_with_an_error_of_the_contrac
 
 
 @ERAS
-async def test_any_other_request_in_which_the_proxy_fails_gets_an_error_with_words(
+async def test_internal_error_in_other_proxied_request_is_described(
     folder: Path, user: str, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with upstreams_for(folder, user, over_stdio()) as upstreams:
@@ -89,7 +89,7 @@ async def test_any_other_request_in_which_the_proxy_fails_gets_an_error_with_wor
 
 
 @ERAS
-async def test_an_error_of_a_server_does_not_say_where_it_lies_and_the_log_does(
+async def test_server_path_hidden_from_client_error_and_logged(
     folder: Path, user: str, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = folder / "server" / "paths.py"

@@ -60,9 +60,7 @@ async def flooded(folder: Path, user: str, kind: str, count: int) -> tuple[Heard
 
 
 @pytest.mark.parametrize("kind", ["log", "progress"])
-async def test_what_is_too_much_is_dropped_and_counted_to_the_last(
-    folder: Path, user: str, kind: str
-) -> None:
+async def test_excess_messages_dropped_and_all_counted(folder: Path, user: str, kind: str) -> None:
     heard, answers = await flooded(folder, user, kind, MANY)
 
     assert answers == [str(MANY), "3"]
@@ -71,9 +69,7 @@ async def test_what_is_too_much_is_dropped_and_counted_to_the_last(
 
 
 @pytest.mark.parametrize("kind", ["log", "progress"])
-async def test_what_a_client_can_read_reaches_it_whole_and_in_order(
-    folder: Path, user: str, kind: str
-) -> None:
+async def test_readable_messages_arrive_whole_and_in_order(folder: Path, user: str, kind: str) -> None:
     heard, answers = await flooded(folder, user, kind, FEW)
 
     numbers = [float(re.findall(r"[0-9.]+", str(said))[0]) for said in heard.passed]
@@ -82,7 +78,7 @@ async def test_what_a_client_can_read_reaches_it_whole_and_in_order(
     assert heard.dropped == 0
 
 
-async def test_no_more_questions_wait_at_a_client_than_a_person_can_answer(folder: Path, user: str) -> None:
+async def test_pending_client_questions_are_bounded(folder: Path, user: str) -> None:
     waiting: list[Any] = []
     answered = asyncio.Event()
 
@@ -105,9 +101,7 @@ async def test_no_more_questions_wait_at_a_client_than_a_person_can_answer(folde
     assert first.content[0].text == "40"
 
 
-async def test_a_server_that_asks_without_end_loses_its_connection_and_holds_up_nobody(
-    folder: Path, user: str
-) -> None:
+async def test_endlessly_asking_server_loses_its_connection_only(folder: Path, user: str) -> None:
     waiting: list[Any] = []
 
     async def asked(*said: Any) -> Any:
@@ -124,7 +118,7 @@ async def test_a_server_that_asks_without_end_loses_its_connection_and_holds_up_
     assert len(waiting) <= 32
 
 
-async def test_a_server_over_http_that_asks_without_end_loses_its_connection_too(
+async def test_endlessly_asking_http_server_loses_its_connection(
     folder: Path, user: str, remote_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     waiting: list[Any] = []
@@ -144,9 +138,7 @@ async def test_a_server_over_http_that_asks_without_end_loses_its_connection_too
     assert len(waiting) == 32
 
 
-async def test_blank_lines_are_nothing_to_anybody(
-    folder: Path, user: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_blank_lines_ignored(folder: Path, user: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
     heard, answers = await flooded(folder, user, "blank", 500_000)
@@ -156,7 +148,7 @@ async def test_blank_lines_are_nothing_to_anybody(
     assert "a line is no message" not in caplog.messages
 
 
-async def test_a_server_that_says_no_messages_loses_its_connection_in_words(
+async def test_server_of_invalid_messages_loses_its_connection(
     folder: Path, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     chatty = over_stdio("chatty", CHATTY)
@@ -171,7 +163,7 @@ async def test_a_server_that_says_no_messages_loses_its_connection_in_words(
     assert after.content[0].text == "3"
 
 
-def test_the_command_stands_what_a_server_says_without_end(folder: Path) -> None:
+def test_command_survives_endless_server_output(folder: Path) -> None:
     with proxy_command(folder, "--", sys.executable, str(CHATTY)) as url:
         said = [
             messages_of_call(url, "flood", {"kind": kind, "count": count})[-1]
@@ -186,7 +178,7 @@ def test_the_command_stands_what_a_server_says_without_end(folder: Path) -> None
     assert after["result"]["content"][0]["text"] == "3"
 
 
-async def test_messages_of_odd_forms_reach_the_client_in_order_or_not_at_all(
+async def test_malformed_messages_relayed_in_order_or_dropped(
     folder: Path, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     said: list[Any] = []
@@ -203,7 +195,7 @@ async def test_messages_of_odd_forms_reach_the_client_in_order_or_not_at_all(
     assert not [each for each in caplog.records if each.exc_info]
 
 
-async def test_what_nests_too_deep_for_clients_is_left_out_and_its_question_refused(
+async def test_too_deeply_nested_message_dropped_question_refused(
     folder: Path, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     said: list[Any] = []
@@ -226,7 +218,7 @@ async def test_what_nests_too_deep_for_clients_is_left_out_and_its_question_refu
     assert not [each for each in caplog.records if each.exc_info]
 
 
-async def test_an_answer_that_is_too_long_is_told_in_words_and_its_server_goes_on(
+async def test_overlong_answer_refused_and_server_continues(
     folder: Path, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     chatty = over_stdio("chatty", CHATTY)
@@ -243,7 +235,7 @@ async def test_an_answer_that_is_too_long_is_told_in_words_and_its_server_goes_o
     assert not [said for said in caplog.messages if "ended" in said]
 
 
-async def test_news_reach_the_client_in_the_form_that_the_protocol_has(folder: Path, user: str) -> None:
+async def test_notifications_relayed_in_protocol_form(folder: Path, user: str) -> None:
     heard: list[Any] = []
 
     async def message(told: Any) -> None:
@@ -261,18 +253,14 @@ async def test_news_reach_the_client_in_the_form_that_the_protocol_has(folder: P
 
 
 @pytest.mark.parametrize("kind", ["updated", "changed"])
-async def test_changes_that_nobody_could_follow_end_in_one_look_at_everything(
-    folder: Path, user: str, kind: str
-) -> None:
+async def test_change_flood_collapses_to_one_refresh(folder: Path, user: str, kind: str) -> None:
     heard, answers = await flooded(folder, user, kind, MANY)
 
     assert answers == [str(MANY), "3"]
     assert heard.dropped > MANY // 2
 
 
-async def test_without_a_pace_all_of_it_is_passed_on(
-    folder: Path, user: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unpaced_messages_all_relayed(folder: Path, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: it is the pace that drops."""
     monkeypatch.setattr(NotificationPace, "has", lambda _self, _amount, *, now: True)
 
@@ -282,7 +270,7 @@ async def test_without_a_pace_all_of_it_is_passed_on(
 
 
 @given(st.lists(st.floats(0, 2), max_size=300))
-def test_a_pace_passes_no_more_than_it_says_and_counts_the_rest(delays: list[float]) -> None:
+def test_pace_relays_its_limit_and_counts_rest(delays: list[float]) -> None:
     pace = NotificationPace(at_once=20, per_s=5)
     now, passed, told = 0.0, 0, 0
     for delay in delays:

@@ -68,7 +68,7 @@ async def said(client: Any, tool: str, **arguments: Any) -> str:
     return "\n".join(block.text for block in called.content if block.type == "text")
 
 
-async def test_the_filesystem_server_works_on_it_and_on_nothing_else(
+async def test_filesystem_server_works_on_granted_folder_only(
     folder: Path, user: str, lent: Path, tier: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     beside = lent.parent / "beside"
@@ -95,7 +95,9 @@ async def test_the_filesystem_server_works_on_it_and_on_nothing_else(
     assert (f"--allow-read={beside}" in told) == (tier == "namespace"), told
 
 
-async def test_the_memory_server_keeps_its_file_there(folder: Path, user: str, lent: Path, tier: str) -> None:
+async def test_memory_server_keeps_file_in_granted_folder(
+    folder: Path, user: str, lent: Path, tier: str
+) -> None:
     os.chown(lent, OWNER, OWNER)
     target = node_server("memory", env={"MEMORY_FILE_PATH": f"{lent}/memory.jsonl"}, allow_write=(lent,))
     entity = {"name": "Ann", "entityType": "person", "observations": ["likes tea"]}
@@ -109,7 +111,7 @@ async def test_the_memory_server_keeps_its_file_there(folder: Path, user: str, l
     assert (lent / "memory.jsonl").stat().st_uid == OWNER
 
 
-async def test_the_excel_server_makes_a_workbook_there(
+async def test_excel_server_makes_workbook_in_granted_folder(
     folder: Path, user: str, lent: Path, tier: str
 ) -> None:
     book = f"{lent}/book.xlsx"
@@ -139,7 +141,7 @@ def repository(lent: Path, folder: Path) -> Path:
     return lent
 
 
-async def test_the_git_server_commits_to_a_repository_of_somebody_else(
+async def test_git_server_commits_to_repository_of_another_owner(
     folder: Path, user: str, repository: Path, tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, at = python_server("mcp-server-git", "--repository", str(repository)), str(repository)
@@ -158,7 +160,7 @@ async def test_the_git_server_commits_to_a_repository_of_somebody_else(
     assert "one" in log, (added, committed)
 
 
-def test_what_a_command_runs_from_is_not_lent_to_it(folder: Path, lent: Path) -> None:
+def test_folder_of_command_is_not_granted_to_it(folder: Path, lent: Path) -> None:
     server = lent / "server.py"
     server.write_text("")
     target = Target(name="x", command=(sys.executable, "server.py"), folder=lent, allow_write=(lent,))
@@ -167,7 +169,7 @@ def test_what_a_command_runs_from_is_not_lent_to_it(folder: Path, lent: Path) ->
         ways_to(settings_in(folder), [target])
 
 
-def test_a_server_that_needs_a_semaphore_is_told_of_the_tier_that_has_them() -> None:
+def test_semaphore_denial_names_tier_that_allows_it() -> None:
     said = (
         'File "/usr/lib/python3/multiprocessing/synchronize.py" / SemLock: [Errno 30] Read-only file system'
     )
@@ -214,7 +216,7 @@ def test_a_server_that_needs_a_semaphore_is_told_of_the_tier_that_has_them() -> 
         ),
     ],
 )
-def test_the_option_is_found_in_what_a_server_says(words: str, flag: str | None) -> None:
+def test_option_found_in_server_message(words: str, flag: str | None) -> None:
     rights = Rights(read=(Path("/srv/read"),), write=(Path("/srv/write"),))
 
     hint = option_hint(words, rights, homes=Path("/tmp"), unseen=(Path("/srv"),), shares_memory=False)
@@ -239,7 +241,7 @@ def test_the_option_is_found_in_what_a_server_says(words: str, flag: str | None)
         ),
     ],
 )
-def test_the_operator_hears_once_of_a_path_that_a_failure_names_without_a_reason(
+def test_unexplained_path_failure_logged_once_for_operator(
     words: str, options: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     rights = Rights(read=(Path("/srv/read"),))
@@ -254,7 +256,7 @@ def test_the_operator_hears_once_of_a_path_that_a_failure_names_without_a_reason
     assert told == [("notes", option) for option in options]
 
 
-def test_a_server_that_names_other_paths_with_each_failure_is_not_looked_at_for_ever() -> None:
+def test_changing_failure_paths_checked_up_to_bound() -> None:
     asked: list[object] = []
 
     class Counted(str):
@@ -270,7 +272,7 @@ def test_a_server_that_names_other_paths_with_each_failure_is_not_looked_at_for_
     assert len(asked) == 16
 
 
-def test_a_long_path_is_compared_with_folders_by_its_text() -> None:
+def test_long_path_compared_with_folders_as_text() -> None:
     deep = Path("/srv" + "/a" * 200_000)
 
     assert within(deep, "/srv/a")
@@ -292,7 +294,7 @@ def test_a_long_path_is_compared_with_folders_by_its_text() -> None:
         ("all is well", None),
     ],
 )
-def test_the_variable_that_a_server_lacks_is_named(words: str, name: str | None) -> None:
+def test_missing_variable_is_named(words: str, name: str | None) -> None:
     hint = variable_hint(words, ("API_KEY",), ("API_KEY", "ALLOWED_DIR", "PYTHONPATH"))
 
     assert (hint is None) if name is None else (hint is not None and f"--allow-env={name} passes it" in hint)
@@ -306,7 +308,7 @@ def test_the_variable_that_a_server_lacks_is_named(words: str, name: str | None)
         ("ModuleNotFoundError: no module", False),
     ],
 )
-def test_a_network_is_missed_where_a_program_says_so(words: str, is_missed: bool) -> None:
+def test_network_hint_given_where_program_reports_it(words: str, is_missed: bool) -> None:
     assert missed_network(words) is is_missed
 
 

@@ -1,4 +1,4 @@
-"""What passes through the proxy as it is, and what the output guard changes, in both eras."""
+"""Messages relayed unchanged by the proxy, and those that the output guard changes, in both eras."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ async def raw_lists(client: Any) -> list[Any]:
 
 
 @ERAS
-async def test_lists_and_the_identity_of_a_server_are_not_distorted(both: Any) -> None:
+async def test_lists_and_identity_of_server_unchanged(both: Any) -> None:
     direct, behind = both
 
     assert await raw_lists(behind) == await raw_lists(direct)
@@ -66,7 +66,7 @@ async def test_lists_and_the_identity_of_a_server_are_not_distorted(both: Any) -
 
 
 @ERAS
-async def test_small_results_prompts_resources_and_completions_pass_unchanged(both: Any) -> None:
+async def test_small_results_prompts_resources_completions_unchanged(both: Any) -> None:
     direct, behind = both
     reference = {"type": "ref/prompt", "name": "greet"}
 
@@ -93,7 +93,7 @@ def _ref(reference: dict[str, str]) -> Any:
 
 
 @ERAS
-async def test_no_binary_content_reaches_the_model_and_all_of_it_can_be_fetched(both: Any) -> None:
+async def test_binary_content_hidden_from_model_and_fetchable(both: Any) -> None:
     """Source: S4-74, S4-79 and S4-88."""
     direct, behind = both
     whole = (await direct.call_tool("pdf", {"name": "report"})).structured_content["content"]
@@ -109,7 +109,7 @@ async def test_no_binary_content_reaches_the_model_and_all_of_it_can_be_fetched(
 
 
 @ERAS
-async def test_a_picture_becomes_a_link_to_what_was_stored(both: Any) -> None:
+async def test_picture_becomes_link_to_stored_file(both: Any) -> None:
     _, behind = both
 
     block = (await behind.call_tool_mcp("picture", {})).content[0]
@@ -119,7 +119,7 @@ async def test_a_picture_becomes_a_link_to_what_was_stored(both: Any) -> None:
 
 
 @ERAS
-async def test_what_is_left_of_a_long_result_still_satisfies_the_tools_schema(both: Any) -> None:
+async def test_shortened_long_result_satisfies_tool_schema(both: Any) -> None:
     direct, behind = both
     schema = next(tool for tool in await direct.list_tools() if tool.name == "page").output_schema
 
@@ -131,7 +131,7 @@ async def test_what_is_left_of_a_long_result_still_satisfies_the_tools_schema(bo
 
 
 @ERAS
-async def test_progress_and_messages_of_a_server_reach_the_client(
+async def test_server_progress_and_messages_reach_client(
     remote_url: str, folder: Path, user: str, mode: str
 ) -> None:
     heard: list[Any] = []
@@ -150,9 +150,7 @@ async def test_progress_and_messages_of_a_server_reach_the_client(
     assert heard[3:] == ["half way"]
 
 
-async def test_a_question_of_a_server_is_answered_by_the_client(
-    remote_url: str, folder: Path, user: str
-) -> None:
+async def test_server_question_answered_by_client(remote_url: str, folder: Path, user: str) -> None:
     async def answer(message: str, *_more: Any) -> dict[str, str]:
         return {"value": f"Ann ({message})"}
 
@@ -162,7 +160,7 @@ async def test_a_question_of_a_server_is_answered_by_the_client(
 
 
 @ERAS
-async def test_a_link_is_read_only_where_its_size_is_known_and_below_the_limit(
+async def test_link_read_only_if_size_known_and_below_limit(
     remote_url: str, folder: Path, user: str, mode: str
 ) -> None:
     """S4-11, S4-82: otherwise the link is what a model gets."""
@@ -179,7 +177,7 @@ async def test_a_link_is_read_only_where_its_size_is_known_and_below_the_limit(
 
 
 @ERAS
-async def test_a_model_reads_resources_with_tools_behind_a_switch(
+async def test_model_reads_resources_through_optional_tools(
     remote_url: str, folder: Path, user: str, mode: str
 ) -> None:
     """S4-83, S4-84, S4-92, S4-95: nothing binary is inlined, and text up to a limit."""
@@ -205,9 +203,7 @@ async def test_a_model_reads_resources_with_tools_behind_a_switch(
     assert not any("blob" in item or "text" in item for item in read[1:])
 
 
-async def test_a_client_with_sessions_hears_that_a_resource_changed(
-    remote_url: str, folder: Path, user: str
-) -> None:
+async def test_session_client_notified_of_changed_resource(remote_url: str, folder: Path, user: str) -> None:
     told: asyncio.Queue[str] = asyncio.Queue()
 
     async def hear(message: Any) -> None:
@@ -227,7 +223,7 @@ async def test_a_client_with_sessions_hears_that_a_resource_changed(
     assert told.empty()
 
 
-async def test_a_client_without_sessions_hears_it_on_the_stream_it_opened(
+async def test_sessionless_client_notified_on_its_own_stream(
     remote_url: str, folder: Path, user: str
 ) -> None:
     async with (
@@ -240,7 +236,7 @@ async def test_a_client_without_sessions_hears_it_on_the_stream_it_opened(
     assert event == ResourceUpdated(uri="live://one")
 
 
-async def test_a_change_makes_a_kept_read_worthless_and_is_an_event(
+async def test_change_invalidates_cached_read_and_is_an_event(
     remote_url: str, folder: Path, user: str
 ) -> None:
     """S4-81, S4-93, S4-94: what was read is kept by its URI until it is updated."""
@@ -263,7 +259,7 @@ async def test_a_change_makes_a_kept_read_worthless_and_is_an_event(
 
 
 @ERAS
-async def test_lists_are_followed_to_their_last_page(folder: Path, user: str, mode: str) -> None:
+async def test_lists_followed_to_last_page(folder: Path, user: str, mode: str) -> None:
     """S4-96: a model, and who lists several servers, gets all of it; a client of one pages by itself."""
     target, settings = over_stdio("paged", PAGED), {"resource_tools": True}
     async with proxied(folder, user, target, mode=mode, **settings) as behind:
@@ -281,7 +277,7 @@ async def test_lists_are_followed_to_their_last_page(folder: Path, user: str, mo
     assert joined == [f"page://{name}/{n}" for name in ("paged", "again") for n in range(5)]
 
 
-async def test_no_event_carries_bytes(remote_url: str, folder: Path, user: str) -> None:
+async def test_events_carry_no_bytes(remote_url: str, folder: Path, user: str) -> None:
     """S4-5, S4-67, S4-80: interfaces hear of a reference; the bytes are in the store, whole."""
     async with upstreams_for(folder, user, over_http(remote_url)) as upstreams:
         with upstreams.events.subscribe(user=User(user).segment) as events:
@@ -297,7 +293,7 @@ async def test_no_event_carries_bytes(remote_url: str, folder: Path, user: str) 
 
 
 @ERAS
-async def test_a_result_that_fits_keeps_the_form_that_its_tool_gave_it(both: Any) -> None:
+async def test_fitting_result_keeps_form_of_its_tool(both: Any) -> None:
     """S4-65: what a tool returns stands under `result`, transformed or not."""
     direct, behind = both
 
@@ -310,7 +306,7 @@ async def test_a_result_that_fits_keeps_the_form_that_its_tool_gave_it(both: Any
 
 
 @ERAS
-async def test_of_several_servers_names_are_prefixed_and_one_that_fails_takes_none_down(
+async def test_several_servers_prefixed_and_failed_one_isolated(
     remote_url: str, folder: Path, user: str, mode: str
 ) -> None:
     targets = [over_http(remote_url, "one"), over_http(NOWHERE, "gone"), over_http(remote_url, "two")]
@@ -331,7 +327,7 @@ async def test_of_several_servers_names_are_prefixed_and_one_that_fails_takes_no
     assert "gone cannot be reached" in failed.content[0].text
 
 
-async def test_a_proxy_before_nothing_that_answers_does_not_start(folder: Path, user: str) -> None:
+async def test_proxy_with_no_answering_server_does_not_start(folder: Path, user: str) -> None:
     settings = settings_in(folder, user=user)
 
     with pytest.raises(UsageError, match="the server remote cannot be reached"):
@@ -340,7 +336,7 @@ async def test_a_proxy_before_nothing_that_answers_does_not_start(folder: Path, 
 
 
 @ERAS
-async def test_an_error_of_the_server_is_the_clients_as_it_is(both: Any) -> None:
+async def test_server_error_reaches_client_unchanged(both: Any) -> None:
     direct, behind = both
 
     async def refusal(client: Any) -> Any:
@@ -351,7 +347,7 @@ async def test_an_error_of_the_server_is_the_clients_as_it_is(both: Any) -> None
 
 
 @ERAS
-async def test_what_was_stored_is_read_back_by_tools_listed_before(both: Any) -> None:
+async def test_stored_content_read_back_by_tools_listed_before(both: Any) -> None:
     direct, behind = both
     own = [tool.name for tool in await direct.list_tools()]
     offered = [tool.name for tool in await behind.list_tools()][len(own) :]
@@ -366,7 +362,7 @@ async def test_what_was_stored_is_read_back_by_tools_listed_before(both: Any) ->
     assert [match["match"] for match in found.structured_content["matches"]] == ["line 4980", "line 4990"]
 
 
-async def test_a_cancelled_call_is_cancelled_at_the_server(remote_url: str, folder: Path, user: str) -> None:
+async def test_cancelled_call_is_cancelled_at_server(remote_url: str, folder: Path, user: str) -> None:
     begun = asyncio.Event()
 
     async def progress(*_said: Any) -> None:
@@ -381,9 +377,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(remote_url: str, fold
         assert await asyncio.wait_for(result(behind, "cancelled"), 20) == "cancelled"
 
 
-def test_what_no_server_can_be_told_is_refused_or_mended_and_not_passed_on_as_null(
-    remote_url: str, folder: Path
-) -> None:
+def test_unrepresentable_arguments_refused_or_repaired(remote_url: str, folder: Path) -> None:
     with proxy_command(folder, remote_url) as front:
         fine, refused, deep, mended = [
             messages_of_call(front, "see", {"path": path})[-1]["result"]

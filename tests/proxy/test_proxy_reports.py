@@ -30,7 +30,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_all_reports_come_in_order_ahead_of_an_answer_that_follows_at_once(
+async def test_reports_delivered_in_order_before_immediate_answer(
     target: Target, mode: str, folder: Path, user: str
 ) -> None:
     async with proxied(folder, user, target, mode=mode) as client:
@@ -46,7 +46,7 @@ async def test_all_reports_come_in_order_ahead_of_an_answer_that_follows_at_once
 
 
 @pytest.mark.parametrize("era", [HANDSHAKE, MODERN])
-def test_all_of_them_are_on_the_wire_ahead_of_the_answer(era: str, folder: Path) -> None:
+def test_reports_are_on_wire_before_answer(era: str, folder: Path) -> None:
     with listening(era) as url, proxy_command(folder, url) as front:
         for _ in range(3):
             *reports, answer = messages_of_call(front, "hurry", {})

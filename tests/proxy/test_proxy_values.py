@@ -16,15 +16,13 @@ NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,10}", fullmatch=True)
 SEVERAL = st.lists(NAMES, min_size=2, max_size=4, unique=True)
 
 
-def test_an_address_is_one_server() -> None:
+def test_address_is_one_server() -> None:
     assert read_targets(["https://host.example/mcp"]) == (
         Target(name="host", url="https://host.example/mcp"),
     )
 
 
-def test_a_command_is_one_server_named_after_its_script(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_command_is_one_server_named_after_script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
     (target,) = read_targets(["python", "my server.py", "--x"])
@@ -32,7 +30,7 @@ def test_a_command_is_one_server_named_after_its_script(
     assert target == Target(name="my_server", command=("python", "my server.py", "--x"), folder=tmp_path)
 
 
-def test_a_file_has_several_servers(tmp_path: Path) -> None:
+def test_file_has_several_servers(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     servers = {
         "a": {"url": "http://a/mcp", "headers": {"X": "1"}},
@@ -70,7 +68,7 @@ def test_a_file_has_several_servers(tmp_path: Path) -> None:
         (r'{"mcpServers": {"a": {"command": "a", "env": {"K=L": "v"}}}}', "'K=L' under `env` is no name"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said_with_its_place(content: str, words: str, tmp_path: Path) -> None:
+def test_fault_in_file_reported_with_place(content: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(content)
 
@@ -94,7 +92,7 @@ def test_wrong_arguments_are_explained(words: list[str], said: str) -> None:
 
 
 @given(SEVERAL, st.data(), st.text(min_size=1, max_size=20))
-def test_a_prefixed_name_leads_back_to_its_server(servers: list[str], data: st.DataObject, name: str) -> None:
+def test_prefixed_name_maps_to_its_server(servers: list[str], data: st.DataObject, name: str) -> None:
     names, server = Names(tuple(servers)), data.draw(st.sampled_from(servers))
 
     found = names.inside(names.outside(server, name))
@@ -105,7 +103,7 @@ def test_a_prefixed_name_leads_back_to_its_server(servers: list[str], data: st.D
 
 
 @pytest.mark.parametrize("uri", ["file:///a/b", "note://x", "urn:isbn:1", "data:,x", "ui://widget/a.html"])
-def test_a_prefixed_uri_leads_back_to_its_server_and_any_other_to_none(uri: str) -> None:
+def test_prefixed_uri_maps_to_its_server_others_to_none(uri: str) -> None:
     names = Names(("one", "two", "two/more"))
 
     assert names.uri_inside(names.uri_outside("two", uri)) == ("two", uri)
@@ -113,7 +111,7 @@ def test_a_prefixed_uri_leads_back_to_its_server_and_any_other_to_none(uri: str)
     assert names.uri_inside(uri) is None
 
 
-def test_what_would_lead_to_another_server_is_not_listed() -> None:
+def test_name_leading_to_another_server_not_listed() -> None:
     names = Names(("a", "a_b"))
     tools = [{"name": "b_c"}, {"name": "d"}]
 
@@ -122,7 +120,7 @@ def test_what_would_lead_to_another_server_is_not_listed() -> None:
     assert names.listed("a_b", "tools", tools) == [{"name": "a_b_b_c"}, {"name": "a_b_d"}]
 
 
-def test_the_pages_that_a_tool_names_are_its_servers_own() -> None:
+def test_tool_pages_belong_to_its_server() -> None:
     page = "ui://shop/pay.html"
     meta = {"ui": {"resourceUri": page, "visibility": ["app"]}, "openai/outputTemplate": page, "mine": page}
     tools = [{"name": "pay", "_meta": meta}]
@@ -135,14 +133,14 @@ def test_the_pages_that_a_tool_names_are_its_servers_own() -> None:
     assert Names(("shop",)).listed("shop", "tools", tools) == tools
 
 
-def test_one_server_alone_keeps_its_names() -> None:
+def test_single_server_keeps_its_names() -> None:
     names = Names(("one",))
 
     assert (names.outside("one", "x"), names.uri_outside("one", "a://b")) == ("x", "a://b")
     assert (names.inside("x"), names.uri_inside("a://b")) == (("one", "x"), ("one", "a://b"))
 
 
-def test_each_failure_doubles_the_wait_up_to_a_bound_and_a_success_ends_it() -> None:
+def test_backoff_doubles_to_bound_and_success_resets() -> None:
     backoff = BackOff(first_s=1, most_s=5)
     waits = []
 

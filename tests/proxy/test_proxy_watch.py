@@ -59,7 +59,7 @@ async def for_ever(_watched: WatchedListener) -> dict[str, Any]:
     ("deadlines", "limit"),
     [(Deadlines(idle_s=0.02, total_s=600), "idle"), (Deadlines(idle_s=0.02, total_s=0.02), "total")],
 )
-async def test_what_is_silent_or_takes_too_long_ends(deadlines: Deadlines, limit: str) -> None:
+async def test_silent_or_slow_request_ends(deadlines: Deadlines, limit: str) -> None:
     ended = asyncio.Event()
 
     async def act(watched: WatchedListener) -> dict[str, Any]:
@@ -76,7 +76,7 @@ async def test_what_is_silent_or_takes_too_long_ends(deadlines: Deadlines, limit
     assert ended.is_set()
 
 
-async def test_an_answer_waits_until_what_came_before_it_has_been_passed_on() -> None:
+async def test_answer_delivered_after_earlier_notifications() -> None:
     client = Slow()
     client.may_hear.clear()
     reporting: list[asyncio.Task[None]] = []
@@ -100,7 +100,7 @@ async def test_an_answer_waits_until_what_came_before_it_has_been_passed_on() ->
     assert client.heard == ["notifications/progress", "the answer"]
 
 
-async def test_who_is_cancelled_ends_the_request_and_nothing_is_left() -> None:
+async def test_cancelled_waiter_ends_request_without_leftovers() -> None:
     before = asyncio.all_tasks()
     call = asyncio.create_task(watch(for_ever, listening(Slow(), LONG)))
     await asyncio.sleep(0)
@@ -112,14 +112,14 @@ async def test_who_is_cancelled_ends_the_request_and_nothing_is_left() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_a_time_limit_from_outside_is_not_taken_for_ours() -> None:
+async def test_outer_time_limit_not_taken_for_ours() -> None:
     with anyio.move_on_after(0.01) as scope:
         await watch(for_ever, listening(Slow(), LONG))
 
     assert scope.cancelled_caught
 
 
-async def test_what_fails_fails_as_it_is() -> None:
+async def test_failure_is_raised_unchanged() -> None:
     async def act(_watched: WatchedListener) -> dict[str, Any]:
         raise CallError(Code.E_CRASHED, "it crashed")
 

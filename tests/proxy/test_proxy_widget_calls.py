@@ -68,7 +68,7 @@ def called(proxy: str, marks: Path, tool: str, **said_of_it: Any) -> tuple[bool,
 
 
 @pytest.mark.parametrize("tool", [*NEVER, *ONLY_ASKED, *FREELY])
-def test_a_call_that_is_not_marked_is_made(proxy: str, marks: Path, tool: str) -> None:
+def test_unmarked_call_is_made(proxy: str, marks: Path, tool: str) -> None:
     made, told = called(proxy, marks, tool)
 
     assert made
@@ -77,9 +77,7 @@ def test_a_call_that_is_not_marked_is_made(proxy: str, marks: Path, tool: str) -
 
 @pytest.mark.parametrize("mark", ["unasked", "asked", True, {}, "", 0])
 @pytest.mark.parametrize("tool", NEVER)
-def test_a_widget_calls_no_tool_that_does_not_say_app(
-    proxy: str, marks: Path, tool: str, mark: object
-) -> None:
+def test_widget_calls_only_tools_marked_app(proxy: str, marks: Path, tool: str, mark: object) -> None:
     made, told = called(proxy, marks, tool, **{MARK: mark})
 
     assert not made
@@ -89,9 +87,7 @@ def test_a_widget_calls_no_tool_that_does_not_say_app(
 
 @pytest.mark.parametrize("mark", ["unasked", True, "", ["asked"], "ASKED"])
 @pytest.mark.parametrize("tool", ONLY_ASKED)
-def test_what_may_destroy_is_called_only_after_a_person_was_asked(
-    proxy: str, marks: Path, tool: str, mark: object
-) -> None:
+def test_destructive_widget_call_needs_confirmation(proxy: str, marks: Path, tool: str, mark: object) -> None:
     made, told = called(proxy, marks, tool, **{MARK: mark})
     after_a_yes, _ = called(proxy, marks, tool, **{MARK: "asked"})
 
@@ -100,14 +96,14 @@ def test_what_may_destroy_is_called_only_after_a_person_was_asked(
 
 
 @pytest.mark.parametrize("tool", FREELY)
-def test_what_says_app_and_destroys_nothing_is_called_at_once(proxy: str, marks: Path, tool: str) -> None:
+def test_harmless_app_tool_called_at_once(proxy: str, marks: Path, tool: str) -> None:
     made, _ = called(proxy, marks, tool, **{MARK: "unasked"})
 
     assert made
 
 
 @pytest.mark.parametrize("tool", OURS)
-def test_a_widget_calls_none_of_our_own_tools(proxy: str, tool: str) -> None:
+def test_widget_cannot_call_our_own_tools(proxy: str, tool: str) -> None:
     marked = json.dumps(messages_of_call(proxy, tool, {"id": "art_0"}, **{MARK: "asked"})[-1])
     # The control: a client of its own is not refused for that.
     unmarked = json.dumps(messages_of_call(proxy, tool, {"id": "art_0"})[-1])
@@ -117,7 +113,7 @@ def test_a_widget_calls_none_of_our_own_tools(proxy: str, tool: str) -> None:
 
 
 @pytest.mark.parametrize("tool", ["for_models", "destroys"])
-async def test_a_client_of_the_handshake_era_is_refused_the_same(proxy: str, marks: Path, tool: str) -> None:
+async def test_handshake_era_client_refused_alike(proxy: str, marks: Path, tool: str) -> None:
     (marks / tool).unlink(missing_ok=True)
     async with Client(proxy, mode="legacy") as client:
         refused = await client.call_tool(tool, {}, meta={MARK: "unasked"}, raise_on_error=False)

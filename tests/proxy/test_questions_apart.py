@@ -103,9 +103,7 @@ async def behind(folder: Path, user: str, *names: str) -> AsyncIterator[tuple[Ra
         await listening
 
 
-async def test_a_server_gets_what_it_asked_for_and_nothing_that_another_asked_for(
-    folder: Path, user: str
-) -> None:
+async def test_server_receives_only_answers_to_its_own_questions(folder: Path, user: str) -> None:
     async with behind(folder, user, "honest", "evil") as (client, _):
         got = await client.call("honest_pin")
         asked = list(client.asked)
@@ -121,7 +119,7 @@ async def test_a_server_gets_what_it_asked_for_and_nothing_that_another_asked_fo
     assert client.asked == [*asked, "tasks/list"]
 
 
-async def test_alone_a_server_asks_its_client_what_it_likes(folder: Path, user: str) -> None:
+async def test_single_server_may_ask_its_client_anything(folder: Path, user: str) -> None:
     """The control: without another server there is nobody whose task it could be."""
     async with behind(folder, user, "evil") as (client, _):
         spied = await client.call("spy", task="C1")
@@ -130,7 +128,7 @@ async def test_alone_a_server_asks_its_client_what_it_likes(folder: Path, user: 
     assert spied[2] == SECRET
 
 
-async def test_a_client_without_sessions_that_offers_no_answers_is_not_asked(folder: Path, user: str) -> None:
+async def test_sessionless_client_without_elicitation_not_asked(folder: Path, user: str) -> None:
     target = Target(name="one", command=(sys.executable, str(SERVER)), folder=SERVER.parent)
     async with proxied(folder, user, target) as client:
         assert client.session.protocol_version == LATEST_MODERN_VERSION
@@ -139,7 +137,7 @@ async def test_a_client_without_sessions_that_offers_no_answers_is_not_asked(fol
     assert json.loads(said.text) == {"refused": "the client does not offer elicitation/create"}
 
 
-async def test_news_of_the_client_reach_the_server_whose_they_are(folder: Path, user: str) -> None:
+async def test_client_notifications_reach_their_server(folder: Path, user: str) -> None:
     async with behind(folder, user, "honest", "evil") as (client, _):
         await client.call("honest_pin")
         (token,) = client.tokens
@@ -156,7 +154,7 @@ async def test_news_of_the_client_reach_the_server_whose_they_are(folder: Path, 
     assert [each["method"] for each in heard["evil"]] == ["notifications/initialized"]
 
 
-async def test_a_server_sends_no_news_of_another_and_hides_no_tool_of_ours(folder: Path, user: str) -> None:
+async def test_server_cannot_announce_for_another_or_hide_our_tools(folder: Path, user: str) -> None:
     async with behind(folder, user, "evil", "evil_x") as (client, greeted):
         assert await client.call("evil_lie", task="T1") == "lied"
         listed = (await client.request("tools/list", {}))["tools"]

@@ -29,7 +29,7 @@ async def kept(files: MyFiles, content: bytes, mime: str = "text/plain") -> str:
     return (await files.library.store.put_bytes(content, about, scope=files.scope)).id
 
 
-async def test_text_read_part_by_part_is_the_whole_text(files: MyFiles) -> None:
+async def test_text_read_in_parts_equals_whole_text(files: MyFiles) -> None:
     text = "äöü€𝄞 line\n" * 3000
     id_ = await kept(files, text.encode())
     parts: list[str] = []
@@ -44,7 +44,7 @@ async def test_text_read_part_by_part_is_the_whole_text(files: MyFiles) -> None:
     assert "".join(parts) == text
 
 
-async def test_ranges_of_a_text_resource_make_the_whole_text(files: MyFiles) -> None:
+async def test_text_resource_ranges_join_to_whole_text(files: MyFiles) -> None:
     text = "äöü€𝄞\n" * 500
     id_, size = await kept(files, text.encode()), len(text.encode())
 
@@ -57,7 +57,7 @@ async def test_ranges_of_a_text_resource_make_the_whole_text(files: MyFiles) -> 
 
 
 @pytest.mark.parametrize("mime", ["text/csv", "application/json", "application/ld+json; charset=utf-8"])
-async def test_a_resource_of_text_answers_text(files: MyFiles, mime: str) -> None:
+async def test_text_resource_answers_text(files: MyFiles, mime: str) -> None:
     id_ = await kept(files, '{"ä": 1}'.encode(), mime)
 
     (answer,) = (await read_artifact(files, f"artifact://{id_.upper()}"))["contents"]
@@ -76,9 +76,7 @@ async def test_a_resource_of_text_answers_text(files: MyFiles, mime: str) -> Non
         (b'"' * MAX_BLOB_BYTES, "application/json"),
     ],
 )
-async def test_a_resource_without_legible_text_answers_bytes(
-    files: MyFiles, content: bytes, mime: str
-) -> None:
+async def test_resource_without_legible_text_answers_bytes(files: MyFiles, content: bytes, mime: str) -> None:
     id_ = await kept(files, content, mime)
 
     (answer,) = (await read_artifact(files, f"artifact://{id_}"))["contents"]
@@ -86,7 +84,7 @@ async def test_a_resource_without_legible_text_answers_bytes(
     assert (base64.b64decode(answer["blob"]), "text" in answer) == (content, False)
 
 
-async def test_a_read_that_begins_within_a_character_begins_with_the_next(files: MyFiles) -> None:
+async def test_read_offset_within_character_starts_at_next(files: MyFiles) -> None:
     id_ = await kept(files, "€uro".encode())
 
     answer = await read_back("artifact_read", {"id": id_, "offset": 1}, files)
@@ -94,7 +92,7 @@ async def test_a_read_that_begins_within_a_character_begins_with_the_next(files:
     assert (answer["offset"], answer["text"]) == (3, "uro")
 
 
-async def test_lines_are_counted_from_one_and_the_next_is_named(files: MyFiles) -> None:
+async def test_lines_counted_from_one_and_next_named(files: MyFiles) -> None:
     id_ = await kept(files, "".join(f"line {n}\r\n" for n in range(1, 301)).encode())
 
     async def lines(first: int, count: int) -> dict[str, object]:
@@ -105,7 +103,7 @@ async def test_lines_are_counted_from_one_and_the_next_is_named(files: MyFiles) 
     assert (last["text"], last.get("next_line")) == ("line 299\nline 300", None)
 
 
-async def test_a_search_says_where_each_match_is(files: MyFiles) -> None:
+async def test_search_states_place_of_each_match(files: MyFiles) -> None:
     text = "one\ntwo\nthree two\n"
     id_ = await kept(files, text.encode())
 
@@ -116,7 +114,7 @@ async def test_a_search_says_where_each_match_is(files: MyFiles) -> None:
     assert "next_offset" not in answer
 
 
-async def test_a_pattern_that_would_never_end_elsewhere_ends(files: MyFiles) -> None:
+async def test_catastrophic_pattern_ends(files: MyFiles) -> None:
     id_ = await kept(files, b"a" * 3_000_000 + b"b")
 
     answer = await read_back("artifact_search", {"id": id_, "pattern": "(a+)+$"}, files)
@@ -124,7 +122,7 @@ async def test_a_pattern_that_would_never_end_elsewhere_ends(files: MyFiles) -> 
     assert len(json.dumps(answer)) < 20_000
 
 
-async def test_a_search_stops_at_its_most_matches_and_says_where_to_go_on(files: MyFiles) -> None:
+async def test_search_stops_at_match_limit_with_next_offset(files: MyFiles) -> None:
     id_ = await kept(files, b"x" * 400_000)
 
     answer = await read_back("artifact_search", {"id": id_, "pattern": "x", "max_matches": 5}, files)
@@ -134,7 +132,7 @@ async def test_a_search_stops_at_its_most_matches_and_says_where_to_go_on(files:
 
 
 @pytest.mark.parametrize("name", ["artifact_read", "artifact_search"])
-async def test_binary_content_is_not_read_as_text(name: str, files: MyFiles) -> None:
+async def test_binary_content_not_read_as_text(name: str, files: MyFiles) -> None:
     id_ = await kept(files, b"%PDF-1.7\0\xff" * 100, "application/pdf")
 
     with pytest.raises(CallError, match=f"is binary .*artifact://{id_}"):
@@ -142,7 +140,7 @@ async def test_binary_content_is_not_read_as_text(name: str, files: MyFiles) -> 
     assert (await read_back("artifact_info", {"id": id_}, files))["kind"] == "binary"
 
 
-async def test_info_says_what_it_is_and_how_it_begins_and_ends(files: MyFiles) -> None:
+async def test_info_states_type_start_and_end(files: MyFiles) -> None:
     rows = json.dumps([{"a": n, "b": "x"} for n in range(500)])
     id_ = await kept(files, rows.encode(), "application/json")
 
@@ -153,7 +151,7 @@ async def test_info_says_what_it_is_and_how_it_begins_and_ends(files: MyFiles) -
     assert info["artifact"]["size_bytes"] == len(rows)
 
 
-async def test_what_another_user_has_is_not_there(files: MyFiles) -> None:
+async def test_content_of_another_user_not_found(files: MyFiles) -> None:
     id_ = await kept(files, b"secret")
     stranger = files.library.of("bob")
 
@@ -180,7 +178,7 @@ async def test_wrong_arguments_are_explained(
         await read_back(name, arguments, files)
 
 
-async def test_a_pattern_that_re2_does_not_know_is_explained(files: MyFiles) -> None:
+async def test_invalid_re2_pattern_is_explained(files: MyFiles) -> None:
     id_ = await kept(files, b"text")
 
     result = await reading_result(
@@ -191,7 +189,7 @@ async def test_a_pattern_that_re2_does_not_know_is_explained(files: MyFiles) -> 
     assert "is no RE2 expression" in result["content"][0]["text"]
 
 
-def test_the_tools_say_that_they_only_read() -> None:
+def test_reading_tools_are_marked_read_only() -> None:
     assert [tool["name"] for tool in described()] == ["artifact_info", "artifact_read", "artifact_search"]
     assert all(tool["annotations"]["readOnlyHint"] for tool in described())
     assert all(tool["inputSchema"]["type"] == "object" for tool in described())
@@ -199,7 +197,7 @@ def test_the_tools_say_that_they_only_read() -> None:
 
 @settings(deadline=None)
 @given(text=st.text(max_size=300), offset=st.integers(0, 400), length=st.integers(1, 50))
-async def test_a_part_of_a_text_is_a_part_of_it(text: str, offset: int, length: int) -> None:
+async def test_part_of_text_is_exact(text: str, offset: int, length: int) -> None:
     files = Library(store=MemoryStore(), sessions=Sessions(Path("unused"))).of("alice")
     content = text.replace("\0", "").encode("utf-8", "replace")
     id_ = await kept(files, content)
@@ -211,7 +209,7 @@ async def test_a_part_of_a_text_is_a_part_of_it(text: str, offset: int, length: 
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-16-be", "shift_jis"])
-async def test_text_of_another_encoding_is_read_and_named(encoding: str, files: MyFiles) -> None:
+async def test_text_of_other_encoding_read_and_named(encoding: str, files: MyFiles) -> None:
     line = "名前;東京都;とても" if encoding == "shift_jis" else "Müller;größe;1,5"
     text = f"{line}\r\n" * 3000
     id_ = await kept(files, text.encode(encoding), "text/csv")

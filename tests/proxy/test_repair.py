@@ -46,7 +46,7 @@ def called(**result: Any) -> Any:
     return answer
 
 
-def test_result_without_fault_passes_as_it_is() -> None:
+def test_faultless_result_unchanged() -> None:
     link = {"type": "resource_link", "uri": "file:///a", "name": "a", "size": 3, "unknown": [1]}
     result = {"content": [TEXT, link], "structuredContent": {"a": None}, "isError": False, "_meta": {"k": 1}}
 
@@ -200,7 +200,7 @@ def test_any_list_can_be_read_afterwards(items: list[Any]) -> None:
 
 
 @pytest.mark.anyio
-async def test_faults_without_number_let_others_have_the_loop() -> None:
+async def test_countless_faults_yield_to_event_loop() -> None:
     tools: list[Any] = [{**GOOD, "icons": [{}] * 300_000}, *[{"name": 5}] * 30_000]
     longest = 0.0
 
@@ -221,7 +221,7 @@ async def test_faults_without_number_let_others_have_the_loop() -> None:
 
 
 @pytest.mark.parametrize("block", [[], "ab", {"type": "text", "text": "ab"}], ids=["list", "text", "block"])
-def test_blocks_beyond_the_most_become_one(block: Any) -> None:
+def test_blocks_beyond_limit_become_one(block: Any) -> None:
     answer, faults = made("tools/call", {"content": [block] * 10_000}, name="tool")
     prompt, _ = made("prompts/get", {"messages": [{"role": "user", "content": [block] * 5_000}] * 2})
 

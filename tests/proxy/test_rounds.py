@@ -45,7 +45,7 @@ class Somebody:
         return {"action": "accept", "content": {"to": params.get("message")}}
 
 
-async def test_a_client_with_sessions_is_asked_and_the_request_sent_again_with_its_answers() -> None:
+async def test_session_client_elicited_and_request_resent_with_answers() -> None:
     server = Server(asks(q1=QUESTION), {"content": []})
 
     result = await answered(server.send, {"name": "t"}, Somebody().request)
@@ -61,13 +61,13 @@ async def test_a_client_with_sessions_is_asked_and_the_request_sent_again_with_i
     ]
 
 
-async def test_a_client_of_the_later_era_gets_the_questions_themselves() -> None:
+async def test_later_era_client_gets_questions_themselves() -> None:
     server = Server(asks(q1=QUESTION))
 
     assert await answered(server.send, {"name": "t"}, None) == asks(q1=QUESTION)
 
 
-async def test_a_server_that_does_not_stop_asking_is_given_up() -> None:
+async def test_endlessly_asking_server_is_abandoned() -> None:
     server = Server(asks(q1=QUESTION))
 
     with pytest.raises(RemoteError, match="asked 20 times for more"):
@@ -75,14 +75,14 @@ async def test_a_server_that_does_not_stop_asking_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("question", [{"method": "tools/list"}, {"method": 3}, "what?", None])
-async def test_nothing_but_the_protocols_questions_reaches_a_client(question: Any) -> None:
+async def test_only_protocol_questions_reach_client(question: Any) -> None:
     server = Server(asks(q1=question))
 
     with pytest.raises(RemoteError, match="which no client is asked"):
         await answered(server.send, {}, Somebody().request)
 
 
-async def test_a_refusal_of_the_client_ends_the_request() -> None:
+async def test_refusal_of_client_ends_request() -> None:
     async def refuse(_method: str, _params: Any) -> Any:
         raise ClientRefusal(-32601, "no elicitation here")
 
@@ -102,7 +102,7 @@ def reply(asked: dict[str, Any], word: str) -> dict[str, Any]:
     return {number: {"action": "accept", "content": word} for number in asked["inputRequests"]}
 
 
-async def test_a_call_goes_on_where_it_waited_when_the_client_comes_back() -> None:
+async def test_paused_call_resumes_when_client_returns() -> None:
     pausing, coming_back = Pausing(), Somebody()
 
     first = await pausing.run(ask_twice, Somebody(), "ann")
@@ -130,7 +130,7 @@ class Slow:
         raise AssertionError("it cannot be asked")
 
 
-async def test_all_that_is_reported_is_heard_in_order_by_the_request_that_is_under_way() -> None:
+async def test_reports_ordered_across_resumed_requests() -> None:
     begun, progress = asyncio.Event(), "notifications/progress"
 
     async def reports(client: Any) -> dict[str, Any]:
@@ -169,7 +169,7 @@ async def test_all_that_is_reported_is_heard_in_order_by_the_request_that_is_und
     ]
 
 
-async def test_who_wants_no_progress_in_a_later_request_gets_none() -> None:
+async def test_later_request_without_progress_token_gets_none() -> None:
     pausing, coming_back = Pausing(), Somebody()
 
     first = await pausing.run(ask_twice, Somebody(), "ann", token="first")
@@ -179,7 +179,7 @@ async def test_who_wants_no_progress_in_a_later_request_gets_none() -> None:
     assert coming_back.heard == []
 
 
-async def test_what_was_not_answered_is_asked_again() -> None:
+async def test_unanswered_question_is_asked_again() -> None:
     pausing = Pausing()
 
     first = await pausing.run(ask_twice, Somebody(), "ann")
@@ -189,7 +189,7 @@ async def test_what_was_not_answered_is_asked_again() -> None:
     assert again == first
 
 
-async def test_a_call_that_asks_nothing_gives_its_result_or_its_error() -> None:
+async def test_call_without_questions_returns_result_or_error() -> None:
     async def work(_client: Any) -> dict[str, Any]:
         return {"content": []}
 
@@ -201,7 +201,7 @@ async def test_a_call_that_asks_nothing_gives_its_result_or_its_error() -> None:
         await Pausing().run(fail, Somebody(), "ann")
 
 
-async def test_a_call_of_another_user_cannot_be_gone_on_with() -> None:
+async def test_paused_call_of_another_user_not_resumable() -> None:
     pausing = Pausing()
     first = await pausing.run(ask_twice, Somebody(), "ann")
 
@@ -213,7 +213,7 @@ async def test_a_call_of_another_user_cannot_be_gone_on_with() -> None:
     assert second["inputRequests"]
 
 
-async def test_a_question_that_nobody_answers_ends_with_a_refusal() -> None:
+async def test_question_nobody_answers_ends_with_refusal() -> None:
     ended = asyncio.Event()
     heard: list[str] = []
 
@@ -233,7 +233,7 @@ async def test_a_question_that_nobody_answers_ends_with_a_refusal() -> None:
     assert heard == ["the client did not answer within 0 s"]
 
 
-async def test_of_too_many_waiting_calls_of_one_user_the_oldest_is_given_up() -> None:
+async def test_oldest_paused_call_of_user_dropped_at_limit() -> None:
     pausing = Pausing()
     other = await pausing.run(ask_twice, Somebody(), "bob")
     names = [(await pausing.run(ask_twice, Somebody(), "ann"))["requestState"] for _ in range(17)]
@@ -247,7 +247,7 @@ async def test_of_too_many_waiting_calls_of_one_user_the_oldest_is_given_up() ->
     await pausing.close()
 
 
-async def test_a_client_that_cancels_its_request_ends_the_call() -> None:
+async def test_client_cancelling_request_ends_call() -> None:
     cancelled, begun = asyncio.Event(), asyncio.Event()
 
     async def work(_client: Any) -> dict[str, Any]:

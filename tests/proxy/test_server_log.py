@@ -1,4 +1,4 @@
-"""What a server writes to its standard error: named, harmless and bounded in our log."""
+"""Standard error of a server: named, harmless and bounded in our log."""
 
 import asyncio
 import base64
@@ -49,7 +49,7 @@ async def shouted(folder: Path, user: str, piece: bytes, times: int = 1) -> None
         assert (await behind.call_tool("shout", asked(piece, times))).content[0].text == "done"
 
 
-async def test_what_an_honest_server_says_stands_in_our_log_word_for_word(
+async def test_server_stderr_copied_to_log_verbatim(
     folder: Path, user: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = [f"line {number}: Grüße, 世界 🙂" for number in range(1000)]
@@ -59,7 +59,7 @@ async def test_what_an_honest_server_says_stands_in_our_log_word_for_word(
     assert capsys.readouterr().err.splitlines() == [LEAD + line for line in said]
 
 
-async def test_each_line_names_its_server_and_holds_nothing_that_a_terminal_obeys(
+async def test_log_lines_name_server_and_hide_control_characters(
     folder: Path, user: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await shouted(folder, user, FORGED)
@@ -76,7 +76,7 @@ async def test_each_line_names_its_server_and_holds_nothing_that_a_terminal_obey
     assert all(line.startswith(LEAD) and not has_hidden(line) for line in lines)
 
 
-async def test_a_long_line_is_cut_and_says_how_long_it_was(
+async def test_long_line_truncated_with_its_length(
     folder: Path, user: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await shouted(folder, user, b"x" * 300_000 + b"\nand another\n")
@@ -86,7 +86,7 @@ async def test_a_long_line_is_cut_and_says_how_long_it_was(
 
 
 @pytest.mark.parametrize("line", [b"x" * 99 + b"\n", b"a\n", b"\x01\n"], ids=["long", "short", "unseen"])
-async def test_what_is_too_much_for_a_log_is_dropped_and_counted(
+async def test_excess_log_output_dropped_and_counted(
     folder: Path,
     user: str,
     capsys: pytest.CaptureFixture[str],
@@ -98,9 +98,7 @@ async def test_what_is_too_much_for_a_log_is_dropped_and_counted(
     await shouted(folder, user, line, size // len(line))
 
     passed = capsys.readouterr().err
-    told = [
-        each for each in caplog.records if each.message.startswith("server stderr rate limited")
-    ]
+    told = [each for each in caplog.records if each.message.startswith("server stderr rate limited")]
     assert len(passed) < size // 2
     # Words in short lines take less than the names before them.
     words = passed.replace(LEAD, "").replace("\\x01", "\x01")
@@ -109,7 +107,7 @@ async def test_what_is_too_much_for_a_log_is_dropped_and_counted(
     assert {vars(each)["server"] for each in told} == {"shouting"}
 
 
-async def test_all_processes_of_a_server_have_one_budget(
+async def test_processes_of_one_server_share_a_budget(
     folder: Path, user: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runner.proxy.ways.log_budget", lambda: TokenBucket(at_once=10_000, per_s=0))
@@ -125,7 +123,7 @@ async def test_all_processes_of_a_server_have_one_budget(
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_beside_the_commands_own_log_no_line_can_be_taken_for_it(folder: Path, form: str) -> None:
+def test_server_line_cannot_pass_for_commands_own_log(folder: Path, form: str) -> None:
     begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     requests: list[dict[str, Any]] = [
         {"id": 1, "method": "initialize", "params": begin},
@@ -160,7 +158,7 @@ def test_beside_the_commands_own_log_no_line_can_be_taken_for_it(folder: Path, f
     assert form == "text" or all(json.loads(line)["event"] for line in ours)
 
 
-async def test_who_writes_without_end_has_no_turn_of_the_loop_for_each_word(
+async def test_endless_stderr_takes_bounded_loop_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     turns, written = 0, 0
@@ -183,7 +181,7 @@ async def test_who_writes_without_end_has_no_turn_of_the_loop_for_each_word(
     assert during < 500
 
 
-async def test_the_last_of_what_was_said_is_kept_whatever_was_dropped(
+async def test_last_output_kept_despite_drops(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with LastWords("x", TokenBucket(at_once=0, per_s=0)) as said:
@@ -195,7 +193,7 @@ async def test_the_last_of_what_was_said_is_kept_whatever_was_dropped(
     assert capsys.readouterr().err == ""
 
 
-async def test_what_was_not_read_yet_is_passed_on_as_the_server_ends(
+async def test_unread_output_relayed_when_server_ends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with LastWords("x") as said:
@@ -204,7 +202,7 @@ async def test_what_was_not_read_yet_is_passed_on_as_the_server_ends(
     assert capsys.readouterr().err == "stderr of x: its last words\n"
 
 
-async def test_where_we_have_no_standard_error_nothing_is_passed_on_and_nothing_stays_open(
+async def test_missing_host_stderr_relays_nothing_leaks_no_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = len(os.listdir("/proc/self/fd"))
@@ -217,9 +215,7 @@ async def test_where_we_have_no_standard_error_nothing_is_passed_on_and_nothing_
 
 
 @given(st.lists(st.binary(max_size=60), max_size=60), st.integers(0, 600))
-def test_in_whatever_pieces_it_comes_each_byte_is_passed_on_or_counted(
-    pieces: list[bytes], at_once: int
-) -> None:
+def test_stderr_bytes_relayed_or_counted_for_any_chunking(pieces: list[bytes], at_once: int) -> None:
     log = ServerLog(server="x", budget=TokenBucket(at_once=at_once, per_s=0))
     written = "".join(log.passed(piece, now=0) for piece in pieces) + log.rest(now=0)
 
@@ -236,7 +232,7 @@ def test_in_whatever_pieces_it_comes_each_byte_is_passed_on_or_counted(
 
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.integers(1, 50)), max_size=200))
-def test_a_budget_lets_no_more_through_than_it_says(said: list[tuple[float, int]]) -> None:
+def test_budget_passes_no_more_than_its_limit(said: list[tuple[float, int]]) -> None:
     budget, now, passed = TokenBucket(at_once=100, per_s=10), 0.0, 0
     for delay, size in said:
         now += delay

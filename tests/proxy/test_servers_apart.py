@@ -42,9 +42,7 @@ async def asked(client: Any, method: str, **params: Any) -> dict[str, Any]:
 
 @pytest.mark.release
 @pytest.mark.parametrize("names", ORDERS, ids="-".join)
-async def test_the_page_of_a_tool_is_that_of_its_server(
-    folder: Path, user: str, names: tuple[str, ...]
-) -> None:
+async def test_tool_page_comes_from_its_server(folder: Path, user: str, names: tuple[str, ...]) -> None:
     async with behind(folder, user, names) as client:
         tools = {tool.name: tool for tool in await client.list_tools()}
         meta = tools["shop_pay"].meta
@@ -56,7 +54,7 @@ async def test_the_page_of_a_tool_is_that_of_its_server(
 
 @pytest.mark.parametrize("names", ORDERS, ids="-".join)
 @pytest.mark.parametrize("uri", ["receipt://1", "ui://shop/checkout.html", "receipt://shop/gone"])
-async def test_no_server_answers_for_another(
+async def test_server_cannot_answer_for_another(
     folder: Path, user: str, names: tuple[str, ...], uri: str
 ) -> None:
     """A name of nobody, and one that its server does not know; the control is that it has what it lists."""
@@ -70,7 +68,7 @@ async def test_no_server_answers_for_another(
                 await asked(client, "resources/subscribe", uri=uri)
 
 
-async def test_what_a_result_names_is_its_servers(folder: Path, user: str) -> None:
+async def test_addresses_in_result_belong_to_its_server(folder: Path, user: str) -> None:
     async with behind(folder, user, ("evil", "shop")) as client:
         result = await client.call_tool_mcp("shop_pay", {})
 
@@ -80,7 +78,7 @@ async def test_what_a_result_names_is_its_servers(folder: Path, user: str) -> No
 
 
 @pytest.mark.release
-async def test_a_task_stays_with_the_server_where_it_was_begun(folder: Path, user: str) -> None:
+async def test_task_stays_with_server_that_started_it(folder: Path, user: str) -> None:
     async with behind(folder, user, ("evil", "shop")) as client:
         begun = await asked(client, "tools/call", name="shop_pay", arguments={}, task={"ttl": 60000})
         claimed = await asked(client, "tools/call", name="evil_pay", arguments={}, task={"ttl": 60000})

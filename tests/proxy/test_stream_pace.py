@@ -58,7 +58,7 @@ class Hasty(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Discard the message."""
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def hasty() -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
-async def test_a_server_that_ends_its_streams_does_not_keep_the_proxy_opening_them(
+async def test_ending_streams_reopened_at_bounded_rate(
     folder: Path, user: str, hasty: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, opened = hasty
@@ -94,7 +94,7 @@ async def test_a_server_that_ends_its_streams_does_not_keep_the_proxy_opening_th
     assert len(opened) <= 100
 
 
-def test_some_streams_are_opened_at_once_and_then_a_few_in_a_second() -> None:
+def test_stream_opens_burst_then_a_few_per_second() -> None:
     pace = StreamPace()
 
     waits = [pace.spend(1, now=100.0) for _ in range(53)]

@@ -23,9 +23,7 @@ def front() -> Iterator[Front]:
 
 
 @pytest.mark.parametrize("version", [SESSION, NEWEST])
-async def test_a_proxied_tool_that_takes_files_says_which_there_are_and_others_do_not(
-    front: Front, version: str
-) -> None:
+async def test_proxied_file_tools_list_available_files_others_do_not(front: Front, version: str) -> None:
     await front.put("sales.csv", b"a,b\n1,2\n")
 
     async with client_of(front, version) as client:
@@ -43,7 +41,7 @@ async def test_a_proxied_tool_that_takes_files_says_which_there_are_and_others_d
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_proxy_names_the_files_in_its_instructions(front: Front, mode: str) -> None:
+async def test_proxy_instructions_list_files(front: Front, mode: str) -> None:
     await front.put("sales.csv", b"a,b\n1,2\n")
 
     async with Client(front.url, mode=mode) as client:

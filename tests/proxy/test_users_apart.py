@@ -37,7 +37,7 @@ ANN, BOB = (f"token-of-{name}-{uuid.uuid4().hex}" for name in ("ann", "bob"))
 
 
 @pytest.mark.parametrize(("tool", "arguments"), [("wait", {}), ("wait_for", {"username": "mallory"})])
-async def test_a_user_is_not_removed_while_a_proxied_call_uses_the_home(
+async def test_user_removal_refused_during_proxied_call(
     folder: Path, user: str, tool: str, arguments: dict[str, str]
 ) -> None:
     """One of the tools is under the contract, the other is only guarded."""
@@ -74,7 +74,7 @@ async def test_a_user_is_not_removed_while_a_proxied_call_uses_the_home(
     assert not home.exists()
 
 
-async def test_a_home_is_there_for_a_call_whose_server_has_ended(folder: Path, user: str) -> None:
+async def test_home_kept_for_call_whose_server_has_ended(folder: Path, user: str) -> None:
     home = Path("/tmp", user)
     async with upstreams_for(folder, user, over_stdio("homed", HOMED)) as upstreams:
         upstream = upstreams._of_user(User(user), "homed", Announced())
@@ -93,7 +93,7 @@ async def test_a_home_is_there_for_a_call_whose_server_has_ended(folder: Path, u
         assert not home.exists()
 
 
-async def test_what_one_users_process_lists_starts_nobody_elses_anew(folder: Path, user: str) -> None:
+async def test_list_change_of_one_user_restarts_no_other_process(folder: Path, user: str) -> None:
     """A process is its user's own, and may list a tool with a home at any moment."""
     homed = ToolSpec.of(
         {
@@ -178,7 +178,7 @@ async def speaking(front: Front, version: str, token: str) -> AsyncIterator[Remo
 
 @pytest.mark.release
 @VERSIONS
-async def test_tasks_of_one_user_at_a_far_server_are_out_of_reach_for_another(
+async def test_remote_tasks_of_one_user_unreachable_for_another(
     engine: Engine, far: str, version: str
 ) -> None:
     engine.finish.set()
@@ -210,7 +210,7 @@ async def test_tasks_of_one_user_at_a_far_server_are_out_of_reach_for_another(
 
 
 @pytest.mark.parametrize("name", ["plain", "ours"])
-async def test_a_user_is_not_removed_while_the_result_of_a_task_is_fetched(
+async def test_user_removal_refused_during_task_result_fetch(
     engine: Engine, far: str, folder: Path, user: str, name: str
 ) -> None:
     administration = Administration(settings=settings_in(folder))

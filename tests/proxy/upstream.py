@@ -156,7 +156,7 @@ def point(username: str, url: str) -> ToolResult:
 
 @mcp.tool
 async def ask(username: str, filename: str, ctx: Context) -> dict[str, Any]:
-    """Ask the client in the middle of the call; the file is read once it has answered."""
+    """Elicit from the client in the middle of the call; the file is read after its answer."""
     answer = await ctx.elicit("Your colour?", response_type=str)
     content = fetched(filename)
     assert isinstance(answer, AcceptedElicitation)

@@ -75,7 +75,7 @@ def own(folder: Path) -> dict[str, object]:
     return {"state_dir": str(folder / "state"), "generated": "ignore"}
 
 
-def test_the_example_of_the_document_prints_what_the_document_says(tmp_path: Path) -> None:
+def test_documented_example_prints_documented_output(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "serving.md").read_text().partition("## From a Python program")[2]
     report, program, *_ = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     (printed,) = re.findall(r"^It prints `(.*)`\.$", text, re.MULTILINE)
@@ -95,9 +95,7 @@ def test_the_example_of_the_document_prints_what_the_document_says(tmp_path: Pat
     assert (ran.returncode, ran.stdout.strip()) == (0, printed), ran.stderr
 
 
-async def test_a_call_runs_confined_and_its_file_is_in_the_store_of_the_program(
-    tools: Path, tmp_path: Path
-) -> None:
+async def test_call_confined_and_file_in_given_store(tools: Path, tmp_path: Path) -> None:
     """Source: S4-64."""
     keeper, outside = Keeper(), tmp_path / "outside.txt"
     with somebody() as user:
@@ -117,7 +115,7 @@ async def test_a_call_runs_confined_and_its_file_is_in_the_store_of_the_program(
 
 
 @pytest.mark.release
-async def test_the_store_that_an_object_has_is_used(tools: Path, tmp_path: Path) -> None:
+async def test_store_of_object_is_used(tools: Path, tmp_path: Path) -> None:
     """Source: S4-64 and S4-68."""
     with somebody() as user:
         async with Runner(tools, store="memory:", identity=user, settings=own(tmp_path)) as first:
@@ -131,7 +129,7 @@ async def test_the_store_that_an_object_has_is_used(tools: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("store", [object(), Having("store"), 5])
-def test_an_object_without_a_store_is_refused_by_name(tools: Path, tmp_path: Path, store: object) -> None:
+def test_object_without_store_refused_by_name(tools: Path, tmp_path: Path, store: object) -> None:
     with pytest.raises(UsageError, match=f"{type(store).__name__} has no store: .*put_artifact"):
         Runner(tools, store=store, settings=own(tmp_path))
 
@@ -144,14 +142,12 @@ def test_an_object_without_a_store_is_refused_by_name(tools: Path, tmp_path: Pat
         ({"settings": {"max_calls": 0}}, "settings['max_calls'] of Runner: 0 will not do for max_calls: "),
     ],
 )
-def test_an_error_names_what_the_program_gave_as_the_program_wrote_it(
-    tools: Path, arguments: dict[str, Any], sentence: str
-) -> None:
+def test_usage_error_names_argument_as_written(tools: Path, arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=f"^{re.escape(sentence)}"):
         Runner(tools, **arguments)
 
 
-async def test_the_application_answers_over_http_whom_the_identity_names(tools: Path, tmp_path: Path) -> None:
+async def test_http_application_answers_user_of_identity(tools: Path, tmp_path: Path) -> None:
     meta = {"protocolVersion": "2026-07-28", "clientInfo": {"name": "t", "version": "1"}}
     meta["clientCapabilities"] = {}
     params = {
@@ -183,15 +179,13 @@ async def test_the_application_answers_over_http_whom_the_identity_names(tools: 
     assert files == ["made.txt"]
 
 
-async def test_an_application_without_anybody_who_may_call_is_refused(tools: Path, tmp_path: Path) -> None:
+async def test_application_without_possible_callers_refused(tools: Path, tmp_path: Path) -> None:
     async with Runner(tools, store="none:", settings=own(tmp_path)) as runner:
         with pytest.raises(UsageError, match="nothing says who may call"):
             _ = runner.app
 
 
-async def test_an_application_that_cannot_know_a_gateway_by_its_certificate_is_refused(
-    tools: Path, tmp_path: Path
-) -> None:
+async def test_application_without_tls_refuses_gateway_certificate(tools: Path, tmp_path: Path) -> None:
     by_address = {"kind": "gateway", "gateway_addresses": ["127.0.0.1"]}
     files = {f"gateway_{name}": str(tmp_path / "a.pem") for name in ("certificate", "key", "ca")}
     by_certificate = {**by_address, **files, "gateway_names": ["gateway.example.com"]}
@@ -206,9 +200,7 @@ async def test_an_application_that_cannot_know_a_gateway_by_its_certificate_is_r
 
 
 @pytest.mark.parametrize("text", [Path("/a"), b"bytes", {1, 2}, float("nan")])
-async def test_arguments_that_json_does_not_have_are_the_callers_fault(
-    tools: Path, tmp_path: Path, text: object
-) -> None:
+async def test_non_json_arguments_are_callers_fault(tools: Path, tmp_path: Path, text: object) -> None:
     with somebody() as user:
         async with Runner(tools, store="memory:", identity=user, settings=own(tmp_path)) as runner:
             control = await runner.call("make", {"text": "hi"})
@@ -220,7 +212,7 @@ async def test_arguments_that_json_does_not_have_are_the_callers_fault(
 
 
 @pytest.mark.release
-async def test_a_runner_is_in_one_block_at_a_time(tools: Path, tmp_path: Path) -> None:
+async def test_runner_is_in_one_block_at_a_time(tools: Path, tmp_path: Path) -> None:
     with somebody() as user:
         runner = Runner(tools, store="memory:", identity=user, settings=own(tmp_path))
         async with runner:
@@ -233,14 +225,14 @@ async def test_a_runner_is_in_one_block_at_a_time(tools: Path, tmp_path: Path) -
     assert (still["results"], again["results"]) == ("made", "made")
 
 
-def test_a_class_in_place_of_a_keeper_and_an_empty_name_are_refused(tools: Path, tmp_path: Path) -> None:
+def test_store_class_and_empty_name_refused(tools: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Keeper is a class; give an instance"):
         Runner(tools, store=Keeper, settings=own(tmp_path))
     with pytest.raises(UsageError, match="'' will not do for store"):
         Runner(tools, store="", settings=own(tmp_path))
 
 
-async def test_a_runner_that_cannot_begin_leaves_no_process_and_no_descriptor(
+async def test_failed_start_leaves_no_process_or_descriptor(
     tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
@@ -265,6 +257,6 @@ async def _begun(tools: Path, settings: dict[str, object]) -> None:
         pass
 
 
-async def test_nothing_is_called_outside_the_block(tools: Path, tmp_path: Path) -> None:
+async def test_call_outside_block_refused(tools: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="async with Runner"):
         await Runner(tools, settings=own(tmp_path)).call("make", {"text": "hi"})

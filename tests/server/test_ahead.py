@@ -1,4 +1,4 @@
-"""What is begun ahead: a context that is entered before anybody waits for it, and left by whoever has it."""
+"""Context entered ahead of its use, and left by its owner."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_context_is_entered_before_anybody_waits_for_it_and_left_by_whoever_had_it() -> None:
+def test_context_entered_early_and_left_by_its_owner() -> None:
     async def act() -> tuple[list[str], list[str], str]:
         opened = Opened()
         opened.goes_on.set()
@@ -59,7 +59,7 @@ def test_a_context_is_entered_before_anybody_waits_for_it_and_left_by_whoever_ha
 
 
 @pytest.mark.parametrize("entered", [True, False])
-def test_a_context_that_nobody_came_for_is_left(*, entered: bool) -> None:
+def test_unclaimed_context_is_exited(*, entered: bool) -> None:
     async def act() -> list[str]:
         opened = Opened()
         ahead = Ahead(opened.open())
@@ -72,7 +72,7 @@ def test_a_context_that_nobody_came_for_is_left(*, entered: bool) -> None:
     assert asyncio.run(act()) == (["begun", "entered", "left"] if entered else ["begun", "left"])
 
 
-def test_what_went_wrong_is_told_to_whoever_enters_and_to_nobody_else() -> None:
+def test_early_entry_error_raised_to_entering_caller_only() -> None:
     async def act(*, enter: bool) -> list[str]:
         opened = Opened(fault=ValueError("no such file"))
         opened.goes_on.set()
@@ -90,9 +90,7 @@ def test_what_went_wrong_is_told_to_whoever_enters_and_to_nobody_else() -> None:
 
 @pytest.mark.kernel
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_server_told_to_stop_while_it_starts_leaves_nothing_behind(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_stop_during_start_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     homes = tmp_path / "homes"
     homes.mkdir(mode=0o700)
     environment = {

@@ -56,7 +56,7 @@ async def put(files: MyFiles, folder: Path, name: str, content: bytes) -> None:
         await files.put(source.fileno(), name=name, origin=Origin.UPLOADED)
 
 
-async def test_prompt_and_resource_name_the_files_of_whoever_asks_and_of_nobody_else(
+async def test_prompt_and_resource_list_callers_files_only(
     serving: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Source: S1-21 and S1-38."""
@@ -75,7 +75,7 @@ async def test_prompt_and_resource_name_the_files_of_whoever_asks_and_of_nobody_
     assert [message.content.text for message in prompt.messages] == [resource.text]
 
 
-async def test_without_files_there_is_no_block_and_the_prompt_says_so(serving: Callable[..., Any]) -> None:
+async def test_no_files_no_block_and_prompt_says_so(serving: Callable[..., Any]) -> None:
     async with serving() as (client, _files):
         (resource,) = await client.read_resource("runner://files")
         prompt = await client.get_prompt("available_files")
@@ -86,7 +86,7 @@ async def test_without_files_there_is_no_block_and_the_prompt_says_so(serving: C
     ]
 
 
-async def test_both_are_listed_and_the_setting_takes_them_away(serving: Callable[..., Any]) -> None:
+async def test_prompt_and_resource_listed_unless_disabled(serving: Callable[..., Any]) -> None:
     async with serving() as (client, _files):
         resources, prompts = await client.list_resources(), await client.list_prompts()
         tools = await client.list_tools()

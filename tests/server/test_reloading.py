@@ -1,4 +1,4 @@
-"""Reading the configuration anew, by itself: what goes wrong ends that one time, and not all later ones."""
+"""Automatic reload of the configuration: a failure ends that reload, and not later ones."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def have_been(folder: Path, reloads: int) -> bool:
 
 
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), UsageError("a token is wrong")])
-async def test_a_reload_that_fails_is_told_and_the_next_one_works(tmp_path: Path, fault: Exception) -> None:
+async def test_failed_reload_reported_and_next_one_works(tmp_path: Path, fault: Exception) -> None:
     settings, faults = settings_in(tmp_path), [fault]
 
     def prepare(_: Settings) -> Take:

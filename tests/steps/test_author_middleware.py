@@ -1,4 +1,4 @@
-"""What middleware of the author's makes of what a tool raised: clients get it as the author wants."""
+"""Exceptions of tools as changed by the author's middleware."""
 
 from pathlib import Path
 
@@ -26,9 +26,7 @@ def takes(path: str) -> str:
 """
 
 
-async def test_an_error_of_the_protocol_that_middleware_makes_of_a_failure_is_the_answer(
-    tmp_path: Path, user: str
-) -> None:
+async def test_protocol_error_from_middleware_is_the_answer(tmp_path: Path, user: str) -> None:
     file = tmp_path / "handled.py"
     file.write_text(FILE)
 

@@ -47,7 +47,7 @@ async def said(toolset: Toolset, client: Slow, *levels: str, count: int = MANY) 
     return not (await execute(toolset, asked)).processed.is_error
 
 
-async def test_a_slow_client_hears_last_how_many_notifications_it_missed(
+async def test_slow_client_receives_dropped_notification_count_last(
     toolset: Toolset, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Slow(takes_s=0.005)
@@ -68,7 +68,7 @@ async def test_a_slow_client_hears_last_how_many_notifications_it_missed(
 @pytest.mark.parametrize(
     ("takes_s", "count"), [(0.0, FEW), (0.003, 300)], ids=["keeps up", "goes on after the answer"]
 )
-async def test_a_client_that_takes_them_all_hears_everything_and_of_no_loss(
+async def test_fast_client_receives_everything_without_drop_notice(
     takes_s: float, count: int, toolset: Toolset, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Slow(takes_s=takes_s)
@@ -80,7 +80,7 @@ async def test_a_client_that_takes_them_all_hears_everything_and_of_no_loss(
     assert "dropped" not in caplog.text
 
 
-async def test_a_client_that_takes_nothing_does_not_keep_its_call_from_ending(
+async def test_non_reading_client_does_not_block_call_end(
     toolset: Toolset, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Slow(takes_s=3600)
@@ -92,7 +92,7 @@ async def test_a_client_that_takes_nothing_does_not_keep_its_call_from_ending(
     assert "notifications were dropped" in caplog.text
 
 
-async def test_a_client_that_wants_no_warnings_gets_none_and_the_log_has_it(
+async def test_client_refusing_warnings_gets_none_and_log_has_drop(
     toolset: Toolset, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Slow(takes_s=0.005)

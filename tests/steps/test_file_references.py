@@ -11,7 +11,7 @@ URI = "artifact://art_1"
 
 
 @pytest.mark.parametrize("content", [CONTENT, JPEG])
-def test_content_that_is_echoed_anywhere_becomes_a_reference(content: str) -> None:
+def test_echoed_content_becomes_reference(content: str) -> None:
     """Source: S2-15."""
     stand_ins = FileReferences.of([(content, URI)])
 
@@ -31,14 +31,14 @@ def test_content_stays_where_bytes_travel_inline() -> None:
 
 
 @pytest.mark.parametrize("origin", ["aGk=", "out/report_final_version.txt"])
-def test_what_could_stand_in_a_text_by_chance_is_no_echo(origin: str) -> None:
+def test_text_occurring_by_chance_is_not_an_echo(origin: str) -> None:
     stand_ins = FileReferences.of([(origin, URI)])
 
     said = {"said": f"I wrote {origin} for you"}
     assert stand_ins.value(said, contents=True) == said
 
 
-def test_each_of_many_contents_becomes_its_own_reference() -> None:
+def test_many_contents_become_own_references() -> None:
     stand_ins = FileReferences.of((f"aGVsbG8gd29ybGQh{n:04d}", f"artifact://{n}") for n in range(1000))
 
     assert (
@@ -47,7 +47,7 @@ def test_each_of_many_contents_becomes_its_own_reference() -> None:
     assert stand_ins.value({"n": "aGVsbG8gd29ybGQh00"}, contents=True) == {"n": "aGVsbG8gd29ybGQh00"}
 
 
-def test_looking_for_many_contents_takes_linear_time() -> None:
+def test_search_for_many_contents_takes_linear_time() -> None:
     stand_ins = FileReferences.of((f"aGVsbG8gd29ybGQh{n:04d}", f"artifact://{n}") for n in range(1000))
     texts = ["aGVsbG8gd29ybGQhISEh" + str(n) for n in range(20_000)]
 
@@ -80,7 +80,7 @@ PLACES = {
         ('{"path": "/tmp/alice/out/report.csv"}', '{"path":"artifact://a_2"}'),
     ],
 )
-def test_paths_of_kept_files_become_references(said: str, shown: str) -> None:
+def test_paths_of_stored_files_become_references(said: str, shown: str) -> None:
     stand_ins = FileReferences.of([], PLACES)
 
     assert stand_ins.text(said) == shown

@@ -16,7 +16,7 @@ from runner.users.identity import User
 pytestmark = pytest.mark.anyio
 
 
-async def test_files_of_one_name_are_staged_beside_each_other(place: Path) -> None:
+async def test_files_of_one_name_staged_side_by_side(place: Path) -> None:
     files = Library(store=MemoryStore(), sessions=Sessions(place / "sessions")).of("alice")
     kept = await files.put(b"kept", name="a.json", origin=Origin.UPLOADED)
     about = Put(name="a.json", retention=Retention.OBSERVATIONS)

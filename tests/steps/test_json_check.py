@@ -1,4 +1,4 @@
-"""What JSON does not have is found in the params of a request, wherever it stands."""
+"""Values that JSON does not have, found anywhere in the params of a request."""
 
 import math
 from typing import Any
@@ -23,7 +23,7 @@ def nested(depth: int, inmost: Any) -> Any:
         ({"arguments": {}, "_meta": {"arguments": [math.inf]}}, "_meta.arguments[0] is Infinity"),
     ],
 )
-def test_a_number_that_is_none_is_named_by_its_place(params: dict[str, Any], where: str) -> None:
+def test_invalid_number_named_by_its_place(params: dict[str, Any], where: str) -> None:
     with pytest.raises(CallError) as refused:
         check_json(params)
 
@@ -42,7 +42,7 @@ def test_a_number_that_is_none_is_named_by_its_place(params: dict[str, Any], whe
     ],
     ids=["deep", "wide", "too deep", "too long"],
 )
-def test_what_is_deep_or_long_is_refused_in_a_sentence(arguments: Any, words: str) -> None:
+def test_deep_or_long_value_refused_in_a_sentence(arguments: Any, words: str) -> None:
     with pytest.raises(CallError) as refused:
         check_json({"arguments": {"x": arguments}})
 
@@ -50,5 +50,5 @@ def test_what_is_deep_or_long_is_refused_in_a_sentence(arguments: Any, words: st
     assert len(refused.value.message) < 500
 
 
-def test_json_is_let_pass() -> None:
+def test_json_values_pass() -> None:
     check_json({"arguments": {"x": [1, 1.5, 1e308, None, True, "NaN", "\ud800"]}})

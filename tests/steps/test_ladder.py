@@ -52,7 +52,7 @@ def progress(value: float, **more: object) -> dict[str, object]:
     return {"method": "notifications/progress", "params": {"progress": value, **more}}
 
 
-async def test_progress_goes_out_under_the_callers_own_token() -> None:
+async def test_progress_sent_under_callers_own_token() -> None:
     call = listener({"progressToken": "mine"})
 
     await call.notify(progress(1, total=4, message="one", progressToken="forged"))
@@ -62,7 +62,7 @@ async def test_progress_goes_out_under_the_callers_own_token() -> None:
     assert call.last_progress == "one"
 
 
-async def test_without_a_token_progress_counts_and_is_not_sent() -> None:
+async def test_progress_without_token_counts_and_is_not_sent() -> None:
     call = listener()
 
     await call.notify(progress(1, total=4))
@@ -83,7 +83,7 @@ async def test_without_a_token_progress_counts_and_is_not_sent() -> None:
         ({"data": "x"}, None),
     ],
 )
-async def test_a_message_of_the_log_is_passed_on_as_the_protocol_has_it(
+async def test_log_message_relayed_in_protocol_form(
     params: dict[str, Any], passed: dict[str, Any] | None
 ) -> None:
     call = listener(levels=("info",))
@@ -102,7 +102,7 @@ for _ in range(100):
     EMPTY = [EMPTY]
 
 
-async def test_what_nests_deeper_than_clients_read_is_left_out_and_its_question_refused() -> None:
+async def test_deeply_nested_message_dropped_question_refused() -> None:
     call = listener(levels=("info",))
 
     for data in (NESTED, DEEP, EMPTY):
@@ -119,7 +119,7 @@ async def test_what_nests_deeper_than_clients_read_is_left_out_and_its_question_
 
 
 @pytest.mark.parametrize("method", ["tasks/list", "notifications/cancelled", "x", None])
-async def test_a_worker_cannot_send_what_no_tool_may_send(method: str | None) -> None:
+async def test_worker_cannot_send_forbidden_notifications(method: str | None) -> None:
     call = listener({"progressToken": 1}, ("info",))
 
     await call.notify({"method": method, "params": {"a": 1}})
@@ -130,7 +130,7 @@ async def test_a_worker_cannot_send_what_no_tool_may_send(method: str | None) ->
 
 
 @pytest.mark.parametrize("method", ["elicitation/create", "roots/list", "sampling/createMessage"])
-async def test_a_worker_asks_its_client_what_tools_may_ask(method: str) -> None:
+async def test_worker_may_send_allowed_requests(method: str) -> None:
     call = listener()
 
     answer = await call.request({"method": method, "params": {"key": "k"}})
@@ -140,7 +140,7 @@ async def test_a_worker_asks_its_client_what_tools_may_ask(method: str) -> None:
 
 
 @pytest.mark.parametrize("params", [None, [], {"progress": "1"}, {"progress": None}])
-async def test_malformed_progress_is_dropped(params: object) -> None:
+async def test_malformed_progress_dropped(params: object) -> None:
     call = listener({"progressToken": 1})
 
     await call.notify({"method": "notifications/progress", "params": params})
@@ -148,7 +148,7 @@ async def test_malformed_progress_is_dropped(params: object) -> None:
     assert heard(call) == []
 
 
-async def test_a_message_is_sent_at_the_levels_the_client_wants_only() -> None:
+async def test_message_sent_at_levels_wanted_by_client_only() -> None:
     call = listener(levels=("warning",))
 
     for level in ("info", "warning"):
@@ -160,7 +160,7 @@ async def test_a_message_is_sent_at_the_levels_the_client_wants_only() -> None:
     assert call.last_progress == "a warning"
 
 
-async def test_a_notice_goes_out_as_progress_that_only_grows() -> None:
+async def test_notice_sent_as_increasing_progress() -> None:
     call = listener({"progressToken": 7})
 
     await call.notify(progress(5, total=10))
@@ -177,7 +177,7 @@ async def test_a_notice_goes_out_as_progress_that_only_grows() -> None:
     ]
 
 
-async def test_a_notice_goes_out_as_a_message_where_there_is_no_token() -> None:
+async def test_notice_sent_as_message_without_token() -> None:
     call = listener(levels=("warning", "error"))
 
     await call.rung(Rung.LAST_NOTICE)
@@ -187,7 +187,7 @@ async def test_a_notice_goes_out_as_a_message_where_there_is_no_token() -> None:
     assert params["data"]["msg"] == "Processing continues. The tool will timeout in 5 seconds if no progress."
 
 
-async def test_a_client_that_wants_nothing_hears_nothing_and_the_notice_is_kept() -> None:
+async def test_client_without_notifications_gets_none_notice_kept() -> None:
     call = listener()
 
     await call.rung(Rung.FIRST_NOTICE)
@@ -196,7 +196,7 @@ async def test_a_client_that_wants_nothing_hears_nothing_and_the_notice_is_kept(
     assert len(call.notices) == 1
 
 
-async def test_an_elicitation_is_asked_of_the_client_and_waits_for_it() -> None:
+async def test_elicitation_sent_to_client_and_awaited() -> None:
     call = listener()
     question = {"method": "elicitation/create", "params": {"message": "name?"}}
 
@@ -204,13 +204,13 @@ async def test_an_elicitation_is_asked_of_the_client_and_waits_for_it() -> None:
     assert await call.request(question) == {"result": {"action": "accept", "asked": "elicitation/create"}}
 
 
-async def test_a_refusal_of_the_client_reaches_the_tool_as_an_error() -> None:
+async def test_refusal_of_client_reaches_tool_as_error() -> None:
     answer = await listener().request({"method": "elicitation/create", "params": {"refuse": True}})
 
     assert answer == {"error": {"code": -1, "message": "no"}}
 
 
-async def test_state_is_kept_for_the_user_and_for_nobody_else() -> None:
+async def test_state_kept_for_its_user_only() -> None:
     call = listener()
     other = CallListener(
         client=Heard(), params={}, levels=frozenset(), deadlines=Deadlines(), user="bob", state=call.state
@@ -224,7 +224,7 @@ async def test_state_is_kept_for_the_user_and_for_nobody_else() -> None:
     assert theirs == {"result": {"value": None, "ttl": None}}
 
 
-async def test_state_above_its_limit_is_refused_with_a_sentence() -> None:
+async def test_state_above_limit_refused_with_a_sentence() -> None:
     answer = await listener().request(
         {"method": "state/put", "params": {"key": "k", "value": {"value": "x" * 2_000_000}, "ttl": None}}
     )
@@ -232,7 +232,7 @@ async def test_state_above_its_limit_is_refused_with_a_sentence() -> None:
     assert "write it to a file instead" in within(answer, "error")["message"]
 
 
-def test_a_worker_is_asked_to_report_everything() -> None:
+def test_worker_asked_to_report_everything() -> None:
     params = widened({"name": "t", "arguments": {"a": 1}})
 
     assert params["arguments"] == {"a": 1}
@@ -242,7 +242,7 @@ def test_a_worker_is_asked_to_report_everything() -> None:
     }
 
 
-def test_the_callers_own_token_is_kept() -> None:
+def test_callers_own_token_kept() -> None:
     assert widened({"_meta": {"progressToken": 3}})["_meta"]["progressToken"] == 3
 
 
@@ -250,7 +250,7 @@ def update(**fields: object) -> str:
     return "MCP_UPDATE:" + json.dumps(fields)
 
 
-async def test_a_payload_reaches_the_interface_and_never_the_client_as_json() -> None:
+async def test_payload_reaches_interface_and_never_client_as_json() -> None:
     events: list[Mapping[str, Any]] = []
     call = listener({"progressToken": 1})
     call.publish = events.append
@@ -267,7 +267,7 @@ async def test_a_payload_reaches_the_interface_and_never_the_client_as_json() ->
     assert [event["type"] for event in events] == ["canvas_content", "tool_progress"] * 2
 
 
-async def test_a_payload_larger_than_a_message_is_read_whole() -> None:
+async def test_payload_above_message_size_read_whole() -> None:
     events: list[Mapping[str, Any]] = []
     call = listener()
     call.publish = events.append
@@ -279,7 +279,7 @@ async def test_a_payload_larger_than_a_message_is_read_whole() -> None:
     assert call.last_progress == "drawn"
 
 
-async def test_the_interface_hears_of_messages_and_notices() -> None:
+async def test_interface_receives_messages_and_notices() -> None:
     events: list[Mapping[str, Any]] = []
     call = listener()
     call.publish = events.append
@@ -295,7 +295,7 @@ async def test_the_interface_hears_of_messages_and_notices() -> None:
 
 
 @pytest.mark.parametrize("value", [True, 10**400, -(10**400), float("nan"), float("inf")])
-async def test_a_number_that_no_arithmetic_can_take_is_dropped(value: float) -> None:
+async def test_incalculable_number_dropped(value: float) -> None:
     call = listener({"progressToken": 1})
 
     await call.notify(progress(value, total=1))
@@ -322,7 +322,7 @@ async def test_a_number_that_no_arithmetic_can_take_is_dropped(value: float) -> 
         ("roots/list", {}, None, None),
     ],
 )
-async def test_a_request_needs_a_capability_of_the_client(
+async def test_request_needs_capability_of_client(
     method: str, params: dict[str, Any], able: dict[str, Any] | None, missing: str | None
 ) -> None:
     call = listener()

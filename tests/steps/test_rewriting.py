@@ -27,7 +27,7 @@ def rewritten(arguments: dict[str, Any], *declared: str, file_delivery: FileDeli
     )
 
 
-def test_names_of_files_become_paths_and_links() -> None:
+def test_file_names_become_paths_and_links() -> None:
     """Source: S0-49 to S0-51, S0-70 and S1-22."""
     inputs = rewritten(
         {"filename": "a.txt", "filenames": ["B .csv", "new.txt", 5], "file_names": ["a.txt"]},
@@ -42,7 +42,7 @@ def test_names_of_files_become_paths_and_links() -> None:
     assert inputs.unknown == ("new.txt",)
 
 
-def test_by_setting_all_become_links() -> None:
+def test_all_file_names_become_links_by_setting() -> None:
     inputs = rewritten(
         {"filename": "a.txt", "filenames": ["B .csv"]}, "filename", "filenames", file_delivery="url"
     )
@@ -50,7 +50,7 @@ def test_by_setting_all_become_links() -> None:
     assert inputs.arguments == {"filename": "/dl/a.txt?token=s.t", "filenames": ["/dl/B_.csv?token=s.t"]}
 
 
-def test_people_see_names_and_no_token() -> None:
+def test_shown_inputs_have_names_and_no_token() -> None:
     inputs = rewritten(
         {"filename": "B .csv", "file_names": ["a.txt"], "note": {"at": ["/x?token=s.t", "/dl/a.txt"]}},
         *("filename", "file_names", "note", "username"),
@@ -65,7 +65,7 @@ def test_people_see_names_and_no_token() -> None:
 
 
 @pytest.mark.parametrize("uri", ["artifact://art_1", "ARTIFACT://art_1", "artifact:art_1"])
-def test_an_artifact_uri_is_looked_up(uri: str) -> None:
+def test_artifact_uri_is_looked_up(uri: str) -> None:
     rewriting = Rewriting.of({"filename": uri}, spec=tool("filename"), username="ann", file_delivery="path")
 
     assert rewriting.by_path == (uri,)
@@ -82,7 +82,7 @@ def test_an_artifact_uri_is_looked_up(uri: str) -> None:
         "data:text/plain,a.txt",
     ],
 )
-def test_a_place_is_no_name_and_stays(place: str) -> None:
+def test_path_is_not_a_name_and_stays(place: str) -> None:
     """Source: S0-51."""
     rewriting = Rewriting.of({"filename": place}, spec=tool("filename"), username="ann", file_delivery="path")
 
@@ -93,20 +93,20 @@ def test_a_place_is_no_name_and_stays(place: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a: b.txt", "sub/a.txt", "../a.txt", "x:y", "http.txt"])
-def test_anything_else_may_be_a_name(name: str) -> None:
+def test_other_text_may_be_a_name(name: str) -> None:
     rewriting = Rewriting.of({"filename": name}, spec=tool("filename"), username="ann", file_delivery="path")
 
     assert rewriting.by_path == (name,)
 
 
 @pytest.mark.parametrize("said", ["mallory", None, ["root"], {}])
-def test_the_identity_is_the_users_whatever_was_said(said: object) -> None:
+def test_identity_is_users_over_any_argument(said: object) -> None:
     assert rewritten({"username": said}, "username").arguments == {"username": "ann"}
     assert rewritten({}, "username").arguments == {"username": "ann"}
     assert rewritten({"username": said, "q": 1}, "q").arguments == {"q": 1}
 
 
-def test_helpers_are_dropped_unless_declared_and_everything_else_is_kept() -> None:
+def test_helper_arguments_dropped_unless_declared() -> None:
     """Source: S0-57."""
     helpers = {
         "original_filename": "a",
@@ -131,7 +131,7 @@ keys = st.sampled_from(["username", "filename", "filenames", "file_names", "file
 
 
 @given(st.dictionaries(keys, values), st.sets(keys), st.sampled_from(["path", "url"]))
-def test_only_the_three_file_arguments_and_the_identity_ever_change(
+def test_only_file_and_identity_arguments_change(
     arguments: dict[str, Any], declared: set[str], file_delivery: FileDelivery
 ) -> None:
     """Source: S1-30."""
@@ -146,7 +146,7 @@ def test_only_the_three_file_arguments_and_the_identity_ever_change(
 
 
 @pytest.mark.parametrize("delivery", ["path", "url"])
-def test_too_many_names_of_files_are_refused_at_once(delivery: FileDelivery) -> None:
+def test_too_many_file_names_refused_at_once(delivery: FileDelivery) -> None:
     few, many = ([f"{number}.csv" for number in range(count)] for count in (1000, 300_000))
     assert rewritten({"filenames": few}, "filenames", file_delivery=delivery).unknown == tuple(few)
 
@@ -211,11 +211,11 @@ def test_json_text_becomes_value_where_no_string_fits(argument: str, text: str, 
         ("array", "[" * 100_000),
     ],
 )
-def test_text_stays_where_it_may_be_meant(argument: str, text: str) -> None:
+def test_text_stays_where_schema_allows_it(argument: str, text: str) -> None:
     assert received(**{argument: text}) == {argument: text}
 
 
-def test_names_of_files_in_json_text_are_found() -> None:
+def test_file_names_in_json_text_are_found() -> None:
     parameters = {"type": "object", "properties": SCHEMAS}
     spec = ToolSpec(name="t", parameters=parameters, output_schema=None)
 

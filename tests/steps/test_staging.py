@@ -56,7 +56,7 @@ def left_in(home: HomeLease) -> list[str]:
     return sorted(str(path.relative_to(home.path)) for path in home.path.rglob("*"))
 
 
-async def test_a_file_lies_where_tools_look_for_it_and_goes_with_the_call(
+async def test_staged_file_in_input_files_until_call_ends(
     home: HomeLease, files: MyFiles, claims: Path
 ) -> None:
     content = os.urandom(2_500_000)
@@ -73,7 +73,7 @@ async def test_a_file_lies_where_tools_look_for_it_and_goes_with_the_call(
     assert list(claims.iterdir()) == []
 
 
-async def test_several_files_are_staged_together(home: HomeLease, files: MyFiles, claims: Path) -> None:
+async def test_several_files_staged_together(home: HomeLease, files: MyFiles, claims: Path) -> None:
     names = ["a.csv", "é" * 120 + ".csv", "x" * 255, "_.hidden"]
     records = [await put(files, name.encode(), name) for name in names]
 
@@ -83,14 +83,14 @@ async def test_several_files_are_staged_together(home: HomeLease, files: MyFiles
     assert left_in(home) == ["input_files"]
 
 
-async def test_an_empty_file_and_no_file_can_be_staged(home: HomeLease, files: MyFiles, claims: Path) -> None:
+async def test_empty_file_and_no_file_can_be_staged(home: HomeLease, files: MyFiles, claims: Path) -> None:
     async with stage(home, files, [await put(files, b"")], claims=claims) as staged:
         assert staged["data.csv"].read_bytes() == b""
     async with stage(home, files, [], claims=claims) as staged:
         assert staged == {}
 
 
-async def test_nothing_a_tool_does_to_its_copy_reaches_the_stored_file(
+async def test_tool_changes_to_copy_never_reach_stored_file(
     home: HomeLease, files: MyFiles, claims: Path, place: Path, start: Start
 ) -> None:
     file = await put(files, b"original")
@@ -126,7 +126,7 @@ async def test_nothing_a_tool_does_to_its_copy_reaches_the_stored_file(
     assert left_in(home) == ["input_files"]
 
 
-async def test_each_of_two_calls_has_a_copy_of_its_own(home: HomeLease, files: MyFiles, claims: Path) -> None:
+async def test_two_calls_each_have_own_copy(home: HomeLease, files: MyFiles, claims: Path) -> None:
     file = await put(files)
     inputs = home.path / "input_files"
 
@@ -144,7 +144,7 @@ async def test_each_of_two_calls_has_a_copy_of_its_own(home: HomeLease, files: M
         assert fourth["data.csv"] == inputs / "data.csv"
 
 
-async def test_a_call_in_another_process_is_respected_until_it_is_killed(
+async def test_call_of_another_process_respected_until_killed(
     home: HomeLease, files: MyFiles, claims: Path, place: Path, start: Start
 ) -> None:
     file = await put(files)
@@ -181,7 +181,7 @@ async def test_a_call_in_another_process_is_respected_until_it_is_killed(
     assert not (home.path / "input_files/data.csv").exists()
 
 
-async def test_a_file_named_like_a_numbered_folder_is_not_in_its_way(
+async def test_file_named_like_numbered_folder_does_not_block(
     home: HomeLease, files: MyFiles, claims: Path
 ) -> None:
     records = [await put(files), await put(files, b"two", "2")]
@@ -197,7 +197,7 @@ async def test_a_file_named_like_a_numbered_folder_is_not_in_its_way(
 
 
 @pytest.mark.parametrize("instead", ["link", "dangling", "file", "nothing", "fifo"])
-async def test_whatever_a_tool_put_in_place_of_the_folder_gives_way_to_a_new_one(
+async def test_replaced_input_folder_gives_way_to_new_one(
     home: HomeLease, files: MyFiles, claims: Path, outside: Path, instead: str
 ) -> None:
     inputs = home.path / "input_files"
@@ -221,7 +221,7 @@ async def test_whatever_a_tool_put_in_place_of_the_folder_gives_way_to_a_new_one
 
 
 @pytest.mark.parametrize("instead", ["link", "folder", "file"])
-async def test_whatever_lies_in_the_place_of_a_copy_gives_way(
+async def test_obstacle_at_place_of_copy_gives_way(
     home: HomeLease, files: MyFiles, claims: Path, outside: Path, instead: str
 ) -> None:
     path = home.path / "input_files/data.csv"
@@ -241,7 +241,7 @@ async def test_whatever_lies_in_the_place_of_a_copy_gives_way(
 
 
 @pytest.mark.parametrize("instead", ["link to a file", "link to the folder", "folder", "nothing"])
-async def test_taking_the_copies_away_never_follows_what_a_tool_left(
+async def test_removal_of_copies_never_follows_links_of_tool(
     home: HomeLease, files: MyFiles, claims: Path, outside: Path, instead: str
 ) -> None:
     inputs = home.path / "input_files"
@@ -262,7 +262,7 @@ async def test_taking_the_copies_away_never_follows_what_a_tool_left(
     assert left_in(home) == ["input_files"]
 
 
-def test_modes_that_a_tool_took_away_are_no_hindrance(start: Start) -> None:
+def test_removed_modes_do_not_block_removal(start: Start) -> None:
     # pytest's folders are closed to nobody, so nobody makes its own.
     process = start(
         """
@@ -297,7 +297,7 @@ def test_modes_that_a_tool_took_away_are_no_hindrance(start: Start) -> None:
     assert process.communicate(timeout=30)[0] == "locked\ndata\n[]\n"
 
 
-async def test_when_one_file_cannot_be_staged_none_is(
+async def test_one_unstageable_file_stages_none(
     home: HomeLease, files: MyFiles, claims: Path, place: Path
 ) -> None:
     good, bad = await put(files), await put(files, b"lost", "lost.csv")
@@ -313,9 +313,7 @@ async def test_when_one_file_cannot_be_staged_none_is(
     assert list(claims.iterdir()) == []
 
 
-async def test_claims_that_cannot_be_made_are_an_error_of_ours(
-    home: HomeLease, files: MyFiles, claims: Path
-) -> None:
+async def test_unmakeable_claims_are_internal_error(home: HomeLease, files: MyFiles, claims: Path) -> None:
     claims.symlink_to("a disk that is not there")
 
     with pytest.raises(CallError, match=r"'data\.csv' cannot be put into input_files") as raised:
@@ -324,9 +322,7 @@ async def test_claims_that_cannot_be_made_are_an_error_of_ours(
     assert raised.value.code is Code.E_STORE
 
 
-async def test_calls_in_many_processes_never_meet_in_one_copy(
-    place: Path, files: MyFiles, start: Start
-) -> None:
+async def test_calls_in_many_processes_never_share_a_copy(place: Path, files: MyFiles, start: Start) -> None:
     await put(files, b"x" * 100_000)
     code = """
         import asyncio, os, sys

@@ -98,9 +98,7 @@ async def test_output_above_the_bound_keeps_its_end(caplog: pytest.LogCaptureFix
     "raised",
     [{}, {"type": "E", "chain": 3, "frames": "x"}, {"type": 1, "chain": [None, {"frames": [7]}]}, []],
 )
-async def test_what_a_worker_sends_is_read_without_trust(
-    raised: object, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_worker_message_read_without_trust(raised: object, caplog: pytest.LogCaptureFixture) -> None:
     logged, _ = await reported(caplog, "log", "", raised)
 
     assert {event for event, _line in logged} <= {"tool raised"}

@@ -16,7 +16,7 @@ def payload(**fields: object) -> str:
     ("progress", "total", "percentage"),
     [(1, 4, 25.0), (9, 4, 100.0), (-1, 4, 0.0), (3, None, None), (0, 0, None), (0.5, 1, 50.0)],
 )
-def test_progress_is_told_in_per_cent_where_the_tool_says_of_how_much(
+def test_progress_with_total_reported_as_percentage(
     progress: float, total: float | None, percentage: float | None
 ) -> None:
     update = read_update(progress, total, "step")
@@ -24,7 +24,7 @@ def test_progress_is_told_in_per_cent_where_the_tool_says_of_how_much(
     assert update == Update("step", ({"type": "tool_progress", "percentage": percentage, "message": "step"},))
 
 
-def test_a_canvas_update_goes_to_the_interface_and_its_words_to_the_client() -> None:
+def test_canvas_update_to_interface_and_message_to_client() -> None:
     update = read_update(1, 4, payload(type="canvas_update", content="<h1>x</h1>", progress_message="one"))
 
     assert update.message == "one"
@@ -34,7 +34,7 @@ def test_a_canvas_update_goes_to_the_interface_and_its_words_to_the_client() -> 
     ]
 
 
-def test_files_so_far_are_judged_as_those_of_a_result_and_none_is_read_from_disk() -> None:
+def test_partial_files_checked_as_results_and_not_read_from_disk() -> None:
     update = read_update(
         1,
         4,
@@ -74,20 +74,20 @@ def test_files_so_far_are_judged_as_those_of_a_result_and_none_is_read_from_disk
         ' MCP_UPDATE:{"type": "canvas_update"}',
     ],
 )
-def test_what_is_no_payload_is_an_ordinary_message(message: str) -> None:
+def test_non_payload_is_ordinary_message(message: str) -> None:
     update = read_update(1, 2, message)
 
     assert update.message == message
     assert [event["message"] for event in update.events] == [message]
 
 
-def test_a_payload_of_an_unknown_type_is_progress_and_shows_no_json() -> None:
+def test_unknown_payload_type_is_progress_without_json() -> None:
     update = read_update(1, 2, payload(type="hologram", progress_message="turning"))
 
     assert update == Update("turning", ({"type": "tool_progress", "percentage": 50.0, "message": "turning"},))
 
 
-def test_a_message_is_cut_to_its_limit() -> None:
+def test_message_truncated_to_its_limit() -> None:
     update = read_update(1, 2, "x" * (MESSAGE_MAX_CHARS + 1))
 
     assert len(str(update.message)) == MESSAGE_MAX_CHARS
@@ -104,7 +104,7 @@ def test_a_message_is_cut_to_its_limit() -> None:
         ),
     )
 )
-def test_any_payload_becomes_events_that_are_json(fields: dict[str, object]) -> None:
+def test_any_payload_becomes_json_events(fields: dict[str, object]) -> None:
     update = read_update(1, 2, payload(**fields))
 
     assert json.loads(json.dumps(update.events, allow_nan=False)) == list(update.events)

@@ -28,7 +28,7 @@ class Calls:
             self.running.remove(name)
 
 
-async def test_a_user_at_their_limit_holds_up_nobody_else() -> None:
+async def test_user_at_limit_delays_no_other() -> None:
     calls = Calls(Admission(max_calls=3, max_calls_per_user=2, max_queue=10))
 
     async with anyio.create_task_group() as group:
@@ -49,7 +49,7 @@ def one_at_a_time(*, queue: int) -> Admission:
     return Admission(max_calls=1, max_calls_per_user=1, max_queue=queue)
 
 
-async def test_a_full_queue_is_busy_and_says_when_to_come_back() -> None:
+async def test_full_queue_is_busy_with_retry_time() -> None:
     calls = Calls(one_at_a_time(queue=1))
 
     async with anyio.create_task_group() as group:
@@ -70,7 +70,7 @@ async def test_a_full_queue_is_busy_and_says_when_to_come_back() -> None:
     assert said.details["retry_after_seconds"] == 5
 
 
-async def test_who_fills_the_queue_of_all_gives_way_to_another_user() -> None:
+async def test_user_filling_shared_queue_yields_to_another() -> None:
     admission = one_at_a_time(queue=3)
     calls = Calls(admission)
     refused: list[str] = []
@@ -95,7 +95,7 @@ async def test_who_fills_the_queue_of_all_gives_way_to_another_user() -> None:
     assert running == ["ann-2"]
 
 
-async def test_a_call_that_is_cancelled_as_it_gives_way_gives_back_no_place_that_it_never_had() -> None:
+async def test_call_cancelled_while_yielding_returns_no_unowned_place() -> None:
     calls = Calls(one_at_a_time(queue=2))
 
     async with anyio.create_task_group() as group:
@@ -122,7 +122,7 @@ async def test_a_call_that_is_cancelled_as_it_gives_way_gives_back_no_place_that
     assert then == ["bob-1"]
 
 
-async def test_a_caller_who_leaves_the_queue_gives_up_no_place_of_others() -> None:
+async def test_caller_leaving_queue_frees_no_place_of_others() -> None:
     admission = one_at_a_time(queue=5)
     calls = Calls(admission)
 

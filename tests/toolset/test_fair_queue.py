@@ -1,4 +1,4 @@
-"""Whose call is next, told by a queue that only decides; so a test is a list of who comes and who goes."""
+"""Order of calls, decided by a pure queue; so a test is a list of arrivals and departures."""
 
 from itertools import count
 
@@ -26,7 +26,7 @@ def come(queue: FairQueue[str], *calls: str) -> list[str]:
     return started
 
 
-def test_a_thousand_calls_of_one_user_delay_anothers_by_one_call_at_most() -> None:
+def test_thousand_calls_of_one_user_delay_another_by_one_call() -> None:
     calls = queue()
     come(calls, *(f"ann-{number}" for number in range(1000)))
 
@@ -36,7 +36,7 @@ def test_a_thousand_calls_of_one_user_delay_anothers_by_one_call_at_most() -> No
     assert list(calls.leave("bob")) == ["ann-1"]
 
 
-def test_users_with_calls_waiting_take_turns() -> None:
+def test_users_with_waiting_calls_take_turns() -> None:
     calls = queue()
     come(calls, "ann-0", "ann-1", "ann-2", "ann-3", "bob-1", "bob-2", "eve-1")
 
@@ -47,8 +47,8 @@ def test_users_with_calls_waiting_take_turns() -> None:
     assert order == ["ann-0", "bob-1", "eve-1", "ann-1", "bob-2", "ann-2", "ann-3"]
 
 
-def test_who_asks_again_and_again_does_not_overtake_who_waits() -> None:
-    """Control for the rule that a newcomer is next: who was served a moment ago is no newcomer."""
+def test_frequent_caller_does_not_overtake_waiting_one() -> None:
+    """Control for the rule that a newcomer is next: a user served a moment ago is not a newcomer."""
     calls = queue()
     come(calls, "ann-0", "ann-1", "ann-2", "bob-0")
     order: list[str] = []
@@ -61,7 +61,7 @@ def test_who_asks_again_and_again_does_not_overtake_who_waits() -> None:
     assert order == ["bob-0", "ann-1", "bob-1"]
 
 
-def test_a_user_at_their_own_limit_is_passed_over() -> None:
+def test_user_at_own_limit_is_passed_over() -> None:
     calls = queue(max_calls=3, of_one=2)
 
     started = come(calls, "ann-1", "ann-2", "ann-3", "bob-1", "bob-2")
@@ -71,7 +71,7 @@ def test_a_user_at_their_own_limit_is_passed_over() -> None:
     assert list(calls.leave("ann")) == ["ann-3"]
 
 
-def test_who_is_forgotten_is_nobody_whose_turn_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgotten_user_has_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fair_queue, "_FORGET_ABOVE", 3)
     calls = queue(max_calls=1000)
 
@@ -123,7 +123,7 @@ class Told:
 
 
 @given(st.lists(st.tuples(users, st.sampled_from(["come", "come", "leave", "withdraw"])), max_size=60))
-def test_whatever_happens_limits_hold_and_no_place_stays_empty(acts: list[tuple[str, str]]) -> None:
+def test_limits_hold_and_no_place_stays_empty_at_random(acts: list[tuple[str, str]]) -> None:
     told = Told()
     for user, act in acts:
         getattr(told, act)(user)

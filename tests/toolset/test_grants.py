@@ -1,4 +1,4 @@
-"""Grants: what no tool file, word of a command or link to one opens, whoever names it."""
+"""Grants: paths that no tool file, command argument or link opens, for any user."""
 
 import pwd
 from pathlib import Path
@@ -30,9 +30,7 @@ PRIVATE = ["state/tokens.json", "store/file", "op/.ssh/id_rsa", "other/.aws/tool
 
 
 @pytest.mark.parametrize("name", PRIVATE)
-def test_file_among_keys_or_state_is_named_by_what_it_opens(
-    name: str, folder: Path, settings: Settings
-) -> None:
+def test_file_among_keys_or_state_named_by_what_it_opens(name: str, folder: Path, settings: Settings) -> None:
     why = opened(folder / name, settings)
 
     assert why is not None
@@ -53,14 +51,14 @@ def test_file_among_keys_or_state_is_not_granted(name: str, folder: Path, settin
     assert not granted & {folder / name, *(folder / name).parents}
 
 
-def test_tool_file_in_a_folder_of_its_own_passes(folder: Path, settings: Settings) -> None:
+def test_tool_file_in_its_own_folder_passes(folder: Path, settings: Settings) -> None:
     check_files(settings, [folder / "tools/tool.py"])
 
     assert refused_word(folder / "tools/tool.py", settings) is None
 
 
 @pytest.mark.parametrize("path", ["/proc/1/environ", "/dev/shm/x", "/run/secrets/x", "/etc/shadow"])
-def test_word_of_the_machine_is_refused(path: str, settings: Settings) -> None:
+def test_system_path_argument_is_refused(path: str, settings: Settings) -> None:
     assert refused_word(Path(path), settings) is not None
     assert refused_word(Path("/etc/hosts"), settings) is None
 

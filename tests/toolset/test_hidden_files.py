@@ -53,7 +53,7 @@ def test_hidden_file_named_in_text_is_found(
     assert found(project, text) == expected
 
 
-def test_hidden_file_lent_is_not_reported(project: Path) -> None:
+def test_granted_hidden_file_is_not_reported(project: Path) -> None:
     text = "open('.env'); open('.prompts')"
 
     assert found(project, text, allow_read=(project / ".env",)) == [(".prompts", 1)]

@@ -1,4 +1,4 @@
-"""What is lent is looked at when the runner starts: where it lies, whose it is, and what is never lent."""
+"""Checks of granted folders at start: their place, their owner, and folders that are never granted."""
 
 import os
 import pwd
@@ -41,14 +41,14 @@ def why(folder: Path, **settings: object) -> str:
     return str(refused.value)
 
 
-def test_links_are_followed_once_and_the_name_is_kept(folder: Path) -> None:
+def test_links_followed_once_and_name_kept(folder: Path) -> None:
     rights = lent(folder, allow_write=(folder / "led" / "sub",)).rights()
 
     assert rights.write == (folder / "data/sub",)
     assert rights.lent.names == (folder / "led/sub",)
 
 
-def test_what_lies_in_something_else_that_is_lent_is_not_lent_twice(folder: Path) -> None:
+def test_grant_inside_another_grant_listed_once(folder: Path) -> None:
     rights = lent(
         folder, allow_read=(folder / "data/sub", folder / "more"), allow_write=(folder / "data",)
     ).rights()
@@ -56,7 +56,7 @@ def test_what_lies_in_something_else_that_is_lent_is_not_lent_twice(folder: Path
     assert (rights.read, rights.write) == ((folder / "more",), (folder / "data",))
 
 
-def test_a_tool_has_its_own_instead_of_the_general_ones(folder: Path) -> None:
+def test_tool_grants_replace_general_ones(folder: Path) -> None:
     tools = {"one": ToolSettings(allow_write=(folder / "more",)), "none": ToolSettings(allow_read=())}
     settings = lent(folder, allow_read=(folder / "data",), tools=tools)
 
@@ -68,20 +68,20 @@ def test_a_tool_has_its_own_instead_of_the_general_ones(folder: Path) -> None:
     assert settings.rights().read == (folder / "data",)
 
 
-def test_without_anything_lent_nothing_changes(folder: Path) -> None:
+def test_no_grants_change_nothing(folder: Path) -> None:
     settings = settings_in(folder)
 
     assert lend(settings, []) is settings
 
 
 @pytest.mark.parametrize("option", ["allow_read", "allow_write"])
-def test_what_is_not_there_is_named_with_its_option(folder: Path, option: str) -> None:
+def test_missing_grant_named_with_option(folder: Path, option: str) -> None:
     said = why(folder, **{option: (folder / "not-there",)})
 
     assert f"--{option.replace('_', '-')}: there is no file or folder {folder}/not-there" in said
 
 
-def test_the_tool_is_named_whose_folder_is_not_there(folder: Path) -> None:
+def test_tool_of_missing_folder_is_named(folder: Path) -> None:
     said = why(folder, tools={"one": ToolSettings(allow_read=(folder / "not-there",))})
 
     assert said.startswith("[tools.one] allow_read: there is no file or folder")
@@ -107,9 +107,7 @@ def test_the_tool_is_named_whose_folder_is_not_there(folder: Path) -> None:
         ("homes", "holds the homes of all users"),
     ],
 )
-def test_what_would_open_more_than_was_meant_is_refused(
-    folder: Path, option: str, place: str, reason: str
-) -> None:
+def test_overbroad_grant_refused(folder: Path, option: str, place: str, reason: str) -> None:
     said = why(folder, **{option: (folder / place,)})
 
     assert said.startswith(f"--{option.replace('_', '-')}: ")
@@ -117,7 +115,7 @@ def test_what_would_open_more_than_was_meant_is_refused(
 
 
 @pytest.mark.parametrize("place", ["/usr/local", "program", "program/beside.py"])
-def test_what_others_run_from_is_read_and_never_written(folder: Path, place: str) -> None:
+def test_folders_others_run_from_granted_read_only(folder: Path, place: str) -> None:
     assert lent(folder, allow_read=(folder / place,)).rights().read == (folder / place,)
 
     assert "is not lent to write" in (said := why(folder, allow_write=(folder / place,))) or (
@@ -125,7 +123,7 @@ def test_what_others_run_from_is_read_and_never_written(folder: Path, place: str
     )
 
 
-def test_where_the_runner_is_loaded_from_is_never_written(folder: Path) -> None:
+def test_runner_folder_never_writable(folder: Path) -> None:
     import runner
 
     said = why(folder, allow_write=(Path(runner.__file__).parents[1],))
@@ -133,7 +131,7 @@ def test_where_the_runner_is_loaded_from_is_never_written(folder: Path) -> None:
     assert "the runner itself is loaded, unconfined" in said
 
 
-def test_keys_in_a_home_folder_are_never_lent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_in_home_folder_never_granted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "data/.ssh").mkdir()
     assert lent(folder, allow_read=(folder / "data",)).rights().read == (folder / "data",)
 
@@ -145,13 +143,13 @@ def test_keys_in_a_home_folder_are_never_lent(folder: Path, monkeypatch: pytest.
     assert "/.ssh, where keys are kept" in why(folder, allow_read=(folder / "data/.ssh",))
 
 
-def test_a_link_to_what_is_refused_is_refused_with_where_it_leads(folder: Path) -> None:
+def test_link_to_refused_path_refused_with_target(folder: Path) -> None:
     (folder / "innocent").symlink_to("state")
 
     assert f"{folder}/innocent ({folder}/state) would open" in why(folder, allow_read=(folder / "innocent",))
 
 
-def test_the_configuration_file_is_never_lent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_file_never_granted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "data/runner.toml").write_text('allow_write = ["."]\n')
     monkeypatch.chdir(folder / "data")
     monkeypatch.setenv("RUNNER_STATE_DIR", str(folder / "state"))
@@ -165,7 +163,7 @@ def test_the_configuration_file_is_never_lent(folder: Path, monkeypatch: pytest.
         lend(settings, [])
 
 
-def test_root_works_as_the_owner_and_with_several_owners_not_at_all(folder: Path) -> None:
+def test_root_works_as_owner_and_refuses_several_owners(folder: Path) -> None:
     assert os.geteuid() == 0, "only root gives others' user ids; run these tests as root"
     other = pwd.getpwnam("nobody").pw_uid
     os.chown(folder / "data", other, other)
@@ -203,13 +201,11 @@ def test_root_works_as_the_owner_and_with_several_owners_not_at_all(folder: Path
         ("/var/lib/toolcell/x", "write", None),
     ],
 )
-def test_an_option_is_named_where_it_would_open_something(path: str, wants: str, flag: str | None) -> None:
+def test_option_named_where_it_would_help(path: str, wants: str, flag: str | None) -> None:
     assert flag_for(path, wants, homes=Path("/tmp")) == flag
 
 
-def test_an_entry_of_a_configuration_of_servers_has_folders_of_its_own(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_config_entry_has_own_folders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = folder / "mcp.json"
     config.write_text(
         '{"mcpServers": {"a": {"command": "cat", "allow_write": ["data"], "allow_read": ["/srv"]},'
@@ -225,9 +221,7 @@ def test_an_entry_of_a_configuration_of_servers_has_folders_of_its_own(
 
 
 @pytest.mark.parametrize("value", ['"data"', "[1]", '[""]', "{}"])
-def test_folders_of_an_entry_that_are_no_list_are_refused(
-    folder: Path, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entry_folders_not_a_list_refused(folder: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = folder / "mcp.json"
     config.write_text('{"mcpServers": {"a": {"command": "cat", "allow_write": ' + value + "}}}")
     monkeypatch.setenv("RUNNER_STATE_DIR", str(folder / "state"))

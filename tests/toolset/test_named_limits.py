@@ -44,7 +44,7 @@ def names(limits: dict[str, LimitSettings], tool: str | None, user: str) -> list
     return [(one.name, one.whose) for one in counted(limits, tool=tool, user=user, whose=f"home-of-{user}")]
 
 
-def test_a_call_counts_for_the_limits_of_its_tool_and_user() -> None:
+def test_call_counts_for_limits_of_its_tool_and_user() -> None:
     limits = {
         "all": LimitSettings(calls_per_minute=9),
         "each": EACH,
@@ -57,7 +57,7 @@ def test_a_call_counts_for_the_limits_of_its_tool_and_user() -> None:
     assert names(limits, None, "ann") == [("all", ""), ("each", "home-of-ann")]
 
 
-def test_a_limit_that_limits_nothing_is_refused() -> None:
+def test_limit_that_limits_nothing_is_refused() -> None:
     with pytest.raises(ValidationError, match="it limits nothing"):
         LimitSettings(tools=["a"])
 
@@ -70,7 +70,7 @@ def admitted(rates: Rates, user: str, now: float, tool: str = "t") -> bool:
     return True
 
 
-def test_each_user_has_so_many_calls_in_any_minute_over_all_tools() -> None:
+def test_calls_per_minute_counted_per_user_over_all_tools() -> None:
     rates = Rates(limits={"each": EACH})
 
     of_ann = [admitted(rates, "ann", now, tool) for now, tool in ((0, "a"), (30, "b"), (59, "c"), (60, "a"))]
@@ -79,7 +79,7 @@ def test_each_user_has_so_many_calls_in_any_minute_over_all_tools() -> None:
     assert admitted(rates, "bob", 59)
 
 
-def test_a_call_that_one_limit_refuses_counts_for_no_other() -> None:
+def test_refused_call_counts_for_no_other_limit() -> None:
     limits = {
         "all": LimitSettings(calls_per_minute=2),
         "ann": LimitSettings(users=["ann"], calls_per_minute=1),
@@ -90,7 +90,7 @@ def test_a_call_that_one_limit_refuses_counts_for_no_other() -> None:
     assert [admitted(rates, "bob", 1) for _ in range(2)] == [True, False]
 
 
-def test_the_error_names_the_limit_and_the_moment_at_which_a_call_would_pass() -> None:
+def test_rate_limit_error_names_limit_and_retry_time() -> None:
     rates = Rates(limits={"each": EACH})
     mine = rates.of(tool="t", user="ann", whose="ann")
     rates.admit(mine, now=0)
@@ -110,7 +110,7 @@ def test_the_error_names_the_limit_and_the_moment_at_which_a_call_would_pass() -
     rates.admit(mine, now=60)
 
 
-def test_windows_of_idle_users_are_dropped() -> None:
+def test_windows_of_idle_users_dropped() -> None:
     rates = Rates(limits={"each": LimitSettings(per="user", calls_per_minute=10)})
     before = held_objects(rates)
     for number in range(1100):
@@ -130,7 +130,7 @@ def queue_of(max_calls_per_user: int = 9) -> FairQueue[str]:
     return FairQueue(max_calls=9, max_calls_per_user=max_calls_per_user, max_queue=2000)
 
 
-def test_calls_that_need_a_full_place_let_others_pass_and_keep_their_turn() -> None:
+def test_calls_for_full_place_yield_and_keep_turn() -> None:
     queue = queue_of()
     assert queue.starts("ann", ONE)
     queue.wait("ann", "ann-sales", ONE)
@@ -147,7 +147,7 @@ def test_calls_that_need_a_full_place_let_others_pass_and_keep_their_turn() -> N
     assert queue.starts("ann", ONE)
 
 
-def test_a_thousand_calls_for_one_place_delay_anothers_by_one_call_at_most() -> None:
+def test_thousand_calls_for_one_place_delay_another_by_one_call() -> None:
     queue = queue_of()
     assert queue.starts("ann", ONE)
     for number in range(1000):
@@ -158,7 +158,7 @@ def test_a_thousand_calls_for_one_place_delay_anothers_by_one_call_at_most() -> 
     assert list(queue.leave("bob", ONE)) == ["ann-0"]
 
 
-def test_a_waiting_call_of_a_full_place_can_be_withdrawn() -> None:
+def test_waiting_call_of_full_place_can_be_withdrawn() -> None:
     queue = queue_of()
     assert queue.starts("ann", ONE)
     queue.wait("bob", "bob-1", ONE)
@@ -170,7 +170,7 @@ def test_a_waiting_call_of_a_full_place_can_be_withdrawn() -> None:
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_calls_at_once_of_a_limit_by_name_take_turns(limited: Path, tmp_path: Path) -> None:
+async def test_concurrent_calls_of_named_limit_take_turns(limited: Path, tmp_path: Path) -> None:
     limits = {"one_slow": LimitSettings(tools=["sl*"], max_calls=1)}
 
     with somebody() as ann, somebody() as bob:

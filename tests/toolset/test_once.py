@@ -1,4 +1,4 @@
-"""What is made once for many, such as the listener where tools fetch files."""
+"""Objects made once for many callers, such as the listener where tools fetch files."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """Have no descriptor free in this process."""
+    """Leave no descriptor free in this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
     taken: list[int] = []
@@ -34,7 +34,7 @@ def no_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_a_listener_that_could_not_be_opened_is_opened_by_the_next_who_needs_it() -> None:
+async def test_failed_listener_reopened_by_next_caller() -> None:
     async def answer(_: object) -> None:
         """Answer nothing."""
 
@@ -54,7 +54,7 @@ async def test_a_listener_that_could_not_be_opened_is_opened_by_the_next_who_nee
     assert reader is not None
 
 
-async def test_to_end_what_could_not_be_made_or_never_was_is_nothing() -> None:
+async def test_end_of_failed_or_unmade_object_does_nothing() -> None:
     once = Once(lambda: Loopback.open([]))
     await once.end(Loopback.close)
     with no_descriptors(), pytest.raises(OSError, match="Too many open files"):

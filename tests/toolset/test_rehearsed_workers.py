@@ -35,7 +35,7 @@ async def _both(folder: Path) -> tuple[float, float]:
     return await _spare_mib(folder / "call", "call"), await _spare_mib(folder / "user", "user")
 
 
-def test_only_a_worker_of_one_call_makes_beforehand_what_its_call_will_write_to_its_own(
+def test_single_call_worker_alone_copies_pages_before_call(
     tmp_path: Path,
 ) -> None:
     for name in ("call", "user"):

@@ -62,7 +62,7 @@ def results(completed: Any) -> Any:
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_a_call_has_the_secrets_of_its_tool_and_user_and_so_have_its_programs(tmp_path: Path) -> None:
+async def test_call_and_its_programs_have_secrets_of_tool_and_user(tmp_path: Path) -> None:
     with somebody() as user:
         async with serving(tmp_path) as toolset:
             holds = results(await call(toolset, user, "holds"))
@@ -81,7 +81,7 @@ async def test_a_call_has_the_secrets_of_its_tool_and_user_and_so_have_its_progr
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_a_later_call_of_another_tool_or_user_finds_a_secret_nowhere(tmp_path: Path) -> None:
+async def test_later_call_of_other_tool_or_user_finds_no_secret(tmp_path: Path) -> None:
     with somebody() as user, somebody() as stranger:
         async with serving(tmp_path) as toolset:
             # A worker that stays has served this user before, and could lie in wait.
@@ -108,9 +108,7 @@ async def test_a_later_call_of_another_tool_or_user_finds_a_secret_nowhere(tmp_p
 @pytest.mark.kernel
 @pytest.mark.anyio
 @pytest.mark.parametrize("tier", ["process", "user", "namespace"])
-async def test_while_a_call_uses_a_secret_no_other_process_of_any_tool_has_it_or_can_look_for_it(
-    tmp_path: Path, tier: str
-) -> None:
+async def test_secret_in_use_unreachable_from_other_tool_processes(tmp_path: Path, tier: str) -> None:
     client = Listening()
     with somebody() as user, somebody() as stranger:
         async with serving(tmp_path, isolation=tier) as toolset:
@@ -142,7 +140,7 @@ async def test_while_a_call_uses_a_secret_no_other_process_of_any_tool_has_it_or
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_the_process_of_a_call_with_a_secret_ends_with_it_whatever_its_author_asks(
+async def test_process_with_secret_ends_with_its_call(
     tmp_path: Path,
 ) -> None:
     with somebody() as user:
@@ -156,7 +154,7 @@ async def test_the_process_of_a_call_with_a_secret_ends_with_it_whatever_its_aut
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_what_a_tool_says_has_no_secret_in_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_tool_output_has_no_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     client = Listening()
     with somebody() as user:
@@ -185,7 +183,7 @@ async def test_what_a_tool_says_has_no_secret_in_it(tmp_path: Path, caplog: pyte
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_a_file_named_by_a_secret_is_not_told_of(tmp_path: Path) -> None:
+async def test_file_with_secret_in_its_name_is_not_reported(tmp_path: Path) -> None:
     with somebody() as user:
         async with serving(tmp_path, generated="keep") as toolset:
             wrote = (await call(toolset, user, "writes")).processed.value
@@ -196,7 +194,7 @@ async def test_a_file_named_by_a_secret_is_not_told_of(tmp_path: Path) -> None:
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_a_tool_file_cannot_read_the_file_of_a_secret(tmp_path: Path) -> None:
+async def test_tool_file_cannot_read_file_of_secret(tmp_path: Path) -> None:
     code = (
         "from pathlib import Path\nfrom fastmcp import FastMCP\nmcp = FastMCP('reader')\n"
         "@mcp.tool\ndef read(path: str) -> str:\n    return Path(path).read_text()\n"
@@ -219,7 +217,7 @@ async def test_a_tool_file_cannot_read_the_file_of_a_secret(tmp_path: Path) -> N
 
 
 @pytest.mark.anyio
-async def test_a_server_does_not_start_without_a_secret_and_names_each(tmp_path: Path) -> None:
+async def test_missing_secrets_all_named_and_server_not_started(tmp_path: Path) -> None:
     secrets = {
         "ONE": SecretSettings(file=tmp_path / "missing", tools=["holds"]),
         "TWO": SecretSettings(command=("false",), tools=["holds"]),
@@ -244,7 +242,7 @@ async def test_a_server_does_not_start_without_a_secret_and_names_each(tmp_path:
         ("x" * 70_000, 0o600, "more than 65536 bytes"),
     ],
 )
-def test_a_secret_that_cannot_be_one_is_refused_without_being_said(
+def test_invalid_secret_refused_without_showing_it(
     tmp_path: Path, content: str, mode: int, said: str
 ) -> None:
     secret = SecretSettings(file=secret_file(tmp_path, content, mode=mode), tools=["t"])
@@ -256,14 +254,14 @@ def test_a_secret_that_cannot_be_one_is_refused_without_being_said(
     assert content not in fault
 
 
-def test_one_line_break_at_the_end_is_no_part_of_a_value(tmp_path: Path) -> None:
+def test_one_trailing_line_break_is_not_part_of_value(tmp_path: Path) -> None:
     of_file = SecretSettings(file=secret_file(tmp_path, KEY + "\n"), tools=["t"])
     of_command = SecretSettings(command=("echo", KEY), tools=["t"])
 
     assert read_secret("A", of_file) == read_secret("B", of_command) == KEY
 
 
-def test_a_value_is_not_in_what_a_set_of_secrets_looks_like(tmp_path: Path) -> None:
+def test_value_absent_from_repr_of_secrets(tmp_path: Path) -> None:
     secrets = Secrets.read({"API_KEY": SecretSettings(file=secret_file(tmp_path), tools=["t"])})
 
     assert KEY not in repr(secrets)
@@ -272,7 +270,7 @@ def test_a_value_is_not_in_what_a_set_of_secrets_looks_like(tmp_path: Path) -> N
     assert not secrets.of("another", "anybody")
 
 
-def test_a_value_is_masked_in_its_forms_also_where_one_holds_the_other() -> None:
+def test_secret_masked_in_all_forms_also_if_nested() -> None:
     given = CallSecrets({"LONG": "abcdefgh+ijkl", "SHORT": "abcdefgh"})
 
     masked = given.masked({"a": ["abcdefgh+ijkl", {"abcdefgh": "q=abcdefgh%2Bijkl"}], "n": 1, "z": None})
@@ -280,13 +278,13 @@ def test_a_value_is_masked_in_its_forms_also_where_one_holds_the_other() -> None
     assert masked == {"a": ["[secret LONG]", {"[secret SHORT]": "q=[secret LONG]"}], "n": 1, "z": None}
 
 
-def test_a_value_is_masked_as_forms_write_it() -> None:
+def test_value_masked_in_form_encoding() -> None:
     given = CallSecrets({"PASSWORD": "correct horse/battery"})
 
     assert given.masked_text(urlencode({"p": "correct horse/battery"})) == "p=[secret PASSWORD]"
 
 
-def test_the_rest_of_a_value_that_was_cut_is_masked_wherever_it_was_cut() -> None:
+def test_truncated_secret_masked_at_any_cut() -> None:
     given = CallSecrets({"KEY": "käse/4&brot", "OTHER": "brotzeit-"})
 
     for form in ("käse/4&brot", json.dumps("käse/4&brot")[1:-1], quote("käse/4&brot")):
@@ -301,7 +299,7 @@ def test_the_rest_of_a_value_that_was_cut_is_masked_wherever_it_was_cut() -> Non
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_what_is_kept_of_a_long_output_begins_with_no_half_of_a_secret(
+async def test_shortened_output_starts_with_no_partial_secret(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     limit = Limits().output_bytes
@@ -320,7 +318,7 @@ async def test_what_is_kept_of_a_long_output_begins_with_no_half_of_a_secret(
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_a_tool_that_exits_with_a_long_text_shows_no_half_of_a_secret(tmp_path: Path) -> None:
+async def test_exit_text_of_tool_shows_no_partial_secret(tmp_path: Path) -> None:
     with somebody() as user:
         async with serving(tmp_path) as toolset:
             left = [await call(toolset, user, "leaves", before=before) for before in (0, 199 - len(KEY) // 2)]
@@ -330,7 +328,7 @@ async def test_a_tool_that_exits_with_a_long_text_shows_no_half_of_a_secret(tmp_
     assert all("[secret API_KEY]" in text for text in said)
 
 
-def test_no_text_of_an_error_is_cut_within_a_secret_that_is_shown() -> None:
+def test_error_text_never_cut_inside_shown_secret() -> None:
     value, before = "k" * 60_000, "x" * (TEXT_MAX_CHARS - 100)
 
     with pytest.raises(ValueError, match="kkk") as raised:
@@ -340,7 +338,7 @@ def test_no_text_of_an_error_is_cut_within_a_secret_that_is_shown() -> None:
     assert "k" not in CallSecrets({"KEY": value}).masked_text(said)
 
 
-def test_which_secrets_changed_is_known_by_value_and_by_rule(tmp_path: Path) -> None:
+def test_changed_secrets_known_by_value_and_rule(tmp_path: Path) -> None:
     first, second = secret_file(tmp_path, "value-one", name="a"), secret_file(tmp_path, "value-two", name="b")
     rules = {name: SecretSettings(file=path, tools=["t"]) for name, path in (("A", first), ("B", second))}
     before = Secrets.read(rules)

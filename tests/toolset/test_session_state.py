@@ -39,7 +39,7 @@ def filled(state: SessionState, user: str = "u") -> int:
     raise AssertionError("none was refused")
 
 
-def test_keys_that_come_and_go_leave_nothing(state: SessionState) -> None:
+def test_deleted_keys_free_their_memory(state: SessionState) -> None:
     with held_at_most(8 * MIB):
         for number in range(50):
             key = f"{number}-" + "k" * MIB
@@ -47,11 +47,11 @@ def test_keys_that_come_and_go_leave_nothing(state: SessionState) -> None:
             assert state.delete("u", None, key)
 
 
-def test_the_memory_of_each_key_counts(state: SessionState) -> None:
+def test_memory_of_each_key_counts(state: SessionState) -> None:
     assert 10_000 < filled(state) <= 16 * MIB // 256
 
 
-def test_there_is_room_again_for_what_is_deleted_replaced_or_over(state: SessionState) -> None:
+def test_state_quota_freed_by_delete_replace_and_session_end(state: SessionState) -> None:
     last = filled(state)
 
     state.put("u", None, "2", {}, None)
@@ -63,7 +63,7 @@ def test_there_is_room_again_for_what_is_deleted_replaced_or_over(state: Session
     state.put("u", None, str(last + 1), {}, None)
 
 
-def test_what_goes_along_with_each_request_is_small(state: SessionState) -> None:
+def test_data_sent_with_each_request_is_small(state: SessionState) -> None:
     state.put("u", None, RULES, {"value": "r" * 100_000}, None)
     state.put("u", None, "large", {"value": "x" * 500_000}, None)
     state.put("u", None, RULES, {"value": "r" * 200_000}, None)
@@ -79,14 +79,14 @@ def test_what_goes_along_with_each_request_is_small(state: SessionState) -> None
 
 
 @pytest.mark.parametrize("ttl", [10**400, float("inf"), float("nan"), "1", [1], 1e13])
-def test_a_time_that_is_none_is_refused(state: SessionState, ttl: object) -> None:
+def test_invalid_expiry_refused(state: SessionState, ttl: object) -> None:
     with pytest.raises(StateRefused, match="needs a time in seconds"):
         state.put("u", None, "k", {}, ttl)
 
     assert state.get("u", None, "k") == (None, None)
 
 
-def test_changes_are_told_once_and_only_of_what_another_machine_may_know(state: SessionState) -> None:
+def test_state_changes_reported_once_and_shared_ones_only(state: SessionState) -> None:
     state.take_over("u", {full_key(None, "old"): StateItem('{"v": 1}', None)})
     state.put("u", None, "new", {"v": 2}, None)
     state.put("u", None, "passing", {"v": 3}, None)

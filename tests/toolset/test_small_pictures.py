@@ -61,7 +61,7 @@ def smaller(settings: Settings, user: str, content: bytes, most_bytes: int) -> b
 
 @pytest.mark.release
 @pytest.mark.parametrize("kind", FORMATS)
-def test_picture_that_is_too_large_keeps_its_format(kind: str, user: str, tmp_path: Path) -> None:
+def test_oversized_picture_keeps_its_format(kind: str, user: str, tmp_path: Path) -> None:
     given = picture(kind)
     most = len(given) // 3
 
@@ -143,7 +143,7 @@ def test_client_gets_a_link_alone_without_the_setting(user: str, tmp_path: Path)
 
 
 @pytest.mark.release
-def test_client_gets_all_pictures_smaller_and_faulty_ones_as_links(user: str, tmp_path: Path) -> None:
+def test_client_gets_pictures_reduced_and_faulty_ones_as_links(user: str, tmp_path: Path) -> None:
     pictures = [picture(), picture()[:70_000], picture()]
 
     content = asyncio.run(shown(tmp_path, user, pictures, "PNG", shrink_pictures=True))

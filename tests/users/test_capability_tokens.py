@@ -27,20 +27,20 @@ def signed(tokens: Tokens, user: str = "alice", key: str = "art_1", purpose: str
     return tokens.sign(user=user, key=key, purpose=purpose, now=NOW, ttl_s=60)
 
 
-def test_a_token_gives_back_its_user(tokens: Tokens) -> None:
+def test_token_returns_its_user(tokens: Tokens) -> None:
     token = signed(tokens, user="alice@example.com")
 
     assert tokens.verify(token, purpose="download", key="art_1", now=NOW) == "alice@example.com"
 
 
-def test_the_folder_of_the_secrets_is_made_where_nothing_has_made_it(tmp_path: Path) -> None:
+def test_secrets_folder_created_if_missing(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "state" / "tokens.json")
 
     assert tokens.verify(signed(tokens), purpose="download", key="art_1", now=NOW) == "alice"
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
 
 
-def test_a_token_may_stand_in_a_url_as_it_is(tokens: Tokens) -> None:
+def test_token_is_url_safe(tokens: Tokens) -> None:
     assert re.fullmatch(r"[\w.-]+", signed(tokens, user="é /?&=#"), re.ASCII)
 
 
@@ -48,7 +48,7 @@ def test_a_token_may_stand_in_a_url_as_it_is(tokens: Tokens) -> None:
     ("purpose", "key"),
     [("upload", "art_1"), ("download", "art_2"), ("downloadart_1", ""), ("", "downloadart_1")],
 )
-def test_a_token_does_nothing_but_its_purpose_on_its_key(tokens: Tokens, purpose: str, key: str) -> None:
+def test_token_valid_for_its_purpose_and_key_only(tokens: Tokens, purpose: str, key: str) -> None:
     token = signed(tokens)
     assert tokens.verify(token, purpose="download", key="art_1", now=NOW)
 
@@ -56,7 +56,7 @@ def test_a_token_does_nothing_but_its_purpose_on_its_key(tokens: Tokens, purpose
         tokens.verify(token, purpose=purpose, key=key, now=NOW)
 
 
-def test_a_token_ends_on_time(tokens: Tokens) -> None:
+def test_token_expires_on_time(tokens: Tokens) -> None:
     token = signed(tokens)
     assert tokens.verify(token, purpose="download", key="art_1", now=NOW + 59)
 
@@ -64,7 +64,7 @@ def test_a_token_ends_on_time(tokens: Tokens) -> None:
         tokens.verify(token, purpose="download", key="art_1", now=NOW + 60)
 
 
-def test_a_token_whose_user_or_end_was_changed_is_refused(tokens: Tokens) -> None:
+def test_token_with_changed_user_or_expiry_refused(tokens: Tokens) -> None:
     _, mac = signed(tokens).split(".")
     for user in ("bob", "mallory"):
         claims, _ = signed(tokens, user=user).split(".")
@@ -75,19 +75,19 @@ def test_a_token_whose_user_or_end_was_changed_is_refused(tokens: Tokens) -> Non
 
 @given(st.text(max_size=60) | st.binary(max_size=60).map(lambda raw: raw.decode("latin-1")))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_other_text_is_a_token(tokens: Tokens, text: str) -> None:
+def test_other_text_is_not_a_token(tokens: Tokens, text: str) -> None:
     with pytest.raises(TokenError):
         tokens.verify(text, purpose="download", key="art_1", now=NOW)
 
 
-def test_a_token_of_another_runner_is_refused(tokens: Tokens, tmp_path: Path) -> None:
+def test_token_of_another_runner_refused(tokens: Tokens, tmp_path: Path) -> None:
     foreign = signed(Tokens(tmp_path / "other.json"))
 
     with pytest.raises(TokenError):
         tokens.verify(foreign, purpose="download", key="art_1", now=NOW)
 
 
-def test_after_one_rotation_old_tokens_hold_and_after_two_they_do_not(tokens: Tokens, tmp_path: Path) -> None:
+def test_token_valid_after_one_rotation_not_after_two(tokens: Tokens, tmp_path: Path) -> None:
     token = signed(tokens)
 
     tokens.rotate()
@@ -99,15 +99,13 @@ def test_after_one_rotation_old_tokens_hold_and_after_two_they_do_not(tokens: To
         tokens.verify(token, purpose="download", key="art_1", now=NOW)
 
 
-def test_rotation_before_first_use_makes_the_secrets(tokens: Tokens) -> None:
+def test_rotation_before_first_use_makes_secrets(tokens: Tokens) -> None:
     tokens.rotate()
 
     assert tokens.verify(signed(tokens), purpose="download", key="art_1", now=NOW) == "alice"
 
 
-def test_the_secrets_are_readable_by_their_owner_only_and_leave_nothing_beside_them(
-    tokens: Tokens, tmp_path: Path
-) -> None:
+def test_secrets_readable_by_owner_only_without_leftovers(tokens: Tokens, tmp_path: Path) -> None:
     signed(tokens)
     tokens.rotate()
 
@@ -115,7 +113,7 @@ def test_the_secrets_are_readable_by_their_owner_only_and_leave_nothing_beside_t
     assert stat.S_IMODE((tmp_path / "tokens.json").stat().st_mode) == 0o600
 
 
-def test_secrets_that_others_may_read_are_not_used(tokens: Tokens, tmp_path: Path) -> None:
+def test_secrets_readable_by_others_not_used(tokens: Tokens, tmp_path: Path) -> None:
     signed(tokens)
     (tmp_path / "tokens.json").chmod(0o644)
 
@@ -127,7 +125,7 @@ DAMAGED = ["", "{}", '{"keys": [["a", "zz"]]}', '{"keys": [["a", ""]]}', '{"keys
 
 
 @pytest.mark.parametrize("content", DAMAGED, ids=range(len(DAMAGED)))
-def test_damaged_secrets_are_taken_from_their_copy_and_set_apart(
+def test_damaged_secrets_restored_from_copy_and_set_apart(
     tokens: Tokens, tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = signed(tokens)
@@ -144,7 +142,7 @@ def test_damaged_secrets_are_taken_from_their_copy_and_set_apart(
     assert len(list(tmp_path.glob("tokens*.damaged-*"))) == 3
 
 
-def test_whoever_removes_the_secrets_ends_what_was_signed_although_there_is_a_copy(
+def test_removed_secrets_invalidate_tokens_despite_copy(
     tokens: Tokens, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = signed(tokens)
@@ -160,9 +158,7 @@ def test_whoever_removes_the_secrets_ends_what_was_signed_although_there_is_a_co
         tokens.verify(token, purpose="download", key="art_1", now=NOW)
 
 
-def test_secrets_of_before_there_were_copies_get_one_at_the_next_start(
-    tokens: Tokens, tmp_path: Path
-) -> None:
+def test_old_secrets_without_copy_get_one_at_start(tokens: Tokens, tmp_path: Path) -> None:
     token = signed(tokens)
     (tmp_path / "tokens-copy.json").unlink()
 
@@ -173,7 +169,7 @@ def test_secrets_of_before_there_were_copies_get_one_at_the_next_start(
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
-def test_what_is_no_file_in_place_of_the_secrets_is_neither_followed_nor_waited_for(
+def test_non_file_at_secrets_path_neither_followed_nor_awaited(
     tokens: Tokens, tmp_path: Path, kind: str
 ) -> None:
     token, path = signed(tokens), tmp_path / "tokens.json"
@@ -191,9 +187,7 @@ def test_what_is_no_file_in_place_of_the_secrets_is_neither_followed_nor_waited_
     assert len(list(tmp_path.glob("tokens.json.damaged-*"))) == 1
 
 
-def test_processes_that_find_the_secrets_damaged_together_mend_them_once(
-    tokens: Tokens, tmp_path: Path
-) -> None:
+def test_damaged_secrets_repaired_once_by_concurrent_processes(tokens: Tokens, tmp_path: Path) -> None:
     token = signed(tokens)
     (tmp_path / "tokens.json").write_text("torn")
 
@@ -209,7 +203,7 @@ def _sign_in_another_process(path: Path, start: "multiprocessing.synchronize.Eve
     out.write_text(signed(Tokens(path)))
 
 
-def test_processes_that_start_together_share_one_secret(tokens: Tokens, tmp_path: Path) -> None:
+def test_processes_starting_together_share_one_secret(tokens: Tokens, tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     start, outs = spawn.Event(), [tmp_path / f"out{n}" for n in range(4)]
     children = [

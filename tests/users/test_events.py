@@ -18,7 +18,7 @@ async def heard(subscription: Subscription) -> list[int]:
     return [each["number"] async for each in subscription]
 
 
-async def test_a_listener_hears_its_users_events_in_order() -> None:
+async def test_listener_receives_its_users_events_in_order() -> None:
     events = Events()
 
     with events.subscribe(user="ann") as listening:
@@ -28,7 +28,7 @@ async def test_a_listener_hears_its_users_events_in_order() -> None:
         assert await heard(listening) == [0, 1, 2]
 
 
-async def test_nobody_hears_the_events_of_another_user_or_session() -> None:
+async def test_events_of_other_user_or_session_not_received() -> None:
     events = Events()
 
     with events.subscribe(user="ann", session="one") as mine, events.subscribe(user="ann") as all_mine:
@@ -41,7 +41,7 @@ async def test_nobody_hears_the_events_of_another_user_or_session() -> None:
         assert await heard(all_mine) == [1, 2, 4]
 
 
-async def test_a_listener_that_does_not_keep_up_loses_the_oldest_and_is_told_how_many() -> None:
+async def test_slow_listener_loses_oldest_and_receives_count() -> None:
     events = Events()
 
     with events.subscribe(user="ann", max_events=2) as listening:
@@ -52,7 +52,7 @@ async def test_a_listener_that_does_not_keep_up_loses_the_oldest_and_is_told_how
         assert await heard(listening) == [3, 4]
 
 
-async def test_large_events_are_held_up_to_a_number_of_bytes() -> None:
+async def test_large_events_held_up_to_byte_limit() -> None:
     events = Events()
 
     with events.subscribe(user="ann") as listening:
@@ -65,7 +65,7 @@ async def test_large_events_are_held_up_to_a_number_of_bytes() -> None:
     assert 10 <= len(kept) <= 17
 
 
-async def test_a_waiting_listener_wakes_for_an_event_and_for_the_end() -> None:
+async def test_waiting_listener_wakes_for_event_and_end() -> None:
     events, got = Events(), []
 
     async def listen(subscription: AsyncIterator[Mapping[str, Any]]) -> None:
@@ -81,7 +81,7 @@ async def test_a_waiting_listener_wakes_for_an_event_and_for_the_end() -> None:
     assert got == [7]
 
 
-async def test_events_that_nobody_listens_for_are_gone() -> None:
+async def test_events_without_listener_are_gone() -> None:
     events = Events()
     with events.subscribe(user="ann"):
         assert events.heard(user="ann", session="any")

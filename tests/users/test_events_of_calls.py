@@ -34,7 +34,7 @@ async def upload(toolset: Toolset, user: str, name: str) -> None:
     await toolset.files(User(user)).put(b"words", name=name, origin=Origin.UPLOADED)
 
 
-async def test_an_interface_hears_a_whole_call_in_order(toolset: Toolset, user: str) -> None:
+async def test_interface_receives_whole_call_in_order(toolset: Toolset, user: str) -> None:
     await upload(toolset, user, "in.txt")
     client = Listening()
 
@@ -61,7 +61,7 @@ async def test_an_interface_hears_a_whole_call_in_order(toolset: Toolset, user: 
     assert [params.get("message") for _method, params in client.heard] == ["half done"]
 
 
-async def test_nobody_else_hears_it(toolset: Toolset, user: str) -> None:
+async def test_call_events_reach_no_other_user(toolset: Toolset, user: str) -> None:
     await upload(toolset, user, "in.txt")
 
     with toolset.events.subscribe(user=f"{user}-2") as others, toolset.events.subscribe(user=user) as own:
@@ -73,7 +73,7 @@ async def test_nobody_else_hears_it(toolset: Toolset, user: str) -> None:
         assert [event async for event in own] != []
 
 
-async def test_file_names_reach_the_tool_as_links_and_filename_as_a_path(toolset: Toolset, user: str) -> None:
+async def test_file_names_become_links_and_filename_a_path(toolset: Toolset, user: str) -> None:
     await upload(toolset, user, "a.txt")
 
     completed = await call(toolset, user, "echoes", filename="a.txt", file_names=["a.txt", "none.txt"])
@@ -93,7 +93,7 @@ async def test_file_names_reach_the_tool_as_links_and_filename_as_a_path(toolset
     )
 
 
-async def test_by_setting_filename_is_a_link_too(user: str, tmp_path: Path) -> None:
+async def test_filename_is_link_by_setting(user: str, tmp_path: Path) -> None:
     async with open_toolset(TOOLS / "updates.py", tmp_path, file_delivery="url") as toolset:
         await upload(toolset, user, "a.txt")
 
@@ -108,7 +108,7 @@ async def test_by_setting_filename_is_a_link_too(user: str, tmp_path: Path) -> N
     assert start["arguments"] == {"filename": "a.txt", "file_names": [], "note": "/x"}
 
 
-async def test_arguments_that_come_as_cut_off_text_are_repaired(toolset: Toolset, user: str) -> None:
+async def test_truncated_argument_text_is_repaired(toolset: Toolset, user: str) -> None:
     asked = request(user, "echoes", {})
     text = '{"filename": "new.txt", "file_names": ["other.txt", "o'
 
@@ -118,9 +118,7 @@ async def test_arguments_that_come_as_cut_off_text_are_repaired(toolset: Toolset
 
 
 @pytest.mark.parametrize("arguments", ["no json", '["a"]', ["a"], 5])
-async def test_arguments_that_are_no_object_are_refused(
-    toolset: Toolset, user: str, arguments: object
-) -> None:
+async def test_non_object_arguments_refused(toolset: Toolset, user: str, arguments: object) -> None:
     asked = request(user, "echoes", {})
 
     completed = await execute(toolset, replace(asked, params={**asked.params, "arguments": arguments}))
@@ -128,9 +126,7 @@ async def test_arguments_that_are_no_object_are_refused(
     assert error_code(completed) == "E_INVALID_ARGUMENT"
 
 
-async def test_a_helper_argument_that_a_tool_does_not_declare_is_not_sent(
-    toolset: Toolset, user: str
-) -> None:
+async def test_undeclared_helper_argument_not_sent(toolset: Toolset, user: str) -> None:
     helped = await call(
         toolset, user, "echoes", filename="n", file_names=[], original_filename="n", username="x"
     )
@@ -169,7 +165,7 @@ async def test_events_hold_references_in_place_of_bytes(toolset: Toolset, user: 
     assert (await read(toolset, user, by_type["canvas_content"]["content"]["uri"])).decode() == PAGE
 
 
-async def test_what_is_shown_meanwhile_is_no_file_of_the_user(toolset: Toolset, user: str) -> None:
+async def test_interim_content_is_not_a_user_file(toolset: Toolset, user: str) -> None:
     with toolset.events.subscribe(user=user):
         await execute(toolset, request(user, "everywhere", {"encoded": ENCODED}))
 
@@ -193,7 +189,7 @@ async def test_what_is_shown_meanwhile_is_no_file_of_the_user(toolset: Toolset, 
         (None, None),
     ],
 )
-def test_a_long_run_of_base64_becomes_a_word_and_nothing_else_does(value: Any, left: Any) -> None:
+def test_long_base64_run_replaced_by_word_only(value: Any, left: Any) -> None:
     assert without_bytes(value) == left
 
 

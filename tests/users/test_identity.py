@@ -24,50 +24,50 @@ def http(settings: Settings, claims: dict[str, Any] | None, host: str = "127.0.0
     return resolve(settings, transport="http", claims=claims, host=host, process_user="root")
 
 
-def test_a_bound_server_serves_its_user_to_a_token_of_that_user() -> None:
+def test_bound_server_accepts_token_of_its_user() -> None:
     settings = Settings(user="alice", auth=TOKENS)
 
     assert http(settings, {"sub": "alice"}) == User("alice")
 
 
-def test_a_bound_server_refuses_the_token_of_another_user() -> None:
+def test_bound_server_refuses_token_of_another_user() -> None:
     settings = Settings(user="alice", auth=TOKENS)
 
     with pytest.raises(IdentityError, match="belongs to the user 'alice', and the token names 'bob'"):
         http(settings, {"sub": "bob"})
 
 
-def test_a_bound_server_without_tokens_serves_its_user_on_any_address() -> None:
+def test_bound_server_without_tokens_serves_its_user_anywhere() -> None:
     assert http(Settings(user="alice"), None, host="0.0.0.0") == User("alice")
 
 
-def test_a_server_with_tokens_refuses_a_request_without_one_even_when_bound() -> None:
+def test_bound_server_with_tokens_refuses_tokenless_request() -> None:
     for user in ("alice", None):
         with pytest.raises(IdentityError, match="carries no token"):
             http(Settings(user=user, auth=TOKENS), None)
 
 
-def test_the_email_names_the_user_before_the_subject() -> None:
+def test_email_names_user_before_subject() -> None:
     settings = Settings(auth=TOKENS)
 
     assert http(settings, {"sub": "17", "email": "alice@example.com"}) == User("alice@example.com")
     assert http(settings, {"sub": "17"}) == User("17")
 
 
-def test_identity_claim_says_which_claims_count_and_in_which_order() -> None:
+def test_identity_claim_sets_claims_and_their_order() -> None:
     settings = Settings(auth=TOKENS, identity_claim=("sub",))
 
     assert http(settings, {"sub": "17", "email": "alice@example.com"}) == User("17")
 
 
 @pytest.mark.parametrize("claims", [{}, {"client_id": "app"}, {"sub": ""}, {"sub": 17}, {"email": ["a"]}])
-def test_a_token_that_names_no_user_is_refused(claims: dict[str, Any]) -> None:
+def test_token_naming_no_user_refused(claims: dict[str, Any]) -> None:
     with pytest.raises(IdentityError, match="names no user"):
         http(Settings(auth=TOKENS), claims)
 
 
 @pytest.mark.parametrize("verified", [False, "false", None, "no"])
-def test_an_email_that_is_not_verified_is_refused(verified: object) -> None:
+def test_unverified_email_refused(verified: object) -> None:
     claims = {"email": "alice@example.com", "sub": "17"}
 
     assert http(Settings(auth=TOKENS), {**claims, "email_verified": True}).name == "alice@example.com"
@@ -75,7 +75,7 @@ def test_an_email_that_is_not_verified_is_refused(verified: object) -> None:
         http(Settings(auth=TOKENS), {**claims, "email_verified": verified})
 
 
-def test_the_user_of_the_operating_system_counts_on_stdio_and_on_loopback_only() -> None:
+def test_os_user_accepted_on_stdio_and_loopback_only() -> None:
     settings = Settings()
 
     assert http(settings, None, host="localhost") == User("root")
@@ -87,12 +87,12 @@ def test_the_user_of_the_operating_system_counts_on_stdio_and_on_loopback_only()
 
 
 @pytest.mark.parametrize("name", ["", "\0", "\udcff"])
-def test_a_name_that_cannot_name_a_home_is_no_user(name: str) -> None:
+def test_name_unfit_for_home_is_not_a_user(name: str) -> None:
     with pytest.raises(IdentityError, match="cannot be used"):
         User(name)
 
 
-def test_a_user_has_the_home_segment_of_its_name() -> None:
+def test_user_has_home_segment_of_its_name() -> None:
     assert User("alice@example.com").segment == "alice@example.com"
     assert "/" not in User("a/../b").segment
 
@@ -112,11 +112,11 @@ def test_a_user_has_the_home_segment_of_its_name() -> None:
         ("localhost.example.com", False),
     ],
 )
-def test_loopback_is_known_by_address_and_by_the_one_name(host: str, expected: bool) -> None:
+def test_loopback_recognised_by_address_and_localhost(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
-def test_a_server_open_to_strangers_does_not_start() -> None:
+def test_server_open_to_strangers_does_not_start() -> None:
     with pytest.raises(UsageError, match=r"--host 0\.0\.0\.0 is reachable from other machines"):
         check_startable(Settings(host="0.0.0.0"), "http")
 
@@ -126,7 +126,7 @@ def test_a_server_open_to_strangers_does_not_start() -> None:
     check_startable(Settings(), "http")
 
 
-def test_without_auth_there_is_no_provider() -> None:
+def test_no_auth_has_no_provider() -> None:
     assert auth_provider(Settings()) is None
 
 
@@ -137,7 +137,7 @@ def tokens_file(folder: Path, content: object, mode: int = 0o600) -> Settings:
     return Settings(auth=Auth(kind="static", tokens_file=path))
 
 
-def test_a_token_of_the_file_names_its_user(tmp_path: Path) -> None:
+def test_token_of_file_names_its_user(tmp_path: Path) -> None:
     settings = tokens_file(tmp_path, {"0123456789abcdef": "alice"})
     provider = auth_provider(settings)
     assert provider is not None
@@ -159,14 +159,14 @@ def test_a_token_of_the_file_names_its_user(tmp_path: Path) -> None:
         ({"0123456789abcdef": 7}, 0o600, "must be a JSON object"),
     ],
 )
-def test_a_tokens_file_that_is_no_secret_or_no_table_is_refused(
+def test_open_or_malformed_tokens_file_refused(
     tmp_path: Path, content: object, mode: int, sentence: str
 ) -> None:
     with pytest.raises(UsageError, match=sentence):
         auth_provider(tokens_file(tmp_path, content, mode))
 
 
-def test_a_missing_tokens_file_is_refused_with_its_name() -> None:
+def test_missing_tokens_file_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"/nowhere/tokens\.json does not exist; write it there"):
         auth_provider(Settings(auth=TOKENS))
 
@@ -177,7 +177,7 @@ def jwt_settings(public_key: str) -> Settings:
     )
 
 
-def test_a_jwt_counts_only_with_the_right_key_issuer_and_audience() -> None:
+def test_jwt_needs_right_key_issuer_and_audience() -> None:
     keys, others = RSAKeyPair.generate(), RSAKeyPair.generate()
     settings = jwt_settings(keys.public_key)
     provider = auth_provider(settings)
@@ -196,7 +196,7 @@ def test_a_jwt_counts_only_with_the_right_key_issuer_and_audience() -> None:
 
 
 @pytest.mark.parametrize("claims", [{}, {"sub": "one-for-all"}], ids=["no sub", "another claim first"])
-def test_users_whom_tokens_name_by_another_claim_do_not_own_each_others_sessions(
+def test_users_by_another_claim_own_separate_sessions(
     claims: dict[str, str],
 ) -> None:
     keys = RSAKeyPair.generate()
@@ -228,9 +228,7 @@ def test_users_whom_tokens_name_by_another_claim_do_not_own_each_others_sessions
         ({}, False),
     ],
 )
-def test_a_jwt_counts_only_in_its_time_and_none_counts_for_ever(
-    times: dict[str, int | None], counts: bool
-) -> None:
+def test_jwt_needs_current_time_and_expiry(times: dict[str, int | None], counts: bool) -> None:
     keys = RSAKeyPair.generate()
     provider = auth_provider(jwt_settings(keys.public_key))
     assert isinstance(provider, JWTVerifier)
@@ -243,13 +241,13 @@ def test_a_jwt_counts_only_in_its_time_and_none_counts_for_ever(
 
 
 @pytest.mark.parametrize("value", ["1e9", True, math.nan, math.inf, [1], {}])
-def test_a_time_that_is_no_number_of_seconds_is_a_fault(value: object) -> None:
+def test_non_numeric_time_is_a_fault(value: object) -> None:
     assert fault_in_times({"exp": 10**12}, now=0) is None
     assert fault_in_times({"exp": value}, now=0) is not None
     assert fault_in_times({"exp": 10**12, "nbf": value}, now=0) is not None
 
 
-def test_an_algorithm_that_does_not_exist_is_refused_at_start() -> None:
+def test_unknown_algorithm_refused_at_start() -> None:
     settings = Settings(
         auth=Auth(kind="jwt", public_key="secret", algorithm="none", issuer="i", audience="a")
     )

@@ -1,4 +1,4 @@
-"""What logins leave behind: kept for its time, by nobody else, within bounds."""
+"""State of logins: kept until it expires, private, within bounds."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ def files(folder: Path) -> list[Path]:
     return [path for path in (folder / "logins").rglob("*") if path.is_file()]
 
 
-def test_an_entry_is_there_until_its_end_and_for_the_next_process(tmp_path: Path) -> None:
+def test_login_entry_kept_until_expiry_across_processes(tmp_path: Path) -> None:
     now = [NOW]
     state = LoginState(tmp_path, clock=lambda: now[0])
 
@@ -42,7 +42,7 @@ def test_an_entry_is_there_until_its_end_and_for_the_next_process(tmp_path: Path
     assert not asyncio.run(other.delete("client-1", collection="clients"))
 
 
-def test_entries_are_closed_to_others_and_their_names_say_nothing(tmp_path: Path) -> None:
+def test_login_entries_private_and_file_names_opaque(tmp_path: Path) -> None:
     asyncio.run(LoginState(tmp_path / "state").put("../../a-secret-code", {"a": 1}, collection="../codes"))
 
     (path,) = files(tmp_path / "state")
@@ -52,7 +52,7 @@ def test_entries_are_closed_to_others_and_their_names_say_nothing(tmp_path: Path
     assert "secret" not in path.read_text()
 
 
-def test_strangers_push_out_what_was_used_longest_ago_and_no_more_is_kept(tmp_path: Path) -> None:
+def test_login_entries_flood_evicts_least_recently_used(tmp_path: Path) -> None:
     state = LoginState(tmp_path, most=5)
 
     async def flooded() -> object:
@@ -69,7 +69,7 @@ def test_strangers_push_out_what_was_used_longest_ago_and_no_more_is_kept(tmp_pa
 @pytest.mark.parametrize(
     "content", ["", "{}", "[1]", '{"end": "x", "value": {}}', '{"end": null, "value": 1}']
 )
-def test_a_damaged_entry_is_none(tmp_path: Path, content: str) -> None:
+def test_damaged_login_entry_reads_as_none(tmp_path: Path, content: str) -> None:
     state = LoginState(tmp_path)
     asyncio.run(state.put("one", {"a": 1}))
     (path,) = files(tmp_path)
@@ -78,7 +78,7 @@ def test_a_damaged_entry_is_none(tmp_path: Path, content: str) -> None:
     assert asyncio.run(state.get("one")) is None
 
 
-def test_the_key_stays_and_a_damaged_one_is_set_apart(tmp_path: Path) -> None:
+def test_login_key_kept_and_damaged_one_set_apart(tmp_path: Path) -> None:
     first = signing_key(tmp_path)
     path = tmp_path / "login-key.json"
 

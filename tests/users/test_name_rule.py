@@ -17,7 +17,7 @@ NAMES = st.text(min_size=1, max_size=300).map(lambda text: text + "@example.com"
 
 
 @given(NAMES, NAMES)
-def test_names_that_differ_stay_different_to_the_last_character(one: str, other: str) -> None:
+def test_different_names_stay_different(one: str, other: str) -> None:
     rule = NameRule(suffix="@example.com")
     named = []
     for claimed in {one, other}:
@@ -30,7 +30,7 @@ def test_names_that_differ_stay_different_to_the_last_character(one: str, other:
     assert len({name for name, _ in named}) == len({segment for _, segment in named}) == len(named)
 
 
-def test_long_names_are_not_cut() -> None:
+def test_long_names_not_truncated() -> None:
     long = "a" * 5000
 
     assert NameRule().name(long + "b") != NameRule().name(long + "c")
@@ -40,7 +40,7 @@ def test_long_names_are_not_cut() -> None:
 @pytest.mark.parametrize(
     "name", ["ann", "Ann", "ann@example.com", "Jürgen", "Анна", "山田 太郎", "a b", "O'Neil"]
 )
-def test_usual_names_count_as_they_are(name: str) -> None:
+def test_usual_names_accepted_unchanged(name: str) -> None:
     assert NameRule().name(name) == name
 
 
@@ -65,7 +65,7 @@ def test_usual_names_count_as_they_are(name: str) -> None:
         (NameRule(pattern="ann|bob"), "annx"),
     ],
 )
-def test_what_could_be_taken_for_another_is_refused(rule: NameRule, name: str) -> None:
+def test_confusable_name_refused(rule: NameRule, name: str) -> None:
     with pytest.raises(ValueError, match="it "):
         rule.name(name)
 
@@ -77,7 +77,7 @@ IGNORABLE = (
 )
 
 
-def test_no_name_that_counts_has_something_in_it_that_is_drawn_as_nothing() -> None:
+def test_accepted_name_has_no_invisible_characters() -> None:
     taken = []
     for span in IGNORABLE.split():
         first, _, last = span.partition("-")
@@ -89,7 +89,7 @@ def test_no_name_that_counts_has_something_in_it_that_is_drawn_as_nothing() -> N
     assert NameRule().name("a b") == "a b"
 
 
-def test_a_subject_cannot_pose_as_an_address_that_another_has_proved() -> None:
+def test_subject_cannot_pose_as_verified_address() -> None:
     settings = Settings()
 
     def named(**claims: str) -> User:
@@ -105,6 +105,6 @@ def test_a_subject_cannot_pose_as_an_address_that_another_has_proved() -> None:
     )
 
 
-def test_a_pattern_that_is_none_ends_the_start() -> None:
+def test_invalid_pattern_refused_at_start() -> None:
     with pytest.raises(UsageError, match="no pattern of RE2"):
         load({"identity_pattern": "("})

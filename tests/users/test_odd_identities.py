@@ -51,7 +51,7 @@ def claimed(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ODD, ids=ascii)
-def test_an_odd_name_in_a_token_is_refused_in_words_of_one_line(name: str) -> None:
+def test_odd_name_in_token_refused_in_one_line(name: str) -> None:
     with pytest.raises(IdentityError) as refused:
         claimed(name)
 
@@ -63,7 +63,7 @@ def test_an_odd_name_in_a_token_is_refused_in_words_of_one_line(name: str) -> No
     assert claimed("ann") == "ann"
 
 
-def test_a_name_that_looks_like_a_path_is_taken_as_it_is_and_its_home_is_one_folder_of_its_own() -> None:
+def test_path_like_name_accepted_with_single_folder_home() -> None:
     names = [claimed(name) for name in KEPT]
     segments = [home_segment(name) for name in names]
 
@@ -75,7 +75,7 @@ def test_a_name_that_looks_like_a_path_is_taken_as_it_is_and_its_home_is_one_fol
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ODD, ids=ascii)
-async def test_an_odd_name_in_the_header_of_a_gateway_is_nobody(name: str) -> None:
+async def test_odd_name_in_gateway_header_is_no_user(name: str) -> None:
     given: list[str] = []
 
     def give(user: str) -> str:

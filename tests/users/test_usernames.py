@@ -18,7 +18,7 @@ USERS = st.one_of(
 @pytest.mark.parametrize(
     "name", ["alice", "alice@example.com", "A", "0day", "bob-2_x+y", "a.b..c", "x" * 128]
 )
-def test_a_name_that_is_a_safe_segment_stays_as_it_is(name: str) -> None:
+def test_safe_name_is_its_own_segment(name: str) -> None:
     assert home_segment(name) == name
 
 
@@ -36,23 +36,23 @@ def test_a_name_that_is_a_safe_segment_stays_as_it_is(name: str) -> None:
         ("x" * 129, "=q" + "x" * 129),
     ],
 )
-def test_any_other_name_is_quoted(name: str, segment: str) -> None:
+def test_other_name_is_quoted(name: str, segment: str) -> None:
     assert home_segment(name) == segment
 
 
-def test_a_name_too_long_to_quote_is_hashed() -> None:
+def test_name_too_long_to_quote_is_hashed() -> None:
     assert re.fullmatch(r"=h[0-9a-f]{64}", home_segment("é" * 100))
     assert home_segment("é" * 100) != home_segment("é" * 101)
 
 
 @pytest.mark.parametrize("name", ["", "\0", "\0\0", "\ud800", "alice\udcff"])
-def test_a_name_that_is_no_name_is_refused(name: str) -> None:
+def test_invalid_name_refused(name: str) -> None:
     with pytest.raises(ValueError, match="a user name"):
         home_segment(name)
 
 
 @given(USERS)
-def test_a_segment_is_safe_in_a_path(name: str) -> None:
+def test_segment_is_safe_in_path(name: str) -> None:
     segment = home_segment(name)
 
     assert re.fullmatch(r"[A-Za-z0-9=][A-Za-z0-9._@+=-]*", segment)
@@ -61,14 +61,14 @@ def test_a_segment_is_safe_in_a_path(name: str) -> None:
 
 
 @given(USERS, USERS)
-def test_no_two_users_share_a_segment(one: str, other: str) -> None:
+def test_users_never_share_a_segment(one: str, other: str) -> None:
     assume(one != other)
 
     assert home_segment(one) != home_segment(other)
 
 
 @given(USERS)
-def test_a_user_cannot_take_the_segment_of_another_by_its_name(name: str) -> None:
+def test_user_cannot_take_segment_of_another_by_name(name: str) -> None:
     segment = home_segment(name)
     assume(segment != name)
 

@@ -11,7 +11,7 @@ from runner.author import Artifacts
 pytestmark = pytest.mark.anyio
 
 
-async def test_without_the_runner_a_reference_says_that_nothing_was_kept(
+async def test_reference_without_runner_warns_nothing_was_stored(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     artifacts = Artifacts()

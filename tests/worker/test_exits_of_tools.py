@@ -1,4 +1,4 @@
-"""A tool that leaves by what is no error is answered like one that raises, on its author's own lines."""
+"""A tool that exits by a non-error exception is answered like one that raises, with its author's lines."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -86,7 +86,7 @@ async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Too
         ),
     ],
 )
-async def test_it_is_told_in_a_sentence_with_the_lines_of_its_author(
+async def test_exit_reported_in_a_sentence_with_author_lines(
     tool: str, said: str, frames: list[str], toolset: Toolset, user: str
 ) -> None:
     completed = await call(toolset, user, tool)
@@ -99,14 +99,14 @@ async def test_it_is_told_in_a_sentence_with_the_lines_of_its_author(
     assert "fastmcp" not in str(completed.processed.value)
 
 
-async def test_its_process_goes_on_and_answers_the_next_call(toolset: Toolset, user: str) -> None:
+async def test_process_continues_after_exit_and_answers_next_call(toolset: Toolset, user: str) -> None:
     await call(toolset, user, "exits")
     completed = await call(toolset, user, "answers")
 
     assert completed.processed.value["results"] == "yes"
 
 
-async def test_a_server_that_masks_errors_masks_these_too(tmp_path: Path, user: str) -> None:
+async def test_masking_server_masks_exits(tmp_path: Path, user: str) -> None:
     file = tmp_path / "masks.py"
     file.write_text(FILE.replace("mask_error_details=False", "mask_error_details=True"))
     async with open_toolset(file, tmp_path) as toolset:

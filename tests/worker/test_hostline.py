@@ -1,4 +1,4 @@
-"""What a worker asks its host: each call hears its own replies, whatever earlier calls have left behind."""
+"""Requests of a worker to its host: each call receives its own replies, whatever earlier calls left."""
 
 import asyncio
 import socket
@@ -22,7 +22,7 @@ def asked_of(host: socket.socket) -> dict[str, object]:
     return frame[1]
 
 
-async def test_a_request_that_an_earlier_call_gives_up_takes_no_reply_from_the_next() -> None:
+async def test_abandoned_request_takes_no_reply_of_next_call() -> None:
     worker, host = socket.socketpair()
     loop = asyncio.get_running_loop()
     waiting: Waiting = {}

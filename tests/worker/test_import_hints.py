@@ -25,7 +25,7 @@ DENIED = "try:\n    raise PermissionError(13, 'Permission denied')\nexcept OSErr
         ("K = os.environ['A_KEY']", "with --allow-env=A_KEY"),
     ],
 )
-def test_an_import_that_fails_names_what_helps(
+def test_failed_import_names_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, expected: str
 ) -> None:
     monkeypatch.delenv("A_KEY", raising=False)
@@ -39,7 +39,7 @@ def test_an_import_that_fails_names_what_helps(
     assert expected in str(raised.value)
 
 
-def test_an_error_without_a_cure_names_no_option(tmp_path: Path) -> None:
+def test_error_without_remedy_names_no_option(tmp_path: Path) -> None:
     file = tmp_path / "hints.py"
     file.write_text(HEAD + "K = os.getenv('A_KEY')\nraise ValueError('something else')\n")
 

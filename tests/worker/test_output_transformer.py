@@ -73,20 +73,20 @@ async def called(file: str, tool: str, messages: list[str] | None = None) -> Any
         return await client.call_tool_mcp(tool, {})
 
 
-async def test_what_it_returns_stands_in_place_of_the_result(file: str) -> None:
+async def test_transformer_value_replaces_result(file: str) -> None:
     result = await called(file, "words")
 
     assert result.structured_content == {"result": ["a", "b", "words", "None"]}
     assert json.loads(result.content[0].text) == ["a", "b", "words", "None"]
 
 
-async def test_none_leaves_the_result_as_it_is(file: str) -> None:
+async def test_transformer_none_leaves_result(file: str) -> None:
     result = await called(file, "plain")
 
     assert (result.content[0].text, result.structured_content) == ("text", {"result": "text"})
 
 
-async def test_where_it_fails_the_result_stays_and_the_client_hears_a_warning(file: str) -> None:
+async def test_failing_transformer_keeps_result_and_warns_client(file: str) -> None:
     messages: list[str] = []
 
     result = await called(file, "number", messages)
@@ -95,7 +95,7 @@ async def test_where_it_fails_the_result_stays_and_the_client_hears_a_warning(fi
     assert any("output_transformer failed" in text and "no idea" in text for text in messages)
 
 
-async def test_errors_of_a_tool_pass_it(file: str) -> None:
+async def test_tool_errors_bypass_transformer(file: str) -> None:
     result = await called(file, "fails")
 
     assert result.is_error
@@ -103,9 +103,7 @@ async def test_errors_of_a_tool_pass_it(file: str) -> None:
 
 
 @pytest.mark.kernel
-async def test_it_runs_in_the_worker_and_keeps_files_for_the_user(
-    file: str, tmp_path: Path, user: str
-) -> None:
+async def test_transformer_runs_in_worker_and_keeps_user_files(file: str, tmp_path: Path, user: str) -> None:
     tmp_path.chmod(0o700)
 
     async with open_toolset(Path(file), tmp_path, user) as toolset:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
         ("note://one", []),
     ],
 )
-async def test_a_resource_with_the_runners_scheme_is_found(
+async def test_resource_with_runner_scheme_is_found(
     make: "type[FastMCP] | type[MCPServer]", address: str, found: list[str]
 ) -> None:
     server = make("own")

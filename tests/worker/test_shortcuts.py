@@ -27,14 +27,14 @@ def mode_now() -> str:
     return fastmcp.settings.telemetry_mode
 
 
-def test_without_an_sdk_no_spans_are_made(mode: None) -> None:
+def test_no_sdk_makes_no_spans(mode: None) -> None:
     fastmcp.settings.telemetry_mode = "native"
     make_spans_if_recorded()
 
     assert mode_now() == "propagation_only"
 
 
-def test_a_mode_that_somebody_chose_stays(mode: None) -> None:
+def test_chosen_mode_stays(mode: None) -> None:
     fastmcp.settings.telemetry_mode = "off"
     make_spans_if_recorded()
 
@@ -51,7 +51,7 @@ class Provider(trace.TracerProvider):
 
 
 @pytest.mark.release
-def test_an_sdk_that_is_set_up_later_gets_its_spans(mode: None) -> None:
+def test_sdk_set_up_later_gets_its_spans(mode: None) -> None:
     program = f"""
 import fastmcp
 from runner.worker.internals.patches import make_spans_if_recorded
@@ -113,9 +113,7 @@ async def spans() -> list[str]:
     [("set_up()", "pass", True), ("pass", "set_up()", True), ("pass", "pass", False)],
     ids=["at import", "in the lifespan", "never"],
 )
-async def test_a_tool_file_with_an_sdk_is_traced(
-    tmp_path: Path, early: str, late: str, recorded: bool
-) -> None:
+async def test_tool_file_with_sdk_is_traced(tmp_path: Path, early: str, late: str, recorded: bool) -> None:
     file = tmp_path / "traced.py"
     file.write_text(TRACED.replace("EARLY", early).replace("LATE", late))
 

@@ -1,4 +1,4 @@
-"""What a client is told of an exception that a handler of the author's server raises."""
+"""Errors sent to a client for an exception in a method of the author's server."""
 
 from typing import Any
 
@@ -35,9 +35,7 @@ async def _unused(*_: Any) -> dict[str, Any]:
         ("2026-07-28", INTERNAL_ERROR, "Internal server error"),
     ],
 )
-async def test_an_exception_is_told_as_a_plain_server_of_the_sdk_tells_it(
-    protocol: str, code: int, message: str
-) -> None:
+async def test_exception_reported_as_by_plain_sdk_server(protocol: str, code: int, message: str) -> None:
     low = low_level_of(MCPServer("high"))
     facts = RequestFacts(request_id=1, protocol=protocol, session_id="s", transport="stdio")
 

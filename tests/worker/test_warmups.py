@@ -31,7 +31,7 @@ async def told(toolset: Toolset) -> dict[str, Any]:
     return results
 
 
-async def test_a_function_is_called_once_for_all_workers_before_the_first(toolset: Toolset) -> None:
+async def test_warmup_called_once_before_first_worker(toolset: Toolset) -> None:
     with somebody() as user:
         first, second = [(await call(toolset, user, "told")).processed.value["results"] for _ in range(2)]
 
@@ -40,14 +40,14 @@ async def test_a_function_is_called_once_for_all_workers_before_the_first(toolse
     assert first["seen"] == second["seen"] == [["usual", first["parent"]]]
 
 
-async def test_what_starts_a_thread_is_left_out_so_workers_are_still_forked(toolset: Toolset) -> None:
+async def test_warmup_starting_thread_skipped_workers_still_forked(toolset: Toolset) -> None:
     results = await told(toolset)
 
     # Else each worker would be an interpreter of its own, which has loaded the file itself.
     assert results["seen"] == [["usual", results["parent"]]]
 
 
-async def test_the_author_hears_what_was_left_out_and_why(
+async def test_skipped_warmups_reported_to_author_with_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -63,13 +63,13 @@ async def test_the_author_hears_what_was_left_out_and_why(
     assert not any("warm-up usual" in line for line in lines)
 
 
-async def test_a_warm_up_may_write_no_more_than_an_import(toolset: Toolset) -> None:
+async def test_warmup_may_write_no_more_than_import(toolset: Toolset) -> None:
     await told(toolset)
 
     assert not Path("/tmp/toolcell-burglar").exists()
 
 
-async def test_a_single_call_does_not_wait_for_warm_ups(tmp_path: Path) -> None:
+async def test_single_call_does_not_wait_for_warmups(tmp_path: Path) -> None:
     with somebody() as user:
         async with open_toolset(FILE, tmp_path, user, keep_s=60) as toolset:
             results = (await call(toolset, user, "told")).processed.value["results"]
@@ -77,7 +77,7 @@ async def test_a_single_call_does_not_wait_for_warm_ups(tmp_path: Path) -> None:
     assert results["seen"] == []
 
 
-async def test_known_libraries_have_imported_what_they_import_late(tmp_path: Path) -> None:
+async def test_known_libraries_preload_their_late_imports(tmp_path: Path) -> None:
     file = tmp_path / "analyst.py"
     # Only what a file imports is warmed up.
     file.write_text(f"import pandas, matplotlib.figure\n{FILE.read_text()}")
@@ -107,7 +107,7 @@ ACTS = {
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_whatever_a_function_does_the_zygote_goes_on(act: str) -> None:
+def test_zygote_survives_any_warmup(act: str) -> None:
     code, reason = ACTS[act]
     program = f"""
 import runner.author

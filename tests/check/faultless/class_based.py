@@ -1,4 +1,4 @@
-"""After FastMCP's pattern of tools as methods (Apache-2.0), written anew."""
+"""After FastMCP's pattern of tools as methods (Apache-2.0), rewritten."""
 
 from fastmcp import FastMCP
 

@@ -1,4 +1,4 @@
-"""After FastMCP's examples of tools with names and descriptions (Apache-2.0), written anew."""
+"""After FastMCP's examples of tools with names and descriptions (Apache-2.0), rewritten."""
 
 from typing import Annotated
 

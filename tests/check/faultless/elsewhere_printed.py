@@ -1,4 +1,4 @@
-"""What is printed goes to standard error or into a text, and what is slow is not done at import."""
+"""Prints to standard error or into a text, and does nothing slow at import."""
 
 import contextlib
 import functools
@@ -23,7 +23,7 @@ def model() -> dict[str, int]:
 
 @mcp.tool
 def quiet(text: str) -> int:
-    """Say things where they are read."""
+    """Print where the output is read."""
     print("thinking", file=sys.stderr)
     log.info("thinking")
     with io.StringIO() as out, contextlib.redirect_stderr(out):

@@ -1,4 +1,4 @@
-"""After FastMCP's screenshot example (Apache-2.0), written anew. The image never touches the disk."""
+"""After FastMCP's screenshot example (Apache-2.0), rewritten. The image never touches the disk."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Writes to buffers in memory, which is no writing."""
+"""Writes to buffers in memory, which needs no file."""
 
 import csv
 import gzip

@@ -1,4 +1,4 @@
-"""After FastMCP's example of dependencies (Apache-2.0), written anew. What is injected needs no type."""
+"""After FastMCP's example of dependencies (Apache-2.0), rewritten. What is injected needs no type."""
 
 from fastmcp import Context, FastMCP
 from fastmcp.dependencies import CurrentContext, Depends, Progress

@@ -1,4 +1,4 @@
-"""After FastMCP's mount example (Apache-2.0), written anew. What is printed is printed by hand only."""
+"""After FastMCP's mount example (Apache-2.0), rewritten. What is printed is printed by hand only."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ async def headlines_data():
 
 @app.tool
 def status() -> dict[str, str]:
-    """Say how the application is."""
+    """Return the state of the application."""
     return {"status": "running", "version": "1.0.0"}
 
 

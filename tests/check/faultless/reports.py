@@ -22,7 +22,7 @@ async def steps(count: int, ctx: Context) -> int:
 
 @mcp.tool
 async def lines(filename: str, username: str, ctx: Context | None = None) -> int:
-    """Count the lines of a file and log now and then."""
+    """Count the lines of a file and log at intervals."""
     found = 0
     with open(filename) as file:
         for found, _ in enumerate(file, start=1):

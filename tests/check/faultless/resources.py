@@ -1,4 +1,4 @@
-"""After FastMCP's example of resources and templates (Apache-2.0), written anew."""
+"""After FastMCP's example of resources and templates (Apache-2.0), rewritten."""
 
 from fastmcp import FastMCP
 

@@ -1,4 +1,4 @@
-"""After FastMCP's example of persistent state (Apache-2.0), written anew."""
+"""After FastMCP's example of persistent state (Apache-2.0), rewritten."""
 
 from fastmcp import FastMCP
 from fastmcp.server.context import Context

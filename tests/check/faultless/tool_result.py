@@ -1,4 +1,4 @@
-"""After FastMCP's example of a ToolResult (Apache-2.0), written anew."""
+"""After FastMCP's example of a ToolResult (Apache-2.0), rewritten."""
 
 from dataclasses import asdict, dataclass
 

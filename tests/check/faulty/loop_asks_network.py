@@ -1,4 +1,4 @@
-"""Asks a server in every turn, in a comprehension."""
+"""Requests a server in every turn of a comprehension."""
 
 import urllib.request
 

@@ -1,4 +1,4 @@
-"""Polls until something is ready; logging is no progress."""
+"""Polls until something is ready; logging does not count as progress."""
 
 import asyncio
 import logging

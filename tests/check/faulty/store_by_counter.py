@@ -20,5 +20,5 @@ def shout(text: str) -> str:
 
 @mcp.resource("asked://times")
 def times() -> str:
-    """Say how often it was asked."""
+    """Return the number of calls."""
     return str(asked)
