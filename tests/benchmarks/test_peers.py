@@ -20,13 +20,13 @@ def run(command: list[str]) -> str:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS[:2], ids=lambda function: function.name)
-def test_each_function_gives_its_answer_in_an_interpreter_of_its_own(function: Function) -> None:
+def test_function_in_own_interpreter_returns_expected_answer(function: Function) -> None:
     seconds = timed(run, function)
 
     assert seconds > 0
 
 
-def test_the_pandas_function_gives_the_answer_that_is_expected_of_it() -> None:
+def test_pandas_function_returns_expected_answer() -> None:
     from benchmarks import pandas_tools  # takes a second, which the collection of all tests would wait for
 
     answer = asyncio.run(pandas_tools.totals("hello"))
@@ -53,9 +53,7 @@ def test_a_way_that_gives_another_answer_is_not_measured() -> None:
         timed(run, wrong)
 
 
-def test_a_program_that_cannot_be_installed_is_told_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_program_error_names_install_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "here").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

@@ -43,7 +43,7 @@ def ask(connection: HttpConnection) -> list[bytes]:
     return answers
 
 
-def test_answers_that_come_in_pieces_are_put_together_whatever_their_size() -> None:
+def test_answers_in_pieces_are_joined_at_any_size() -> None:
     with closing(HttpConnection(answering(*map(sized, (b'{"a": 1}', LARGE, b'{"b": 2}'))))) as connection:
         answers = [ask(connection), ask(connection), ask(connection)]
 

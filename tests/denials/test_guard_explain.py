@@ -100,7 +100,7 @@ def test_a_socket_that_the_kernel_denies_is_explained_as_network(world: World) -
     assert report.error.explained == Denial(operation="socket.socket", path="", layer="kernel")
 
 
-def test_a_connection_that_a_library_wraps_in_words_is_the_network_s_and_no_path(world: World) -> None:
+def test_wrapped_connection_error_is_network_denial_without_path(world: World) -> None:
     report = world.run("""
         import os, socket
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()

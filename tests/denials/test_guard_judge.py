@@ -91,7 +91,7 @@ def test_a_shown_path_is_printable_and_short() -> None:
     assert len(shown("x" * 10_000)) == 4096
 
 
-def test_a_current_folder_that_is_gone_leaves_the_decision_to_the_kernel(
+def test_deleted_current_folder_leaves_decision_to_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = tmp_path / "gone"

@@ -36,7 +36,7 @@ def test_each_new_denial_is_forwarded_once() -> None:
     assert forwarded == [denial(1), denial(2)]
 
 
-def test_a_host_that_has_gone_does_not_keep_a_denial_from_being_recorded() -> None:
+def test_denial_is_recorded_after_host_exits() -> None:
     def gone(_: Denial) -> None:
         raise BrokenPipeError
 

@@ -52,7 +52,7 @@ def test_a_path_that_an_error_says_was_denied_is_told(error: Exception) -> None:
     assert explain(error, RULES) == kernel(TARGET)
 
 
-def test_the_shell_itself_is_not_taken_for_what_it_could_not_write() -> None:
+def test_shell_name_is_not_taken_for_unwritable_path() -> None:
     error = ended("/bin/sh: 1: cannot create /etc/new: Permission denied\n")
 
     assert explain(error, RULES) == kernel("/etc/new")
@@ -109,9 +109,7 @@ def test_what_a_program_was_denied_is_read_from_what_it_said(world: World) -> No
         ("file:{outside}/new.db?mode=rwc&cache=shared", True),
     ],
 )
-def test_a_database_outside_the_home_is_denied_however_it_is_named(
-    name: str, is_uri: bool, world: World
-) -> None:
+def test_database_outside_home_is_denied_for_every_name_form(name: str, is_uri: bool, world: World) -> None:
     report = world.run(f"""
         import sqlite3
         sqlite3.connect(f"file:{{home}}/own.db?mode=rwc", uri=True).execute("create table t (a)")
@@ -127,7 +125,7 @@ def test_a_database_outside_the_home_is_denied_however_it_is_named(
     assert report.denials == (Denial(operation="sqlite3.connect", path=f"{world.outside}/new.db"),)
 
 
-def test_a_database_that_may_only_be_read_is_named_when_it_is_written(world: World) -> None:
+def test_write_to_read_only_database_names_its_path(world: World) -> None:
     with sqlite3.connect(world.outside / "theirs.db") as theirs:
         theirs.execute("create table t (a)")
     theirs.close()
@@ -155,9 +153,7 @@ def test_a_database_that_may_only_be_read_is_named_when_it_is_written(world: Wor
         ("os.setxattr", "os.setxattr('/etc/shut', 'trusted.x', b'1')"),
     ],
 )
-def test_what_only_the_kernel_denies_is_recorded_though_the_tool_swallows_it(
-    operation: str, act: str, world: World
-) -> None:
+def test_kernel_denial_is_recorded_if_tool_swallows_error(operation: str, act: str, world: World) -> None:
     (world.outside / "shadow").write_text("x")
     (world.outside / "shut").mkdir()
 

@@ -36,9 +36,7 @@ def test_a_redis_here_or_behind_a_lock_is_taken(url: str) -> None:
         ("redis://127.0.0.1.example.com", "TLS and a password"),
     ],
 )
-def test_a_redis_elsewhere_is_refused_without_them_unless_the_operator_says_so(
-    url: str, lacking: str
-) -> None:
+def test_remote_redis_without_tls_or_password_needs_flag(url: str, lacking: str) -> None:
     with pytest.raises(UsageError, match=f"without {lacking}.*--redis-insecure") as refused:
         RedisAddress.checked(url, insecure=False)
 

@@ -43,7 +43,7 @@ async def test_a_value_a_file_and_an_error_come_back(world: World) -> None:
 
 
 @pytest.mark.release
-async def test_a_file_that_a_tool_leaves_on_a_node_is_recorded_by_the_host(
+async def test_unreturned_file_on_node_is_recorded_by_host(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.more |= {"generated": "keep"}

@@ -87,7 +87,7 @@ async def test_a_call_that_had_not_begun_goes_to_another_node(world: World) -> N
     assert world.runs("p") == 1
 
 
-async def test_a_node_whose_redis_is_gone_ends_its_calls_and_comes_back(world: World) -> None:
+async def test_node_losing_redis_ends_calls_and_recovers(world: World) -> None:
     node = world.node("one")
 
     async with world.host() as host:

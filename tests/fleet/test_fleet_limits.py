@@ -69,7 +69,7 @@ async def test_a_limit_of_calls_at_once_holds_after_a_host_has_died(world: World
     assert ended.processed.value["results"] == "done"
 
 
-async def test_a_call_counts_again_for_limits_when_redis_has_lost_everything(world: World) -> None:
+async def test_running_call_counts_for_limits_after_redis_data_loss(world: World) -> None:
     world.more |= {"max_calls_per_user": 1}
     world.node("one", max_calls_per_user=16)
     counts = "toolcell:running:user:"
@@ -92,7 +92,7 @@ async def test_a_call_counts_again_for_limits_when_redis_has_lost_everything(wor
     assert ended.processed.value["results"] == "done"
 
 
-async def test_a_call_that_ends_while_its_host_renews_its_places_leaves_none(
+async def test_call_ending_during_place_renewal_leaves_no_place(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.node("one")

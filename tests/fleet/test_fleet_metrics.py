@@ -68,7 +68,7 @@ async def test_a_node_serves_its_own_metrics_also_while_it_is_cut_off(world: Wor
     assert cut_off["process_resident_memory_bytes", ""] > 0
 
 
-async def test_a_host_tells_calls_that_wait_in_the_fleet_from_those_that_run(world: World) -> None:
+async def test_host_metrics_separate_queued_from_running_calls(world: World) -> None:
     port = free_port()
     world.node("one", max_calls=1)
     more = {"metrics_address": f"127.0.0.1:{port}", "max_calls_per_user": 1 + WAITING}

@@ -84,7 +84,7 @@ def _behind(places: Places, user: str, node: str) -> None:
         places.give_back(f"{user}{number}", node)
 
 
-def test_who_waits_for_a_full_node_keeps_nobody_of_another_one_waiting(places: Places) -> None:
+def test_waiter_for_full_node_does_not_block_other_node(places: Places) -> None:
     places.node("one", "ann")
     places.node("two", "bob")
     assert places.ask("first", "ann") == "one"

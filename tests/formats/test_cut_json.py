@@ -81,7 +81,7 @@ def test_text_that_was_cut_off_is_read_as_far_as_it_goes(text: str, read: object
     ],
     ids=str,
 )
-def test_text_that_is_wrong_in_its_middle_is_refused_and_not_guessed_at(text: str) -> None:
+def test_cut_json_invalid_in_the_middle_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"JSON|range|Expecting|Extra|escape|Unterminated|nested"):
         parse_object(text)
 

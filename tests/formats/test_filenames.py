@@ -144,7 +144,7 @@ def test_a_name_of_which_nothing_is_left_gets_one(name: str) -> None:
         "aux .txt",
     ],
 )
-def test_a_name_that_means_something_to_a_system_is_repaired_at_its_beginning(name: str) -> None:
+def test_safe_name_prefixes_names_reserved_by_a_system(name: str) -> None:
     """Source: S1-98."""
     assert safe_name(name) == f"_{name}"
 

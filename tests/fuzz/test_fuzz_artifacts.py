@@ -107,7 +107,7 @@ def taken(normalised: Normalised, *, with_home: bool) -> tuple[Processed, Shelf]
 
 
 @given(wires, st.booleans(), st.booleans())
-def test_whatever_a_result_names_only_own_files_are_kept_and_no_path_leaves(
+def test_fuzzed_result_stores_own_files_and_exposes_no_path(
     wire: dict[str, Any], wrapped: bool, with_home: bool
 ) -> None:
     normalised = normalise(wire, wrapped=wrapped)
@@ -148,7 +148,7 @@ def test_a_deferral_never_ends_before_it_began(entry: dict[str, Any]) -> None:
 
 
 PROPERTIES = (
-    test_whatever_a_result_names_only_own_files_are_kept_and_no_path_leaves,
+    test_fuzzed_result_stores_own_files_and_exposes_no_path,
     test_files_that_are_accepted_are_the_homes_own,
     test_a_deferral_never_ends_before_it_began,
 )

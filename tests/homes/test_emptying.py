@@ -77,7 +77,7 @@ def test_names_that_are_no_text_are_removed(inside: Path, fd: int) -> None:
     assert empty(fd) == Emptied(removed=4)
 
 
-def test_a_tree_5000_deep_is_removed_with_a_handful_of_descriptors(inside: Path, start: Start) -> None:
+def test_tree_5000_levels_deep_is_removed_with_few_descriptors(inside: Path, start: Start) -> None:
     process = start(
         """
         import os, resource, sys
@@ -107,7 +107,7 @@ def test_a_folder_of_very_many_folders_is_emptied(inside: Path, fd: int) -> None
     assert empty(fd) == Emptied(removed=2501)
 
 
-def test_modes_that_forbid_everything_are_no_hindrance_to_the_owner(tmp_path: Path, start: Start) -> None:
+def test_tree_with_closed_modes_is_removed_by_owner(tmp_path: Path, start: Start) -> None:
     process = start(
         """
         import os, sys
@@ -158,7 +158,7 @@ def test_what_is_no_folder_is_reported(tmp_path: Path) -> None:
         os.close(fd)
 
 
-def test_folders_exchanged_for_links_all_the_time_never_lead_outside(
+def test_emptying_during_folder_link_swaps_stays_inside(
     inside: Path, fd: int, outside: Path, start: Start
 ) -> None:
     hostile = start(

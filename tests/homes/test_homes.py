@@ -65,7 +65,7 @@ def test_a_lease_makes_a_private_home_with_a_folder_for_inputs(homes: Homes) -> 
         assert not os.get_inheritable(home.fd)
 
 
-def test_the_folder_of_a_user_with_an_unsafe_name_lies_where_all_homes_lie(homes: Homes) -> None:
+def test_home_of_unsafe_user_name_lies_in_homes_root(homes: Homes) -> None:
     with homes.lease("../bob") as home:
         assert home.path.parent == homes.root
         assert [path.name for path in homes.root.iterdir()] == [home.segment]
@@ -89,7 +89,7 @@ def test_a_home_is_gone_when_its_lease_ends(homes: Homes) -> None:
     assert homes.made() == ()
 
 
-def test_a_home_that_is_kept_is_there_for_the_next_lease_and_no_longer(homes: Homes) -> None:
+def test_kept_home_is_reused_by_next_lease_then_swept(homes: Homes) -> None:
     with homes.lease("alice", keep_s=60) as home:
         (home.path / "file").write_text("x")
         inode = home.path.stat().st_ino
@@ -155,7 +155,7 @@ def test_a_home_is_emptied_even_if_its_session_fails(homes: Homes) -> None:
     assert not (homes.root / "alice").exists()
 
 
-def test_two_leases_of_one_process_share_a_home_until_both_have_ended(homes: Homes) -> None:
+def test_two_leases_of_one_process_share_home_until_both_end(homes: Homes) -> None:
     with homes.lease("alice") as first:
         with homes.lease("alice") as second:
             (second.path / "file").write_text("x")
@@ -192,9 +192,7 @@ def test_what_a_killed_host_left_is_swept(homes: Homes, place: Path, start: Star
     assert not (homes.root / "alice").exists()
 
 
-def test_what_a_killed_host_left_is_gone_when_the_next_session_begins(
-    homes: Homes, place: Path, start: Start
-) -> None:
+def test_files_of_killed_host_are_gone_in_next_session(homes: Homes, place: Path, start: Start) -> None:
     other = start(HOLD, place)
     assert said(other) == "leased"
     other.send_signal(signal.SIGKILL)
@@ -219,7 +217,7 @@ def test_a_home_that_was_removed_is_made_anew(homes: Homes) -> None:
         assert again.path.is_dir()
 
 
-def test_a_home_removed_under_a_lease_is_made_anew_and_outlives_that_lease(
+def test_home_removed_under_lease_is_recreated_and_survives_it(
     homes: Homes, place: Path, start: Start
 ) -> None:
     other = start(HOLD, place)
@@ -258,7 +256,7 @@ def test_a_foreign_folder_is_neither_used_nor_emptied(homes: Homes, *, noted: bo
         assert not (foreign / "precious").exists()
 
 
-def test_an_empty_folder_is_taken_over_where_it_is_closed_and_ours(homes: Homes) -> None:
+def test_empty_folder_is_adopted_if_closed_and_owned_by_us(homes: Homes) -> None:
     (homes.root / "alice").mkdir(mode=0o700)
     (homes.root / "bob").mkdir()
     (homes.root / "bob").chmod(0o770)
@@ -303,7 +301,7 @@ def test_a_pipe_in_the_place_of_a_home_is_refused_at_once(homes: Homes) -> None:
         homes.lease("alice").__enter__()
 
 
-def test_what_was_left_while_a_home_was_made_is_swept_and_what_is_in_use_is_not(homes: Homes) -> None:
+def test_sweep_removes_aborted_home_and_skips_home_in_use(homes: Homes) -> None:
     left, precious = homes.root / ".toolcell-new-left", homes.root / ".toolcell-new-full"
     left.mkdir(mode=0o700)
     precious.mkdir(mode=0o700)
@@ -337,7 +335,7 @@ def without_attributes(place: Path) -> Iterator[Homes]:
     subprocess.run(["umount", place / "homes"], check=True)
 
 
-def test_where_no_attributes_are_kept_the_state_folder_holds_the_notes(without_attributes: Homes) -> None:
+def test_home_notes_go_to_state_folder_without_xattrs(without_attributes: Homes) -> None:
     homes, record = without_attributes, without_attributes.state / "homes/alice.json"
     with pytest.raises(OSError, match="not supported"):
         os.setxattr(homes.root, "user.word", b"x")
@@ -390,7 +388,7 @@ def test_an_own_home_gets_its_mode_back(homes: Homes) -> None:
         assert mode(home.path) == 0o700
 
 
-def test_a_folder_for_homes_that_others_can_write_needs_the_sticky_bit(homes: Homes) -> None:
+def test_homes_root_writable_by_others_needs_sticky_bit(homes: Homes) -> None:
     homes.root.chmod(0o1777)
     with homes.lease("alice"):
         pass
@@ -412,7 +410,7 @@ def test_users_of_two_names_have_two_homes(homes: Homes) -> None:
         assert not (other.path / "mine").exists()
 
 
-def test_many_processes_that_come_and_go_never_lose_a_file_of_a_session(place: Path, start: Start) -> None:
+def test_many_short_lived_processes_lose_no_session_file(place: Path, start: Start) -> None:
     code = """
         import os, sys
         from pathlib import Path

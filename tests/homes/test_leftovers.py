@@ -82,7 +82,7 @@ def test_a_home_with_very_many_entries_is_left_alone(home: Path, monkeypatch: py
     assert "new.txt" in files(home)
 
 
-def test_new_folders_go_however_deep_and_what_was_moved_into_one_stays(home: Path) -> None:
+def test_cleanup_removes_deep_new_folders_and_leaves_moved_files(home: Path) -> None:
     fd = os.open(home, os.O_PATH)
     before = asyncio.run(Leftovers.before(fd))
     deep = os.open(home / "deep", os.O_RDONLY)

@@ -92,7 +92,7 @@ def test_a_link_that_stays_in_the_home_is_followed(link: str, target: str, path:
         ("/proc/self/root{home}/own.txt", "x"),
     ],
 )
-def test_a_link_that_leaves_the_home_is_refused_wherever_it_comes_back_to(
+def test_link_leaving_home_is_refused_wherever_it_returns(
     target: str, path: str, home: FakeHome, bob: Path
 ) -> None:
     (home.path / "sub").mkdir()
@@ -147,9 +147,7 @@ while True:
 """
 
 
-def test_a_folder_exchanged_for_a_link_all_the_time_is_never_followed_out(
-    home: FakeHome, bob: Path, start: Start
-) -> None:
+def test_collection_during_folder_link_swaps_stays_in_home(home: FakeHome, bob: Path, start: Start) -> None:
     hostile = start(_SWAPS, home.path, bob)
     assert hostile.stdout is not None
     assert hostile.stdout.readline() == "running\n"
@@ -176,9 +174,7 @@ def test_a_folder_exchanged_for_a_link_all_the_time_is_never_followed_out(
 
 
 @pytest.mark.anyio
-async def test_staging_into_a_folder_exchanged_for_a_link_all_the_time_writes_nothing_outside(
-    place: Path, start: Start
-) -> None:
+async def test_staging_during_folder_link_swaps_writes_nothing_outside(place: Path, start: Start) -> None:
     outside = place / "outside"
     outside.mkdir()
     files = files_in(place)

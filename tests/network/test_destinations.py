@@ -149,7 +149,7 @@ def test_what_is_no_name_is_never_looked_up(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["8.8.8.8", "8.8.2056", "134744072", "0x08080808", "a.0X8", "010.8.8.8"])
-def test_nothing_that_a_c_library_reads_as_an_address_is_looked_up(name: str) -> None:
+def test_names_parsed_as_addresses_by_libc_are_not_looked_up(name: str) -> None:
     assert socket.inet_aton("0x08080808") == socket.inet_aton("8.8.2056") == bytes([8] * 4)
     assert not Destinations.parse(["*"]).may_look_up(name)
 
@@ -160,7 +160,7 @@ def test_a_destination_is_a_name_too(name: str) -> None:
         Destinations.parse([name])
 
 
-def test_a_public_address_is_reached_by_the_names_that_stand_for_it() -> None:
+def test_public_address_is_reachable_through_its_names_only() -> None:
     assert reach(["a.example:443"], PUBLIC, 443, "a.example")
     assert not reach(["a.example:443"], PUBLIC, 80, "a.example")
     assert not reach(["a.example:443"], PUBLIC, 443, "b.example")
@@ -270,7 +270,7 @@ def test_localhost_is_this_machine_and_nothing_else() -> None:
     assert not reach(["localhost:80"], "10.0.0.5", 80, "localhost")
 
 
-def test_an_address_in_the_clothes_of_ipv6_is_named_like_the_one_inside() -> None:
+def test_ipv4_mapped_ipv6_destination_matches_its_ipv4_address() -> None:
     assert reach(["[::ffff:10.0.0.5]:80"], "10.0.0.5", 80)
 
 

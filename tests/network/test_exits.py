@@ -60,7 +60,7 @@ async def ask(exits: Egress, group: int, name: str, kind: RecordType = RecordTyp
 
 
 @pytest.mark.filterwarnings("error::ResourceWarning")
-async def test_a_connection_for_names_that_ends_before_it_began_is_closed() -> None:
+async def test_name_connection_that_ends_before_start_is_closed() -> None:
     exits, _ = exits_of("good.test")
     forgotten, closed = exits.own(SERVER, ONE), exits.own(SERVER, OTHER)
     assert forgotten is not None
@@ -108,7 +108,7 @@ async def test_a_name_that_is_not_allowed_is_never_looked_up() -> None:
     assert book.asked == []
 
 
-async def test_a_name_that_the_c_library_would_cut_is_never_looked_up_and_told_of_in_letters() -> None:
+async def test_name_with_nul_is_refused_and_logged_escaped() -> None:
     exits, book = exits_of("*.good.test:80", a_good_test=[PUBLIC])
 
     assert await ask(exits, ONE, "a.good.test") == (0, 1)
@@ -155,7 +155,7 @@ async def test_what_is_not_found_is_answered_with_why(
     assert await ask(exits, ONE, "good.test", kind) == (code, 0)
 
 
-async def test_only_where_something_may_be_reached_by_name_is_there_a_name_server() -> None:
+async def test_name_server_exists_only_with_reachable_names() -> None:
     named, _ = exits_of("good.test")
     linked = Egress(reach=frozenset({("127.0.0.1", 8080)}))
 

@@ -118,7 +118,7 @@ def test_a_name_that_is_not_allowed_is_not_even_asked_for(world: World) -> None:
     assert called.seen == []
 
 
-def test_a_tool_without_network_asks_for_nothing_and_reaches_nothing(world: World) -> None:
+def test_tool_without_network_resolves_and_reaches_nothing(world: World) -> None:
     called = world.call("closed_fetch", url="http://good.test/")
 
     assert called.code == "E_NETWORK_DENIED"
@@ -144,7 +144,7 @@ def test_a_redirect_to_what_is_not_allowed_ends_there(world: World) -> None:
     assert denial["path"] == "other.test:80"
 
 
-def test_an_address_is_reached_only_by_the_call_that_asked_for_its_name(world: World) -> None:
+def test_address_is_reachable_only_by_call_that_resolved_it(world: World) -> None:
     asked = world.call("named_fetch", url="http://good.test/")
 
     called = world.call("named_connect", host=PUBLIC, port=80)
@@ -182,7 +182,7 @@ def test_what_failed_for_a_private_address_says_which_to_name(world: World) -> N
     assert called.details["flag"] == f"--allow-net={PRIVATE}:80"
 
 
-def test_a_private_address_that_is_named_beside_the_name_is_reached(world: World) -> None:
+def test_private_address_allowed_beside_its_name_is_reachable(world: World) -> None:
     called = world.call("beside_fetch", url="http://inner.test/")
 
     assert called.results == f"{PRIVATE}:80"
@@ -196,7 +196,7 @@ def test_a_wildcard_opens_the_names_below_it(world: World) -> None:
     assert beside.code == "E_NETWORK_DENIED"
 
 
-def test_a_port_is_open_at_every_address_but_where_clouds_keep_keys(world: World) -> None:
+def test_port_rule_opens_every_address_except_cloud_metadata(world: World) -> None:
     called = world.call(
         "port_fetch_each",
         urls=[f"http://{host}:8080/" for host in (PUBLIC, PRIVATE, KEYS)] + ["http://good.test:80/"],
@@ -206,7 +206,7 @@ def test_a_port_is_open_at_every_address_but_where_clouds_keep_keys(world: World
     assert all("Permission denied" in text for text in called.results[2:]), called.results
 
 
-def test_without_a_name_every_public_address_is_open_and_no_private_one(world: World) -> None:
+def test_rule_without_name_opens_public_addresses_only(world: World) -> None:
     hosts = ("good.test", OTHER, "inner.test", PRIVATE, KEYS, "127.0.0.1:8081", "[::1]:8081")
 
     called = world.call("anywhere_fetch_each", urls=[f"http://{host}/" for host in hosts])

@@ -59,7 +59,7 @@ async def test_only_the_programs_that_are_named_run(toolset: Toolset) -> None:
 
 
 @pytest.mark.parametrize("tool", ["run", "other_run"])
-async def test_a_tool_that_fails_for_want_of_a_program_is_told_the_flag(toolset: Toolset, tool: str) -> None:
+async def test_tool_failing_without_program_gets_allow_run_flag(toolset: Toolset, tool: str) -> None:
     completed = await call(toolset, ANN, tool, words=UNAME)
 
     assert error_code(completed) == "E_INVALID_PATH"
@@ -72,7 +72,7 @@ async def test_a_program_that_is_not_there_is_no_denial(toolset: Toolset) -> Non
     assert error_code(completed) == "E_TOOL"
 
 
-async def test_a_variable_is_seen_by_the_tool_that_it_is_for_and_by_no_other(toolset: Toolset) -> None:
+async def test_variable_is_visible_to_its_own_tool_only(toolset: Toolset) -> None:
     seen = await call(toolset, ANN, "other_see", name="OPENED")
     unseen = await call(toolset, ANN, "see", name="OPENED")
 

@@ -182,7 +182,7 @@ def test_what_ends_with_the_host_is_recorded_before_it_goes(tmp_path: Path) -> N
     assert outcomes(tmp_path) == [("c1", "ok")]
 
 
-def test_what_a_call_was_given_is_not_kept_while_its_record_waits(tmp_path: Path) -> None:
+def test_call_arguments_are_freed_while_record_waits(tmp_path: Path) -> None:
     class Given(dict[str, str]):
         """Arguments to which there can be a weak reference."""
 
@@ -287,7 +287,7 @@ def test_a_closed_log_takes_no_line(tmp_path: Path) -> None:
     assert not lines(tmp_path)
 
 
-def test_a_call_that_is_cancelled_while_its_failure_is_worded_is_recorded(tmp_path: Path) -> None:
+def test_call_cancelled_while_failure_is_worded_is_recorded(tmp_path: Path) -> None:
     log = opened(tmp_path)
 
     class Files:

@@ -18,7 +18,7 @@ TOOLS = Path(__file__).with_name("watched_tools.py")
 
 
 @pytest.mark.release
-async def test_a_server_over_stdio_is_not_ready_while_its_state_cannot_be_kept(tmp_path: Path) -> None:
+async def test_stdio_server_is_not_ready_while_state_is_unwritable(tmp_path: Path) -> None:
     state, port = tmp_path / "state", free_port()
     told = {
         **os.environ,

@@ -77,7 +77,7 @@ def test_a_call_without_a_trace_begins_one_and_its_error_is_said() -> None:
     assert (call.status.status_code.name, call.status.description) == ("ERROR", "E_TIMEOUT")
 
 
-def test_a_trace_that_its_client_does_not_sample_goes_on_and_sends_nothing() -> None:
+def test_unsampled_client_trace_is_propagated_and_not_exported() -> None:
     found, told = sent({"traceparent": f"00-{TRACE}-{PARENT}-00"})
 
     assert found == []

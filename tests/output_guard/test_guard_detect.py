@@ -215,7 +215,7 @@ def test_what_was_json_text_stays_json_text(shelf: Shelf, place: str) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_without_a_store_the_file_is_left_out_and_a_warning_says_so(place: str) -> None:
+def test_file_without_store_is_dropped_with_a_warning(place: str) -> None:
     done = guarded(PLACES[place], store=None)
 
     text = text_of(done.value)
@@ -290,7 +290,7 @@ NOT_ENCODED_SO = {
 
 
 @pytest.mark.parametrize("name", NOT_ENCODED_SO)
-def test_other_writings_are_no_base64_and_are_kept_short_by_size_alone(shelf: Shelf, name: str) -> None:
+def test_encodings_other_than_base64_are_limited_by_size_only(shelf: Shelf, name: str) -> None:
     given = {"value": NOT_ENCODED_SO[name]}
 
     assert guarded(given, store=shelf).value is given
@@ -357,7 +357,7 @@ def test_a_quick_look_lets_nothing_by_that_has_blanks_beside_it(shelf: Shelf) ->
     assert shelf.contents == [PDF] * 4
 
 
-def test_a_file_that_ends_where_wrapped_lines_of_another_begin_is_found_too(shelf: Shelf) -> None:
+def test_file_ending_at_start_of_another_wrapped_file_is_found(shelf: Shelf) -> None:
     parquet = FORMATS["parquet"][1]()
     text = b64(parquet).rstrip("=") + LINES
 

@@ -76,7 +76,7 @@ def test_a_warning_names_the_path() -> None:
         ({"content_type": "text"}, "text/plain"),
     ],
 )
-def test_the_mime_type_is_the_configured_one_or_what_the_content_says(
+def test_mime_type_is_configured_or_detected_from_content(
     shelf: Shelf, field: dict[str, str], mime: str
 ) -> None:
     """Source: S4-29 and S4-30."""

@@ -48,7 +48,7 @@ def said(result: dict[str, Any]) -> str:
     return json.dumps([result["content"], result.get("structuredContent")], ensure_ascii=False)
 
 
-def test_there_is_a_preset_for_each_server_and_outputs_of_each_were_recorded() -> None:
+def test_each_preset_has_a_server_with_recorded_outputs() -> None:
     origins = {name: recorded(name)["origin"] for name in FILES}
 
     assert {"tableau", "github", *SERVERS} == set(names())
@@ -76,9 +76,7 @@ TAKEN_OUT = {
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("name", TAKEN_OUT)
-def test_a_recorded_file_is_taken_out_whatever_prefix_its_tool_carries(
-    shelf: Shelf, name: str, prefix: str
-) -> None:
+def test_recorded_file_is_extracted_for_any_tool_prefix(shelf: Shelf, name: str, prefix: str) -> None:
     mime, summary = TAKEN_OUT[name]
     was = recorded(name)
 

@@ -28,7 +28,7 @@ def explained(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
 
 
-def test_each_rule_of_a_tool_is_named_with_its_file_and_its_reason(tmp_path: Path) -> None:
+def test_tool_rules_are_explained_with_file_and_reason(tmp_path: Path) -> None:
     done = explained(tmp_path, "--tool", "files_export", "--server", "files", "--json")
 
     rules = {rule.pop("name"): tuple(rule.values()) for rule in json.loads(done.stdout)}

@@ -45,7 +45,7 @@ def test_long_text_stays_where_the_net_is_switched_off(shelf: Shelf) -> None:
     ],
     ids=["many rows", "many fields", "deep rows", "numbers"],
 )
-def test_many_middling_values_are_stored_and_small_ones_stay_readable(shelf: Shelf, result: Any) -> None:
+def test_many_medium_values_are_stored_and_small_ones_stay(shelf: Shelf, result: Any) -> None:
     value = guarded(result, store=shelf).value
 
     assert len(text_of(value)) <= 50_000
@@ -88,7 +88,7 @@ def test_a_reference_says_the_shape_of_what_it_stands_for(shelf: Shelf, text: st
     assert guarded(text, store=shelf).value["shape"] == shape
 
 
-def test_more_files_than_a_store_holds_for_one_call_are_stored_in_larger_parts(shelf: Shelf) -> None:
+def test_file_count_above_store_limit_is_stored_in_larger_parts(shelf: Shelf) -> None:
     block = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
 
     value = guarded({"note": "kept", "images": [block] * 5000}, store=shelf).value

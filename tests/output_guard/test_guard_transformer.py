@@ -44,7 +44,7 @@ def test_none_leaves_the_result_to_the_other_layers(shelf: Shelf) -> None:
     assert "artifact" in value[0]
 
 
-def test_where_it_fails_the_other_layers_work_and_a_warning_names_it(shelf: Shelf) -> None:
+def test_failing_transformer_leaves_other_layers_and_warns(shelf: Shelf) -> None:
     def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
         raise ValueError("no idea")
 
@@ -90,7 +90,7 @@ def test_without_a_store_it_gets_a_reference_that_says_so(text: bool) -> None:
     assert done.warnings
 
 
-def test_everything_is_kept_as_an_observation_and_says_where_it_came_from(shelf: Shelf) -> None:
+def test_observations_have_retention_and_source(shelf: Shelf) -> None:
     guarded({"report": {"pdf": b64(PDF)}}, store=shelf, server="my.server", tool="get")
 
     about = shelf.records[0].said
@@ -162,7 +162,7 @@ def test_the_host_goes_on_while_one_works(shelf: Shelf) -> None:
     assert anyio.run(run).value == {"the host went on": True}
 
 
-def test_while_too_many_are_left_behind_no_further_one_is_started(shelf: Shelf) -> None:
+def test_transformer_is_not_started_with_too_many_left_running(shelf: Shelf) -> None:
     go_on = threading.Event()
     try:
         for _ in range(40):
@@ -213,7 +213,7 @@ def test_one_that_wants_to_end_the_process_ends_nothing(shelf: Shelf) -> None:
     assert warned(done, "exit")
 
 
-def test_one_that_changes_the_result_and_declines_changes_nothing(shelf: Shelf) -> None:
+def test_transformer_that_mutates_and_declines_changes_nothing(shelf: Shelf) -> None:
     given = {"a": [1]}
 
     done = guarded(given, store=shelf, transformer=lambda tool, result, ctx: result["a"].clear())

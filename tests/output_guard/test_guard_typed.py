@@ -73,7 +73,7 @@ def test_data_that_do_not_decode_are_warned_of() -> None:
     assert [warning for warning in done.warnings if "base64" in warning]
 
 
-def test_the_mime_type_comes_from_the_bytes_where_none_is_declared(shelf: Shelf) -> None:
+def test_undeclared_mime_type_is_detected_from_bytes(shelf: Shelf) -> None:
     guarded([{"type": "image", "data": b64(PNG)}], store=shelf)
 
     assert shelf.records[0].mime == "image/png"

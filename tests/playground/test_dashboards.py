@@ -19,7 +19,7 @@ def boards(start: Callable[..., Shown]) -> Shown:
     return start(RUNNER_IFRAME_ORIGINS="https://boards.example.com")
 
 
-def test_a_page_of_a_named_origin_gets_a_token_that_its_server_can_check(boards: Shown) -> None:
+def test_page_of_named_origin_gets_token_its_server_can_verify(boards: Shown) -> None:
     """Source: S0-39, S0-46 and S0-74."""
     with boards.entered() as browser:
         given = browser.post("/play/dashboards", json={"id": "monitor-42", "url": PAGE})

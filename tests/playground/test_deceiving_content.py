@@ -159,7 +159,7 @@ RELEASE = """fetch("/play/mcp", {method: "POST", headers: {"content-type": "appl
     "io.modelcontextprotocol/clientCapabilities": {}}}})}).then(answer => answer.text())"""
 
 
-def test_a_storm_of_reports_is_painted_at_most_ten_times_a_second(seen: Seen) -> None:
+def test_report_storm_is_painted_at_most_ten_times_a_second(seen: Seen) -> None:
     seen.tool("reports")
     seen.write('{"message": "storm", "times": 50, "total": 1e9}')
     seen.page.get_by_role("button", name="Run").first.click()

@@ -73,7 +73,7 @@ def test_a_widget_calls_tools_that_say_app_and_no_others(seen: Seen) -> None:
     expect(question(seen)).to_have_count(0)
 
 
-def test_a_tool_that_may_destroy_is_called_after_a_person_saw_its_arguments_and_said_yes(seen: Seen) -> None:
+def test_destructive_tool_runs_after_person_sees_arguments(seen: Seen) -> None:
     widget = widget_of(seen)
 
     widget.evaluate(CALL, ["empties", {"folder": "photos"}])
@@ -93,7 +93,7 @@ def test_a_tool_that_may_destroy_is_called_after_a_person_saw_its_arguments_and_
     expect(seen.call.get_by_text("not allowed")).to_be_visible()
 
 
-def test_the_server_too_refuses_what_a_widget_asked_for_and_may_not_have(served: Shown) -> None:
+def test_server_refuses_what_a_widget_may_not_request(served: Shown) -> None:
     answers = {}
     with served.entered() as browser:
         for name in ("reads", "adds", "delete_everything", "empties"):
@@ -109,7 +109,7 @@ def test_the_server_too_refuses_what_a_widget_asked_for_and_may_not_have(served:
     }
 
 
-def test_an_address_is_opened_after_a_yes_and_stays_what_it_was_when_it_was_shown(seen: Seen) -> None:
+def test_address_opens_after_consent_and_cannot_change_meanwhile(seen: Seen) -> None:
     widget = widget_of(seen)
     seen.page.context.route("https://docs.example.com/**", lambda route: route.fulfill(body="here"))
 
@@ -130,7 +130,7 @@ def test_an_address_is_opened_after_a_yes_and_stays_what_it_was_when_it_was_show
     )
 
 
-def test_addresses_that_deceive_or_lead_to_the_page_s_own_server_are_not_even_asked_about(seen: Seen) -> None:
+def test_deceptive_or_own_server_addresses_prompt_nobody(seen: Seen) -> None:
     widget = widget_of(seen)
     port = seen.shown.base.rpartition(":")[2]
     named = [
@@ -155,7 +155,7 @@ def test_addresses_that_deceive_or_lead_to_the_page_s_own_server_are_not_even_as
     expect(question(seen)).to_contain_text("xn--bnk-7na.example")
 
 
-def test_a_widget_that_hangs_is_told_of_and_can_be_stopped_and_one_that_works_is_not(seen: Seen) -> None:
+def test_hanging_widget_is_reported_and_can_be_stopped(seen: Seen) -> None:
     widget = widget_of(seen)
     hangs = seen.call.get_by_role("status").filter(has_text="has not answered for some seconds")
     began = time.monotonic()
@@ -255,7 +255,7 @@ def test_large_messages_without_end_leave_the_page_its_time(seen: Seen) -> None:
     assert used <= 0.2 * took, f"{used:.2f} s of {took:.2f} s"
 
 
-def test_the_page_s_own_server_is_in_no_list_of_a_widget_s_policy(
+def test_own_server_is_never_in_a_widget_policy(
     start: Callable[..., Shown], served: Shown, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     policies = {}

@@ -95,9 +95,7 @@ def test_a_call_under_way_ends_in_the_file_in_which_it_began(
     assert ended == ["waited in version 1"]
 
 
-def test_a_file_with_a_fault_changes_nothing_and_says_what_is_wrong(
-    start: Callable[..., Shown], tools: Path
-) -> None:
+def test_faulty_file_changes_nothing_and_names_the_fault(start: Callable[..., Shown], tools: Path) -> None:
     shown = start("dev", tools=tools)
     tools.write_text(FIRST + "\nthis is no Python\n")
     assert shown.heard("growing.py changed and cannot be loaded: growing.py, line 27")

@@ -22,7 +22,7 @@ def with_tokens(start: Callable[..., Shown], tmp_path_factory: pytest.TempPathFa
     return start(RUNNER_USER="", RUNNER_AUTH__KIND="static", RUNNER_AUTH__TOKENS_FILE=str(file))
 
 
-def test_the_printed_address_begins_a_session_and_leaves_no_key_in_the_address_bar(shown: Shown) -> None:
+def test_printed_address_starts_session_and_hides_key(shown: Shown) -> None:
     with shown.browser() as browser:
         key = shown.key
         entered = browser.get(f"/?key={key}")
@@ -36,7 +36,7 @@ def test_the_printed_address_begins_a_session_and_leaves_no_key_in_the_address_b
     assert info["user"] == shown.user
 
 
-def test_behind_a_proxy_for_https_the_browser_is_known_by_a_cookie_of_this_host_alone(shown: Shown) -> None:
+def test_https_proxy_session_uses_host_prefixed_secure_cookie(shown: Shown) -> None:
     with shown.browser(**{"x-forwarded-proto": "https"}) as browser:
         set_cookie = browser.get(f"/?key={shown.key}").headers["set-cookie"]
         cookie = set_cookie.partition(";")[0]
@@ -86,7 +86,7 @@ def test_nobody_without_a_session_gets_to_mcp_that_way(shown: Shown) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("path", ["/play/mcp", "/play/info", "/play/dashboards"])
-def test_a_page_of_another_site_gets_nowhere_with_the_browser_s_cookie(
+def test_cross_site_page_with_browser_cookie_is_refused(
     shown: Shown, path: str, headers: dict[str, str]
 ) -> None:
     with shown.entered() as browser:
@@ -133,7 +133,7 @@ def test_with_tokens_there_is_no_key_and_the_token_opens(with_tokens: Shown) -> 
     assert result["structuredContent"] == {"result": 8}
 
 
-def test_with_tokens_what_a_tool_sees_of_the_way_in_opens_nothing(with_tokens: Shown) -> None:
+def test_login_seen_by_a_tool_does_not_authenticate_elsewhere(with_tokens: Shown) -> None:
     token = next(iter(TOKENS))
     with with_tokens.browser() as browser:
         browser.post("/api/session", headers={"authorization": f"Bearer {token}"})
@@ -168,7 +168,7 @@ def test_a_setting_switches_it_off(start: Callable[..., Shown], tmp_path: Path) 
     assert why_not(on) is None
 
 
-def test_the_page_may_load_nothing_but_its_own_files_and_the_second_origin(shown: Shown) -> None:
+def test_page_policy_allows_own_files_and_second_origin_only(shown: Shown) -> None:
     with shown.entered() as browser:
         page = browser.get("/")
         frames = browser.get("/play/info").json()["frames"]

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_n
 @pytest.mark.parametrize(
     ("mime", "text", "asked"), [("text/html", HTML, "/picture"), ("image/svg+xml", SVG, "/svg-image")]
 )
-def test_the_same_documents_run_and_reach_the_sink_where_nothing_stops_them(
+def test_hostile_documents_reach_sink_without_protection(
     looking: Seen, sink: Sink, mime: str, text: str, asked: str
 ) -> None:
     sink.pages["/control"] = (
@@ -111,7 +111,7 @@ def test_names_descriptions_and_errors_are_text(looking: Seen, sink: Sink) -> No
     assert quiet(looking, sink)
 
 
-def test_a_resource_that_is_a_page_is_shown_as_a_file_is_and_runs_nothing(looking: Seen, sink: Sink) -> None:
+def test_html_resource_is_shown_as_file_and_runs_nothing(looking: Seen, sink: Sink) -> None:
     looking.go("resources", "text://hostile")
 
     content = looking.page.get_by_role("region", name="Content")
@@ -122,9 +122,7 @@ def test_a_resource_that_is_a_page_is_shown_as_a_file_is_and_runs_nothing(lookin
     assert quiet(looking, sink)
 
 
-def test_a_link_to_a_tool_fills_its_form_in_and_runs_nothing_however_odd_the_schema(
-    looking: Seen, sink: Sink
-) -> None:
+def test_tool_link_fills_form_and_runs_nothing_for_odd_schemas(looking: Seen, sink: Sink) -> None:
     arguments = json.dumps({"text": "a" * 60 + "!", "__proto__": {"polluted": 1}})
 
     looking.go("call", "odd", f"args={quote(arguments)}")

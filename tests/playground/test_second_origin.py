@@ -72,9 +72,7 @@ def test_what_is_no_origin_does_not_get_into_the_policy(named: object) -> None:
     assert connections_of(asked) == connections_of({})
 
 
-def test_connections_are_begun_to_named_servers_only_and_sockets_are_named_as_a_browser_compares_them() -> (
-    None
-):
+def test_policy_connections_and_websockets_match_named_servers() -> None:
     asked = {
         "connectDomains": ["https://api.example.com:8443", "wss://api.example.com:8443", "ws://live.example"],
         "resourceDomains": ["https://*.cdn.example.com"],

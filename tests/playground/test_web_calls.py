@@ -35,7 +35,7 @@ def given(seen: Seen) -> object:
     return value
 
 
-def test_a_form_shows_values_of_another_kind_as_they_are_and_says_what_is_wrong(seen: Seen) -> None:
+def test_form_shows_values_of_other_types_and_names_the_error(seen: Seen) -> None:
     seen.tool("order")
     seen.write('{"customer": 5, "tags": "x", "address": {"street": "Rue 1", "number": 1}, "colour": "blue"}')
     seen.page.get_by_role("tab", name="Form", exact=True).click()
@@ -201,7 +201,7 @@ def test_raw_json_loses_nothing_on_its_way_and_back(seen: Seen) -> None:
     assert given(seen) == {"value": value}
 
 
-def test_a_call_shows_progress_log_lines_and_how_long_it_may_take(seen: Seen) -> None:
+def test_call_shows_progress_log_lines_and_time_limit(seen: Seen) -> None:
     seen.tool("count")
 
     seen.page.get_by_role("button", name="Run").first.click()
@@ -310,7 +310,7 @@ def test_nothing_typed_or_called_is_lost_on_reload(seen: Seen) -> None:
     expect(seen.tab("Result").locator("pre").first).to_have_text("sent 4 characters")
 
 
-def test_a_link_fills_the_form_in_and_later_changes_outlive_a_reload(seen: Seen) -> None:
+def test_link_fills_form_and_later_changes_survive_reload(seen: Seen) -> None:
     seen.go("call", "publish", 'args={"text":"linked"}')
     expect(seen.page.get_by_label("text")).to_have_value("linked")
     expect(seen.call).to_have_count(0)

@@ -52,7 +52,7 @@ def kept(door: Seen) -> str:
     )
 
 
-def test_a_wrong_token_is_refused_in_a_sentence_and_the_right_one_opens(door: Seen) -> None:
+def test_wrong_token_is_refused_and_right_one_opens_the_page(door: Seen) -> None:
     expect(door.page.get_by_role("heading", level=1)).to_have_text("Log in")
     expect(door.page.get_by_label("Token", exact=True)).to_be_focused()
 

@@ -49,7 +49,7 @@ def test_a_notification_is_shown_with_its_result(seen: Seen) -> None:
     expect(call.locator(".notice")).to_have_text("Your report is stored.")
 
 
-def test_a_deferred_file_says_why_it_is_kept_and_what_can_be_done_next(seen: Seen) -> None:
+def test_deferred_file_shows_its_reason_and_next_steps(seen: Seen) -> None:
     called(seen, "drafted")
 
     panel = seen.tab("Files 1")
@@ -57,7 +57,7 @@ def test_a_deferred_file_says_why_it_is_kept_and_what_can_be_done_next(seen: See
     expect(panel.locator(".notice li")).to_have_text(["Ask the team", "Send it to print"])
 
 
-def test_viewer_hints_are_followed_where_the_viewer_can_show_the_file(seen: Seen) -> None:
+def test_viewer_hints_apply_when_viewer_can_show_the_file(seen: Seen) -> None:
     call = called(seen, "hinted")
 
     # Of the display, for the first file; then of the files themselves. A picture is no code.
@@ -107,7 +107,7 @@ def test_what_was_taken_out_of_a_result_is_shown_and_downloaded(seen: Seen) -> N
     assert Path(saving.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_linked_resource_is_read_when_it_is_opened_and_not_before(seen: Seen) -> None:
+def test_linked_resource_is_read_only_when_opened(seen: Seen) -> None:
     read: list[str] = []
     seen.page.on("request", lambda asked: read.append(asked.post_data or ""))
     called(seen, "linked")
@@ -122,7 +122,7 @@ def test_a_linked_resource_is_read_when_it_is_opened_and_not_before(seen: Seen) 
     expect(links.locator("img.picture")).to_be_visible()
 
 
-def test_a_binary_resource_is_shown_by_the_viewer_of_its_kind_and_saved(seen: Seen) -> None:
+def test_binary_resource_is_shown_in_its_viewer_and_saved(seen: Seen) -> None:
     seen.go("resources", "data://picture.png")
 
     content = seen.page.get_by_role("region", name="Content")

@@ -81,9 +81,7 @@ def test_a_file_of_a_widget_is_kept_once_a_person_said_yes(seen: Seen, dialect: 
 
 
 @DIALECTS
-def test_a_file_that_a_person_does_not_want_is_not_kept_and_the_widget_is_told(
-    seen: Seen, dialect: str
-) -> None:
+def test_file_refused_by_person_is_not_stored_and_widget_knows(seen: Seen, dialect: str) -> None:
     before = seen.page.evaluate("fetch('/api/files').then(answer => answer.json())")["files"]
     frame = widget(seen, dialect)
     frame.evaluate(UPLOAD)
