@@ -96,7 +96,7 @@ def _imported(module: Path) -> Iterator[str]:
             yield (node.module or "").partition(".")[0]
 
 
-def test_private_names_of_the_framework_are_touched_in_internals_only() -> None:
+def test_private_framework_names_are_used_in_internals_only() -> None:
     assert offenders(private_names, OUTSIDE) == {}
 
 
@@ -121,11 +121,11 @@ def is_module(name: str) -> bool:
         return False
 
 
-def test_undocumented_modules_of_the_framework_are_imported_in_internals_only() -> None:
+def test_undocumented_modules_are_imported_in_internals_only() -> None:
     assert offenders(lambda module: set(modules_of_the_framework(module)) - PUBLIC, OUTSIDE) == {}
 
 
-def test_undocumented_modules_of_the_framework_are_found_where_they_are() -> None:
+def test_undocumented_framework_modules_are_detected() -> None:
     found = {name for module in INTERNALS for name in modules_of_the_framework(module)}
 
     assert {"fastmcp.server.http", "mcp.server.connection"} <= found - PUBLIC
@@ -200,7 +200,7 @@ def test_patches_are_found_on_whatever_is_of_the_framework() -> None:
     }
 
 
-def test_every_module_of_the_edge_has_its_reason_and_what_to_do_when_it_breaks() -> None:
+def test_edge_modules_document_their_reason_and_breakage_plan() -> None:
     lines = (ROOT / "docs/development.md").read_text().splitlines()
     edge = [path for path in INTERNALS if path.name != "__init__.py"]
     rows = {str(module): [line for line in lines if f"`{module}`" in line] for module in edge}
@@ -269,7 +269,7 @@ def test_sandbox_needs_only_the_standard_library_and_psutil() -> None:
     assert offenders(lambda module: imported(module) - known, SANDBOX) == {}
 
 
-def test_the_confined_half_of_sandbox_needs_the_standard_library_alone() -> None:
+def test_confined_half_of_sandbox_imports_stdlib_only() -> None:
     known = sys.stdlib_module_names | {"sandbox"}
 
     assert offenders(lambda module: imported(module) - known, CONFINED) == {}

@@ -93,9 +93,7 @@ def test_file_refused_by_person_is_not_stored_and_widget_knows(seen: Seen, diale
 
 
 @DIALECTS
-def test_a_widget_gets_an_address_at_which_its_file_is_downloaded_and_none_for_others(
-    seen: Seen, dialect: str
-) -> None:
+def test_widget_gets_download_address_for_its_own_file_only(seen: Seen, dialect: str) -> None:
     frame, key = uploaded(seen, dialect)
 
     address = frame.evaluate(f"openai.getFileDownloadUrl({{fileId: {json.dumps(key)}}})")["downloadUrl"]
@@ -112,7 +110,7 @@ def test_a_widget_gets_an_address_at_which_its_file_is_downloaded_and_none_for_o
 
 
 @DIALECTS
-def test_a_modal_shows_the_widget_above_the_page_with_its_parameters(seen: Seen, dialect: str) -> None:
+def test_modal_shows_widget_above_page_with_its_parameters(seen: Seen, dialect: str) -> None:
     frame = widget(seen, dialect)
 
     frame.evaluate("openai.requestModal({title: 'All towns', params: {town: 'Ulm'}})")
@@ -128,7 +126,7 @@ def test_a_modal_shows_the_widget_above_the_page_with_its_parameters(seen: Seen,
     expect(seen.page.locator(".stage iframe")).to_be_visible()
 
 
-def test_escape_closes_a_modal_and_leaves_the_full_screen_of_a_widget(seen: Seen) -> None:
+def test_escape_closes_modal_and_leaves_widget_full_screen(seen: Seen) -> None:
     frame = widget(seen, "MCP Apps")
     stage = seen.page.locator(".stage")
 

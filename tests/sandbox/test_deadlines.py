@@ -104,7 +104,7 @@ def test_deadlines_that_make_no_sense_are_refused(idle_s: float, total_s: float)
         Deadlines(idle_s=idle_s, total_s=total_s)
 
 
-def test_of_two_waits_at_once_the_first_to_end_does_not_resume_the_other() -> None:
+def test_first_of_two_waits_to_end_does_not_resume_the_other() -> None:
     ladder = Ladder(Deadlines(idle_s=10, total_s=100), now=0)
     ladder.pause(1)
     ladder.pause(2)

@@ -39,7 +39,7 @@ def test_garbage_is_a_frame_error_or_frames_and_nothing_else(garbage: bytes) -> 
         return
 
 
-def test_a_frame_above_the_limit_is_refused_before_its_body_is_taken() -> None:
+def test_frame_above_limit_is_refused_before_body_is_received() -> None:
     header = encode(FrameKind.ANSWER, "x" * 100)[:5]
 
     with pytest.raises(FrameError, match="102 bytes is above the limit of 50"):
@@ -73,7 +73,7 @@ def test_descriptors_travel_with_their_frame() -> None:
     assert (kind, value, answer) == (FrameKind.ZYGOTE, {"a": 1}, b"x")
 
 
-def test_a_peer_that_leaves_between_frames_is_none_and_within_one_is_an_error() -> None:
+def test_peer_closing_between_frames_is_none_within_is_error() -> None:
     ours, theirs = socket.socketpair()
     ours.sendall(encode(FrameKind.FORK, 1))
     ours.sendall(encode(FrameKind.FORK, 12345)[:7])
@@ -90,7 +90,7 @@ def test_a_peer_that_leaves_between_frames_is_none_and_within_one_is_an_error() 
 
 
 @pytest.mark.parametrize("unit", [b"[],", b"0,", b'{"a":1},', b'"",', b'"\\"\\\\",'])
-def test_a_body_of_millions_of_values_is_refused_before_it_is_decoded(unit: bytes) -> None:
+def test_body_of_millions_of_values_is_refused_undecoded(unit: bytes) -> None:
     body = b"[" + unit * 2_100_000 + b"0]"
 
     with pytest.raises(FrameError, match="values is above the limit of 2000000"):

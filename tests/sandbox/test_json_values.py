@@ -22,9 +22,7 @@ def values_in(value: object) -> int:
 
 
 @given(JSON, st.booleans())
-def test_no_value_is_overlooked_and_what_stands_inside_strings_does_not_count(
-    value: object, is_ascii: bool
-) -> None:
+def test_values_are_counted_completely_outside_strings_only(value: object, is_ascii: bool) -> None:
     text = json.dumps(value, ensure_ascii=is_ascii).encode()
     least = values_in(value)
 

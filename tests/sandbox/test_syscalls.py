@@ -69,7 +69,7 @@ def test_a_worker_s_memory_fits_what_its_zygote_leaves_it() -> None:
     assert worker == {resource.RLIMIT_DATA: (1200 * MIB, 1200 * MIB), resource.RLIMIT_CPU: (7, 8)}
 
 
-def test_the_limit_of_memory_is_a_whole_number_of_mib_and_no_less_than_what_was_granted() -> None:
+def test_memory_limit_is_whole_mib_and_never_below_the_grant() -> None:
     limits = Limits(memory_bytes=100 * MIB, cpu_s=7)
 
     zygote = zygote_limits(limits, data=1)

@@ -50,7 +50,7 @@ def trial(
     )
 
 
-def test_there_are_at_least_120_attempts_of_six_kinds_beside_what_is_left_open() -> None:
+def test_catalogue_has_120_attempts_of_six_kinds_not_left_open() -> None:
     counted = [attempt for attempt in EVERY if attempt.residue is None]
 
     assert len(counted) >= 120
@@ -58,7 +58,7 @@ def test_there_are_at_least_120_attempts_of_six_kinds_beside_what_is_left_open()
     assert all(sum(attempt.kind is kind for attempt in counted) >= 15 for kind in AttemptKind)
 
 
-def test_no_two_attempts_have_the_same_name_or_the_same_technique() -> None:
+def test_attempt_ids_and_techniques_are_unique() -> None:
     assert len({attempt.id for attempt in EVERY}) == len(EVERY)
     assert len({attempt.technique for attempt in EVERY}) == len(EVERY)
 
@@ -112,7 +112,7 @@ def test_tiers_above_the_first_leave_less_open() -> None:
     assert user == namespace == {Residue.LOCKS}
 
 
-def test_a_report_holds_unless_something_got_out_that_is_not_left_open() -> None:
+def test_report_holds_unless_an_attempt_not_left_open_escapes() -> None:
     fine = trial(escaped=False, provable=True)
     known = trial(escaped=True, provable=True, left_open=True)
     unproved = trial(escaped=False, provable=False)
@@ -163,7 +163,7 @@ def test_a_world_takes_away_what_it_planted(tmp_path: Path) -> None:
     assert not made.homes.exists()
 
 
-def test_the_collector_hands_out_a_plain_file_so_a_refusal_means_something() -> None:
+def test_collector_hands_out_plain_file_as_positive_control() -> None:
     absolute = next(attempt for attempt in ARTIFACTS if attempt.id == "artifact-absolute")
     with ground() as made, world(made) as there:
         good = there.path / "good.txt"

@@ -169,7 +169,7 @@ def test_nothing_gets_out_where_each_user_has_a_user_id() -> None:
 
 @pytest.mark.release
 @pytest.mark.parametrize("tier", ["process", "namespace"])
-def test_nothing_gets_out_where_a_user_without_privileges_runs_it(tier: str) -> None:
+def test_unprivileged_selftest_has_no_escapes(tier: str) -> None:
     done = run_unprivileged(["selftest", "--json", "--isolation", tier], seconds=300)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -244,7 +244,7 @@ async def test_where_no_worker_can_be_had_nothing_is_claimed() -> None:
         await run(named("tamper-kill", "tamper-tkill"), Setup(program=PROGRAM, without=("session",)))
 
 
-def test_every_layer_is_left_out_of_patches_alone_but_what_tells_workers_apart() -> None:
+def test_patches_alone_omits_every_layer_except_session() -> None:
     setup = SelftestOptions(against="monkeypatch").setup()
 
     assert set(LAYERS) - set(setup.without) == {"session"}
@@ -285,7 +285,7 @@ def test_a_table_ends_with_one_line_that_says_it_all() -> None:
     ]
 
 
-def test_workers_are_kept_as_the_option_says_and_the_report_says_so() -> None:
+def test_worker_reuse_option_is_used_and_reported() -> None:
     done = run_here(
         ["selftest", "--isolation", "process", "--only", "tamper-kill", "--reuse", "user", "--json"]
     )

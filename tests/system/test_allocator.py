@@ -72,7 +72,7 @@ def busy(how: str, folder: Path) -> dict[str, int]:
     return said
 
 
-def test_a_server_has_few_arenas_and_keeps_little_of_what_was_given_back(tmp_path: Path) -> None:
+def test_server_has_few_arenas_and_returns_freed_memory(tmp_path: Path) -> None:
     # The control: what any other process does.
     usual = busy("as usual", tmp_path)
     served = busy("as a server", tmp_path)

@@ -28,7 +28,7 @@ def planted(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str)
     return name
 
 
-def test_the_collector_stands_still_during_an_import_and_only_then(
+def test_garbage_collector_is_paused_only_during_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = planted(tmp_path, monkeypatch, "t_collector_seen", "import gc\nSEEN = gc.isenabled()\n")

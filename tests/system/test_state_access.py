@@ -69,7 +69,7 @@ def test_all_commands_work_before_and_after(told: dict[str, Any]) -> None:
     assert told["before"] == told["after"] == {"doctor": 0, "call": 0}
 
 
-def test_a_start_names_the_file_says_what_is_wrong_and_what_to_do(told: dict[str, Any]) -> None:
+def test_start_error_names_file_fault_and_remedy(told: dict[str, Any]) -> None:
     wrong = {
         entry["path"]: entry["call"]
         for entry in told["entries"]
@@ -104,18 +104,18 @@ def test_nothing_is_overwritten_set_apart_or_taken_for_empty(told: dict[str, Any
     assert [entry["path"] for entry in told["entries"] if entry["changed"]] == []
 
 
-def test_damaged_keys_stay_where_they_are_until_their_copy_may_be_read(told: dict[str, Any]) -> None:
+def test_damaged_keys_stay_until_their_copy_is_readable(told: dict[str, Any]) -> None:
     refused, stayed, holds = told["running"]["keys"]
 
     assert "tokens.json in the folder of the setting state_dir) cannot be used: Permission denied" in refused
     assert (stayed, holds) == (True, True)
 
 
-def test_a_waiting_file_whose_note_may_not_be_read_is_named_and_kept(told: dict[str, Any]) -> None:
+def test_spooled_file_with_unreadable_note_is_named_and_stays(told: dict[str, Any]) -> None:
     assert told["running"]["spool"] == [0, 1, 0, 1]
 
 
-def test_a_home_whose_note_may_not_be_read_is_not_taken_for_a_strangers(told: dict[str, Any]) -> None:
+def test_home_with_unreadable_note_is_not_treated_as_foreign(told: dict[str, Any]) -> None:
     said, is_read_afterwards = told["running"]["home"]
 
     assert "home note unreadable" in said

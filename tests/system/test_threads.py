@@ -76,7 +76,7 @@ async def test_what_was_entered_by_a_caller_that_is_cancelled_is_left() -> None:
     assert events == ["left"]
 
 
-async def test_an_error_in_the_block_reaches_the_context_manager_and_the_caller() -> None:
+async def test_error_in_block_reaches_context_manager_and_caller() -> None:
     seen: list[str] = []
 
     @contextmanager

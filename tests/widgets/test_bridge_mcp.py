@@ -127,9 +127,7 @@ def test_a_method_without_a_twin_is_rejected_as_unavailable(steady: Shown, call:
         ("setWidgetState('x'.repeat(20000))", "20002"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_the_host_hears_of_it(
-    steady: Shown, call: str, names: str
-) -> None:
+def test_invalid_request_is_refused_before_reaching_host(steady: Shown, call: str, names: str) -> None:
     before = len(steady.posted)
 
     said = rejected(steady, f"window.openai.{call}")
@@ -264,7 +262,7 @@ def test_questions_of_the_host_are_answered(bridged: Shown) -> None:
     assert (answers["a"]["result"], answers["b"]["result"], answers["c"]["error"]["code"]) == ({}, {}, -32601)
 
 
-def test_messages_of_another_window_or_of_another_shape_are_ignored(bridged: Shown) -> None:
+def test_messages_of_other_windows_or_shapes_are_ignored(bridged: Shown) -> None:
     forged = {
         "jsonrpc": "2.0",
         "method": RESULT,
@@ -329,7 +327,7 @@ def test_the_mode_that_was_granted_holds(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_parent_that_never_answers_is_no_host_and_nothing_hangs(show: Showing) -> None:
+def test_unresponsive_parent_is_not_a_host_and_nothing_hangs(show: Showing) -> None:
     shown = show.mcp("", html=BRIDGED, answers=False)
 
     said = [
@@ -352,7 +350,7 @@ def test_what_a_host_never_promised_is_given_up_soon(show: Showing) -> None:
     shown.page.close()
 
 
-def test_state_survives_a_remount_and_its_private_part_is_never_posted(show: Showing) -> None:
+def test_state_survives_remount_and_private_part_is_not_posted(show: Showing) -> None:
     """Source: S3-136 and S3-137."""
     state = {"modelContent": "2 pizzas", "privateContent": {"secret": 1}, "imageIds": ["f1"]}
     shown = show.mcp("", html=BRIDGED, opaque=False)
@@ -406,7 +404,7 @@ def test_a_host_that_takes_text_only_gets_state_as_text(show: Showing) -> None:
     shown.page.close()
 
 
-def test_colours_of_the_host_hold_and_nothing_else_gets_into_the_style(show: Showing) -> None:
+def test_only_host_colours_enter_the_style(show: Showing) -> None:
     """Source: S3-112 and S3-114."""
     variables = {
         "--color-text-primary": "rgb(1, 2, 3)",
@@ -425,7 +423,7 @@ def test_colours_of_the_host_hold_and_nothing_else_gets_into_the_style(show: Sho
     shown.page.close()
 
 
-def test_a_page_shows_the_result_then_its_failure_then_its_cancellation(show: Showing) -> None:
+def test_page_shows_result_then_failure_then_cancellation(show: Showing) -> None:
     result = {"content": [], "structuredContent": {"columns": ["name"], "data": [{"name": "Diavola"}]}}
     shown = show.mcp("pizzaz-table", [{"method": RESULT, "params": result}])
 

@@ -52,7 +52,7 @@ def outcome(shown: Shown, call: str) -> str:
     )
 
 
-def test_hooks_read_the_values_of_the_host_and_its_object_is_left_alone(show: Showing) -> None:
+def test_hooks_read_host_values_and_leave_its_object_alone(show: Showing) -> None:
     shown = show.openai("pizzaz-table", VALUES, before="window.theirs = window.openai;")
 
     read = {name: shown.page.evaluate(f"widgetRuntime.use{name[0].upper()}{name[1:]}()") for name in VALUES}

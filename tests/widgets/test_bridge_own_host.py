@@ -111,7 +111,7 @@ def settle(shown: Shown) -> None:
     assert ask(shown, "ping", {}, 999) == {}
 
 
-def test_a_page_of_ours_shows_the_result_that_came_before_it_was_ready(show: Showing) -> None:
+def test_own_page_shows_result_received_before_ready(show: Showing) -> None:
     shown = hosted(show, (PAGES / "pizzaz-table.html").read_text())
 
     shown.page.evaluate(
@@ -149,7 +149,7 @@ def test_a_result_that_does_not_say_so_leaves_it_open(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_widget_that_asks_for_it_is_closed_even_if_it_does_not_answer(show: Showing) -> None:
+def test_widget_requesting_close_is_closed_without_answering(show: Showing) -> None:
     shown = hosted(show, PARROT)
     say(shown, {"jsonrpc": "2.0", "method": "ui/notifications/initialized"})
 
@@ -191,7 +191,7 @@ def test_a_widget_calls_only_tools_that_say_it_may(
         ("ui/update-model-context", {"content": []}, ["updateModelContext", {"content": []}]),
     ],
 )
-def test_what_a_widget_may_ask_is_done_once_and_is_refused_where_nobody_does_it(
+def test_widget_request_runs_once_and_is_refused_if_unsupported(
     show: Showing, parrot: Shown, method: str, params: dict[str, object], done: list[object]
 ) -> None:
     bare = hosted(show, PARROT, actions={})
@@ -307,7 +307,7 @@ def test_messages_of_other_windows_are_not_heard(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_widget_has_no_origin_no_storage_no_network_and_no_way_to_its_host(show: Showing) -> None:
+def test_widget_has_no_origin_storage_network_or_host_access(show: Showing) -> None:
     shown = hosted(show, PARROT)
     attempts = """async () => {
       const tried = {};
@@ -386,7 +386,7 @@ def test_a_second_document_for_the_same_frame_is_not_sent(show: Showing) -> None
     shown.page.close()
 
 
-def test_the_state_of_a_widget_is_kept_by_its_host_and_given_back(show: Showing) -> None:
+def test_widget_state_is_stored_and_restored_by_its_host(show: Showing) -> None:
     state = {"modelContent": "m", "privateContent": {"p": 1}}
     first = hosted(show, BRIDGED)
     first.page.evaluate("host.ready")

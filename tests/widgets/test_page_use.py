@@ -149,7 +149,7 @@ def test_a_table_is_leafed_through_and_says_where_one_is(opened: Opened) -> None
     assert button(shown, "Next page").is_disabled()
 
 
-def test_a_table_comes_back_as_it_was_left_and_tells_the_model_the_order_only(opened: Opened) -> None:
+def test_table_restores_its_state_and_sends_only_order_to_model(opened: Opened) -> None:
     data = {"columns": ["name", "price"], "data": PRICES}
     shown = opened("pizzaz-table", data)
 
@@ -161,7 +161,7 @@ def test_a_table_comes_back_as_it_was_left_and_tells_the_model_the_order_only(op
     assert again.page.locator("th").nth(1).get_attribute("aria-sort") == "ascending"
 
 
-def test_columns_are_taken_from_the_rows_and_names_of_prototypes_are_just_names(opened: Opened) -> None:
+def test_columns_come_from_rows_and_prototype_names_are_plain(opened: Opened) -> None:
     rows = [{"a": 1, "constructor": "c"}, {"a": {"deep": [1]}}]
 
     shown = opened("pizzaz-table", {"data": rows})
@@ -174,7 +174,7 @@ def test_columns_are_taken_from_the_rows_and_names_of_prototypes_are_just_names(
 # ---- search results
 
 
-def test_a_result_opens_through_the_host_and_an_address_that_is_none_is_text(opened: Opened) -> None:
+def test_result_opens_through_host_and_invalid_address_is_text(opened: Opened) -> None:
     results = [result(0), {"id": 2, "title": "Bad", "url": "javascript:alert(1)"}]
     shown = opened("search-results", {"query": "x", "results": results})
 
@@ -184,7 +184,7 @@ def test_a_result_opens_through_the_host_and_an_address_that_is_none_is_text(ope
     assert shown.page.get_by_role("link").count() == 1
 
 
-def test_more_results_come_on_demand_and_the_focus_goes_to_the_first_of_them(opened: Opened) -> None:
+def test_more_results_load_on_demand_and_first_gets_focus(opened: Opened) -> None:
     shown = opened("search-results", {"query": "x", "results": [result(n) for n in range(12)]})
 
     button(shown, "Show 5 more").click()
@@ -224,7 +224,7 @@ def test_a_card_does_not_scroll_within_itself(opened: Opened, name: str) -> None
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
-def test_no_page_has_a_place_to_write_messages_for_hosts_have_one(opened: Opened, name: str) -> None:
+def test_pages_have_no_message_input(opened: Opened, name: str) -> None:
     """Source: S3-104, S3-109 and S3-123."""
     shown = opened(name, SAMPLES[name]["one"][0])
 
@@ -269,7 +269,7 @@ def test_a_trend_is_told_by_more_than_its_colour(opened: Opened) -> None:
 # ---- carousel, gallery
 
 
-def test_a_carousel_shows_eight_at_most_and_everything_on_the_full_screen(opened: Opened) -> None:
+def test_carousel_shows_eight_inline_and_all_on_full_screen(opened: Opened) -> None:
     """Source: S3-105 and S3-108."""
     shown = opened("pizzaz-carousel", {"items": [item(n) for n in range(12)]})
     inline = shown.page.locator(".card").count()
@@ -280,7 +280,7 @@ def test_a_carousel_shows_eight_at_most_and_everything_on_the_full_screen(opened
     assert (inline, shown.page.locator(".card").count()) == (8, 12)
 
 
-def test_a_carousel_moves_by_buttons_and_each_card_has_one_action(opened: Opened) -> None:
+def test_carousel_moves_by_buttons_and_card_has_one_action(opened: Opened) -> None:
     """Source: S3-106 and S3-107."""
     shown = opened("pizzaz-carousel", {"items": [item(n) for n in range(6)]})
 
@@ -306,7 +306,7 @@ def test_a_picture_that_cannot_load_leaves_its_description(opened: Opened) -> No
     assert text.startswith("OEnlarge: The oven")
 
 
-def test_pictures_are_leafed_through_by_keyboard_and_escape_goes_back_to_the_same_one(opened: Opened) -> None:
+def test_gallery_moves_by_keyboard_and_escape_returns_to_picture(opened: Opened) -> None:
     shown = opened("pizzaz-gallery", SAMPLES["pizzaz-gallery"]["most"][0])
 
     shown.page.locator("button.tile").nth(1).click()
@@ -391,7 +391,7 @@ def test_a_document_of_too_many_elements_is_cut_and_says_so(opened: Opened, unit
     assert shown.page.locator("article *").count() < 20_000
 
 
-def test_a_long_document_opens_wide_or_unfolds_where_there_is_no_wide_view(opened: Opened) -> None:
+def test_long_document_opens_full_screen_or_unfolds_without_it(opened: Opened) -> None:
     """Source: S3-108 and S3-123."""
     data = {"markdown": MARKDOWN * 20}
     wide = opened("pizzaz-markdown", data, answers={"requestDisplayMode": {"mode": "fullscreen"}})
@@ -450,7 +450,7 @@ def test_picture_in_picture_has_one_control(opened: Opened) -> None:
     assert button(shown, "Pause").is_visible()
 
 
-def test_the_kitchen_sink_tries_every_method_and_says_how_it_went(opened: Opened) -> None:
+def test_kitchen_sink_tries_every_method_and_shows_outcome(opened: Opened) -> None:
     shown = opened(
         "kitchen-sink-lite",
         {"demo": True},

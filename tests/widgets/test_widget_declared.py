@@ -66,7 +66,7 @@ def test_what_was_not_asked_for_is_absent_and_what_was_is_there() -> None:
     assert rich["ui"]["domain"] == rich["openai/widgetDomain"] == "https://w.example.com"
 
 
-def test_a_scheme_that_is_given_stays_in_origins_and_leaves_hosts() -> None:
+def test_given_scheme_stays_in_origins_and_is_cut_from_hosts() -> None:
     csp = Csp(connect=("wss://live.example.com", "http://localhost:3000"))
 
     assert csp.origins()["connectDomains"] == ["wss://live.example.com", "http://localhost:3000"]
@@ -126,9 +126,7 @@ def test_texts_of_64_characters_are_taken_and_of_65_refused() -> None:
         ({"visibility": "private"}, "nobody could call"),
     ],
 )
-def test_a_declaration_that_cannot_work_is_refused_with_what_to_write(
-    given: dict[str, object], says: str
-) -> None:
+def test_unusable_declaration_is_refused_with_the_correction(given: dict[str, object], says: str) -> None:
     assert chart().page() == PAGE
 
     with pytest.raises(ValueError, match=says):
@@ -163,6 +161,6 @@ def test_each_page_of_the_runner_is_a_widget(name: str) -> None:
     assert widget.csp.hosts() == {"connect_domains": [], "resource_domains": []}
 
 
-def test_an_unknown_page_of_the_runner_is_refused_with_those_there_are() -> None:
+def test_unknown_runner_page_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="no page 'map'; it has chat-view, dashboard-widget"):
         builtin("map")

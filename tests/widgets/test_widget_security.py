@@ -87,7 +87,7 @@ def test_a_token_has_to_satisfy_one_of_the_schemes(
     assert refused_for(spec(*schemes), facts(token)) == problem
 
 
-def test_on_stdio_the_user_of_the_operating_system_may_call_everything() -> None:
+def test_stdio_user_of_operating_system_may_call_everything() -> None:
     """Source: S3-140."""
     with pytest.raises(CallError):
         authorize(spec(oauth2("a")), facts())

@@ -106,9 +106,7 @@ async def test_calls_go_on_after_the_forkserver_was_killed(
             assert await toolset.faults() == {}
 
 
-async def test_a_call_under_way_is_told_that_the_forkserver_ended_and_is_not_run_twice(
-    tool: Path, tmp_path: Path
-) -> None:
+async def test_running_call_reports_forkserver_end_and_runs_once(tool: Path, tmp_path: Path) -> None:
     with somebody() as ann:
         async with open_toolset(tool, tmp_path) as toolset:
             client = Listening()
@@ -148,7 +146,7 @@ async def test_a_call_that_its_worker_has_looked_at_is_not_run_again(
     assert counted.processed.value["results"] == "ran\n" * (3 if is_believed else 2)
 
 
-async def test_a_home_keeps_its_files_when_its_zygote_ends_with_the_forkserver(
+async def test_home_survives_zygote_ending_with_forkserver(
     tool: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with somebody() as ann:
@@ -189,9 +187,7 @@ async def test_zygotes_of_the_users_before_come_back_by_themselves(
             assert await becomes(lambda: first not in forkservers() and len(zygotes()) == len(before) == 2)
 
 
-async def test_a_server_whose_tool_file_loads_no_more_says_so_until_it_does(
-    tool: Path, tmp_path: Path
-) -> None:
+async def test_unloadable_tool_file_is_a_fault_until_it_loads(tool: Path, tmp_path: Path) -> None:
     with somebody() as ann, somebody() as bob:
         async with open_toolset(tool, tmp_path) as toolset:
             assert error_code(await call(toolset, ann, "leave")) is None

@@ -23,7 +23,7 @@ def test_a_stock_that_makes_no_sense_is_refused(least: int, most: int) -> None:
         IdleWorkers(least=least, most=most)
 
 
-def test_each_call_that_finds_nobody_raises_it_by_one_up_to_the_most() -> None:
+def test_idle_worker_target_grows_by_one_per_miss_up_to_maximum() -> None:
     idle_workers = IdleWorkers(least=2, most=4)
 
     sizes = []

@@ -89,7 +89,7 @@ async def test_the_last_words_before_the_end_are_in_the_log(
 
 
 @pytest.mark.parametrize("said", [b"\n" * 65_536, b"a line of some length\n" * 2900, b"x" * 65_536])
-async def test_of_much_the_log_gets_the_beginning_and_a_word_that_the_rest_is_dropped(
+async def test_import_output_above_limit_is_cut_with_a_note(
     pipe: tuple[int, int], logged: pytest.LogCaptureFixture, said: bytes
 ) -> None:
     output = ImportOutput(pipe[0])

@@ -93,7 +93,7 @@ async def test_a_call_that_does_not_ask_for_it_stands_still_afterwards(pool: Poo
 
 
 @pytest.mark.parametrize("in_child", [False, True])
-async def test_it_stands_still_while_outputs_are_read_and_goes_on_right_after(
+async def test_job_stops_while_outputs_are_read_and_then_continues(
     pool: Pool, tmp_path: Path, *, in_child: bool
 ) -> None:
     file = tmp_path / "home" / "ticks"
@@ -155,7 +155,7 @@ async def test_each_limit_ends_it_and_so_does_what_it_says(
         assert value(await run(pool, "count"))["calls"] == 1
 
 
-async def test_its_memory_and_that_of_all_calls_together_is_that_of_one_call(
+async def test_job_memory_and_all_calls_share_the_limit_of_one_call(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     async with kept_pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
@@ -173,9 +173,7 @@ async def test_what_it_prints_is_nobodys_and_does_not_stop_it(pool: Pool, tmp_pa
     assert (await run(pool, "print", "mine")).output == "mine\n"
 
 
-async def test_what_it_is_denied_between_calls_is_no_calls_and_does_not_end_it(
-    pool: Pool, tmp_path: Path
-) -> None:
+async def test_job_denial_between_calls_belongs_to_no_call(pool: Pool, tmp_path: Path) -> None:
     lease = await begun(pool, "begins", "denied")
     # Its thread ends with that, and so only the file is missing that says so.
     assert await becomes(lambda: len(os.listdir(f"/proc/{lease.worker.pid}/task")) == 1)
@@ -185,7 +183,7 @@ async def test_what_it_is_denied_between_calls_is_no_calls_and_does_not_end_it(
     assert [denial.path for denial in (await run(pool, "deny", "/usr/x")).denials] == ["/usr/x"]
 
 
-async def test_the_next_call_meets_the_worker_that_goes_on_whichever_was_used_last(pool: Pool) -> None:
+async def test_next_call_uses_worker_with_job_not_the_last_used(pool: Pool) -> None:
     one, first = await leased(pool, "count", goes_on=True)
     two, _ = await leased(pool, "count")
     one.release()

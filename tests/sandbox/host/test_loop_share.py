@@ -69,7 +69,7 @@ async def test_requests_that_take_long_leave_others_their_turns(
     assert len(set(ears.at)) > REQUESTS // 2 if rests else len(set(ears.at)) <= REQUESTS // 4
 
 
-async def test_what_a_worker_says_in_between_may_not_be_made_of_as_many_values_as_an_answer(
+async def test_worker_note_has_a_lower_value_limit_than_an_answer(
     pool: Pool,
 ) -> None:
     allowed = await run(pool, "say_values", 590_000, ears=Ears())

@@ -78,7 +78,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def test_files_without_a_name_are_found_that_can_be_written_and_no_others(tmp_path: Path, way: str) -> None:
+def test_writable_unnamed_mapped_files_are_found_and_no_others(tmp_path: Path, way: str) -> None:
     with mapping(tmp_path) as (pid, (shared, in_part, read_only, _private, _named, broken)):
         found = shared_files(pid, tmp_path.stat().st_dev)
         elsewhere = shared_files(pid, os.makedev(0, 0))

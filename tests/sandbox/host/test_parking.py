@@ -52,7 +52,7 @@ async def test_without_reuse_each_call_has_a_process_of_its_own(
     assert len({each["pid"] for each in counted}) == 3
 
 
-async def test_a_call_that_wants_a_fresh_worker_gets_one_and_leaves_none(pool: Pool) -> None:
+async def test_call_requiring_fresh_worker_gets_one_and_parks_none(pool: Pool) -> None:
     kept = value(await run(pool, "count"))
     fresh = value(await run(pool, "count", keeps=False))
     again = value(await run(pool, "count"))
@@ -101,7 +101,7 @@ async def nobody_free(pool: Pool) -> AsyncIterator[list[Lease]]:
             lease.release()
 
 
-async def test_who_waits_for_a_fork_takes_a_worker_that_becomes_free_meanwhile(pool: Pool) -> None:
+async def test_waiter_for_fork_takes_worker_freed_meanwhile(pool: Pool) -> None:
     async with nobody_free(pool) as leases:
         fresh = await waiting(pool, keeps=False)
         narrower = await waiting(pool, limits=replace(pool.policy.limits, open_files=64))
@@ -118,7 +118,7 @@ async def test_who_waits_for_a_fork_takes_a_worker_that_becomes_free_meanwhile(p
     assert value(await fresh)["calls"] == value(await narrower)["calls"] == 1
 
 
-async def test_who_waits_for_a_fork_and_is_cancelled_leaves_a_worker_that_it_was_given(pool: Pool) -> None:
+async def test_cancelled_waiter_for_fork_leaves_the_worker_it_got(pool: Pool) -> None:
     async with nobody_free(pool) as leases:
         call = await waiting(pool)
         freed = leases.pop(0)
@@ -166,7 +166,7 @@ async def test_fork_fails_after_its_caller_got_another_worker(
                 await second
 
 
-async def test_a_worker_in_which_something_goes_on_is_given_to_nobody_who_waits(pool: Pool) -> None:
+async def test_worker_with_a_running_job_is_not_given_to_a_waiter(pool: Pool) -> None:
     job = (await leased(pool, "count", goes_on=True))[0]
     async with nobody_free(pool) as leases:
         call = await waiting(pool)
@@ -253,7 +253,7 @@ async def test_nobody_can_have_the_kernel_continue_what_is_stopped(
     assert refused in ("Function not implemented", "Operation not permitted")
 
 
-async def test_who_does_not_wait_for_a_worker_to_stop_leaves_one_that_answers(pool: Pool) -> None:
+async def test_caller_not_waiting_for_stop_leaves_a_responsive_worker(pool: Pool) -> None:
     for _ in range(20):
         lease, _ = await leased(pool, "count")
         resting = asyncio.create_task(lease.at_rest())
@@ -340,7 +340,7 @@ async def test_what_is_odd_about_a_worker_ends_it(
         assert pool.zygote.retired in ({reason: 1}, {"disorder": 1} if act == "speaks_late" else {})
 
 
-async def test_a_reply_that_a_call_has_not_read_troubles_no_call_after_it(pool: Pool) -> None:
+async def test_reply_unread_by_a_call_does_not_disturb_later_calls(pool: Pool) -> None:
     await run(pool, "asks_and_waits_for_the_reply")
     counted = [value(await run(pool, "count"))["calls"] for _ in range(2)]
 
@@ -348,9 +348,7 @@ async def test_a_reply_that_a_call_has_not_read_troubles_no_call_after_it(pool: 
     assert pool.zygote.retired == {}
 
 
-async def test_who_used_up_its_descriptors_serves_no_other_call_however_soon_that_comes(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_worker_out_of_descriptors_serves_no_other_call(forkserver: Forkserver, tmp_path: Path) -> None:
     async with kept_pool_of(forkserver, tmp_path, limits=Limits(open_files=100)) as pool:
         little = [await run(pool, "descriptors", 10) for _ in range(2)]
         await run(pool, "descriptors", 50)
@@ -363,7 +361,7 @@ async def test_who_used_up_its_descriptors_serves_no_other_call_however_soon_tha
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-async def test_who_holds_much_of_the_disk_without_a_name_serves_no_other_call(
+async def test_worker_with_large_unnamed_files_serves_no_other_call(
     forkserver: Forkserver, tmp_path: Path, *, mapped: bool
 ) -> None:
     async with kept_pool_of(forkserver, tmp_path, limits=Limits(home_bytes=16 * MIB)) as pool:
@@ -380,7 +378,7 @@ async def test_who_holds_much_of_the_disk_without_a_name_serves_no_other_call(
     assert retired == {"files without a name": 1}
 
 
-async def test_who_claims_to_be_ready_and_is_not_costs_its_own_user_one_call(
+async def test_false_ready_message_costs_its_own_user_one_call(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     async with kept_pool_of(forkserver, tmp_path) as pool:
@@ -403,9 +401,7 @@ async def test_the_answer_of_a_call_before_answers_no_other(pool: Pool) -> None:
     assert value(after)["calls"] == 1
 
 
-async def test_what_comes_through_a_channel_whose_call_is_over_goes_nowhere(
-    pool: Pool, tmp_path: Path
-) -> None:
+async def test_message_on_channel_of_ended_call_is_dropped(pool: Pool, tmp_path: Path) -> None:
     lease, _ = await leased(pool, "speaks_late", "NOTIFY", False)
     assert await becomes((tmp_path / "home" / "done").exists)
     lease.release()
@@ -447,7 +443,7 @@ def _has_lost_its_first_thread(pid: int) -> bool:
         return True
 
 
-async def test_a_worker_whose_first_thread_has_ended_serves_no_other_call(pool: Pool) -> None:
+async def test_worker_without_first_thread_serves_no_other_call(pool: Pool) -> None:
     lease, _ = await leased(pool, "loses_its_first_thread", goes_on=True)
     pid = lease.worker.pid
     lease.release()
@@ -529,9 +525,7 @@ async def test_a_worker_ages_from_its_first_call(forkserver: Forkserver, tmp_pat
         assert value(await run(pool, "count"))["calls"] == 2
 
 
-async def test_what_a_call_changed_about_its_process_the_next_one_does_not_meet(
-    pool: Pool, tmp_path: Path
-) -> None:
+async def test_process_changes_of_a_call_are_reset_for_the_next(pool: Pool, tmp_path: Path) -> None:
     before = value(await run(pool, "where"))
     await run(pool, "moves", "/usr")
 
@@ -596,7 +590,7 @@ async def test_output_and_denials_are_those_of_the_call(pool: Pool, tmp_path: Pa
 
 @pytest.mark.parametrize("goes_on", [False, True])
 @pytest.mark.parametrize("how", ["connect", "look_up"])
-async def test_what_the_gate_refuses_after_an_answer_is_no_matter_of_the_next_call(
+async def test_gate_refusal_after_answer_is_not_recorded_for_next_call(
     forkserver: Forkserver, tmp_path: Path, how: str, *, goes_on: bool
 ) -> None:
     async with kept_pool_of(forkserver, tmp_path, net=("127.0.0.1:9",)) as pool:
@@ -616,7 +610,7 @@ async def test_what_the_gate_refuses_after_an_answer_is_no_matter_of_the_next_ca
     assert (value(after)["calls"], retired) == (3, {})
 
 
-async def test_a_burst_of_calls_leaves_as_many_workers_as_the_stock_may_hold_and_soon_one_to_spare(
+async def test_burst_leaves_a_full_stock_that_shrinks_to_one_spare(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.host.pool.CALM_S", 0.5)

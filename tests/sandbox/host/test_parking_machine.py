@@ -382,7 +382,7 @@ def machine() -> Iterator[type[Machine]]:
 
 
 @pytest.mark.timeout(3600)
-def test_in_whatever_order_calls_end_no_worker_is_anothers_no_answer_is_lost_and_nobody_is_left(
+def test_any_order_of_call_ends_mixes_loses_and_leaves_nothing(
     machine: type[Machine],
 ) -> None:
     healthy = list(HealthCheck)

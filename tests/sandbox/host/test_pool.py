@@ -101,9 +101,7 @@ async def test_without_a_home_nothing_can_be_written(forkserver: Forkserver, tmp
     assert denied == errno.EACCES
 
 
-async def test_a_program_may_write_its_scratch_folder_while_it_loads_and_nothing_else(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_import_may_write_only_the_scratch_folder(forkserver: Forkserver, tmp_path: Path) -> None:
     scratch, outside = tmp_path / "scratch" / "a", tmp_path / "outside"
 
     async with pool_of(forkserver, tmp_path, load="writes", path=str(scratch)) as pool:
@@ -175,7 +173,7 @@ async def parks(pool: Pool, count: int) -> None:
     assert await becomes(lambda: (pool.zygote.at_hand, pool.zygote.idle) == (count, count))
 
 
-async def test_a_pool_that_calls_exhaust_keeps_more_workers_until_nobody_needs_them(
+async def test_exhausted_pool_holds_more_workers_until_unused(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.host.pool.CALM_S", 1.5)
@@ -192,7 +190,7 @@ async def test_a_pool_that_calls_exhaust_keeps_more_workers_until_nobody_needs_t
     assert (after_calls, len(left)) == (3, 1)
 
 
-async def test_the_call_that_a_pool_is_made_for_is_no_reason_to_keep_more_workers(
+async def test_first_call_of_pool_does_not_raise_worker_target(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     async with pool_of(forkserver, tmp_path, idle_workers=IdleWorkers(least=1, most=3)) as pool:
@@ -211,7 +209,7 @@ def huge_bytes(pid: int) -> int:
     return 1024 * next(int(line.split()[1]) for line in facts.splitlines() if line.startswith("AnonHuge"))
 
 
-async def test_the_memory_of_a_large_zygote_lies_on_huge_pages_and_holds_what_it_held(
+async def test_large_zygote_memory_moves_to_huge_pages_unchanged(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     (tmp_path / "large").mkdir()
@@ -248,7 +246,7 @@ async def test_notifications_come_in_order_and_before_the_answer(pool: Pool) -> 
     assert [note["number"] for note in ears.notes] == list(range(200))
 
 
-async def test_frames_that_come_all_at_once_lose_nothing_and_keep_their_order(pool: Pool) -> None:
+async def test_simultaneous_frames_arrive_complete_and_in_order(pool: Pool) -> None:
     frames = [encode(FrameKind.NOTIFY, {"number": number}) for number in range(550)]
     ears = Ears()
 
@@ -274,7 +272,7 @@ async def test_a_call_that_is_no_json_is_answered_by_nobody(pool: Pool) -> None:
     assert after == "fine"
 
 
-async def test_a_notification_that_the_client_is_slow_to_take_comes_before_the_answer_too(pool: Pool) -> None:
+async def test_notification_to_slow_client_precedes_the_answer(pool: Pool) -> None:
     ears = Ears(takes_s=0.1)
 
     outcome = await run(pool, "notify", 1, ears=ears)
@@ -381,15 +379,13 @@ async def test_denials_are_kept_up_to_a_bound(pool: Pool) -> None:
     assert outcome.denials[0] == Denial(operation="open", path="/0", layer="guard")
 
 
-async def test_only_a_worker_that_nobody_waits_for_uses_libraries_once_more(pool: Pool) -> None:
+async def test_only_a_spare_worker_warms_libraries_again(pool: Pool) -> None:
     await pool.ready()
 
     assert value(await run(pool, "warmth")) is True
 
 
-async def test_a_worker_beside_as_many_as_there_are_processors_has_no_time_for_that(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_worker_beyond_processor_count_is_not_warmed(forkserver: Forkserver, tmp_path: Path) -> None:
     processors = len(os.sched_getaffinity(0))
     # Room for all of them: one too many would be ended after the first call.
     enough = IdleWorkers(least=0, most=processors + 1)
@@ -424,7 +420,7 @@ async def test_a_killed_zygote_is_noticed_and_its_workers_are_gone(
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_forkserver_that_cannot_start_is_told_to_who_wants_a_zygote(
+async def test_forkserver_start_failure_is_raised_for_zygote_request(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], late: bool
 ) -> None:
     server = await Forkserver.start("programs.missing", environment={"PYTHONPATH": str(TESTS)})
@@ -449,9 +445,7 @@ async def test_a_forkserver_that_is_still_importing_is_ended_at_once(tmp_path: P
 
 
 @pytest.mark.parametrize("lasting", [False, True])
-async def test_what_a_lasting_forkserver_has_imported_is_immortal_where_python_has_that(
-    tmp_path: Path, lasting: bool
-) -> None:
+async def test_lasting_forkserver_imports_are_immortal_if_supported(tmp_path: Path, lasting: bool) -> None:
     server = await Forkserver.start("programs.small", environment=ENVIRONMENT, lasting=lasting)
     async with pool_of(server, tmp_path) as pool:
         references = value(await run(pool, "references"))
@@ -460,7 +454,7 @@ async def test_what_a_lasting_forkserver_has_imported_is_immortal_where_python_h
     assert (references == sys.getrefcount(None)) is (lasting and HAS_IMMORTALS)
 
 
-async def test_a_process_launched_before_is_used_if_it_is_of_the_same_kind() -> None:
+async def test_prelaunched_process_is_used_only_for_its_kind() -> None:
     launched = launch("programs.small", environment=ENVIRONMENT, lasting=True)
 
     same = await Forkserver.start("programs.small", environment=ENVIRONMENT, launched=launched)
@@ -522,7 +516,7 @@ async def greeting() -> AsyncIterator[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("load", ["works", "threads"])
-async def test_a_worker_reaches_the_address_that_its_policy_names_and_no_other(
+async def test_worker_reaches_only_the_address_in_its_policy(
     forkserver: Forkserver, tmp_path: Path, load: str
 ) -> None:
     async with (

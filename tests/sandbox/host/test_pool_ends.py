@@ -150,9 +150,7 @@ async def test_a_worker_that_was_taken_is_not_let_go(forkserver: Forkserver, fol
         assert pool.zygote.at_hand == 0
 
 
-async def test_nobody_gets_a_worker_while_very_much_of_what_others_gave_is_being_closed(
-    forkserver: Forkserver, folder: Path
-) -> None:
+async def test_worker_is_refused_during_large_closing_backlog(forkserver: Forkserver, folder: Path) -> None:
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=1)) as pool:
         await parks(pool, 1)
         closer = pool.zygote.closer
@@ -190,16 +188,14 @@ async def test_workers_let_go_as_their_zygote_ends_leave_no_descriptor(
     assert await becomes(lambda: descriptors() == before)
 
 
-async def test_a_client_that_never_takes_a_notification_gets_its_answer(
-    forkserver: Forkserver, folder: Path
-) -> None:
+async def test_client_ignoring_notifications_gets_its_answer(forkserver: Forkserver, folder: Path) -> None:
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=1)) as pool:
         outcome = await asyncio.wait_for(run(pool, "said", Deaf()), 20)
 
     assert outcome.answer == {"value": "said"}
 
 
-async def test_a_call_that_is_cancelled_while_its_client_takes_a_notification_leaves_no_task(
+async def test_call_cancelled_during_notification_leaves_no_task(
     forkserver: Forkserver, folder: Path
 ) -> None:
     def drains() -> bool:

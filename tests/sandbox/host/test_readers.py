@@ -36,7 +36,7 @@ async def test_each_descriptor_has_its_own_callback(pipes: list[tuple[int, int]]
     assert came == [b"0", b"1"]
 
 
-async def test_who_removes_another_in_one_turn_is_the_last_to_be_called(
+async def test_removed_reader_is_not_called_in_the_same_turn(
     pipes: list[tuple[int, int]],
 ) -> None:
     readers, called = Readers(), asyncio.Event()
@@ -58,7 +58,7 @@ async def test_who_removes_another_in_one_turn_is_the_last_to_be_called(
     assert len(calls) == 1
 
 
-async def test_once_closed_nothing_is_called_and_the_descriptors_are_open(
+async def test_closed_readers_call_nothing_and_leave_descriptors_open(
     pipes: list[tuple[int, int]],
 ) -> None:
     (ours, theirs), (open_end, told) = pipes

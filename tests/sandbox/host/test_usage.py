@@ -89,7 +89,7 @@ def running(code: str, *words: object, **options: object) -> Iterator[tuple[int,
         yield process.pid, process.stdout.readline()
 
 
-def test_the_processes_of_a_call_are_its_worker_descendants_and_orphans_and_no_other_calls() -> None:
+def test_call_processes_are_its_worker_descendants_and_orphans() -> None:
     with running(FAMILY) as (zygote, said):
         family = json.loads(said)
 
@@ -130,7 +130,7 @@ sys.stdin.read()
 """
 
 
-def test_what_a_process_has_open_and_holds_without_a_name_is_listed_once(
+def test_open_descriptors_and_unnamed_files_are_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, listed = tmp_path.stat().st_dev, list[str]()
@@ -162,7 +162,7 @@ def test_memory_that_two_processes_share_counts_once() -> None:
     assert rough > 128 * MIB
 
 
-def test_without_the_right_to_look_into_others_shared_memory_counts_once_all_the_same() -> None:
+def test_shared_memory_counts_once_without_ptrace_right() -> None:
     assert os.geteuid() == 0, "this needs a process of another user id, which root alone can start"
     look = (
         "import sys; from sandbox.host.usage import *; "
@@ -184,7 +184,7 @@ def test_without_the_right_to_look_into_others_shared_memory_counts_once_all_the
     assert 64 * MIB <= int(estimated.stdout) < 120 * MIB
 
 
-def test_nobody_was_killed_for_memory_in_a_group_that_does_not_exist() -> None:
+def test_oom_kills_of_missing_group_is_zero() -> None:
     assert oom_kills(0) == 0
 
 
@@ -315,7 +315,7 @@ def group_of(folder: Path, most: str, used: str) -> tuple[tuple[str, str], ...]:
     ("most", "used", "spare"),
     [("1000\n", "900\n", True), ("1000\n", "901\n", False), ("max\n", "999999\n", True)],
 )
-def test_a_control_group_that_is_nearly_full_has_no_memory_to_spare(
+def test_nearly_full_control_group_has_no_memory_to_spare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str, used: str, spare: bool
 ) -> None:
     monkeypatch.setattr(usage_module, "_GROUPS", group_of(tmp_path, most, used))

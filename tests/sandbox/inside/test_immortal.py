@@ -91,7 +91,7 @@ def run(program: str) -> str:
     return done.stdout
 
 
-def test_who_reads_what_was_made_before_a_fork_copies_it_only_where_python_counts() -> None:
+def test_reading_preforked_objects_copies_few_pages_if_immortal() -> None:
     told: dict[str, Any] = json.loads(run(COPIES))
 
     assert told["before"] > 1000

@@ -73,7 +73,7 @@ def test_a_lock_excludes_other_processes_until_it_is_released() -> None:
     assert in_a_child(lambda: lock.acquire(block=False)) == 0
 
 
-def test_a_token_that_a_killed_process_held_is_gone_and_nobody_waits_for_its_note() -> None:
+def test_token_of_killed_process_is_lost_and_blocks_nobody() -> None:
     semaphore = counting(2)
 
     def die() -> bool:

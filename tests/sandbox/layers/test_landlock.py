@@ -91,7 +91,7 @@ def test_without_a_home_nothing_can_be_changed(
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_the_scratch_folder_is_written_while_loading_and_never_by_a_worker(
+def test_scratch_folder_is_writable_while_loading_only(
     confined: Confined, world: World, change: Change
 ) -> None:
     (world.scratch / "empty").mkdir()
@@ -118,7 +118,7 @@ MOVES: dict[str, Callable[[World], object]] = {
 
 
 @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
-def test_files_cannot_be_moved_or_linked_across_the_border_of_the_home(
+def test_files_cannot_be_moved_or_linked_across_home_border(
     confined: Confined, unconfined: Unconfined, world: World, move: Callable[[World], object]
 ) -> None:
     denied = confined(world.narrowed(read=(*world.policy.read, world.outside)), lambda: move(world))
@@ -182,9 +182,7 @@ def test_a_hierarchy_to_list_only_tells_names_and_nothing_more(confined: Confine
     assert confined(policy, lambda: (world.outside / "file.txt").read_text()).errno == errno.EACCES
 
 
-def test_the_home_is_its_descriptor_and_not_what_its_name_means_later(
-    confined: Confined, world: World
-) -> None:
+def test_home_rule_follows_descriptor_not_later_name(confined: Confined, world: World) -> None:
     moved = world.outside / "moved"
 
     descriptor = os.open(world.home, os.O_PATH)
@@ -271,7 +269,7 @@ def test_devices_that_keep_nothing_are_open_even_without_a_home(
     assert confined(world.narrowed(home=None), open_both).value is True
 
 
-def test_facts_of_the_machine_are_readable_and_facts_of_processes_are_not(
+def test_machine_facts_are_readable_and_process_facts_are_not(
     confined: Confined, unconfined: Unconfined, world: World
 ) -> None:
     pid = os.getpid()
@@ -340,7 +338,7 @@ def test_abstract_sockets_outside_are_not_reached(confined: Confined, world: Wor
         assert confined(world.policy, reach, without=no_seccomp).errno == errno.EPERM
 
 
-def test_what_is_never_forked_again_reads_its_own_files_of_proc_and_those_of_nobody_else(
+def test_unforked_process_reads_only_its_own_proc_files(
     world: World,
 ) -> None:
     """Without namespaces: a server behind the proxy, or a file whose import starts threads."""
@@ -362,7 +360,7 @@ def test_what_is_never_forked_again_reads_its_own_files_of_proc_and_those_of_nob
     assert look(own=True, confined=True) == read + denied
 
 
-def test_no_rule_gives_a_forked_process_its_own_files_of_proc_alone(world: World) -> None:
+def test_no_landlock_rule_grants_forked_process_only_its_proc(world: World) -> None:
     """Why a forked worker has none without namespaces: if a kernel ever changes this, it can have them."""
     looked_at = [*(("self", name) for name in ("cgroup", "status", "maps")), (os.getpid(), "cmdline")]
 

@@ -71,9 +71,7 @@ def test_a_layer_that_is_not_enforced_is_found_out(confined: Confined, world: Wo
         (ValueError("a word"), "a word"),
     ],
 )
-def test_what_went_wrong_is_said_without_the_number_of_the_kernels_answer(
-    error: Exception, said: str
-) -> None:
+def test_error_text_omits_errno(error: Exception, said: str) -> None:
     assert in_words(error) == said
 
 
