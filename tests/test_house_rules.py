@@ -254,7 +254,7 @@ def public_classes() -> dict[str, list[str]]:
 
 
 def test_a_public_class_name_is_defined_once() -> None:
-    """Who has met a name in one room must not take another's for it."""
+    """A reader who knows a name from one room must not mistake another for it."""
     found = public_classes()
 
     assert len(found) > 400

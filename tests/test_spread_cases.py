@@ -1,4 +1,4 @@
-"""Where not all cases of a test run, those that do are spread over its list, and no test is left out."""
+"""Cases that run, where not all do, are spread over the list of a test; no test is left out."""
 
 import pytest
 from spread_cases import chosen, spread

@@ -1,4 +1,4 @@
-"""What the survey of others' servers calls equal, what it calls different, and what it says of that."""
+"""Comparison of answers in the survey of others' servers: equality, differences and their texts."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which Redis may be used, and what has the seal of a fleet."""
+"""Accepted Redis addresses and sealed fleet messages."""
 
 from pathlib import Path
 

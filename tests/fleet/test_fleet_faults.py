@@ -1,4 +1,4 @@
-"""What goes wrong with machines, networks, Redis and S3: no call is lost silently, none runs twice.
+"""Faults of machines, networks, Redis and S3: no call is lost silently, none runs twice.
 
 A call is counted by what its own code writes down.
 """

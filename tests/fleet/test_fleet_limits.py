@@ -1,4 +1,4 @@
-"""What holds for one machine holds for a fleet: limits, rates, sessions, versions, and who may speak."""
+"""Limits of one machine that hold for a fleet: calls, rates, sessions, versions and authentication."""
 
 import asyncio
 import json

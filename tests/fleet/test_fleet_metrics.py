@@ -1,4 +1,4 @@
-"""What hosts and worker nodes tell of themselves: each call is counted where it is, and once in the fleet."""
+"""Metrics of hosts and worker nodes: each call is counted where it is, and once in the fleet."""
 
 import asyncio
 import os
@@ -96,7 +96,7 @@ async def test_a_node_whose_state_cannot_be_kept_is_not_ready(world: World) -> N
     state = node.folder / "state"
 
     os.rename(state, node.folder / "elsewhere")
-    # With nothing in its place, the next call would make it anew.
+    # With nothing in its place, the next call would recreate it.
     state.write_text("a file")
     await _tells(port, "toolcell_ready", "", 0)
     faults = {label for name, label in await _told(port) if name == "toolcell_fault"}

@@ -147,7 +147,7 @@ async def _stopped(world: World) -> None:
 
 
 async def _sent_on(world: World, name: str, place: list[str]) -> None:
-    """Have what a node still held when it ended sent by another on the same state folder."""
+    """Make another node on the same state folder send the spooled messages of a node that ended."""
     spool = Spool(world.folder / name / "state" / "spool")
     waiting = len(spool.all())
     print(name, "still holds", waiting)

@@ -1,4 +1,4 @@
-"""Which node a new user goes to, and which calls are woken when a place becomes free."""
+"""Placement of new users on nodes, and calls woken when a place becomes free."""
 
 import asyncio
 import signal
@@ -45,7 +45,7 @@ async def test_freed_place_is_requested_by_few_waiters(world: World) -> None:
             call.cancel()
         await asyncio.wait(calls)
 
-    # Placed, begun, given back; four that are woken; those who look now and then while a call takes its time.
+    # Placed, begun, given back; four that are woken; those that poll while a call takes its time.
     assert asked < 50
 
 

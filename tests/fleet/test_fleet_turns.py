@@ -1,4 +1,4 @@
-"""Whose turn it is, asked of a real Redis: who waits for one node keeps nobody of another one waiting."""
+"""Turns of waiting calls in a real Redis: a waiter for one node does not block waiters for another."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Places:
             self.redis.set(self.keys.user("r", user), name)
 
     def ask(self, call: str, user: str) -> str:
-        """Ask for a place; return the node, or nothing."""
+        """Request a place; return the node, or an empty text."""
         keys = self.keys
         names = [
             keys.call(call), keys.user("r", user), keys.nodes("r"), *keys.turns(), keys.running("all"),

@@ -51,7 +51,7 @@ async def test_no_call_is_lost_while_a_release_follows_another(world: World, tmp
         await until(lambda: world.runs("long"))
         await goes_on()
         host = new
-        # The old host is drained before its nodes go: whoever called there calls here now.
+        # The old host is drained before its nodes go: its callers call here now.
         await until(lambda: set(latest.values()) == {1003})
         old_node.signal(signal.SIGTERM)
         await asyncio.to_thread(old_node.process.wait, 90)

@@ -1,7 +1,7 @@
 """Hosts behind a load balancer, over HTTP: what one gives out holds where its state folder is, only there.
 
 With state folders of their own nothing that one host has given out opens anything at another, and a client
-is told so in a way in which it begins anew.
+receives an answer after which it initializes again.
 """
 
 import signal

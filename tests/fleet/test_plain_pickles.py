@@ -1,4 +1,4 @@
-"""What pydocket reads from Redis: plain values, and nothing that would have to be imported."""
+"""Data that pydocket reads from Redis: plain values that need no import."""
 
 import ast
 import pickle

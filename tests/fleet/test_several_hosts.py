@@ -1,4 +1,4 @@
-"""What one user begins at one host and goes on with at another: files, sessions, news of files."""
+"""One user at two hosts: files, sessions and file events of one are used at the other."""
 
 import asyncio
 from collections.abc import Mapping

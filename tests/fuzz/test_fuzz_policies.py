@@ -1,4 +1,4 @@
-"""Policies and settings: they survive their way to the sandbox, and what is none is refused in words."""
+"""Policies and settings: they survive their way to the sandbox, and invalid ones are refused in words."""
 
 import dataclasses
 import json

@@ -137,7 +137,7 @@ def test_tree_with_closed_modes_is_removed_by_owner(tmp_path: Path, start: Start
 
 
 def test_what_cannot_be_removed_is_reported() -> None:
-    # In procfs nothing can be unlinked, whoever asks.
+    # In procfs nothing can be unlinked by any user.
     fd = os.open("/proc/self/fdinfo", os.O_PATH | os.O_DIRECTORY)
     try:
         result = empty(fd)

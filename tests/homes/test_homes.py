@@ -238,7 +238,7 @@ def test_a_foreign_folder_is_neither_used_nor_emptied(homes: Homes, *, noted: bo
     foreign.mkdir(mode=0o700)
     (foreign / "precious").write_text("x")
     if noted:
-        # The home of somebody else, put in the place of this one.
+        # The home of somebody else, put where this one was.
         note(foreign, "bob")
 
     with pytest.raises(
@@ -276,7 +276,7 @@ def test_a_folder_of_another_user_is_refused(homes: Homes) -> None:
 
     with pytest.raises(HomeError, match="belongs to the user with id 65534, so it is neither used nor"):
         homes.lease("alice").__enter__()
-    # The control: in a range that is given to users alone, it can be nobody's but a user's.
+    # The control: in a range that is given to users alone, it can only be of a user.
     with Homes(homes.root, homes.state, ids=range(65534, 65535)).lease("alice") as home:
         assert home.path.stat().st_uid == os.geteuid()
 

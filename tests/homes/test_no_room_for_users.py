@@ -1,4 +1,4 @@
-"""State folder or homes on a full disk: whoever is new hears why, and nobody else is stopped."""
+"""State folder or homes on a full disk: new users get the reason, and nobody else is stopped."""
 
 import logging
 from collections.abc import Iterator

@@ -118,7 +118,7 @@ def test_damaged_uid_record_is_restored_from_its_copy(tmp_path: Path, damage: by
     record.unlink() if damage is None else record.write_bytes(damage)
     after = {name: Uids(tmp_path, AMONG).of(name) for name in reversed(names)}
     both = json.loads(record.read_text()), json.loads(copy.read_text())
-    # The control: without the copy they are given anew, in another order.
+    # The control: without the copy they are assigned again, in another order.
     record.unlink()
     copy.unlink()
     anew = {name: Uids(tmp_path, AMONG).of(name) for name in reversed(names)}

@@ -1,4 +1,4 @@
-"""Which places a written destination opens, and which it never does."""
+"""Addresses that a written destination opens, and those that it never opens."""
 
 import socket
 

@@ -48,7 +48,7 @@ def question(name: str, kind: RecordType = RecordType.IPV4) -> bytes:
 
 
 async def ask(exits: Egress, group: int, name: str, kind: RecordType = RecordType.IPV4) -> tuple[int, int]:
-    """Ask as a worker does; return the code of the answer and how many addresses it has."""
+    """Send a question as a worker does; return the code of the answer and the number of its addresses."""
     theirs = exits.own(SERVER, group)
     assert theirs is not None
     reader, writer = await asyncio.open_connection(sock=theirs)

@@ -23,7 +23,7 @@ OWN = "151.101.65.69"
 
 @dataclass(frozen=True)
 class Called:
-    """What came of one call: its result, who was visited, which names were asked for."""
+    """Outcome of one call: its result, the servers it reached and the names it looked up."""
 
     value: dict[str, Any]
     seen: list[str]

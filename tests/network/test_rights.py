@@ -1,4 +1,4 @@
-"""What operators may write for the rights of tools, and which tool has which."""
+"""Configured rights of tools, and the tool that each right belongs to."""
 
 from pathlib import Path
 

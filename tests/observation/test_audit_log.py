@@ -1,4 +1,4 @@
-"""The audit log: lines that follow each other, whoever writes them and whatever happens to the disk."""
+"""The audit log: consecutive lines from any writer, whatever happens to the disk."""
 
 import contextlib
 import hashlib

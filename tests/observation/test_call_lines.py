@@ -207,7 +207,7 @@ def test_a_recipient_that_fails_for_one_call_leaves_the_others(
     counted: list[str] = []
 
     class Fails:
-        """Fails for one call, in the place of the metrics."""
+        """Recipient that fails for one call, in place of the metrics."""
 
         def call_ended(self, record: CallRecord) -> None:
             if record.id == "c2":
@@ -257,7 +257,7 @@ def test_what_is_told_of_many_calls_has_the_id_of_none(
     said: list[str | None] = []
 
     class Heard:
-        """Hears of calls in the place of the metrics."""
+        """Recipient of calls in place of the metrics."""
 
         def call_ended(self, _: CallRecord) -> None:
             written = logging.makeLogRecord({})

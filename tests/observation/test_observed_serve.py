@@ -1,4 +1,4 @@
-"""What an operator sees of a real server: its audit log, metrics and spans, and no value in any of them."""
+"""Observation of a real server: its audit log, metrics and spans, and no value in any of them."""
 
 import asyncio
 import contextlib

@@ -36,7 +36,7 @@ async def test_stdio_server_is_not_ready_while_state_is_unwritable(tmp_path: Pat
         async with Client(transport):
             assert await becomes(lambda: tells("toolcell_ready 1.0"))
             os.rename(state, state.with_name("elsewhere"))
-            # With nothing in its place, the next call would make it anew.
+            # With nothing in its place, the next call would recreate it.
             state.write_text("a file")
             not_ready = await becomes(lambda: tells("toolcell_ready 0.0"))
             named = await becomes(lambda: tells('toolcell_fault{part="state"} 1.0'))

@@ -1,4 +1,4 @@
-"""What holds for every input, tried on inputs that try to break it."""
+"""Properties that hold for every input, tried on inputs that try to break them."""
 
 import json
 import math

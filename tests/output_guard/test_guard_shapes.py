@@ -1,4 +1,4 @@
-"""What a reference says of what it stands for: its ends, rows and columns of text, keys, pixels."""
+"""Shapes in references: ends, rows and columns of text, keys, pixels."""
 
 import io
 import json

@@ -26,7 +26,7 @@ def asked() -> Iterator[tuple[str, list[str]]]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Discard the log line."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taker) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

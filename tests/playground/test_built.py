@@ -51,7 +51,7 @@ def test_a_new_build_of_the_sources_gives_the_same_bytes(rebuilt: Path) -> None:
     made = {file.name: file.read_bytes() for file in rebuilt.iterdir()}
 
     kept = {file.name: file.read_bytes() for file in BUILT.iterdir()}
-    assert sorted(kept) == sorted(made), "build the page anew: npm run build in runner/playground/web"
+    assert sorted(kept) == sorted(made), "rebuild the page: npm run build in runner/playground/web"
     assert [name for name in kept if kept[name] != made[name]] == []
 
 
@@ -113,7 +113,7 @@ def test_who_does_not_take_gzip_gets_none(shown: Shown, accepted: str, encoding:
 
 
 def _imports(file: Path) -> list[str]:
-    """Return what a script loads before it runs; what it imports later is no part of that."""
+    """Return what a script loads before it runs; later imports do not count."""
     return (
         re.findall(r'(?:^|[;}])\s*import\s*(?:[^"\'();]*from\s*)?["\']\./([^"\']+)["\']', file.read_text())
         if file.suffix == ".js"

@@ -1,6 +1,6 @@
-"""What is shown on the second origin connects to nobody, not even to be refused.
+"""Content on the second origin opens no connection, not even one to be refused.
 
-A bare connection tells a name: whoever answers for it learns that it was looked up, and from where.
+A bare connection reveals a name: its name server learns that it was looked up, and from where.
 
 Source: WICG "Connection Allowlists"; the design's notes on the security of shown content.
 """

@@ -1,4 +1,4 @@
-"""What a tool made is seen to be that, whatever it pretends to be."""
+"""Content made by a tool is marked as such, whatever it pretends to be."""
 
 # ruff: noqa: E501, UP031 - scripts of pages are full of braces
 

@@ -1,4 +1,4 @@
-"""What a widget may have done in the page: which tools, after whose yes, which addresses, and for how long.
+"""Rights of a widget in the page: tools, consent, addresses and time limits.
 
 Source: MCP Apps 2026-01-26, "Tool Visibility" and "Mitigations".
 """

@@ -1,4 +1,4 @@
-"""`runner dev`: changed files are served anew, and no call notices."""
+"""`runner dev`: changed files are reloaded, and no call notices."""
 
 import signal
 import threading

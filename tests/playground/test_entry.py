@@ -1,4 +1,4 @@
-"""Who gets into the Playground, and what it may do there. Source: decision 15."""
+"""Access to the Playground and its rights. Source: decision 15."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What hostile tools make is shown, and neither runs nor gets anything out.
+"""Content of hostile tools is shown, and neither runs nor gets anything out.
 
 Source: the design's notes on the security of shown content.
 """

@@ -1,4 +1,4 @@
-"""The report of a call, for whoever asks. Source: `docs/widgets.md`."""
+"""The report of a call, on request. Source: `docs/widgets.md`."""
 
 import pytest
 from playground_support import Shown, answer, ask

@@ -1,4 +1,4 @@
-"""What axe says of calls that run, ask and fail, and of files in their viewers: nothing.
+"""Accessibility of running, asking and failed calls, and of files in their viewers: axe finds nothing.
 
 Source: `docs/widgets.md`.
 """

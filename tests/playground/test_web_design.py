@@ -1,4 +1,4 @@
-"""What people see at three widths: nothing leaves its place, and every stop says how to go on.
+"""Layout at three widths: nothing leaves its place, and every stop names the next step.
 
 Source: `docs/widgets.md`.
 """
@@ -38,7 +38,7 @@ SOCKETS = (
     "Start the runner with --allow-sockets: processes of the tool then reach each other by sockets in its "
     "home, and nobody else (tier `namespace`)"
 )
-"""Of a socket it says so where the tool ended for want of it."""
+"""Of a socket it says so where the tool ended without one."""
 
 # Of words on a control: cut, or broken into lines.
 BROKEN = """() => [...document.querySelectorAll(

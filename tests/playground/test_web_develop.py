@@ -1,4 +1,4 @@
-"""A page that is open while `runner dev` loads its tools anew."""
+"""A page that is open while `runner dev` reloads its tools."""
 
 from collections.abc import Callable
 

@@ -43,7 +43,7 @@ def give_roots(seen: Seen, roots: str = "") -> None:
 
 
 def speaking(seen: Seen, era: str, roots: str = "") -> Seen:
-    """Have the page speak an era, wait until the server has answered in it, and give it roots if it asks."""
+    """Select an era in the page, wait until the server has answered in it, and set roots on request."""
     seen.go("session")
     chosen = seen.page.get_by_label("Protocol version")
     if chosen.input_value() != era:

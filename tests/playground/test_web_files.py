@@ -1,4 +1,4 @@
-"""What tools made, My Files, resources and past calls, in a browser.
+"""Files that tools made, My Files, resources and past calls, in a browser.
 
 Source: `docs/widgets.md`.
 """

@@ -1,4 +1,4 @@
-"""What a page shows when something comes to its end: time, a file kept for a while, room in a message.
+"""Limits reached in a page: time, lifetime of a file, room in a message.
 
 Source: `docs/widgets.md`; requirements S1-113 to S1-128.
 """

@@ -1,4 +1,4 @@
-"""What the contract promises people of a result, seen in the Playground: one test for each promise.
+"""Promises of the contract about a result, seen in the Playground: one test for each promise.
 
 Source: requirements S0-68, S1-81, S1-93, S4-80, S4-82, S4-99; `docs/contract.md`.
 """
@@ -60,7 +60,7 @@ def test_deferred_file_shows_its_reason_and_next_steps(seen: Seen) -> None:
 def test_viewer_hints_apply_when_viewer_can_show_the_file(seen: Seen) -> None:
     call = called(seen, "hinted")
 
-    # Of the display, for the first file; then of the files themselves. A picture is no code.
+    # Of the display, for the first file; then of the files themselves. A picture is not code.
     expect(call.locator("figure pre")).to_contain_text("<h1>As a source</h1>")
     call.get_by_role("tab", name="second.txt").click()
     expect(call.locator("figure th").first).to_contain_text("region")

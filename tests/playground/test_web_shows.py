@@ -38,7 +38,7 @@ class _Board(BaseHTTPRequestHandler):
         self.wfile.write(BOARD)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
-        """Say nothing."""
+        """Discard the log line."""
 
 
 @pytest.fixture(scope="module")

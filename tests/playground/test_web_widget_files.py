@@ -101,7 +101,7 @@ def test_widget_gets_download_address_for_its_own_file_only(seen: Seen, dialect:
         "openai.getFileDownloadUrl({fileId: 'art_0123456789ab'}).catch(error => error.message)"
     )
 
-    # Whoever has the address gets the file: it needs no cookie.
+    # The address alone suffices for the file: it needs no cookie.
     with seen.shown.browser() as browser:
         assert browser.get(address).content == b"hello"
     assert "there is no file art_0123456789ab of this widget" in other

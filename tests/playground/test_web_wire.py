@@ -1,4 +1,4 @@
-"""What happens on the wire: the log of messages, found, paired, saved, changed and sent again.
+"""Messages on the wire: the log, found, paired, saved, changed and sent again.
 
 Source: `docs/widgets.md`.
 """

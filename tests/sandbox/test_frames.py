@@ -103,7 +103,7 @@ def test_what_stands_inside_a_string_is_one_value(text: str) -> None:
 
 
 def test_a_string_that_is_never_closed_is_looked_at_once() -> None:
-    """Looked at anew from each quote, this would hold the host for an hour."""
+    """Scanned again from each quote, this would hold the host for an hour."""
     body = b"[" + b"," * 2_100_000 + b'"' + b'\\"' * 500_000
 
     with pytest.raises(FrameError, match="values is above the limit of 2000000"):

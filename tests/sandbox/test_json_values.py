@@ -16,7 +16,7 @@ JSON = st.recursive(
 
 
 def values_in(value: object) -> int:
-    """Count all values that are no lists or objects, and those that hold nothing."""
+    """Count all values except lists and objects, and those that hold nothing."""
     held = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     return sum(map(values_in, held)) if held else 1
 
@@ -40,7 +40,7 @@ def test_other_encodings_that_python_reads_hide_nothing(value: object) -> None:
 
 @pytest.mark.parametrize("text", [b'"' + b'\\"' * 1_000_000, b'["' + b'",\\"' * 500_000, b"\\" * 2_000_000])
 def test_quotes_that_are_never_closed_are_looked_at_once(text: bytes) -> None:
-    """Looked at anew from each quote, this would take hours."""
+    """Scanned again from each quote, this would take hours."""
     assert values_above(b"[" + b"," * 2_000_000 + text, 1_000_000) > 1_000_000
 
 

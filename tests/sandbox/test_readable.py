@@ -1,4 +1,4 @@
-"""What is readable by default: nothing denied is covered, whatever lies around it."""
+"""Default readable paths: nothing denied is covered, whatever lies around it."""
 
 import ast
 import gc
@@ -466,7 +466,7 @@ for path in (kept, tools):
 @pytest.mark.needs_root
 @pytest.mark.parametrize("kept", ["ann/state", "ann/store", "up/users/ann/store", "up/supervisor"])
 def test_state_of_other_servers_is_never_readable(kept: str) -> None:
-    """A tool that works as root would read it, whoever's the files are."""
+    """A tool that works as root would read the files of any user."""
     in_own_folder = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /var/lib && exec "$@"', "sh"]
     command = [*in_own_folder, sys.executable, "-c", _OF_OTHER_SERVERS, kept]
 

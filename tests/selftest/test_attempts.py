@@ -1,4 +1,4 @@
-"""What is tried, and what of it SECURITY.md leaves open; what oracles and controls say of a harmless act."""
+"""Catalogue of attempts, those that SECURITY.md leaves open, and oracles and controls for a harmless act."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The self-test on this machine: as whoever runs the tests, as nobody, and with layers left out."""
+"""The self-test on this machine: as the user of the tests, as nobody, and with layers left out."""
 
 import json
 import os
@@ -120,7 +120,7 @@ def ids(report: SelftestReport, verdict: TrialVerdict) -> set[str]:
 
 
 def may_do_all() -> bool:
-    """Say whether this process has every capability of importance here, as root outside a container has."""
+    """Return whether this process has every important capability here, as root outside a container has."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if "CapEff" in line)
     return int(line.split()[1], 16) & (1 << 21) != 0
 

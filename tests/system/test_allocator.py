@@ -1,4 +1,4 @@
-"""What the C library keeps of memory that a process has given back, with our word and without."""
+"""Freed memory that the C library retains, with and without our setting."""
 
 import json
 import subprocess

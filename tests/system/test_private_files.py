@@ -61,7 +61,7 @@ def test_missing_or_long_file_or_folder_error_names_its_setting(tmp_path: Path) 
 
 @pytest.fixture
 def odd(tmp_path: Path) -> Iterator[dict[str, Path]]:
-    """Names of what is no regular file, by what it is."""
+    """Names of irregular files, by file type."""
     pipe, unheard, linked = tmp_path / "pipe.json", tmp_path / "socket", tmp_path / "link"
     os.mkfifo(pipe, 0o600)
     linked.symlink_to(pipe)

@@ -23,7 +23,7 @@ PROGRAM = Path(__file__).parents[1] / "programs" / "state_access.py"
 
 @pytest.fixture(scope="module")
 def told() -> Iterator[dict[str, Any]]:
-    """What became of each file, in one world of nobody's: see the program."""
+    """Outcome for each file, in one world of the user nobody: see the program."""
     folder = Path(tempfile.mkdtemp(prefix="state-access-"))
     try:
         os.chown(folder, NOBODY, NOBODY)

@@ -1,4 +1,4 @@
-"""What is committed of the pages is what their sources give, and nothing else is needed to serve them."""
+"""Committed files of the pages equal a build of their sources, and serving needs nothing else."""
 
 import subprocess
 import sys

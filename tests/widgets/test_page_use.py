@@ -1,4 +1,4 @@
-"""What people do with the pages: sort, find, open, ask, leaf, choose, by pointer and by keyboard."""
+"""Use of the pages: sort, find, open, ask, leaf, choose, by pointer and by keyboard."""
 
 import json
 import subprocess

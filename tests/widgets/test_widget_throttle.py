@@ -1,4 +1,4 @@
-"""How often one user may call one tool: in any minute, by the identity that the host found."""
+"""Rate limit of one tool for one user: calls in any minute, by the identity that the host found."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What calls, homes and `/readyz` notice of a forkserver that ends, and of tool files that load no more."""
+"""Effects of a forkserver's end, and of unloadable tool files, on calls, homes and `/readyz`."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What the log gets of what a tool file prints while it is imported, and what the event loop does for it."""
+"""Output of a tool file during its import: what the log gets, and what the event loop spends on it."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""What goes on in a worker between two calls, where it may: real processes, real limits."""
+"""Background work in a worker between two calls: real processes, real limits."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ async def proceeds(file: Path) -> bool:
     seen = {""}
 
     def has_changed_twice() -> bool:
-        # A file that is written anew is empty at times.
+        # A file that is rewritten is empty at times.
         seen.add(text_of(file))
         return len(seen) > 2
 

@@ -1,4 +1,4 @@
-"""Whoever makes the host's event loop work for long, leaves others their turns."""
+"""Long work in the host's event loop leaves others their turns."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ async def run(pool: Pool, act: str, *args: object, ears: Ears) -> Outcome:
 
 @dataclass
 class Laborious(Ears):
-    """Who works in the loop for each request, and keeps how many turns another had before it."""
+    """Listener that works in the loop for each request, and records the turns of another before it."""
 
     turns: int = 0
     at: list[int] = field(default_factory=list)

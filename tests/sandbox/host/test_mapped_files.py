@@ -1,4 +1,4 @@
-"""Which files without a name a process has mapped: as the kernel answers, and as it lists them."""
+"""Unnamed files that a process has mapped: as the kernel answers, and as it lists them."""
 
 import errno
 import mmap
@@ -67,7 +67,7 @@ def mapping(folder: Path, how: str = "") -> Iterator[tuple[int, list[int]]]:
 
 @pytest.fixture(params=["asked", "listed", "a kernel that is none"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How the files are found: as this kernel answers, or as one before Linux 6.11, or another, has it."""
+    """Way to find the files: as this kernel answers, or as one before Linux 6.11, or another, has it."""
     refused = {"listed": errno.ENOTTY, "a kernel that is none": errno.EINVAL}.get(request.param)
 
     def refuse(*_: object) -> bytes:

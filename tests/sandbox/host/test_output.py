@@ -1,4 +1,4 @@
-"""What is kept of what a worker prints, with a real pipe."""
+"""Retained output of a worker, with a real pipe."""
 
 import os
 from collections.abc import Iterator

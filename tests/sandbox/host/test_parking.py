@@ -86,7 +86,7 @@ async def waiting(pool: Pool, **options: Unpack[Options]) -> "asyncio.Task[Outco
 
 @contextlib.asynccontextmanager
 async def nobody_free(pool: Pool) -> AsyncIterator[list[Lease]]:
-    """Lease every worker at hand and stop their zygote: whoever comes now waits for a fork.
+    """Lease every worker at hand and stop their zygote: the next caller waits for a fork.
 
     Yields:
         The leases, oldest first. What the test leaves in the list is released once forks are made again.
@@ -439,7 +439,7 @@ def _has_lost_its_first_thread(pid: int) -> bool:
     try:
         return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
-        # Whoever watches over what goes on between calls was faster, and it has been reaped.
+        # The watcher of jobs between calls was faster, and it has been reaped.
         return True
 
 

@@ -1,4 +1,4 @@
-"""When a worker that has answered is stopped and looked at, by a clock of the test, without processes."""
+"""Times at which an answered worker is stopped and sampled, by a clock of the test, without processes."""
 
 import asyncio
 import heapq

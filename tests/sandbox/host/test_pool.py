@@ -504,7 +504,7 @@ async def test_everything_is_gone_when_the_forkserver_is_closed(tmp_path: Path) 
 
 @asynccontextmanager
 async def greeting() -> AsyncIterator[tuple[str, int]]:
-    """Listen on the loopback address and greet whoever comes."""
+    """Listen on the loopback address and greet each client."""
 
     async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"hello")

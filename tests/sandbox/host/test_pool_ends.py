@@ -1,4 +1,4 @@
-"""What is left of workers that end while parked, of callers who leave, and of who cannot get ready."""
+"""Remains of workers that end while parked, of cancelled callers, and of workers that cannot get ready."""
 
 import asyncio
 import contextlib

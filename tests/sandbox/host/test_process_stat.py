@@ -1,4 +1,4 @@
-"""What /proc/PID/stat says: parsed from text, and read of real processes."""
+"""Fields of /proc/PID/stat: parsed from text, and read of real processes."""
 
 import os
 import subprocess

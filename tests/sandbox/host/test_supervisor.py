@@ -112,7 +112,7 @@ async def test_after_a_forkserver_was_killed_zygotes_come_from_another(tmp_path:
 async def test_running_call_of_killed_forkserver_ends_with_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Whoever waits for the forkserver's word waits for ever.
+    # A caller that waits for the forkserver's answer waits for ever.
     monkeypatch.setattr("sandbox.host.job._REAP_S", 3600.0)
     async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
         ears = Ears(waits=True, delay_s=math.inf)
@@ -268,7 +268,7 @@ async def test_unstartable_forkserver_fails_soon_and_is_retried(
         os.kill(forkservers()[0], signal.SIGKILL)
 
         await well(supervisor, fault="times in a row")
-        # Whoever comes now and waits for the next try waits for ever.
+        # A caller that arrives now and waits for the next try waits for ever.
         may_start = hold_starts(monkeypatch)
         assert await becomes(lambda: not forkservers())
         with pytest.raises(ForkserverDied, match=r"times in a row.*exit status 3"):
@@ -363,7 +363,7 @@ async def test_forkserver_waiting_for_disk_is_not_considered_hung(
 
 
 def test_uninterruptible_process_is_in_disk_wait_state(tmp_path: Path) -> None:
-    # Whoever starts a program sleeps so until it runs; this one first waits for somebody to write to a pipe.
+    # A parent sleeps so until its program runs; this one first waits for a write to a pipe.
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     starts = (

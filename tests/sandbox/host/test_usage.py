@@ -1,4 +1,4 @@
-"""What the host finds out about a call's processes, memory and home: real processes, real files."""
+"""Measurements of a call's processes, memory and home: real processes, real files."""
 
 import json
 import os

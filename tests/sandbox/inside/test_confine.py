@@ -1,4 +1,4 @@
-"""What the layers do together: order, environment, limits, life and death, and what keeps working."""
+"""Layers combined: order, environment, limits, life and death, and ordinary work that continues."""
 
 import asyncio
 import concurrent.futures.thread  # noqa: F401 - not found any more without privileges, where Python is in /root
@@ -105,7 +105,7 @@ def test_memory_above_the_limit_is_a_memory_error(confined: Confined, world: Wor
     small = world.narrowed(limits=Limits(memory_bytes=128 * MIB))
 
     assert confined(small, lambda: take(32 * MIB)).value == 32 * MIB
-    # Far above: what other tests left to be collected in this process, the child may take anew.
+    # Far above: what other tests left to be collected in this process, the child may allocate again.
     assert error_of(confined(small, lambda: take(2048 * MIB))).startswith("MemoryError")
 
 

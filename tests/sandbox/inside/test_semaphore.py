@@ -20,7 +20,7 @@ FORKED = multiprocessing.get_context("fork")
 
 @pytest.fixture(autouse=True)
 def _without_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the locks of `multiprocessing` made of ours, as they are in a worker."""
+    """Use our locks in `multiprocessing`, as a worker does."""
     monkeypatch.setattr(
         "multiprocessing.synchronize._multiprocessing", SimpleNamespace(SemLock=SemLock, sem_unlink=os.unlink)
     )

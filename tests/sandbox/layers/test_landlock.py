@@ -1,4 +1,4 @@
-"""Which files a confined process reaches: every denial beside the same act where it is allowed."""
+"""Files that a confined process reaches: every denial beside the same act where it is allowed."""
 
 import errno
 import os
@@ -361,7 +361,7 @@ def test_unforked_process_reads_only_its_own_proc_files(
 
 
 def test_no_landlock_rule_grants_forked_process_only_its_proc(world: World) -> None:
-    """Why a forked worker has none without namespaces: if a kernel ever changes this, it can have them."""
+    """A kernel that changes this lets a forked worker without namespaces have its own files of proc."""
     looked_at = [*(("self", name) for name in ("cgroup", "status", "maps")), (os.getpid(), "cmdline")]
 
     def look_after_fork(granted: str) -> object:

@@ -1,4 +1,4 @@
-"""What the filters answer: by a small interpreter for every call, and by the kernel for real ones."""
+"""Answers of the filters: by a small interpreter for every call, and by the kernel for real ones."""
 
 import ctypes
 import errno

@@ -276,7 +276,7 @@ def lent() -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Ask somebody outside to exchange a folder, and wait until it is done."""
+    """Make a process outside exchange a folder, and wait until it is done."""
 
     ask: int
     done: int
@@ -292,7 +292,7 @@ class Exchange:
 
 @pytest.fixture
 def exchange(lent: Path) -> Iterator[Exchange]:
-    """Have the link put in the place of what is lent, by somebody outside, as may happen at any moment."""
+    """Replace what is lent by a link, from a process outside, as may happen at any moment."""
     asked, ask = os.pipe()
     done, tell = os.pipe()
 

@@ -1,4 +1,4 @@
-"""What the machine is said to offer, and that every layer is tried for real."""
+"""Features that the machine is reported to offer, with a real trial of every layer."""
 
 import errno
 import os
