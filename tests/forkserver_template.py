@@ -2,9 +2,9 @@
 
 A forkserver imports the framework for some 1.6 s of a processor, and tests open more than a thousand toolsets
 in the processes of pytest. Here each of these processes has a template that has taken all the steps of
-`sandbox.inside.forkserver_main` but the last, and forks the process for that one: a child of pytest, as the one
-that `sandbox.host.launch` starts would be, with the same environment, folder and standard error.
-The command `runner` has the real one.
+`sandbox.inside.forkserver_main` but the last, and forks the process for that one. It is a child of
+pytest, as the one that `sandbox.host.launch` starts would be, with the same environment, folder and standard
+error. The command `runner` has the real one.
 
 usage: python -P tests/forkserver_template.py SOCKET_FD MODULE
 """
