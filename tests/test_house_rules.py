@@ -230,7 +230,7 @@ def test_private_names_of_the_framework_are_25_at_most() -> None:
     }
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert [str(module) for module in MODULES if not ast.get_docstring(tree_of(module))] == []
 
 
@@ -239,7 +239,7 @@ def lists_of_public_names(module: Path) -> int:
     return [ast.unparse(target) for target in targets].count("__all__")
 
 
-def test_every_module_says_what_of_it_is_public() -> None:
+def test_every_module_has_one_list_of_public_names() -> None:
     assert [str(module) for module in NAMED if lists_of_public_names(module) != 1] == []
 
 
@@ -275,7 +275,7 @@ def test_confined_half_of_sandbox_imports_stdlib_only() -> None:
     assert offenders(lambda module: imported(module) - known, CONFINED) == {}
 
 
-def test_what_two_folders_of_tests_share_lies_where_both_find_it() -> None:
+def test_code_shared_by_test_folders_is_importable_by_both() -> None:
     """pytest puts a folder on the path when it collects its first file; another folder finds it by luck."""
     tests = [ROOT / name for name in tracked_files() if re.fullmatch(r"tests/.+\.py", name)]
     places: dict[str, set[Path]] = {}
@@ -294,7 +294,7 @@ def test_what_two_folders_of_tests_share_lies_where_both_find_it() -> None:
     assert by_luck == []
 
 
-def test_no_file_names_a_folder_of_the_machine_it_was_written_on() -> None:
+def test_no_file_names_a_folder_of_a_developer_machine() -> None:
     files = tracked_files()
 
     assert "pyproject.toml" in files

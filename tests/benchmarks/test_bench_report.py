@@ -44,7 +44,7 @@ def test_a_percentile_is_a_value_that_was_measured(share: float, value: float) -
     ("bound", "measured", "verdict"),
     [("most", 1.0, "met"), ("most", 1.01, "MISSED"), ("least", 1.0, "met"), ("least", 0.99, "MISSED")],
 )
-def test_a_target_is_met_on_its_good_side_and_at_its_limit(
+def test_target_is_met_on_its_good_side_and_at_its_limit(
     bound: Literal["most", "least"], measured: float, verdict: str
 ) -> None:
     target = Target(what="a ratio", limit=1.0, measured=measured, unit=TIMES, bound=bound)

@@ -63,7 +63,7 @@ def test_missing_program_error_names_install_command(monkeypatch: pytest.MonkeyP
         installs.debian("bwrap", "bubblewrap")
 
 
-def test_what_npm_is_to_install_is_pinned_with_its_hash() -> None:
+def test_npm_packages_are_pinned_with_their_hash() -> None:
     manifest = json.loads((ROOT / "benchmarks/npm/package.json").read_text())
     locked = json.loads((ROOT / "benchmarks/npm/package-lock.json").read_text())["packages"]
 

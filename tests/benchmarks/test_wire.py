@@ -50,7 +50,7 @@ def test_answers_in_pieces_are_joined_at_any_size() -> None:
     assert answers == [[b'{"a": 1}'], [LARGE], [b'{"b": 2}']]
 
 
-def test_of_an_answer_with_notices_before_it_the_answer_is_taken() -> None:
+def test_answer_after_notifications_is_returned_alone() -> None:
     events = (b'event: message\ndata: {"method": "notice"}\n\n', b"event: message\nda", b'ta: {"id": 1}\n\n')
 
     with closing(HttpConnection(answering(chunked(*events), sized(b'{"id": 2}')))) as connection:

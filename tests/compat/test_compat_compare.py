@@ -37,7 +37,7 @@ def test_values_of_other_types_or_lengths_differ(left: object, right: object) ->
     assert compared({"a": {"result": {"x": left}}}, {"a": {"result": {"x": right}}}) is not None
 
 
-def test_what_the_runner_adds_to_an_answer_is_left_out() -> None:
+def test_additions_of_the_runner_are_dropped() -> None:
     plain = said("1", _meta={"own": 1})
     ours = said(
         "1",
@@ -49,7 +49,7 @@ def test_what_the_runner_adds_to_an_answer_is_left_out() -> None:
     assert normalised(ours, (), {}) == normalised(plain, (), {})
 
 
-def test_what_a_server_says_in_its_own_meta_is_compared() -> None:
+def test_own_meta_of_a_server_is_compared() -> None:
     plain, ours = normalised(said("1", _meta={"own": 1}), (), {}), normalised(said("1"), (), {})
 
     assert compared({"a": plain}, {"a": ours}) is not None
@@ -113,7 +113,7 @@ def test_an_error_is_known_in_both_of_its_shapes() -> None:
         ({}, "not tried"),
     ],
 )
-def test_a_toolset_says_what_was_found(eras: dict[str, dict[str, str]], toolset: str) -> None:
+def test_toolset_is_derived_from_outcomes_of_eras(eras: dict[str, dict[str, str]], toolset: str) -> None:
     assert toolset_of({"plain": "", "toolsets": {"process": eras}}, "process") == toolset
 
 
@@ -156,7 +156,7 @@ def test_rows_of_other_machine_stay_until_entry_is_run_here(tmp_path: Path) -> N
     assert "Tried from 2026-01-01 to 2026-02-02." in page
 
 
-def test_the_page_says_when_the_entries_were_tried(tmp_path: Path) -> None:
+def test_page_has_the_dates_of_the_entries(tmp_path: Path) -> None:
     entry = written(tmp_path, 'name = "one"\ncode = "x"')
     days: list[dict[str, Any]] = [
         {"digest": entry[0].digest, "version": "1", "plain": "", "toolsets": {}, "tried": day}

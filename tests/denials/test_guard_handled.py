@@ -48,7 +48,7 @@ def test_handled_error_in_home_or_proc_records_no_denial(world: World, path: str
     assert (report.value, report.denials) == ("kept quiet", ())
 
 
-def test_errors_of_other_kinds_and_missing_files_are_none_either(world: World) -> None:
+def test_other_errors_and_missing_files_are_not_denials(world: World) -> None:
     report = world.run("""
         for error in (ValueError("Permission denied: /etc/x"), FileNotFoundError(2, "none", "/etc/none")):
             try:

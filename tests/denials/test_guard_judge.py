@@ -27,7 +27,7 @@ def test_a_denial_is_reported_and_raised(tmp_path: Path) -> None:
     assert reported == [Denial(operation="open", path=str(tmp_path / "new"))]
 
 
-def test_what_happens_while_a_denial_is_reported_is_not_judged(tmp_path: Path) -> None:
+def test_act_during_denial_report_is_not_judged(tmp_path: Path) -> None:
     reported: list[Denial] = []
 
     def report(denial: Denial) -> None:

@@ -117,7 +117,7 @@ def test_open_as_a_class_attribute_does_not_bind(world: World) -> None:
     assert report.value == "text"
 
 
-def test_what_a_function_can_do_is_still_listed(world: World) -> None:
+def test_capabilities_of_os_functions_are_still_listed(world: World) -> None:
     report = world.run("""
         import os
         value = [
@@ -175,7 +175,7 @@ def test_path_with_dir_fd_is_judged_below_that_folder(world: World) -> None:
     assert report.value == [str(world.outside / name) for name in ("made", "written", "taken")]
 
 
-def test_an_opener_is_judged_by_what_it_opens(world: World) -> None:
+def test_opener_is_judged_by_the_path_it_opens(world: World) -> None:
     report = world.run("""
         import os
         inner, outer = (os.open(folder, os.O_RDONLY) for folder in (home, outside))
@@ -199,7 +199,7 @@ def test_an_opener_does_not_hide_its_path(world: World) -> None:
     assert (report.error.guard, report.error.filename) == (True, str(world.outside / "new"))
 
 
-def test_honest_code_gets_the_error_it_waits_for(world: World) -> None:
+def test_honest_code_gets_the_expected_error(world: World) -> None:
     report = world.run("""
         import os
         value = []

@@ -158,7 +158,7 @@ def test_a_worker_without_a_home_may_write_devices_only() -> None:
 
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("path", ["", "a\0b", "/tmp/bob/\ud800"])
-def test_what_is_no_path_is_left_to_the_kernel(path: str) -> None:
+def test_non_path_is_left_to_the_kernel(path: str) -> None:
     assert verdict(Act.WRITE, path) is PathVerdict.UNKNOWN
 
 
@@ -183,7 +183,7 @@ def test_an_absolute_path_ignores_its_descriptor() -> None:
     assert base_of("/etc/hosts", 7, folder_of={7: "/tmp/alice"}.get) == "/"
 
 
-def test_a_descriptor_that_is_no_folder_gives_no_base() -> None:
+def test_descriptor_of_non_folder_gives_no_base() -> None:
     read, write = os.pipe()
 
     base = base_of("name", read)
@@ -245,7 +245,7 @@ def test_denial_is_moot_when_kernel_answers_by_existence(act: Act, path: str, mo
         ("xt", Act.CREATE),
     ],
 )
-def test_the_mode_of_open_says_what_happens(mode: str, act: Act) -> None:
+def test_open_mode_determines_the_act(mode: str, act: Act) -> None:
     assert act_of_mode(mode) is act
 
 
@@ -262,7 +262,7 @@ def test_the_mode_of_open_says_what_happens(mode: str, act: Act) -> None:
         (os.O_PATH, None),
     ],
 )
-def test_the_flags_of_open_say_what_happens(flags: int, act: Act | None) -> None:
+def test_open_flags_determine_the_act(flags: int, act: Act | None) -> None:
     assert act_of_flags(flags) is act
 
 

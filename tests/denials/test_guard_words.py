@@ -48,7 +48,7 @@ def ended(stderr: str | bytes, output: str | bytes | None = None) -> subprocess.
     ],
     ids=_numbered(),
 )
-def test_a_path_that_an_error_says_was_denied_is_told(error: Exception) -> None:
+def test_denied_path_in_error_text_is_named(error: Exception) -> None:
     assert explain(error, RULES) == kernel(TARGET)
 
 
@@ -74,11 +74,11 @@ def test_shell_name_is_not_taken_for_unwritable_path() -> None:
     ],
     ids=_numbered(),
 )
-def test_other_words_are_no_denial(error: Exception) -> None:
+def test_other_error_texts_are_not_denials(error: Exception) -> None:
     assert explain(error, RULES) is None
 
 
-def test_very_much_output_is_looked_at_from_its_end_only() -> None:
+def test_large_output_is_searched_from_its_end_only() -> None:
     first, last = f"'{TARGET}': Permission denied\n", f"\n{TARGET}: Permission denied"
     flood = first + "Permission denied /x\n" * 100_000 + last
 
@@ -86,7 +86,7 @@ def test_very_much_output_is_looked_at_from_its_end_only() -> None:
     assert len(list(named_paths(ended(flood)))) < 5000
 
 
-def test_what_a_program_was_denied_is_read_from_what_it_said(world: World) -> None:
+def test_program_denial_is_read_from_its_output(world: World) -> None:
     report = world.run("""
         import os, subprocess
         subprocess.run(["touch", home / "mine"], check=True, capture_output=True)
@@ -175,7 +175,7 @@ def test_kernel_denial_is_recorded_if_tool_swallows_error(operation: str, act: s
     assert [(denial.operation, denial.layer) for denial in report.denials] == [(operation, "kernel")]
 
 
-def test_the_machine_may_be_asked_what_it_is_without_a_word(world: World) -> None:
+def test_machine_facts_are_readable_without_denial(world: World) -> None:
     report = world.run("""
         import os
         if os.getuid() == 0:

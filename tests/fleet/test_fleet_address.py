@@ -45,7 +45,7 @@ def test_remote_redis_without_tls_or_password_needs_flag(url: str, lacking: str)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1", "redis://", "redis://127.0.0.1:99999", "nonsense"])
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_invalid_redis_address_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="redis_url"):
         RedisAddress.checked(url, insecure=True)
 
@@ -84,7 +84,7 @@ def test_a_sealed_message_is_read_by_its_receiver_only(tmp_path: Path) -> None:
         {"call": "c", "epoch": 0, "kind": "end", "body": []},
     ],
 )
-def test_a_sealed_message_that_is_none_is_dropped(tmp_path: Path, record: dict[str, object]) -> None:
+def test_malformed_sealed_message_is_dropped(tmp_path: Path, record: dict[str, object]) -> None:
     key = _key(tmp_path / "key")
 
     with pytest.raises(Forged, match="NodeMessage"):

@@ -127,7 +127,7 @@ async def test_a_short_outage_of_redis_ends_no_call(world: World) -> None:
     assert after == 3
 
 
-async def test_calls_wait_while_redis_is_away_or_are_told(world: World) -> None:
+async def test_calls_wait_while_redis_is_away_or_get_busy(world: World) -> None:
     world.node("one")
 
     async with world.host() as host:

@@ -174,7 +174,7 @@ async def test_two_releases_run_side_by_side(world: World, tmp_path: Path) -> No
     assert said == [3, 1003] * 3
 
 
-async def test_a_host_whose_release_nobody_serves_says_so(world: World, tmp_path: Path) -> None:
+async def test_host_without_nodes_of_its_release_is_busy(world: World, tmp_path: Path) -> None:
     newer = tmp_path / "fleet_tools.py"
     newer.write_text(f"{TOOLS.read_text()}\n# newer\n")
     world.node("one")

@@ -42,7 +42,7 @@ def _call(world: World, marker: str) -> Mapping[str, Any]:
     return {**ADD, "params": {"name": "once", "arguments": arguments}}
 
 
-async def test_a_node_serves_its_own_metrics_also_while_it_is_cut_off(world: World) -> None:
+async def test_node_serves_its_own_metrics_even_while_cut_off(world: World) -> None:
     port = free_port()
     node = world.node("one", metrics_address=f"127.0.0.1:{port}")
     # Its store is looked at for the first time.
@@ -89,7 +89,7 @@ async def test_host_metrics_separate_queued_from_running_calls(world: World) -> 
     assert meanwhile["toolcell_calls_running", ""] == 1
 
 
-async def test_a_node_whose_state_cannot_be_kept_is_not_ready(world: World) -> None:
+async def test_node_with_unwritable_state_is_not_ready(world: World) -> None:
     port = free_port()
     node = world.node("one", metrics_address=f"127.0.0.1:{port}")
     await _tells(port, "toolcell_ready", "", 1)

@@ -94,7 +94,7 @@ def test_waiter_for_full_node_does_not_block_other_node(places: Places) -> None:
     assert places.ask("bobs", "bob") == "two"
 
 
-def test_who_waits_for_a_full_node_keeps_no_new_user_waiting(places: Places) -> None:
+def test_waiter_for_full_node_does_not_block_new_users(places: Places) -> None:
     places.node("one", "ann", "bob")
     places.node("two")
     assert places.ask("first", "bob") == "one"

@@ -93,7 +93,7 @@ def test_mcp_session_of_other_host_is_unknown_and_replaced(world: World) -> None
     assert anew.headers["mcp-session-id"] != session
 
 
-def test_what_holds_for_each_host_only_is_used_up_at_each(world: World) -> None:
+def test_per_host_limit_is_used_up_at_each_host(world: World) -> None:
     world.node("one")
     with ExitStack() as hosts:
         a, b = (

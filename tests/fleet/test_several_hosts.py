@@ -64,7 +64,7 @@ async def test_files_and_worker_of_one_host_are_usable_at_another(world: World) 
     assert (removed, left, of_another) == (True, ["made.txt"], [])
 
 
-async def test_what_a_user_keeps_counts_for_one_quota_at_all_hosts(world: World) -> None:
+async def test_files_count_for_one_user_quota_at_all_hosts(world: World) -> None:
     world.more["max_user_bytes"] = 1000
     world.node("one")
 
@@ -197,7 +197,7 @@ async def test_file_events_reach_listeners_of_the_user_at_every_host(world: Worl
     assert (unheard, more) == ([], [])
 
 
-async def test_news_without_the_seal_are_dropped(world: World) -> None:
+async def test_events_without_the_seal_are_dropped(world: World) -> None:
     async with world.host("a") as a:
         with a.toolset.events.subscribe(user=User("ann").segment) as heard:
             await asyncio.to_thread(_channel_has, world, 1)
@@ -272,7 +272,7 @@ async def test_event_overflow_drops_oldest_and_reports_count(
     assert told.count("file events lost") == 1
 
 
-async def test_what_a_host_has_told_as_it_ends_is_heard(world: World) -> None:
+async def test_event_sent_at_host_end_is_received(world: World) -> None:
     changed = {"type": LIST_CHANGED, "list": "tools"}
     async with world.host("b") as b:
         with b.toolset.events.subscribe(user="ann") as heard:

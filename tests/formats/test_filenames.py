@@ -76,7 +76,7 @@ def test_only_the_last_segment_of_a_path_stays(name: str, safe: str) -> None:
         "x" * 255,
     ],
 )
-def test_a_harmless_name_stays_as_it_is(name: str) -> None:
+def test_harmless_name_is_unchanged(name: str) -> None:
     """Source: S1-53."""
     assert safe_name(name) == name
 
@@ -164,7 +164,7 @@ def test_a_long_name_is_shortened_before_its_extension(unit: str, extension: str
     assert re.fullmatch(f"(?:{unit})+{re.escape(extension)}", safe)
 
 
-def test_what_is_too_long_for_an_extension_is_cut_too() -> None:
+def test_extension_above_limit_is_cut() -> None:
     assert safe_name("a." + "b" * 300) == "a." + "b" * 253
 
 

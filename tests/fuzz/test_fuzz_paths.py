@@ -95,7 +95,7 @@ def test_a_judge_lets_pass_or_denies_and_does_nothing_else(path: str, act: Act, 
 @example("sparse")
 @example("fifo")
 @example("hard")
-def test_what_is_collected_is_a_plain_file_of_the_home(path: str) -> None:
+def test_collected_file_is_a_plain_file_of_the_home(path: str) -> None:
     refused: Code | None = None
     try:
         with collect(path, TREE.home, max_bytes=1 << 20) as found:
@@ -115,7 +115,7 @@ def test_what_is_collected_is_a_plain_file_of_the_home(path: str) -> None:
 
 
 @given(paths(TREE))
-def test_what_is_opened_for_staging_lies_below_the_folder(path: str) -> None:
+def test_file_opened_for_staging_is_below_the_folder(path: str) -> None:
     relative = relative_to_home(path, TREE.home.path)
 
     for name in {path, relative or "."}:

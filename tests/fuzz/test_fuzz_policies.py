@@ -67,7 +67,7 @@ def test_a_policy_survives_its_way_to_the_sandbox(policy: Policy) -> None:
     policies, st.lists(st.tuples(st.integers(0, 20), json_values), max_size=4), st.sets(st.integers(0, 20))
 )
 @example(Policy(), [(8, {"memory_bytes": 1e308})], set())
-def test_what_is_no_policy_is_refused_as_a_value_error(
+def test_invalid_policy_is_refused_as_value_error(
     policy: Policy, changed: list[tuple[int, object]], missing: set[int]
 ) -> None:
     data = policy.to_json()
@@ -87,7 +87,7 @@ def test_what_is_no_policy_is_refused_as_a_value_error(
 
 
 @given(policies)
-def test_every_policy_has_rules_to_explain_it_by(policy: Policy) -> None:
+def test_every_policy_has_rules_that_explain_it(policy: Policy) -> None:
     rules = PathRules.of(policy)
 
     assert rules.home == policy.home

@@ -70,7 +70,7 @@ def test_links_are_removed_and_never_followed(inside: Path, fd: int, outside: Pa
     assert (outside / "precious").read_text() == "precious"
 
 
-def test_names_that_are_no_text_are_removed(inside: Path, fd: int) -> None:
+def test_names_that_are_not_text_are_removed(inside: Path, fd: int) -> None:
     for name in (b"\xff\xfe", b"new\nline", b"x" * 255, b"-rf"):
         os.close(os.open(os.path.join(os.fsencode(inside), name), os.O_CREAT | os.O_WRONLY))
 
@@ -136,7 +136,7 @@ def test_tree_with_closed_modes_is_removed_by_owner(tmp_path: Path, start: Start
     assert output == "locked\nEmptied(removed=4, kept={}) []\n"
 
 
-def test_what_cannot_be_removed_is_reported() -> None:
+def test_unremovable_file_is_reported() -> None:
     # In procfs nothing can be unlinked by any user.
     fd = os.open("/proc/self/fdinfo", os.O_PATH | os.O_DIRECTORY)
     try:
@@ -149,7 +149,7 @@ def test_what_cannot_be_removed_is_reported() -> None:
     assert os.listdir("/proc/self/fdinfo")
 
 
-def test_what_is_no_folder_is_reported(tmp_path: Path) -> None:
+def test_non_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     fd = os.open(tmp_path / "file", os.O_PATH)
     try:
@@ -205,5 +205,5 @@ def test_one_name_is_removed_with_all_below_it(inside: Path, fd: int, outside: P
     assert (outside / "precious").exists()
 
 
-def test_removing_what_is_not_there_is_no_fault(fd: int) -> None:
+def test_removing_missing_name_is_not_a_fault(fd: int) -> None:
     assert remove(fd, "nothing") == Emptied()

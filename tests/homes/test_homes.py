@@ -117,7 +117,7 @@ def test_two_runners_with_state_of_their_own_share_a_home(homes: Homes, place: P
     assert not home.path.exists()
 
 
-def test_a_home_that_one_runner_keeps_is_kept_by_all(homes: Homes, place: Path) -> None:
+def test_home_kept_by_one_runner_is_kept_by_all(homes: Homes, place: Path) -> None:
     other = Homes(homes.root, place / "other-state")
     with homes.lease("alice", keep_s=60) as home:
         (home.path / "file").write_text("x")
@@ -179,7 +179,7 @@ def test_a_home_is_emptied_by_whichever_process_is_the_last(homes: Homes, place:
     assert not home.path.exists()
 
 
-def test_what_a_killed_host_left_is_swept(homes: Homes, place: Path, start: Start) -> None:
+def test_files_of_killed_host_are_swept(homes: Homes, place: Path, start: Start) -> None:
     other = start(HOLD, place)
     assert said(other) == "leased"
 
@@ -207,7 +207,7 @@ def test_a_sweep_of_nothing_does_nothing(homes: Homes) -> None:
     assert homes.sweep() == {}
 
 
-def test_a_home_that_was_removed_is_made_anew(homes: Homes) -> None:
+def test_removed_home_is_recreated(homes: Homes) -> None:
     with homes.lease("alice", keep_s=60) as home:
         pass
     (home.path / "input_files").rmdir()
@@ -316,7 +316,7 @@ def test_sweep_removes_aborted_home_and_skips_home_in_use(homes: Homes) -> None:
             locks.let_go(fd)
 
 
-def test_folders_that_are_no_homes_keep_all_they_have(homes: Homes) -> None:
+def test_folders_other_than_homes_are_left_untouched(homes: Homes) -> None:
     foreign = homes.root / "work"
     foreign.mkdir()
     foreign.chmod(0o555)
@@ -355,7 +355,7 @@ def test_home_notes_go_to_state_folder_without_xattrs(without_attributes: Homes)
     assert (home.path / "file").read_text() == "x"
 
 
-def test_where_nothing_can_be_noted_the_error_says_so(without_attributes: Homes) -> None:
+def test_home_without_a_place_for_notes_is_refused(without_attributes: Homes) -> None:
     without_attributes.state.rmdir()
     without_attributes.state.write_text("x")
 

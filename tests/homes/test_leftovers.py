@@ -49,7 +49,7 @@ def test_nothing_outside_the_home_is_reached_through_a_link(home: Path, tmp_path
     assert files(home) == ["deep/earlier.txt"]
 
 
-def test_however_many_folders_a_tool_makes_one_at_a_time_is_open(home: Path) -> None:
+def test_one_new_folder_at_a_time_is_open(home: Path) -> None:
     for number in range(300):
         (home / f"folder-{number}").mkdir()
     fd = os.open(home, os.O_PATH)

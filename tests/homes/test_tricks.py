@@ -230,7 +230,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 @pytest.mark.anyio
-async def test_a_file_of_any_name_is_kept_under_a_safe_one(name: str, place: Path, home: FakeHome) -> None:
+async def test_file_of_any_name_is_stored_under_a_safe_one(name: str, place: Path, home: FakeHome) -> None:
     (home.path / name).write_bytes(b"mine")
     files = files_in(place)
     wire = {"structuredContent": {"results": 1, "artifacts": [{"name": name, "path": f"{home.path}/{name}"}]}}
@@ -266,7 +266,7 @@ def test_a_sparse_terabyte_is_refused_by_its_length(home: FakeHome) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_file_that_grows_while_it_is_kept_is_kept_as_it_was(place: Path, start: Start) -> None:
+async def test_file_growing_during_storage_is_stored_as_it_was(place: Path, start: Start) -> None:
     growing = place / "growing"
     growing.write_bytes(b"x" * MIB)
     writer = start(
@@ -296,7 +296,7 @@ async def test_a_file_that_grows_while_it_is_kept_is_kept_as_it_was(place: Path,
 
 
 @pytest.mark.anyio
-async def test_of_a_hundred_thousand_files_only_so_many_are_looked_at(home: FakeHome) -> None:
+async def test_files_above_the_count_limit_are_not_examined(home: FakeHome) -> None:
     (home.path / "x.txt").write_text("mine")
     entries = [{"name": "x.txt", "path": "x.txt", "mime": "text/plain"}] * 100_000
     taken: list[str] = []

@@ -59,7 +59,7 @@ def test_released_anonymous_uid_is_reused_before_a_further_one(tmp_path: Path) -
     assert set(json.loads((tmp_path / "uids.json").read_text()).values()) == {first, another}
 
 
-def test_nobody_has_another_id_in_another_state_folder(tmp_path: Path) -> None:
+def test_nobody_gets_another_uid_in_another_state_folder(tmp_path: Path) -> None:
     wide = range(1_900_000_000, 1_900_065_536)
 
     with contextlib.ExitStack() as stack:
@@ -88,7 +88,7 @@ def test_an_id_that_the_system_knows_is_passed_over(tmp_path: Path) -> None:
     assert given == known + 1
 
 
-def test_when_all_ids_are_given_the_error_says_what_to_do(tmp_path: Path) -> None:
+def test_exhausted_uid_range_names_the_setting(tmp_path: Path) -> None:
     uids = Uids(tmp_path, AMONG[:1])
     uids.of("alice")
 
@@ -96,7 +96,7 @@ def test_when_all_ids_are_given_the_error_says_what_to_do(tmp_path: Path) -> Non
         uids.of("bob")
 
 
-def test_a_record_that_cannot_be_read_is_set_apart_and_told_of(
+def test_unreadable_uid_record_is_set_apart_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "uids.json").write_text("[1")
@@ -169,7 +169,7 @@ def test_home_owner_retains_uid_after_record_loss(tmp_path: Path) -> None:
     assert Uids(tmp_path / "blind", wide).of("alice") == usual
 
 
-def test_of_two_homes_with_one_id_only_one_user_keeps_it(tmp_path: Path) -> None:
+def test_two_homes_with_one_uid_leave_it_to_one_user(tmp_path: Path) -> None:
     homes, wide = tmp_path / "homes", range(1_900_100_000, 1_900_101_000)
     homes.mkdir(mode=0o700)
     for name in ("alice", "bob"):

@@ -65,7 +65,7 @@ def reach(rules: list[str], address: str, port: int, *names: str) -> bool:
         "_service.example",
     ],
 )
-def test_what_can_be_written_can_be_read(text: str) -> None:
+def test_written_destination_can_be_parsed(text: str) -> None:
     assert Destination.parse(text) is not None
 
 
@@ -95,7 +95,7 @@ def test_what_can_be_written_can_be_read(text: str) -> None:
         ("x" * 64 + ".example", "is no destination"),
     ],
 )
-def test_what_is_no_destination_is_refused_with_a_sentence(text: str, says: str) -> None:
+def test_invalid_destination_is_refused_with_a_sentence(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Destination.parse(text)
 
@@ -139,7 +139,7 @@ def test_a_name_is_looked_up_where_a_destination_has_it(
         "x." * 130 + "a.example", "ü\0.a.example",
     ],
 )  # fmt: skip
-def test_what_is_no_name_is_never_looked_up(name: str) -> None:
+def test_invalid_name_is_never_looked_up(name: str) -> None:
     below, any_ = (Destinations.parse([rule]) for rule in ("*.a.example", "*"))
 
     assert below.may_look_up("b.a.example.")
@@ -220,7 +220,7 @@ def test_no_name_and_no_star_opens_an_address_that_is_not_public(address: str) -
 
 
 @pytest.mark.parametrize("address", [a for a in NOT_PUBLIC if not a.startswith("::ffff")])
-def test_an_address_is_opened_by_its_own_name_whatever_it_is(address: str) -> None:
+def test_any_address_is_opened_by_its_own_name(address: str) -> None:
     rule = written(address, 80)
 
     assert reach([rule], address, 80)
@@ -278,6 +278,6 @@ def test_ipv4_mapped_ipv6_destination_matches_its_ipv4_address() -> None:
     ("host", "port", "text"),
     [("a.example", 443, "a.example:443"), ("::1", 80, "[::1]:80"), ("a.example", None, "a.example")],
 )
-def test_a_place_is_written_as_it_is_read(host: str, port: int | None, text: str) -> None:
+def test_destination_is_written_as_it_is_parsed(host: str, port: int | None, text: str) -> None:
     assert written(host, port) == text
     assert Destination.parse(text).port == port

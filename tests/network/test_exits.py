@@ -89,7 +89,7 @@ async def test_an_address_is_open_to_the_call_that_asked_for_its_name() -> None:
     assert not exits.allows((PUBLIC, 80), OTHER)
 
 
-async def test_what_a_call_has_learned_is_forgotten_with_it() -> None:
+async def test_names_resolved_by_a_call_are_forgotten_with_it() -> None:
     exits, _ = exits_of("good.test:80", good_test=[PUBLIC])
     await ask(exits, ONE, "good.test")
     await ask(exits, ONE, "other.test")
@@ -147,7 +147,7 @@ async def test_a_private_address_of_an_allowed_name_stays_closed() -> None:
         ([PUBLIC], RecordType.IPV6, 0),
     ],
 )
-async def test_what_is_not_found_is_answered_with_why(
+async def test_missing_name_is_answered_with_its_code(
     found: Sequence[str] | Exception, kind: RecordType, code: int
 ) -> None:
     exits, _ = exits_of("good.test", good_test=found)
@@ -199,7 +199,7 @@ async def test_more_connections_than_a_client_needs_are_refused() -> None:
 @pytest.mark.parametrize(
     "said", [b"\0\0", b"\0\x05hello", b"\xff\xff" + b"x" * 65535, b"GET / HTTP/1.1\r\n\r\n" * 4000]
 )
-async def test_who_says_nothing_that_is_a_question_is_hung_up_on(said: bytes) -> None:
+async def test_client_sending_invalid_question_is_disconnected(said: bytes) -> None:
     exits, book = exits_of("good.test", good_test=[PUBLIC])
     theirs = exits.own(SERVER, ONE)
     assert theirs is not None

@@ -102,7 +102,7 @@ def test_a_name_that_is_allowed_is_fetched_by_ordinary_code(world: World) -> Non
     assert "denials" not in called.value.get("meta_data", {})
 
 
-def test_a_program_that_is_no_python_fetches_it_too(world: World) -> None:
+def test_program_other_than_python_fetches_the_name(world: World) -> None:
     called = world.call("named_fetch_in_a_program", url="http://good.test/")
 
     assert called.results == f"{PUBLIC}:80"
@@ -175,7 +175,7 @@ def test_an_allowed_name_opens_no_private_address(world: World) -> None:
     assert called.seen == [f"{PUBLIC}:80"]
 
 
-def test_what_failed_for_a_private_address_says_which_to_name(world: World) -> None:
+def test_private_address_denial_names_the_flag(world: World) -> None:
     called = world.call("several_fetch", url="http://inner.test/")
 
     assert called.code == "E_NETWORK_DENIED"
@@ -216,7 +216,7 @@ def test_rule_without_name_opens_public_addresses_only(world: World) -> None:
     assert called.seen == [f"{PUBLIC}:80", f"{OTHER}:80"]
 
 
-def test_own_public_address_is_reached_only_where_it_is_named(world: World) -> None:
+def test_own_public_address_is_reachable_only_if_named(world: World) -> None:
     named = world.call("own_named_connect", host=OWN, port=8081)
     mapped = world.call("own_named_connect", host=f"::ffff:{OWN}", port=8081)
     refused = [
@@ -230,7 +230,7 @@ def test_own_public_address_is_reached_only_where_it_is_named(world: World) -> N
     assert refused[0].details["flag"] == f"--allow-net={OWN}:8081"
 
 
-def test_a_name_that_does_not_exist_is_no_denial(world: World) -> None:
+def test_nonexistent_name_is_not_a_denial(world: World) -> None:
     called = world.call("anywhere_look_up", host="no-such-name.test")
 
     assert called.code == "E_TOOL"

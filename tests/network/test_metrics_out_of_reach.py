@@ -37,7 +37,7 @@ async def served(port: int) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("tier", ["process", "user", "namespace"])
-async def test_no_tool_reaches_the_metrics_whatever_it_may_reach(tier: str, tmp_path: Path) -> None:
+async def test_metrics_are_unreachable_for_tools_with_any_rights(tier: str, tmp_path: Path) -> None:
     ours, another = free_port(), free_port()
     more: dict[str, Any] = {"isolation": tier, "allow_net": OPEN, "metrics_address": f"0.0.0.0:{ours}"}
     async with (

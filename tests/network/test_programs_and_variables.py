@@ -38,7 +38,7 @@ def results(completed: Any) -> Any:
     return completed.processed.value["results"]
 
 
-async def test_programs_run_unless_something_is_said(toolset: Toolset) -> None:
+async def test_programs_run_by_default(toolset: Toolset) -> None:
     completed = await call(toolset, ANN, "run_each", programs=[GIT, UNAME])
 
     assert [text.split()[0] for text in results(completed)] == ["git", "Linux"]
@@ -66,7 +66,7 @@ async def test_tool_failing_without_program_gets_allow_run_flag(toolset: Toolset
     assert details(completed)["flag"] == "--allow-run=uname"
 
 
-async def test_a_program_that_is_not_there_is_no_denial(toolset: Toolset) -> None:
+async def test_missing_program_is_not_a_denial(toolset: Toolset) -> None:
     completed = await call(toolset, ANN, "run", words=["no-such-program"])
 
     assert error_code(completed) == "E_TOOL"

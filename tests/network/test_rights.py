@@ -31,12 +31,12 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"allow_run": "bin/git"}, "a name such as git, or a whole path"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_sentence(flags: dict[str, object], sentence: str) -> None:
+def test_invalid_rights_are_refused_with_a_sentence(flags: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         load(flags)
 
 
-def test_the_same_is_said_in_the_environment_and_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rights_are_equal_in_environment_and_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_ALLOW_NET", "a.example:443, :80")
     trusted_config(
         'allow_env = ["HF_TOKEN"]\nallow_run = ["git"]\n[tools.one]\nallow_net = []\nallow_run = []\n'
@@ -50,7 +50,7 @@ def test_the_same_is_said_in_the_environment_and_the_file(monkeypatch: pytest.Mo
     assert settings.rights("one") == Rights(variables=("HF_TOKEN",), may_run=False)
 
 
-def test_what_is_wrong_for_one_tool_is_refused_as_well() -> None:
+def test_invalid_rights_of_one_tool_are_refused() -> None:
     trusted_config('[tools.one]\nallow_net = ["a b"]\n')
 
     with pytest.raises(UsageError, match="is no destination"):

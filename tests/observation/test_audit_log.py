@@ -43,7 +43,7 @@ def sync(log: AuditLog) -> None:
         log.sync()
 
 
-def test_a_call_leaves_a_line_with_who_what_and_how_it_ended(log: AuditLog, folder: Path) -> None:
+def test_call_record_has_user_tool_and_outcome(log: AuditLog, folder: Path) -> None:
     log.calls_ended([ended(log)])
 
     (line,) = lines(folder)
@@ -95,7 +95,7 @@ def test_lines_follow_each_other_and_the_log_is_whole(log: AuditLog, folder: Pat
     ],
     ids=["changed", "left out", "turned round", "cut off", "added"],
 )
-def test_what_was_tampered_with_is_named(log: AuditLog, folder: Path, change: object, told: str) -> None:
+def test_tampering_is_named(log: AuditLog, folder: Path, change: object, told: str) -> None:
     for number in range(5):
         log.calls_ended([ended(log, id=f"c{number}")])
     assert verify(folder).is_whole
@@ -282,7 +282,7 @@ def test_half_a_line_stays_and_the_next_file_goes_on(log: AuditLog, folder: Path
     assert b'{"seq":2,"tim' in (folder / "audit-000001.jsonl").read_bytes()
 
 
-def test_without_its_head_the_log_goes_on_where_it_ended(log: AuditLog, folder: Path) -> None:
+def test_log_without_head_resumes_at_its_end(log: AuditLog, folder: Path) -> None:
     log.calls_ended([ended(log)])
     log.close()
     (folder / "head.json").unlink()
@@ -512,7 +512,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(folder: Path, tmp_path: P
     assert target.read_text() == "theirs\n"
 
 
-def test_there_is_nothing_to_verify_where_there_is_no_log(tmp_path: Path) -> None:
+def test_verify_without_a_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no audit log"):
         verify(tmp_path)
 

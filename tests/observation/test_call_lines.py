@@ -167,7 +167,7 @@ def test_a_full_file_is_closed_by_the_sync(tmp_path: Path) -> None:
     assert verify(tmp_path).is_whole
 
 
-def test_what_ends_with_the_host_is_recorded_before_it_goes(tmp_path: Path) -> None:
+def test_calls_ending_with_the_host_are_recorded(tmp_path: Path) -> None:
     log = opened(tmp_path)
     observers = Observers(audit=log)
     one = noted(log)
@@ -246,9 +246,7 @@ def test_observers_hear_of_calls_in_each_loop(tmp_path: Path) -> None:
     log.close()
 
 
-def test_what_is_told_of_many_calls_has_the_id_of_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_record_about_many_calls_has_no_call_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", root.handlers)
     logging_setup.set_up("info", "json", stream=io.StringIO())

@@ -58,7 +58,7 @@ def test_call_metrics_count_time_steps_files_and_denials() -> None:
     assert found["toolcell_file_bytes_total", labels(way="out")] == 80
 
 
-def test_names_that_are_no_tool_are_one_label() -> None:
+def test_unknown_tool_names_share_one_label() -> None:
     metrics = Metrics()
     for number in range(50):
         metrics.call_ended(ended(f"no tool {number}", known=False, outcome="E_TOOL_NOT_FOUND"))
@@ -67,7 +67,7 @@ def test_names_that_are_no_tool_are_one_label() -> None:
     assert counted == {("toolcell_calls_total", labels(tool="unknown", outcome="E_TOOL_NOT_FOUND"))}
 
 
-def test_what_is_now_is_what_was_asked_for_this_time() -> None:
+def test_gauges_have_current_values_and_counters_add_up() -> None:
     metrics = Metrics()
     busy = Gauges(running=3, retired={"age": 2}, user_memory={"alice": 7}, faults=("tools",))
 

@@ -68,7 +68,7 @@ def test_each_step_of_a_call_has_a_span_below_the_calls_own() -> None:
     assert {span.instrumentation_scope.name for span in found} == {"toolcell"}
 
 
-def test_a_call_without_a_trace_begins_one_and_its_error_is_said() -> None:
+def test_call_without_trace_starts_one_and_records_error() -> None:
     found, told = sent(None, "E_TIMEOUT")
 
     call = next(span for span in found if span.name == "tools/call shout")

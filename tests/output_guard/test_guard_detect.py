@@ -22,7 +22,7 @@ LINES = ENCODINGS["in lines"](PDF)
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_format_is_known_by_its_bytes_and_kept_whole(shelf: Shelf, name: str) -> None:
+def test_format_is_detected_by_bytes_and_stored_whole(shelf: Shelf, name: str) -> None:
     """Source: S4-17 to S4-21 and S4-108."""
     mime, make = FORMATS[name]
     content = make()
@@ -195,7 +195,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_file_is_found_wherever_it_stands(shelf: Shelf, place: str) -> None:
+def test_file_is_found_at_any_position(shelf: Shelf, place: str) -> None:
     value = guarded(PLACES[place], store=shelf).value
 
     text = text_of(value)
@@ -207,7 +207,7 @@ def test_a_file_is_found_wherever_it_stands(shelf: Shelf, place: str) -> None:
 @pytest.mark.parametrize(
     "place", [name for name in PLACES if name.startswith("JSON text") and "breaks" not in name]
 )
-def test_what_was_json_text_stays_json_text(shelf: Shelf, place: str) -> None:
+def test_json_text_remains_json_text(shelf: Shelf, place: str) -> None:
     value = guarded(PLACES[place], store=shelf).value
 
     assert isinstance(value, str)
@@ -268,7 +268,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_is_no_file_is_left_alone(shelf: Shelf, name: str) -> None:
+def test_value_without_file_is_unchanged(shelf: Shelf, name: str) -> None:
     given = {"value": HARMLESS[name]}
 
     done = guarded(given, store=shelf)
@@ -320,7 +320,7 @@ def test_a_configured_signature_is_found_beside_the_known_ones(shelf: Shelf) -> 
     assert [item["artifact"]["mime_type"] for item in value] == ["application/x-acme", "application/pdf"]
 
 
-def test_without_magic_bytes_any_base64_that_is_no_text_is_taken(shelf: Shelf) -> None:
+def test_undetected_base64_is_taken_without_magic_bytes(shelf: Shelf) -> None:
     given = [b64(noise(1500)), b64(b"plain words " * 100), "UEsDB" + b64(noise(1500))[5:]]
 
     value = guarded(given, store=shelf, binary_detection={"require_magic_bytes": False}).value

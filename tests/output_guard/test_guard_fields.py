@@ -55,7 +55,7 @@ def test_all_other_fields_stay(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("held", ["!!! no base64", None, 7, {"a": 1}, ["x"], ""])
-def test_what_is_no_base64_stays(shelf: Shelf, held: Any) -> None:
+def test_non_base64_field_is_unchanged(shelf: Shelf, held: Any) -> None:
     done = with_field({"f": held}, shelf)
 
     assert (done.value, shelf.records) == ({"f": held}, [])

@@ -44,14 +44,14 @@ def test_tool_rules_are_explained_with_file_and_reason(tmp_path: Path) -> None:
     }
 
 
-def test_a_preset_is_named_where_it_applies(tmp_path: Path) -> None:
+def test_applied_preset_is_named(tmp_path: Path) -> None:
     done = explained(tmp_path, "--tool", "prod_download_workbook")
 
     assert "(preset tableau, runner.toml; key 'download_workbook' of tool_fields)" in done.stdout
     assert "field content = pdf: Downloaded workbook" in done.stdout
 
 
-def test_a_tool_without_fields_is_said_to_have_none(tmp_path: Path) -> None:
+def test_tool_without_fields_is_reported_without_fields(tmp_path: Path) -> None:
     done = explained(tmp_path, "--tool", "other")
 
     assert "max_observation_chars = 50000  (default; general)" in done.stdout

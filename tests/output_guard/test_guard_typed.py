@@ -61,7 +61,7 @@ def test_a_block_is_found_at_any_depth(shelf: Shelf, nest: Any) -> None:
     ],
     ids=str,
 )
-def test_what_holds_no_bytes_is_left_alone(shelf: Shelf, block: dict[str, Any]) -> None:
+def test_block_without_bytes_is_unchanged(shelf: Shelf, block: dict[str, Any]) -> None:
     """Source: S4-25 and S4-27."""
     assert guarded([block], store=shelf).value == [block]
     assert shelf.records == []

@@ -69,7 +69,7 @@ def _loaded_at_once() -> list[str]:
 
 
 @pytest.mark.kernel
-def test_what_the_page_loads_at_once_is_small_on_the_wire(shown: Shown) -> None:
+def test_initial_page_load_is_small_on_the_wire(shown: Shown) -> None:
     paths = ["/", *(f"/play/assets/{name}" for name in _loaded_at_once())]
     assert any(path.endswith(".js") for path in paths)
     assert any(path.endswith(".css") for path in paths)
@@ -92,7 +92,7 @@ def test_what_the_page_loads_at_once_is_small_on_the_wire(shown: Shown) -> None:
 @pytest.mark.parametrize(
     ("accepted", "encoding"), [("br", None), ("gzip;q=0, br", None), ("GZIP;q=0.5", "gzip")]
 )
-def test_who_does_not_take_gzip_gets_none(shown: Shown, accepted: str, encoding: str | None) -> None:
+def test_client_without_gzip_gets_none(shown: Shown, accepted: str, encoding: str | None) -> None:
     name = _loaded_at_once()[0]
     with shown.browser(**{"accept-encoding": accepted}) as browser:
         answer = browser.get(f"/play/assets/{name}")

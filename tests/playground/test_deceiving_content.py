@@ -59,7 +59,7 @@ def test_a_page_is_framed_as_content_and_its_fields_take_nothing(made: Seen) -> 
     expect(inside.get_by_text("edit me")).to_have_text("edit me")
 
 
-def test_links_lead_where_their_text_says_or_say_where(made: Seen) -> None:
+def test_links_show_their_address_unless_text_matches(made: Seen) -> None:
     file(made, "notes.md")
     prose = made.call.locator(".prose")
     expect(prose.get_by_role("heading", name="Report")).to_be_visible()

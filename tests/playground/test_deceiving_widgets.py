@@ -56,7 +56,7 @@ def question(seen: Seen) -> Any:
     return seen.call.get_by_role("alert").filter(has_text="The widget wants to")
 
 
-def test_a_widget_calls_tools_that_say_app_and_no_others(seen: Seen) -> None:
+def test_widget_calls_only_tools_visible_to_apps(seen: Seen) -> None:
     widget = widget_of(seen)
     answers = {}
 
@@ -189,7 +189,7 @@ def test_a_widget_that_goes_on_after_a_while_is_left_alone(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("way", ["location.href = 'https://evil.example/'", "location.reload()"])
-def test_a_widget_that_leaves_its_page_is_stopped_and_told_of(seen: Seen, way: str) -> None:
+def test_widget_leaving_its_page_is_stopped_and_reported(seen: Seen, way: str) -> None:
     widget = widget_of(seen)
     widget.evaluate("location.hash = '#further'")
     expect(seen.page.locator(".stage iframe")).to_have_count(1)

@@ -55,7 +55,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_a_changed_file_is_served_anew(start: Callable[..., Shown], tools: Path) -> None:
+def test_changed_file_is_reloaded(start: Callable[..., Shown], tools: Path) -> None:
     shown = start("dev", tools=tools)
     with shown.entered() as browser:
         before = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
@@ -69,9 +69,7 @@ def test_a_changed_file_is_served_anew(start: Callable[..., Shown], tools: Path)
     assert after["structuredContent"] == {"result": 2}
 
 
-def test_a_call_under_way_ends_in_the_file_in_which_it_began(
-    start: Callable[..., Shown], tools: Path
-) -> None:
+def test_running_call_ends_in_the_file_it_started_in(start: Callable[..., Shown], tools: Path) -> None:
     shown = start("dev", tools=tools)
     ended: list[str] = []
 
@@ -106,7 +104,7 @@ def test_faulty_file_changes_nothing_and_names_the_fault(start: Callable[..., Sh
     assert result["structuredContent"] == {"result": 1}
 
 
-def test_ctrl_c_ends_it_at_once_whatever_runs_and_listens(start: Callable[..., Shown], tools: Path) -> None:
+def test_ctrl_c_ends_dev_server_with_running_calls_at_once(start: Callable[..., Shown], tools: Path) -> None:
     shown = start("dev", tools=tools)
     ends: dict[str, str] = {}
     open_streams = threading.Barrier(3, timeout=PATIENCE_S)

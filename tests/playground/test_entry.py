@@ -50,7 +50,7 @@ def test_https_proxy_session_uses_host_prefixed_secure_cookie(shown: Shown) -> N
 
 
 @pytest.mark.parametrize("key", ["", "wrong", "ümläut"])
-def test_another_key_begins_none(shown: Shown, key: str) -> None:
+def test_wrong_key_starts_no_session(shown: Shown, key: str) -> None:
     with shown.browser() as browser:
         entered = browser.get("/", params={"key": key})
 
@@ -68,7 +68,7 @@ def test_a_tool_is_called_through_the_page_s_own_way(shown: Shown) -> None:
     assert result["structuredContent"] == {"result": 42}
 
 
-def test_nobody_without_a_session_gets_to_mcp_that_way(shown: Shown) -> None:
+def test_mcp_route_without_session_is_refused(shown: Shown) -> None:
     with shown.browser() as browser:
         refused = ask(browser, "tools/list", {})
 
@@ -117,7 +117,7 @@ def test_a_tool_does_not_see_the_browser_s_cookie(shown: Shown) -> None:
     assert "cookie" not in seen
 
 
-def test_with_tokens_there_is_no_key_and_the_token_opens(with_tokens: Shown) -> None:
+def test_token_replaces_the_start_key(with_tokens: Shown) -> None:
     token, user = next(iter(TOKENS.items()))
     with with_tokens.browser() as browser:
         before = browser.get("/play/info")
@@ -147,7 +147,7 @@ def test_login_seen_by_a_tool_does_not_authenticate_elsewhere(with_tokens: Shown
     assert again.status_code == 401
 
 
-def test_there_is_none_on_an_open_address_without_a_login(start: Callable[..., Shown]) -> None:
+def test_playground_is_off_on_open_address_without_login(start: Callable[..., Shown]) -> None:
     open_to_all = start(RUNNER_HOST="0.0.0.0", RUNNER_ALLOWED_HOSTS="127.0.0.1")
 
     with httpx2.Client(base_url=open_to_all.base.replace("0.0.0.0", "127.0.0.1")) as browser:
@@ -157,7 +157,7 @@ def test_there_is_none_on_an_open_address_without_a_login(start: Callable[..., S
     assert (page.status_code, info.status_code) == (404, 404)
 
 
-def test_a_setting_switches_it_off(start: Callable[..., Shown], tmp_path: Path) -> None:
+def test_playground_is_off_by_setting(start: Callable[..., Shown], tmp_path: Path) -> None:
     from runner.playground.config import why_not
     from runner.settings.settings import Settings
 

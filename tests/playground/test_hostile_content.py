@@ -52,7 +52,7 @@ def test_files_are_shown_and_nothing_in_them_runs_or_gets_out(looking: Seen, sin
     assert quiet(looking, sink)
 
 
-def test_of_hostile_files_people_see_what_is_there(looking: Seen, sink: Sink) -> None:
+def test_hostile_files_are_shown_as_they_are(looking: Seen, sink: Sink) -> None:
     looking.tool("files")
     call = looking.run()
     tab = call.get_by_role("tablist", name="Files").get_by_role("tab")
@@ -81,7 +81,7 @@ def test_of_hostile_files_people_see_what_is_there(looking: Seen, sink: Sink) ->
     assert quiet(looking, sink)
 
 
-def test_a_file_that_a_tool_made_is_no_script_of_the_page(looking: Seen, sink: Sink) -> None:
+def test_file_of_a_tool_is_not_a_script_of_the_page(looking: Seen, sink: Sink) -> None:
     looking.tool("files")
     looking.run()
     files = looking.page.evaluate("fetch('/api/files').then(answer => answer.json())")["files"]
@@ -133,7 +133,7 @@ def test_tool_link_fills_form_and_runs_nothing_for_odd_schemas(looking: Seen, si
     assert quiet(looking, sink)
 
 
-def test_what_an_older_page_kept_in_the_browser_is_not_believed(
+def test_data_stored_by_an_older_page_is_not_trusted(
     opens_hostile: Callable[..., Opened], sink: Sink
 ) -> None:
     looking = heard(opens_hostile(), sink)

@@ -128,7 +128,7 @@ def test_the_start_key_stays_out_of_logs_answers_and_referrers(shown: Shown) -> 
     assert not any(key in line for line in shown.lines if not line.startswith("Playground: "))
 
 
-def test_a_session_that_somebody_else_made_up_is_none(shown: Shown) -> None:
+def test_forged_session_is_refused(shown: Shown) -> None:
     with shown.entered() as browser:
         good = browser.cookies["toolcell_session"]
     session, _, signed = good.partition(".")
@@ -179,7 +179,7 @@ def with_tokens(start: Callable[..., Shown], tmp_path_factory: pytest.TempPathFa
     return start(RUNNER_USER="", RUNNER_AUTH__KIND="static", RUNNER_AUTH__TOKENS_FILE=str(file))
 
 
-def test_what_a_tool_sees_of_a_pass_opens_nothing_afterwards(with_tokens: Shown) -> None:
+def test_pass_seen_by_a_tool_is_invalid_afterwards(with_tokens: Shown) -> None:
     bearer = "Bearer token-of-eve-token-of-eve"
     with with_tokens.browser() as browser:
         browser.post("/api/session", headers={"authorization": bearer})

@@ -60,7 +60,7 @@ def test_form_shows_values_of_other_types_and_names_the_error(seen: Seen) -> Non
     expect(form.get_by_label("tags[0]", exact=True)).to_have_value("x")
 
 
-def test_a_result_beside_other_arguments_says_so(seen: Seen) -> None:
+def test_result_beside_changed_arguments_is_marked(seen: Seen) -> None:
     seen.tool("publish")
     seen.write('{"text": "one"}')
     seen.run()
@@ -73,7 +73,7 @@ def test_a_result_beside_other_arguments_says_so(seen: Seen) -> None:
     expect(seen.call).not_to_contain_text("with other arguments")
 
 
-def test_what_an_item_of_a_list_lacks_stops_a_call(seen: Seen) -> None:
+def test_incomplete_list_item_stops_a_call(seen: Seen) -> None:
     seen.tool("order")
     seen.write(
         '{"customer": "Ada", "tags": [], "address": {"street": "Rue 1", "number": 1}, "colour": "red",'
@@ -158,7 +158,7 @@ def test_a_map_and_a_nullable_list_of_objects_are_filled_in(seen: Seen) -> None:
     assert arguments["others"][0]["street"] == "Second"
 
 
-def test_what_is_missing_or_wrong_is_said_at_its_field(seen: Seen) -> None:
+def test_missing_or_invalid_value_is_reported_at_its_field(seen: Seen) -> None:
     seen.tool("order")
 
     seen.page.get_by_label("customer").fill("A")
@@ -215,7 +215,7 @@ def test_call_shows_progress_log_lines_and_time_limit(seen: Seen) -> None:
     seen.ended("cancelled")
 
 
-def test_a_cancelled_call_ends_and_says_so_in_three_parts(seen: Seen) -> None:
+def test_cancelled_call_ends_with_a_three_part_message(seen: Seen) -> None:
     seen.tool("silent")
     seen.page.get_by_role("button", name="Run").first.click()
 
@@ -227,7 +227,7 @@ def test_a_cancelled_call_ends_and_says_so_in_three_parts(seen: Seen) -> None:
     expect(alert).to_contain_text("What to try")
 
 
-def test_a_failed_call_says_what_why_and_what_to_try(seen: Seen) -> None:
+def test_failed_call_shows_error_cause_and_remedy(seen: Seen) -> None:
     seen.tool("broken")
 
     seen.run("failed")
@@ -269,7 +269,7 @@ def test_a_question_of_a_tool_is_answered_in_the_page(seen: Seen) -> None:
     assert results(seen) == {"action": "accept", "size": "large"}
 
 
-def test_a_question_stands_in_every_view_until_it_is_answered(seen: Seen) -> None:
+def test_question_is_visible_in_every_view_until_answered(seen: Seen) -> None:
     seen.tool("ask")
     seen.page.get_by_role("button", name="Run").first.click()
     question = seen.page.get_by_role("form", name="The tool asks")

@@ -109,7 +109,7 @@ def test_an_empty_required_field_stops_run_and_gets_the_focus(seen: Seen) -> Non
     assert asked.count("True") == 1
 
 
-def test_what_is_written_as_json_is_sent_as_it_is(seen: Seen) -> None:
+def test_json_argument_is_sent_unchanged(seen: Seen) -> None:
     seen.tool("send")
     seen.write("{}")
 

@@ -73,7 +73,7 @@ def either(request: pytest.FixtureRequest, page: Seen) -> Seen:
     return speaking(page, request.param)
 
 
-def test_the_session_says_what_both_sides_can_do(either: Seen) -> None:
+def test_session_view_shows_capabilities_of_both_sides(either: Seen) -> None:
     server = either.page.get_by_role("region", name="Server", exact=True)
 
     expect(server).to_contain_text('"completions"')
@@ -182,7 +182,7 @@ def made(seen: Seen) -> int:
     return seen.page.get_by_role("main").get_by_role("link", name="trigger-sampling-request").count()
 
 
-def test_a_call_that_asks_says_so_and_is_not_begun_twice(modern: Seen) -> None:
+def test_asking_call_is_marked_and_not_started_twice(modern: Seen) -> None:
     before = made(modern)
     call(modern, "trigger-sampling-request", '{"prompt": "Who goes there?", "maxTokens": 20}')
 
@@ -281,7 +281,7 @@ def test_a_chosen_log_level_brings_log_notifications(handshake: Seen) -> None:
     handshake.ended()
 
 
-def test_a_tool_shows_all_that_the_server_says_of_it(modern: Seen) -> None:
+def test_tool_view_shows_everything_the_server_declares(modern: Seen) -> None:
     modern.tool("get-structured-content")
     modern.page.get_by_text("Definition").click()
 

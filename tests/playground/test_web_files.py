@@ -168,7 +168,7 @@ def test_resources_are_listed_read_and_followed(seen: Seen) -> None:
     expect(content.get_by_role("button", name="Subscribed")).to_be_visible()
 
 
-def test_a_followed_resource_that_changes_says_so(seen: Seen) -> None:
+def test_change_of_a_followed_resource_is_shown(seen: Seen) -> None:
     seen.go("resources")
     own = seen.page.get_by_role("region", name="Own resources")
     own.get_by_role("link", name="files").click()

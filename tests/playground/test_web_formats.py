@@ -137,7 +137,7 @@ def test_workbook_declaring_a_million_rows_opens_at_once(seen: Seen) -> None:
         ("empty.xlsx", lambda: packed({"a.txt": "a"}), "no workbook in it"),
     ],
 )
-def test_a_file_that_is_not_what_it_seems_says_so(
+def test_file_of_misleading_type_is_reported(
     seen: Seen, name: str, content: Callable[[], bytes], said: str
 ) -> None:
     figure = shown(seen, name, content())
@@ -145,7 +145,7 @@ def test_a_file_that_is_not_what_it_seems_says_so(
     expect(figure.get_by_role("alert")).to_contain_text(said)
 
 
-def test_a_workbook_with_macros_says_that_they_are_not_run(seen: Seen) -> None:
+def test_workbook_with_macros_notes_that_they_do_not_run(seen: Seen) -> None:
     with zipfile.ZipFile(io.BytesIO(workbook())) as archive:
         entries: dict[str, bytes | str] = {each: archive.read(each) for each in archive.namelist()}
 
@@ -226,7 +226,7 @@ def test_all_rows_of_a_large_table_are_there(seen: Seen) -> None:
     expect(figure.locator("tbody tr[aria-rowindex]")).to_have_count(1)
 
 
-def test_a_table_that_is_not_shown_whole_says_so(seen: Seen) -> None:
+def test_partly_shown_table_is_marked(seen: Seen) -> None:
     many = shown(seen, "many.csv", b"number,name\r\n" + b'1,"a\r\nb"\r\n' * 500_100)
 
     expect(many.get_by_role("status")).to_contain_text("500,000 rows of the part that was loaded")

@@ -72,7 +72,7 @@ FOCUSED = """async () => {
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_every_stop_of_every_view_shows_that_it_has_the_focus(seen: Seen, width: int) -> None:
+def test_every_focus_stop_of_every_view_is_visible(seen: Seen, width: int) -> None:
     seen.page.set_viewport_size({"width": width, "height": 700})
     seen.go("files")
     # So that there is a list, whose parts are reached.

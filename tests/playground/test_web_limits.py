@@ -81,7 +81,7 @@ def test_temporary_file_shows_lifetime_and_how_to_regain_it(seen: Seen) -> None:
     expect(seen.page.get_by_role("main")).to_contain_text("Run the tool that made it again")
 
 
-def test_a_download_that_comes_too_late_says_so_in_my_files(seen: Seen) -> None:
+def test_late_download_is_reported_in_my_files(seen: Seen) -> None:
     seen.tool("brief")
     seen.write('{"seconds": 2}')
     seen.run()

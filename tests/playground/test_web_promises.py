@@ -96,7 +96,7 @@ def test_all_files_are_saved_as_one_archive(seen: Seen) -> None:
         assert archive.read("a.txt") == b"one"
 
 
-def test_what_was_taken_out_of_a_result_is_shown_and_downloaded(seen: Seen) -> None:
+def test_extracted_content_is_shown_and_downloaded(seen: Seen) -> None:
     called(seen, "encoded")
 
     taken = seen.tab("Result").get_by_role("region", name="Taken out of the result")
@@ -134,7 +134,7 @@ def test_binary_resource_is_shown_in_its_viewer_and_saved(seen: Seen) -> None:
     assert Path(saving.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_running_tool_s_page_and_files_are_shown_as_they_come(seen: Seen) -> None:
+def test_page_and_files_of_running_tool_are_shown_on_arrival(seen: Seen) -> None:
     seen.tool("live")
     seen.page.get_by_role("button", name="Run").first.click()
 
@@ -190,7 +190,7 @@ def test_facts_that_no_model_reads_are_shown_to_people(seen: Seen) -> None:
     expect(seen.tab("Model view")).not_to_contain_text("withheld withheld")
 
 
-def test_none_of_it_has_a_fault_of_accessibility(seen: Seen) -> None:
+def test_promise_views_have_no_accessibility_fault(seen: Seen) -> None:
     for tool in ("drafted", "hinted", "encoded", "linked"):
         called(seen, tool)
         assert faults(seen) == []

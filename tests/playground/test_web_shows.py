@@ -84,7 +84,7 @@ def test_dashboard_of_named_origin_gets_verifiable_token(seen: Seen, board: str)
     assert token not in " ".join(frame.url for frame in seen.page.frames)
 
 
-def test_what_is_done_in_a_dashboard_is_logged_with_user_and_id(seen: Seen, board: str) -> None:
+def test_dashboard_action_is_logged_with_user_and_id(seen: Seen, board: str) -> None:
     """Source: S0-43 and S0-74."""
     show(seen, f"{board}/live", "acted")
 
@@ -123,7 +123,7 @@ def test_pinned_dashboard_survives_reload_and_ephemeral_does_not(seen: Seen, boa
     expect(seen.page.frame_locator("iframe.paper").locator("#said")).to_contain_text("long ")
 
 
-def test_what_the_policy_stops_in_a_widget_is_in_the_log(seen: Seen) -> None:
+def test_policy_violation_of_widget_is_logged(seen: Seen) -> None:
     seen.tool("wander")
     seen.run()
 

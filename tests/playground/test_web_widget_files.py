@@ -71,7 +71,7 @@ def uploaded(seen: Seen, dialect: str) -> tuple[Frame, str]:
 
 
 @DIALECTS
-def test_a_file_of_a_widget_is_kept_once_a_person_said_yes(seen: Seen, dialect: str) -> None:
+def test_widget_file_is_stored_after_consent(seen: Seen, dialect: str) -> None:
     _frame, key = uploaded(seen, dialect)
 
     listed = seen.page.evaluate("fetch('/api/files').then(answer => answer.json())")["files"]

@@ -84,7 +84,7 @@ def test_widget_state_above_limit_is_refused_and_old_state_stays(table: Seen) ->
     assert [60_000 < each < 61_000 for each in kept(table).values()] == [True]
 
 
-def test_of_all_that_widgets_keep_the_oldest_goes_first(table: Seen) -> None:
+def test_widget_states_above_total_limit_drop_the_oldest(table: Seen) -> None:
     table.page.evaluate(
         "for (let n = 0; n < 20; n++)"
         " localStorage.setItem(`toolcell widget old-${n}`, `${n} ${JSON.stringify('x'.repeat(60_000))}`)"

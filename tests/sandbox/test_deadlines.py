@@ -24,7 +24,7 @@ def test_silence_climbs_the_documented_rungs() -> None:
     assert climbed(Ladder(Deadlines(), now=0), 30) == [(15, F), (20, S), (25, L), (30, END)]
 
 
-def test_progress_starts_the_silence_anew() -> None:
+def test_progress_restarts_the_idle_time() -> None:
     """Source: S1-116."""
     ladder = Ladder(Deadlines(), now=0)
 

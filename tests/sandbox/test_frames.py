@@ -98,11 +98,11 @@ def test_body_of_millions_of_values_is_refused_undecoded(unit: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", ["a,b,[{" * 1_000_000, '\\",[' * 1_000_000, "\\\\" * 2_000_000])
-def test_what_stands_inside_a_string_is_one_value(text: str) -> None:
+def test_content_of_a_string_counts_as_one_value(text: str) -> None:
     assert decode(json.dumps([text]).encode()) == [text]
 
 
-def test_a_string_that_is_never_closed_is_looked_at_once() -> None:
+def test_unclosed_string_is_scanned_once() -> None:
     """Scanned again from each quote, this would hold the host for an hour."""
     body = b"[" + b"," * 2_100_000 + b'"' + b'\\"' * 500_000
 

@@ -39,13 +39,13 @@ def test_other_encodings_that_python_reads_hide_nothing(value: object) -> None:
 
 
 @pytest.mark.parametrize("text", [b'"' + b'\\"' * 1_000_000, b'["' + b'",\\"' * 500_000, b"\\" * 2_000_000])
-def test_quotes_that_are_never_closed_are_looked_at_once(text: bytes) -> None:
+def test_unclosed_quotes_are_scanned_once(text: bytes) -> None:
     """Scanned again from each quote, this would take hours."""
     assert values_above(b"[" + b"," * 2_000_000 + text, 1_000_000) > 1_000_000
 
 
 @pytest.mark.parametrize("empty", ["[]", "{}", "[ \n]"])
-def test_what_holds_nothing_is_one_value(empty: str) -> None:
+def test_empty_container_counts_as_one_value(empty: str) -> None:
     text = f"[{', '.join([empty] * 1000)}]".encode()
 
     assert values_above(text, 1000) == 0

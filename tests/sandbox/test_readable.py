@@ -69,7 +69,7 @@ def test_a_folder_above_a_denied_folder_cannot_be_listed(tmp_path: Path) -> None
     assert carved == Readable((tmp_path / "keep", tmp_path / "sub/keep"), ())
 
 
-def test_what_is_denied_before_it_exists_is_not_covered(tmp_path: Path) -> None:
+def test_path_denied_before_it_exists_is_not_covered(tmp_path: Path) -> None:
     plant(tmp_path, "keep", "sub/keep")
 
     carved = carve(tmp_path, [tmp_path / "sub/later"])
@@ -436,7 +436,7 @@ def test_state_below_var_hides_foreign_files_in_its_temp_folder(
         assert covered(Path("/var/cache"), found.read)
 
 
-def test_a_tool_file_in_that_folder_is_readable_all_the_same(tmp_path: Path) -> None:
+def test_tool_file_in_that_folder_is_still_readable(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         tool = Path(folder) / "tool.py"
         tool.write_text("")

@@ -49,7 +49,7 @@ def test_a_failed_call_names_itself_and_its_error() -> None:
         ([7, 2, 7, 3], [(0, 1), (4, 6), (8, LAST)]),
     ],
 )
-def test_what_is_closed_is_all_but_what_is_kept(keep: list[int], closed: list[tuple[int, int]]) -> None:
+def test_gaps_cover_all_descriptors_except_kept_ones(keep: list[int], closed: list[tuple[int, int]]) -> None:
     assert list(gaps(keep)) == closed
 
 

@@ -63,7 +63,7 @@ def test_attempt_ids_and_techniques_are_unique() -> None:
     assert len({attempt.technique for attempt in EVERY}) == len(EVERY)
 
 
-def test_what_is_left_open_is_what_security_md_says() -> None:
+def test_residues_match_security_md() -> None:
     tried = {attempt.residue.value for attempt in EVERY if attempt.residue is not None}
 
     assert tried == {residue.value for residue in Residue}
@@ -125,7 +125,7 @@ def test_report_holds_unless_an_attempt_not_left_open_escapes() -> None:
     assert (broken.held, broken.counted) == (False, (fine, out))
 
 
-def test_who_stopped_an_attempt_is_told_as_far_as_it_is_known() -> None:
+def test_stopping_layer_is_named_as_far_as_known() -> None:
     by_guard = trial(escaped=False, provable=True, seen=ActEvidence(error="EACCES", guarded=True))
     by_kernel = trial(escaped=False, provable=True, seen=ActEvidence(error="EPERM"))
 
@@ -150,7 +150,7 @@ def test_a_world_in_which_nothing_was_done_shows_no_escape() -> None:
     assert seen == []
 
 
-def test_a_world_takes_away_what_it_planted(tmp_path: Path) -> None:
+def test_world_removes_everything_it_planted(tmp_path: Path) -> None:
     with ground() as made:
         with world(made, *AttemptNeed) as there:
             planted = [Path(there.place.home), there.other, Path(there.place.shared)]

@@ -188,7 +188,7 @@ def test_a_tier_that_cannot_be_had_is_not_attacked() -> None:
     assert "only root can" in done.stderr
 
 
-async def test_what_namespaces_hide_from_the_host_is_found_in_them() -> None:
+async def test_escapes_hidden_by_namespaces_are_found_inside() -> None:
     assert os.geteuid() == 0, AS_ROOT
     attempts = named(*(f"survive-{kind.value}" for kind in Leftover), "tamper-netlink")
 
@@ -199,7 +199,7 @@ async def test_what_namespaces_hide_from_the_host_is_found_in_them() -> None:
     assert ids(report, TrialVerdict.GOT_OUT) == {attempt.id for attempt in attempts}
 
 
-async def test_what_namespaces_make_absent_is_there_without_them() -> None:
+async def test_attempts_held_by_namespaces_are_left_open_without() -> None:
     attempts = named("other-stat", "other-access", "other-readlink", "other-statx")
 
     without = await run(attempts, Setup(program=PROGRAM, guard=False))
@@ -210,7 +210,7 @@ async def test_what_namespaces_make_absent_is_there_without_them() -> None:
 
 
 @pytest.mark.parametrize("layer", STOPPED_BY)
-async def test_what_one_layer_stops_gets_out_without_it(layer: str) -> None:
+async def test_attempt_stopped_by_one_layer_escapes_without_it(layer: str) -> None:
     attempts = named(*STOPPED_BY[layer])
 
     report = await run(attempts, Setup(program=PROGRAM, guard=False, without=(layer,)))
@@ -239,7 +239,7 @@ async def test_patches_alone_let_most_through() -> None:
     assert len(out) > 0.8 * len(report.counted)
 
 
-async def test_where_no_worker_can_be_had_nothing_is_claimed() -> None:
+async def test_selftest_without_workers_raises_an_error() -> None:
     with pytest.raises(SandboxError, match="worker"):
         await run(named("tamper-kill", "tamper-tkill"), Setup(program=PROGRAM, without=("session",)))
 
@@ -272,7 +272,7 @@ def test_a_report_for_machines_names_what_got_out(tmp_path: Path) -> None:
     assert [suite.get("skipped") for suite in suites] == ["0", "1"]
 
 
-def test_a_table_ends_with_one_line_that_says_it_all() -> None:
+def test_table_ends_with_a_summary_line() -> None:
     done = run_here(["selftest", "--isolation", "process", "--only", "tamper-kill", "--only", "other-flock"])
 
     lines = done.stdout.splitlines()

@@ -83,7 +83,7 @@ def test_server_has_few_arenas_and_returns_freed_memory(tmp_path: Path) -> None:
     assert served["kept"] < 2 * MIB
 
 
-def test_where_the_c_library_has_no_such_options_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_c_library_options_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.system.allocator.ctypes.CDLL", lambda _name: object())
 
     assert keep_little() is False

@@ -73,7 +73,7 @@ def test_lock_is_released_although_child_holds_the_file(path: Path) -> None:
         child.communicate(b"\n")
 
 
-def test_who_waited_for_a_file_that_is_gone_learns_it(path: Path) -> None:
+def test_waiter_for_a_removed_file_detects_it(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
 
     assert locks.is_linked(fd)

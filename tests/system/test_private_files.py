@@ -72,7 +72,7 @@ def odd(tmp_path: Path) -> Iterator[dict[str, Path]]:
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device", "a pipe by a link"])
-def test_what_is_no_regular_file_is_refused_at_once_and_named(odd: dict[str, Path], kind: str) -> None:
+def test_irregular_file_is_refused_at_once_and_named(odd: dict[str, Path], kind: str) -> None:
     with pytest.raises(UsageError) as refused:
         read_private("a.key", odd[kind], most_bytes=8)
 
@@ -111,7 +111,7 @@ def test_no_file_of_a_setting_is_waited_for(odd: dict[str, Path], what: str) -> 
         EVERY_FILE[what](odd["a pipe"])
 
 
-def test_a_command_that_is_given_a_pipe_says_so_and_ends(odd: dict[str, Path]) -> None:
+def test_command_given_a_pipe_reports_it_and_exits(odd: dict[str, Path]) -> None:
     pipe = odd["a pipe"]
 
     ended = run_here(["up", "--users", str(pipe)])

@@ -84,7 +84,7 @@ def test_start_error_names_file_fault_and_remedy(told: dict[str, Any]) -> None:
     assert wrong == {}
 
 
-def test_the_doctor_names_it_too_and_mends_nothing(told: dict[str, Any]) -> None:
+def test_doctor_names_the_file_and_repairs_nothing(told: dict[str, Any]) -> None:
     wrong = {
         entry["path"]: entry["doctor"]
         for entry in told["entries"]
@@ -123,7 +123,7 @@ def test_home_with_unreadable_note_is_not_treated_as_foreign(told: dict[str, Any
     assert is_read_afterwards
 
 
-def test_what_is_set_apart_and_links_are_nobodys_business(tmp_path: Path) -> None:
+def test_set_apart_files_and_links_are_ignored(tmp_path: Path) -> None:
     (tmp_path / f"tokens.json{APART}1").touch(0o000)
     (tmp_path / "link").symlink_to("/nowhere")
 

@@ -250,7 +250,7 @@ def test_setting_up_twice_logs_once() -> None:
     assert stream.getvalue().count("once") == 1
 
 
-def test_what_is_no_secret_is_left_as_it_is() -> None:
+def test_text_without_secret_is_unchanged() -> None:
     text = "https://host:8000/path?name=a@b.example count=3 tokens=5"
 
     assert redact(text) == text

@@ -188,7 +188,7 @@ def test_changes_are_announced_as_set_globals(bridged: Shown) -> None:
     assert bridged.frame.evaluate("window.told") == [{"theme": "dark"}]
 
 
-def test_a_listener_that_unsubscribes_hears_no_more(bridged: Shown) -> None:
+def test_unsubscribed_listener_receives_nothing(bridged: Shown) -> None:
     bridged.frame.evaluate(
         "window.heard = []; window.stop = widgetRuntime.useLocale.subscribe(locale => heard.push(locale)); 0"
     )
@@ -223,13 +223,13 @@ def test_the_output_is_structured_content_or_a_text_that_is_json(
 
 
 @pytest.mark.parametrize("place", ["_meta", "metadata"])
-def test_a_result_that_says_so_closes_the_widget(bridged: Shown, place: str) -> None:
+def test_result_requesting_close_closes_the_widget(bridged: Shown, place: str) -> None:
     tell(bridged, RESULT, {"content": [], place: {"openai/closeWidget": True}})
 
     assert bridged.heard("ui/notifications/request-teardown")
 
 
-def test_a_result_that_does_not_say_so_leaves_the_widget_open(bridged: Shown) -> None:
+def test_result_without_close_request_leaves_the_widget_open(bridged: Shown) -> None:
     tell(
         bridged,
         RESULT,
@@ -290,7 +290,7 @@ def test_messages_of_other_windows_or_shapes_are_ignored(bridged: Shown) -> None
     assert bridged.errors == []
 
 
-def test_a_host_that_does_not_know_a_method_makes_it_unavailable(show: Showing) -> None:
+def test_method_unknown_to_host_is_unavailable(show: Showing) -> None:
     refusal = {"error": {"code": -32601, "message": "Method not found"}}
     shown = show.mcp(
         "",
@@ -343,7 +343,7 @@ def test_unresponsive_parent_is_not_a_host_and_nothing_hangs(show: Showing) -> N
     shown.page.close()
 
 
-def test_what_a_host_never_promised_is_given_up_soon(show: Showing) -> None:
+def test_method_without_host_promise_times_out_soon(show: Showing) -> None:
     shown = show.mcp("", html=BRIDGED, capabilities={}, replies={"tools/call": None})
 
     assert "unavailable: no answer to tools/call within 3 s" in rejected(shown, "openai.callTool('t')")
@@ -368,7 +368,7 @@ def test_state_survives_remount_and_private_part_is_not_posted(show: Showing) ->
     shown.page.close()
 
 
-def test_state_belongs_to_the_call_it_was_set_for(show: Showing) -> None:
+def test_state_belongs_to_its_own_call(show: Showing) -> None:
     results = {
         n: {"method": RESULT, "params": {"content": [], "structuredContent": {"n": n}}} for n in (1, 2)
     }

@@ -83,7 +83,7 @@ def test_each_method_reaches_the_host_with_its_arguments(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_file_reaches_the_host_as_it_is(show: Showing) -> None:
+def test_file_reaches_the_host_unchanged(show: Showing) -> None:
     shown = show.openai("kitchen-sink-lite", {"toolOutput": {}}, answers={"uploadFile": {"fileId": "f1"}})
 
     assert outcome(shown, "uploadFile(new File(['x'], 'x.txt'))") == 'resolved {"fileId":"f1"}'
@@ -123,7 +123,7 @@ def test_a_host_that_gives_the_whole_result_is_understood(show: Showing) -> None
     metadata.page.close()
 
 
-def test_metadata_that_says_so_asks_the_host_to_close(show: Showing) -> None:
+def test_metadata_requesting_close_closes_the_widget(show: Showing) -> None:
     shown = show.openai("pizzaz-table", {"toolOutput": {"columns": [], "data": []}})
     assert "requestClose" not in [call[0] for call in shown.calls]
 
@@ -133,7 +133,7 @@ def test_metadata_that_says_so_asks_the_host_to_close(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_host_that_comes_late_is_taken_up(show: Showing) -> None:
+def test_late_host_is_adopted(show: Showing) -> None:
     shown = show.alone("pizzaz-table")
     shown.wait_for("No rows")
 

@@ -126,7 +126,7 @@ def test_own_page_shows_result_received_before_ready(show: Showing) -> None:
 
 
 @pytest.mark.parametrize("place", ["_meta", "metadata"])
-def test_a_result_that_says_so_closes_any_widget(show: Showing, place: str) -> None:
+def test_result_requesting_close_closes_any_widget(show: Showing, place: str) -> None:
     shown = hosted(show, PARROT)
 
     shown.page.evaluate(
@@ -139,7 +139,7 @@ def test_a_result_that_says_so_closes_any_widget(show: Showing, place: str) -> N
     shown.page.close()
 
 
-def test_a_result_that_does_not_say_so_leaves_it_open(show: Showing) -> None:
+def test_result_without_close_request_leaves_it_open(show: Showing) -> None:
     shown = hosted(show, PARROT)
 
     shown.page.evaluate("host.toolResult({content: [], _meta: {'openai/closeWidget': false}})")
@@ -173,9 +173,7 @@ def test_widget_requesting_close_is_closed_without_answering(show: Showing) -> N
         ("", "tools/call needs a name and an object of arguments"),
     ],
 )
-def test_a_widget_calls_only_tools_that_say_it_may(
-    parrot: Shown, tool: str, answer: dict[str, bool] | str
-) -> None:
+def test_widget_calls_only_permitted_tools(parrot: Shown, tool: str, answer: dict[str, bool] | str) -> None:
     got = ask(parrot, "tools/call", {"name": tool, "arguments": {"a": 1}})
 
     assert got.get("structuredContent", got.get("message")) == answer
@@ -256,7 +254,7 @@ def test_the_height_a_widget_asks_for_is_clamped(parrot: Shown, height: object, 
     assert parrot.page.evaluate("host.element.style.width") == "100%"
 
 
-def test_a_flood_of_messages_is_cut_off_and_said_in_the_log(show: Showing) -> None:
+def test_message_flood_is_cut_off_and_logged(show: Showing) -> None:
     shown = hosted(show, PARROT, limits={"burst": 20, "messagesPerSecond": 0})
 
     shown.frame.evaluate(
@@ -340,7 +338,7 @@ def go_away(shown: Shown) -> None:
         shown.frame.evaluate("void setTimeout(() => { location.href = 'https://other.test/away' })")
 
 
-def test_a_widget_loads_only_from_where_its_resource_said(show: Showing) -> None:
+def test_widget_loads_only_from_its_resource_domains(show: Showing) -> None:
     watch = (
         "<script>stopped = []; addEventListener('securitypolicyviolation', e => stopped.push(e.blockedURI))"
     )

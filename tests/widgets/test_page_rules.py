@@ -78,7 +78,7 @@ def test_page_fits_frame_at_320_pixels_and_double_text_size(show: Showing, name:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_says_what_is_wrong_with_broken_data_and_goes_on(show: Showing, name: str) -> None:
+def test_page_reports_broken_data_and_continues(show: Showing, name: str) -> None:
     shown = show.openai(name, {"toolOutput": None, "theme": "light"})
 
     for output in BROKEN:

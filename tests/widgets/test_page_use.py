@@ -138,7 +138,7 @@ def test_a_table_finds_rows_while_one_types(opened: Opened) -> None:
     assert all("Diavola" in name for name in column(shown, 1))
 
 
-def test_a_table_is_leafed_through_and_says_where_one_is(opened: Opened) -> None:
+def test_table_is_paged_and_shows_its_position(opened: Opened) -> None:
     shown = opened("pizzaz-table", {"columns": ["name"], "data": [pizza(n) for n in range(25)]})
 
     button(shown, "Next page").click()
@@ -194,7 +194,7 @@ def test_more_results_load_on_demand_and_first_gets_focus(opened: Opened) -> Non
     assert button(shown, "Show 2 more").is_visible()
 
 
-def test_a_host_that_cannot_open_links_is_said_to_the_reader(opened: Opened) -> None:
+def test_host_that_cannot_open_links_is_reported(opened: Opened) -> None:
     shown = opened("search-results", {"query": "x", "results": [result(0)]}, methods=())
 
     shown.page.get_by_role("link").first.click()
@@ -253,7 +253,7 @@ def test_a_chat_without_a_message_offers_two_ways_to_begin(opened: Opened) -> No
     assert shown.called("sendFollowUpMessage") == [[{"prompt": "Summarise our conversation so far."}]]
 
 
-def test_a_trend_is_told_by_more_than_its_colour(opened: Opened) -> None:
+def test_trend_is_marked_by_more_than_its_colour(opened: Opened) -> None:
     stats = [
         {"label": label, "value": "1", "change": change}
         for label, change in [("a", "+1%"), ("b", "\u22122%"), ("c", "same")]
@@ -322,7 +322,7 @@ def test_gallery_moves_by_keyboard_and_escape_returns_to_picture(opened: Opened)
 # ---- markdown
 
 
-def test_markdown_becomes_the_elements_it_means(opened: Opened) -> None:
+def test_markdown_becomes_its_elements(opened: Opened) -> None:
     shown = opened("pizzaz-markdown", {"markdown": MARKDOWN}, displayMode="fullscreen")
 
     once = ("h1", "h2", "ol", "ol ul", "table", "pre", "blockquote", "del", "em", "strong", "hr")
@@ -349,7 +349,7 @@ def test_markdown_becomes_the_elements_it_means(opened: Opened) -> None:
         ("* * *", ""),
     ],
 )
-def test_markdown_shows_as_text_what_is_no_markdown(opened: Opened, source: str, html: str) -> None:
+def test_invalid_markdown_is_shown_as_text(opened: Opened, source: str, html: str) -> None:
     shown = opened("pizzaz-markdown", {"markdown": source})
 
     assert shown.page.locator("article").inner_text().strip() == html
@@ -383,7 +383,7 @@ def test_markdown_of_any_kind_is_read_in_time() -> None:
 
 
 @pytest.mark.parametrize("unit", ["`a` ", "*a* ", "- a\n", "| a | b |\n|--|--|\n"])
-def test_a_document_of_too_many_elements_is_cut_and_says_so(opened: Opened, unit: str) -> None:
+def test_document_of_too_many_elements_is_cut_with_a_note(opened: Opened, unit: str) -> None:
     shown = opened("pizzaz-markdown", {"markdown": unit * 12_000}, displayMode="fullscreen")
 
     shown.wait_for("too long to show all of it")
@@ -466,7 +466,7 @@ def test_kitchen_sink_tries_every_method_and_shows_outcome(opened: Opened) -> No
     assert "1,234,567.89" in shown.text
 
 
-def test_the_kitchen_sink_says_why_a_method_failed(opened: Opened) -> None:
+def test_kitchen_sink_shows_cause_of_failed_method(opened: Opened) -> None:
     shown = opened("kitchen-sink-lite", {"demo": True}, methods=())
 
     shown.page.get_by_label("Try a method of the bridge").select_option("uploadFile")

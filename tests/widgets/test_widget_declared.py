@@ -51,7 +51,7 @@ def test_one_declaration_gives_a_page_the_keys_of_both_dialects() -> None:
     }
 
 
-def test_what_was_not_asked_for_is_absent_and_what_was_is_there() -> None:
+def test_unset_fields_are_absent_and_set_ones_present() -> None:
     plain = chart().resource_meta()
     rich = chart(
         csp=Csp(frames=("maps.example.com",)), permissions=("camera",), domain="https://w.example.com"
@@ -81,7 +81,7 @@ def test_given_scheme_stays_in_origins_and_is_cut_from_hosts() -> None:
         (True, "private", ["app"]),
     ],
 )
-def test_who_may_call_a_tool_is_always_said(
+def test_tool_visibility_is_always_declared(
     accessible: bool, visibility: Literal["public", "private"], audience: list[str]
 ) -> None:
     declared = chart(accessible=accessible, visibility=visibility)
@@ -94,7 +94,7 @@ def test_who_may_call_a_tool_is_always_said(
     assert (meta["openai/widgetAccessible"], meta["openai/visibility"]) == (accessible, visibility)
 
 
-def test_schemes_and_file_arguments_are_told() -> None:
+def test_schemes_and_file_arguments_are_declared() -> None:
     """Source: S3-139."""
     meta = chart().tool_meta(
         invoking="a", invoked="b", security=(NO_AUTH, oauth2("files.read")), file_params=("picture",)
@@ -136,7 +136,7 @@ def test_unusable_declaration_is_refused_with_the_correction(given: dict[str, ob
 @pytest.mark.parametrize(
     "domain", ["'self'", "https://cdn.example.com/lib", "a b", "", "*", "data:", "-a.com"]
 )
-def test_what_is_no_domain_is_refused(domain: str) -> None:
+def test_invalid_domain_is_refused(domain: str) -> None:
     domains = ("cdn.example.com", "localhost:8000", "*.example.com")
     assert Csp(resources=domains).hosts()["resource_domains"] == list(domains)
 

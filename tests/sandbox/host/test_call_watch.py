@@ -79,7 +79,7 @@ def test_death_is_attributed_to_a_limit_only_with_its_signs(
     assert (None if reached is None else reached.limit) == limit
 
 
-def test_a_call_that_works_is_looked_at_every_50_ms() -> None:
+def test_working_call_is_sampled_every_50_ms() -> None:
     pace = LookPace()
 
     delays = [

@@ -119,7 +119,7 @@ async def test_connection_with_unread_descriptors_closes_at_once() -> None:
 
 
 @pytest.mark.anyio
-async def test_so_is_one_that_descriptors_are_expected_on() -> None:
+async def test_connection_expecting_descriptors_receives_one() -> None:
     closer = Closer()
     with ExitStack() as stack:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -138,7 +138,7 @@ async def test_so_is_one_that_descriptors_are_expected_on() -> None:
         theirs.close()
 
 
-def test_what_is_empty_is_closed_without_a_thread_of_its_own() -> None:
+def test_empty_close_needs_no_thread() -> None:
     closer = Closer()
     with connection(closer, older_kernel=True) as (end, theirs):
         theirs.send(b"x" * 1000)

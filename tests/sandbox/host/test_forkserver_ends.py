@@ -123,7 +123,7 @@ async def test_running_call_reports_forkserver_end_and_runs_once(tool: Path, tmp
 
 
 @pytest.mark.parametrize("is_believed", [False, True], ids=["held", "control"])
-async def test_a_call_that_its_worker_has_looked_at_is_not_run_again(
+async def test_call_seen_by_its_worker_is_not_rerun(
     tool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_believed: bool
 ) -> None:
     if is_believed:
@@ -160,7 +160,7 @@ async def test_home_survives_zygote_ending_with_forkserver(
             assert "here" in str(looked.processed.value["results"])
 
 
-async def test_requests_that_are_no_tool_calls_go_on_too(
+async def test_non_call_requests_continue_after_forkserver_end(
     tool: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with somebody() as ann:
@@ -174,7 +174,7 @@ async def test_requests_that_are_no_tool_calls_go_on_too(
             assert len(listed["tools"]) == 6
 
 
-async def test_zygotes_of_the_users_before_come_back_by_themselves(
+async def test_zygotes_of_earlier_users_return_automatically(
     tool: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with somebody() as ann:

@@ -104,7 +104,7 @@ async def test_import_output_above_limit_is_cut_with_a_note(
     assert [record.message for record in logged.records if record.message != PRINTED] == [DROPPED]
 
 
-async def test_whoever_prints_without_end_takes_a_turn_now_and_then(
+async def test_endless_import_output_is_read_at_intervals(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[float] = []

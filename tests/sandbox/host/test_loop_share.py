@@ -82,7 +82,7 @@ async def test_worker_note_has_a_lower_value_limit_than_an_answer(
     assert answer.ending is Ending.ANSWERED
 
 
-async def test_a_tool_hears_that_what_a_client_answered_is_no_json(pool: Pool) -> None:
+async def test_invalid_json_answer_of_client_reaches_the_tool(pool: Pool) -> None:
     outcome = await run(pool, "ask", "why?", ears=Ears(answer={"because": float("nan")}))
 
     assert outcome.answer is not None
@@ -103,7 +103,7 @@ def test_a_burst_is_free_and_what_goes_on_rests_twice_as_long() -> None:
     assert share.rest_s(now=101.5) == 0.0
 
 
-def test_who_took_little_for_long_has_no_more_than_a_burst() -> None:
+def test_unused_loop_share_is_capped_at_one_burst() -> None:
     share = LoopShare()
 
     share.spend(0.0, now=0.0)

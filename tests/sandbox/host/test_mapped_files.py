@@ -90,7 +90,7 @@ def test_writable_unnamed_mapped_files_are_found_and_no_others(tmp_path: Path, w
     assert elsewhere == []
 
 
-def test_the_kernel_answers_what_it_lists(tmp_path: Path) -> None:
+def test_kernel_answer_equals_its_listing(tmp_path: Path) -> None:
     with mapping(tmp_path) as (pid, _):
         device = tmp_path.stat().st_dev
         listed = [file for file in mapped_files(pid, device) if not file.private]
@@ -138,7 +138,7 @@ def test_very_many_are_listed(tmp_path: Path) -> None:
     assert MappedFile(shared, 3 * MIB, private=False) in found
 
 
-def test_this_kernel_is_asked_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_query_is_used_where_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the tests above would say twice how files are listed."""
     release = tuple(int(number) for number in os.uname().release.split(".")[:2])
     assert release >= (6, 11), "PROCMAP_QUERY is new in Linux 6.11: run the tests on that or a later one"

@@ -33,7 +33,7 @@ from sandbox.policy import MIB, Limits
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 
-async def test_the_next_call_meets_the_process_of_the_call_before(pool: Pool) -> None:
+async def test_next_call_runs_in_the_process_of_the_previous_one(pool: Pool) -> None:
     first, second = value(await run(pool, "count")), value(await run(pool, "count"))
     await rests(pool)
     third = value(await run(pool, "count"))
@@ -132,7 +132,7 @@ async def test_cancelled_waiter_for_fork_leaves_the_worker_it_got(pool: Pool) ->
     assert (met["calls"], met["pid"]) == (2, freed.worker.pid)
 
 
-async def test_who_waits_and_is_cancelled_is_waited_for_no_more(pool: Pool) -> None:
+async def test_cancelled_waiter_is_removed_from_the_queue(pool: Pool) -> None:
     async with nobody_free(pool):
         calls = [await waiting(pool) for _ in range(5)]
         for call in calls:
@@ -237,7 +237,7 @@ async def test_outputs_are_read_while_the_worker_stands_still(pool: Pool, tmp_pa
 
 
 @pytest.mark.parametrize("how", ["timer", "descriptor"])
-async def test_nobody_can_have_the_kernel_continue_what_is_stopped(
+async def test_stopped_worker_cannot_be_continued_through_the_kernel(
     pool: Pool, tmp_path: Path, how: str
 ) -> None:
     file = tmp_path / "home" / "ticks"
@@ -265,9 +265,7 @@ async def test_caller_not_waiting_for_stop_leaves_a_responsive_worker(pool: Pool
         assert (await run(pool, "count", idle_s=5.0)).ending is Ending.ANSWERED
 
 
-async def test_what_was_there_before_the_first_call_does_not_count(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_state_before_the_first_call_does_not_count(forkserver: Forkserver, tmp_path: Path) -> None:
     limits = Limits(memory_bytes=256 * MIB)
     async with kept_pool_of(forkserver, tmp_path, limits=limits, warm_bytes=140 * MIB) as pool:
         counted = []
@@ -294,7 +292,7 @@ async def test_an_output_that_cannot_be_flushed_costs_no_answer(pool: Pool) -> N
     assert value(await run(pool, "count"))["calls"] == 2
 
 
-async def test_who_blocks_every_signal_is_stopped_all_the_same(pool: Pool) -> None:
+async def test_worker_blocking_every_signal_is_stopped(pool: Pool) -> None:
     await run(pool, "blocks_signals")
     await rests(pool)
 
@@ -320,7 +318,7 @@ async def test_who_blocks_every_signal_is_stopped_all_the_same(pool: Pool) -> No
     ],
     ids=lambda value: str(value)[:20],
 )
-async def test_what_is_odd_about_a_worker_ends_it(
+async def test_odd_worker_state_ends_it(
     forkserver: Forkserver, tmp_path: Path, act: str, args: tuple[object, ...], reason: str
 ) -> None:
     limits = Limits(memory_bytes=256 * MIB, call_processes=8, open_files=100)
@@ -425,7 +423,7 @@ async def test_a_worker_that_somebody_continued_serves_no_other_call(pool: Pool)
     assert pool.zygote.retired == {"continued": 1}
 
 
-async def test_a_worker_that_was_killed_between_calls_is_not_met_again(pool: Pool) -> None:
+async def test_worker_killed_between_calls_is_not_reused(pool: Pool) -> None:
     pid = value(await run(pool, "count"))["pid"]
     await rests(pool)
     os.kill(pid, signal.SIGKILL)
@@ -503,7 +501,7 @@ async def test_an_old_or_idle_worker_takes_no_further_call(
         assert pool.zygote.retired == {reason: 1}
 
 
-async def test_a_call_and_what_came_before_it_are_no_idleness(forkserver: Forkserver, tmp_path: Path) -> None:
+async def test_time_of_a_call_and_before_it_is_not_idle_time(forkserver: Forkserver, tmp_path: Path) -> None:
     async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, idle_s=5.0)) as pool:
         lease, first = await leased(pool, "count")
         # As if the process had been made, and the call had begun, long ago.
@@ -544,7 +542,7 @@ async def test_a_timer_of_a_call_does_not_end_the_next_one(pool: Pool, timer: st
     assert pool.zygote.retired == {}
 
 
-async def test_who_has_made_itself_slower_serves_no_other_call(pool: Pool) -> None:
+async def test_worker_with_lowered_priority_serves_no_other_call(pool: Pool) -> None:
     await run(pool, "slows")
 
     assert value(await run(pool, "count"))["calls"] == 1
@@ -669,9 +667,7 @@ async def test_each_call_has_the_processor_time_of_a_call(forkserver: Forkserver
     assert over.reached.limit == "cpu_s"
 
 
-async def test_who_raises_its_own_limit_of_processor_time_is_ended_too(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_worker_raising_its_cpu_limit_is_ended(forkserver: Forkserver, tmp_path: Path) -> None:
     async with kept_pool_of(forkserver, tmp_path, limits=Limits(cpu_s=1)) as pool:
         await run(pool, "burn", 0.3)
         outcome = await run(pool, "burn_on", idle_s=100.0, total_s=200.0)
@@ -727,7 +723,7 @@ async def test_a_poisoned_worker_harms_its_own_pool_only(forkserver: Forkserver,
         assert value(await run(two, "count")) == {"calls": 2, "pid": pid}
 
 
-async def test_nothing_is_left_of_kept_workers_when_their_pool_closes(
+async def test_parked_workers_leave_nothing_when_their_pool_closes(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     # What a loop has for all of its calls stays as long as it does.

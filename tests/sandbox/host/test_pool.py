@@ -57,7 +57,7 @@ def value(outcome: Outcome) -> Any:
     return outcome.answer["value"]
 
 
-async def test_only_a_call_that_lasts_is_looked_at(pool: Pool) -> None:
+async def test_only_a_lasting_call_is_sampled(pool: Pool) -> None:
     short = await run(pool, "echo", 1)
     long = await run(pool, "sleep", idle_s=0.5)
 
@@ -125,9 +125,7 @@ async def test_a_worker_inherits_no_descriptor_but_its_connection(pool: Pool) ->
     assert value(await run(pool, "descriptors")) == []
 
 
-async def test_a_program_that_cannot_be_loaded_says_why_and_where(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_unloadable_program_reports_cause_and_line(forkserver: Forkserver, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="line 3 is wrong") as failed:
         async with pool_of(forkserver, tmp_path, load="fails"):
             pass
@@ -135,15 +133,13 @@ async def test_a_program_that_cannot_be_loaded_says_why_and_where(
     assert failed.value.line == 3
 
 
-async def test_a_program_that_hangs_while_it_loads_is_given_up(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_program_hanging_at_load_is_abandoned(forkserver: Forkserver, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=r"still being imported after 0\.3 seconds"):
         async with pool_of(forkserver, tmp_path, load="hangs", load_timeout_s=0.3):
             pass
 
 
-async def test_a_program_that_dies_while_it_loads_is_told(forkserver: Forkserver, tmp_path: Path) -> None:
+async def test_program_dying_at_load_is_reported(forkserver: Forkserver, tmp_path: Path) -> None:
     with pytest.raises(ZygoteDied, match="exit status 9"):
         async with pool_of(forkserver, tmp_path, load="dies"):
             pass
@@ -162,7 +158,7 @@ async def test_a_program_with_threads_gets_one_shot_interpreters(
     assert outside == errno.EACCES
 
 
-async def test_a_worker_that_cannot_get_ready_is_told(forkserver: Forkserver, tmp_path: Path) -> None:
+async def test_worker_that_cannot_get_ready_is_reported(forkserver: Forkserver, tmp_path: Path) -> None:
     async with pool_of(forkserver, tmp_path, prepare="fails") as pool:
         with pytest.raises(SandboxError, match="cannot get ready"):
             await pool.ready()
@@ -237,7 +233,7 @@ async def test_a_layer_that_cannot_be_put_in_place_ends_the_zygote(
         )
 
 
-async def test_notifications_come_in_order_and_before_the_answer(pool: Pool) -> None:
+async def test_notifications_arrive_in_order_before_the_answer(pool: Pool) -> None:
     ears = Ears()
 
     outcome = await run(pool, "notify", 200, ears=ears)
@@ -264,7 +260,7 @@ async def test_a_call_longer_than_its_connection_holds_arrives_whole(pool: Pool)
     assert value(await run(pool, "echo", text)) == text
 
 
-async def test_a_call_that_is_no_json_is_answered_by_nobody(pool: Pool) -> None:
+async def test_call_of_invalid_json_crashes_without_answer(pool: Pool) -> None:
     outcome = await run(pool, "echo", float("nan"))
     after = value(await run(pool, "echo", "fine"))
 
@@ -323,9 +319,7 @@ async def test_garbage_breaks_the_protocol_and_only_this_call(pool: Pool, data: 
     assert after == "fine"
 
 
-async def test_a_frame_above_the_limit_is_refused_before_it_arrives(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_frame_above_the_limit_breaks_the_protocol(forkserver: Forkserver, tmp_path: Path) -> None:
     async with pool_of(forkserver, tmp_path, limits=Limits(frame_bytes=1000)) as pool:
         declared = await run(pool, "long_frame", 4_000_000_000)
         sent = await run(pool, "echo", "x" * 2000)
@@ -361,9 +355,7 @@ async def test_a_child_that_is_left_behind_is_dead_before_the_outcome(pool: Pool
     await lease.at_rest()
 
 
-async def test_the_end_of_the_output_is_kept_and_the_rest_dropped(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_output_above_the_limit_retains_its_end(forkserver: Forkserver, tmp_path: Path) -> None:
     async with pool_of(forkserver, tmp_path, limits=Limits(output_bytes=1000)) as pool:
         outcome = await run(pool, "prints", 10_000_000)
 
@@ -372,7 +364,7 @@ async def test_the_end_of_the_output_is_kept_and_the_rest_dropped(
     assert outcome.output.endswith("xend")
 
 
-async def test_denials_are_kept_up_to_a_bound(pool: Pool) -> None:
+async def test_denials_are_recorded_up_to_a_bound(pool: Pool) -> None:
     outcome = await run(pool, "denies", 5000)
 
     assert len(outcome.denials) == 100
@@ -469,7 +461,7 @@ async def test_prelaunched_process_is_used_only_for_its_kind() -> None:
     launched.discard()
 
 
-async def test_a_pool_rests_before_it_refills_unless_it_is_empty(pool: Pool) -> None:
+async def test_pool_rests_before_refill_unless_empty(pool: Pool) -> None:
     pool.idle_workers.size = 2
     pool.refill()
     leases = [await pool.lease(pool.policy.limits)]

@@ -105,9 +105,7 @@ async def parks(pool: Pool, count: int) -> None:
     assert await becomes(lambda: (pool.zygote.at_hand, pool.zygote.idle) == (count, count))
 
 
-async def test_nothing_is_kept_of_a_parked_worker_that_ended_by_itself(
-    forkserver: Forkserver, folder: Path
-) -> None:
+async def test_parked_worker_that_ended_leaves_nothing(forkserver: Forkserver, folder: Path) -> None:
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=2, most=2)) as pool:
         await parks(pool, 2)
         dead = children_of(pool.zygote.pid)
@@ -122,7 +120,7 @@ async def test_nothing_is_kept_of_a_parked_worker_that_ended_by_itself(
         assert not dead & children_of(pool.zygote.pid)
 
 
-async def test_nothing_is_kept_of_workers_that_are_let_go(forkserver: Forkserver, folder: Path) -> None:
+async def test_released_workers_leave_no_descriptor(forkserver: Forkserver, folder: Path) -> None:
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=6)) as pool:
         await parks(pool, 1)
         before = descriptors()
@@ -225,7 +223,7 @@ async def test_call_cancelled_during_notification_leaves_no_task(
     ],
     ids=["words", "no UTF-8", "a flood", "what a worker says"],
 )
-async def test_why_no_worker_gets_ready_is_told_whatever_it_is(
+async def test_cause_of_unready_worker_is_reported_within_bounds(
     forkserver: Forkserver, folder: Path, codes: list[int], told: str
 ) -> None:
     async with homeless_pool_of(

@@ -92,7 +92,7 @@ def make_first_impatient(monkeypatch: pytest.MonkeyPatch, order_s: float) -> Non
     monkeypatch.setattr(Forkserver, "start", started)
 
 
-async def test_after_a_forkserver_was_killed_zygotes_come_from_another(tmp_path: Path) -> None:
+async def test_killed_forkserver_is_replaced_for_new_zygotes(tmp_path: Path) -> None:
     async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
         before = (await run(pool, "pid")).answer
         (killed,) = forkservers()
@@ -171,7 +171,7 @@ async def test_import_started_process_does_not_outlive_forkserver(
             os.kill(child, signal.SIGKILL)
 
 
-async def test_a_forkserver_killed_while_it_imports_is_replaced(tmp_path: Path) -> None:
+async def test_forkserver_killed_during_import_is_replaced(tmp_path: Path) -> None:
     async with supervised() as supervisor:
         os.kill(forkservers()[0], signal.SIGKILL)
         with suppress(ForkserverDied):
@@ -184,7 +184,7 @@ async def test_a_forkserver_killed_while_it_imports_is_replaced(tmp_path: Path) 
     assert outcome.answer == {"value": 1}
 
 
-async def test_a_stopped_forkserver_is_found_out_and_ended(tmp_path: Path) -> None:
+async def test_stopped_forkserver_is_detected_and_ended(tmp_path: Path) -> None:
     async with impatient() as server, homeless_pool_of(server, tmp_path) as pool:
         os.kill(server.process.pid, signal.SIGSTOP)
 

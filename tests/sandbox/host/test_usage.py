@@ -99,7 +99,7 @@ def test_call_processes_are_its_worker_descendants_and_orphans() -> None:
     assert family["other"] not in found
 
 
-def test_a_process_that_has_ended_is_none() -> None:
+def test_ended_process_reads_as_none() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
 

@@ -53,7 +53,7 @@ def test_there_are_as_many_tokens_as_were_put_in() -> None:
     assert semaphore.get_value() == 1
 
 
-def test_a_token_that_is_waited_for_comes_from_another_process() -> None:
+def test_awaited_token_arrives_from_another_process() -> None:
     semaphore = counting(0)
 
     def put() -> bool:
@@ -124,7 +124,7 @@ def test_a_child_holds_nothing_of_what_its_parent_holds() -> None:
     assert (while_held.exitcode, afterwards.exitcode) == (7, 0)
 
 
-def test_processes_started_anew_are_told_what_to_do() -> None:
+def test_spawned_processes_are_refused_with_advice() -> None:
     with pytest.raises(OSError, match=r'get_context\("fork"\)'):
         SemLock(COUNTING, 1, 1, "/name", False)
 

@@ -220,7 +220,7 @@ def test_no_fifo_and_no_socket_can_be_made_in_the_home(
     assert confined(world.policy, try_it, without=no_seccomp | no_landlock).error is None
 
 
-def test_what_was_written_to_the_home_cannot_be_executed(
+def test_file_written_to_home_cannot_be_executed(
     confined: Confined, unconfined: Unconfined, world: World
 ) -> None:
     def execute() -> int:

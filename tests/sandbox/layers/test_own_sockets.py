@@ -174,13 +174,13 @@ def test_datagrams_and_the_network_stay_closed(top: Path, tmp_path: Path) -> Non
     assert act(policy_of(top), tmp_path, "kinds") == ["EACCES", "EACCES", "EACCES", "EACCES"]
 
 
-def test_with_a_network_as_well_only_streams_of_it_are_open(top: Path, tmp_path: Path) -> None:
+def test_policy_with_network_opens_only_stream_sockets(top: Path, tmp_path: Path) -> None:
     policy = policy_of(top, net=("127.0.0.1:9",))
 
     assert act(policy, tmp_path, "kinds") == ["EACCES", "EACCES", None, "EACCES"]
 
 
-def test_nobody_is_met_where_who_began_to_listen_has_ended(top: Path, tmp_path: Path) -> None:
+def test_socket_of_ended_listener_refuses_connections(top: Path, tmp_path: Path) -> None:
     assert act(policy_of(top), tmp_path, "left") == "ECONNREFUSED"
 
 

@@ -257,7 +257,7 @@ def test_other_thread_scheduling_is_faked_for_ordinary_policies(
 
 
 @each_architecture
-def test_prctl_keeps_what_a_worker_still_needs_until_it_has_it(architecture: Architecture) -> None:
+def test_prctl_permits_options_a_worker_needs_until_confined(architecture: Architecture) -> None:
     main, worker = main_of(architecture), worker_of(architecture)
     prctl = architecture.number("prctl")
 

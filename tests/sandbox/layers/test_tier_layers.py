@@ -405,7 +405,7 @@ def test_a_host_without_privilege_makes_them_in_a_user_namespace(plain_world: Wo
 # How the file system is to look.
 
 
-def test_what_is_read_comes_back_in_its_place_and_nothing_else(tmp_path: Path) -> None:
+def test_readable_paths_reappear_in_place_and_nothing_else(tmp_path: Path) -> None:
     for name in ("home", "other", "tool", "state/scratch"):
         (tmp_path / name).mkdir(parents=True)
     policy = Policy(
@@ -478,7 +478,7 @@ def test_link_to_lent_folder_is_made_and_grants_nothing(tmp_path: Path) -> None:
     assert named.kept == ()
 
 
-def test_a_home_elsewhere_has_a_link_where_tools_believe_it_is(tmp_path: Path) -> None:
+def test_home_elsewhere_has_a_link_at_its_expected_path(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
 
@@ -626,7 +626,7 @@ def as_proc_shows(own: Path) -> tuple[str, str]:
     return "0::/unit/runner\n", f"30 20 0:1 / {own.parent.parent} rw - cgroup2 cgroup2 rw\n"
 
 
-def test_what_systemd_has_delegated_is_handed_on_and_then_used(delegated: Path) -> None:
+def test_group_delegated_by_systemd_is_passed_on_and_used(delegated: Path) -> None:
     unit = delegated.parent
 
     before = cgroup.find(*as_proc_shows(delegated))
@@ -641,7 +641,7 @@ def test_what_systemd_has_delegated_is_handed_on_and_then_used(delegated: Path) 
     assert [place.folder for place in cgroup.find(*as_proc_shows(delegated))] == [unit]
 
 
-def test_a_group_that_was_not_delegated_is_left_as_it_is(delegated: Path) -> None:
+def test_undelegated_group_is_left_unchanged(delegated: Path) -> None:
     os.removexattr(delegated.parent, "user.delegate")
 
     cgroup.hand_on_of(*as_proc_shows(delegated), ("memory", "pids"))
@@ -659,9 +659,7 @@ def test_sibling_group_does_not_escape_bounds_of_own_group(delegated: Path, boun
     assert cgroup.find(*as_proc_shows(delegated)) == ()
 
 
-def test_what_others_remove_while_a_view_is_made_is_left_out(
-    lent: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_path_removed_during_view_setup_is_omitted(lent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder in /var/tmp that a stranger removes just then must not keep a user from their call."""
     gone = Path(tempfile.mkdtemp(dir="/var/tmp"))
     policy = replace(lending(lent), read=(*lending(lent).read, gone))

@@ -399,7 +399,7 @@ def test_fast_open_does_not_go_round_the_gate() -> None:
     assert said == ["EACCES", "EACCES", "EPIPE", "EACCES"]
 
 
-def test_a_socket_cannot_wait_for_others_to_come() -> None:
+def test_socket_cannot_listen() -> None:
     def act() -> Said:
         with socket.socket() as mine:
             return [attempt(lambda: mine.bind(("127.0.0.1", 0))), attempt(mine.listen)]
@@ -575,7 +575,7 @@ def test_waiters_above_gate_parallelism_are_all_answered() -> None:
     assert said == 250
 
 
-def test_without_anybody_behind_the_gate_nothing_is_reached() -> None:
+def test_gate_without_supervisor_reaches_nothing() -> None:
     read, write = os.pipe()
     with listening() as (_, here), os.fdopen(read) as said:
         if os.fork() == 0:
@@ -755,7 +755,7 @@ def test_no_group_of_the_network_can_be_joined() -> None:
     [b"", b"\x02", struct.pack("=H14x", socket.AF_UNIX), struct.pack("=H14x", socket.AF_UNSPEC),
      struct.pack("=H14x", socket.AF_INET6)],
 )  # fmt: skip
-def test_what_is_no_ip_address_is_none(raw: bytes) -> None:
+def test_invalid_ip_address_is_none(raw: bytes) -> None:
     assert address_of(raw) is None
 
 

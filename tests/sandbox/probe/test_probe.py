@@ -43,7 +43,7 @@ def test_every_layer_is_tried_and_holds_on_this_machine() -> None:
     assert all(report.detail for report in reports)
 
 
-def test_a_layer_that_is_not_enforced_is_found_out(confined: Confined, world: World) -> None:
+def test_unenforced_layer_is_detected(confined: Confined, world: World) -> None:
     def try_while_confined() -> dict[str, list[bool | str]]:
         tempfile.tempdir = None
         return {report.name: [report.enforced, report.detail] for report in layers()}
@@ -79,7 +79,7 @@ def test_the_process_tier_lacks_nothing_here() -> None:
     assert missing(Tier.PROCESS) == ()
 
 
-def test_trying_leaves_this_process_as_it_was() -> None:
+def test_probe_leaves_this_process_unchanged() -> None:
     before = (os.environ.copy(), os.getsid(0), os.getcwd(), sorted(os.listdir("/proc/self/fd")))
 
     layers()
