@@ -67,7 +67,7 @@ def test_unknown_tool_names_share_one_label() -> None:
     assert counted == {("toolcell_calls_total", labels(tool="unknown", outcome="E_TOOL_NOT_FOUND"))}
 
 
-def test_gauges_have_current_values_and_counters_add_up() -> None:
+def test_gauges_hold_only_current_values() -> None:
     metrics = Metrics()
     busy = Gauges(running=3, retired={"age": 2}, user_memory={"alice": 7}, faults=("tools",))
 

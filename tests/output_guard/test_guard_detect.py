@@ -320,7 +320,7 @@ def test_a_configured_signature_is_found_beside_the_known_ones(shelf: Shelf) -> 
     assert [item["artifact"]["mime_type"] for item in value] == ["application/x-acme", "application/pdf"]
 
 
-def test_undetected_base64_is_taken_without_magic_bytes(shelf: Shelf) -> None:
+def test_unknown_base64_is_stored_without_magic_byte_rule(shelf: Shelf) -> None:
     given = [b64(noise(1500)), b64(b"plain words " * 100), "UEsDB" + b64(noise(1500))[5:]]
 
     value = guarded(given, store=shelf, binary_detection={"require_magic_bytes": False}).value

@@ -84,7 +84,7 @@ async def test_job_followed_by_a_call_at_once_leaks_no_descriptor(pool: Pool, tm
     assert await becomes(lambda: held() == 1 + len(pool.zygote.jobs()))
 
 
-async def test_call_without_background_right_is_stopped_afterwards(pool: Pool, tmp_path: Path) -> None:
+async def test_call_without_background_request_stops_afterwards(pool: Pool, tmp_path: Path) -> None:
     file = tmp_path / "home" / "ticks"
     await run(pool, "ticks", str(file))
     await rests(pool)
