@@ -140,7 +140,7 @@ def test_the_framework_is_patched_in_internals_only() -> None:
     assert offenders(patches_of_the_framework, OUTSIDE) == {}
 
 
-def test_patches_of_the_framework_are_found_where_they_are() -> None:
+def test_framework_patches_are_detected() -> None:
     found = {patch for module in INTERNALS for patch in patches_of_the_framework(module)}
 
     assert "vars(methods)['serialize_server_result']" in found
@@ -150,7 +150,7 @@ def test_patches_of_the_framework_are_found_where_they_are() -> None:
     assert {"app.user_middleware[:]", "app.auth", "auth.tokens"} <= found
 
 
-def test_patches_are_found_on_whatever_is_of_the_framework() -> None:
+def test_patches_of_any_framework_object_are_detected() -> None:
     """By what an annotation says, by what made a value, and by what it was read from."""
     text = """
         from fastmcp import FastMCP
@@ -210,7 +210,7 @@ def test_edge_modules_document_their_reason_and_breakage_plan() -> None:
     assert [module for module, row in cells.items() if min(len(cell.strip()) for cell in row) <= 20] == []
 
 
-def test_every_module_that_is_called_public_is_there_and_used() -> None:
+def test_every_listed_public_module_exists_and_is_used() -> None:
     used = {name for module in OUTSIDE for name in modules_of_the_framework(module)}
 
     assert used == PUBLIC

@@ -16,7 +16,7 @@ from spread_cases import chosen, spread
         (273, 2, 0, [0, 136]),
     ],
 )
-def test_cases_that_run_are_spread_over_all(count: int, most: int, start: int, places: list[int]) -> None:
+def test_chosen_cases_are_spread_over_all(count: int, most: int, start: int, places: list[int]) -> None:
     assert spread(count, most, start) == places
 
 

@@ -35,7 +35,7 @@ def test_pandas_function_returns_expected_answer() -> None:
 
 
 @pytest.mark.release
-def test_the_fork_gives_the_same_answers_one_after_the_other() -> None:
+def test_fork_gives_equal_answers_in_sequence() -> None:
     commands = [json.dumps([sys.executable, *function.arguments]) for function in FUNCTIONS[:2]]
     driver = [sys.executable, str(ROOT / "benchmarks/fork_driver.py"), str(TOOLS)]
 
@@ -46,7 +46,7 @@ def test_the_fork_gives_the_same_answers_one_after_the_other() -> None:
     assert [json.loads(line) for line in done.stdout.splitlines()] == [[0, '"hello"\n', ""]] * 2
 
 
-def test_a_way_that_gives_another_answer_is_not_measured() -> None:
+def test_way_with_wrong_answer_is_not_measured() -> None:
     wrong = Function("wrong", ("-c", "print(1)"), "2")
 
     with pytest.raises(Unavailable, match="gave '1' instead of 2"):
@@ -78,7 +78,7 @@ def test_npm_packages_are_pinned_with_their_hash() -> None:
         (["--keep", "--only", "http"], "need all parts"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_ends_with_a_sentence(arguments: list[str], sentence: str) -> None:
+def test_invalid_command_line_ends_with_a_sentence(arguments: list[str], sentence: str) -> None:
     command = [sys.executable, "-m", "benchmarks", *arguments]
 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

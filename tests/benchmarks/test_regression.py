@@ -36,7 +36,7 @@ def test_ratio_that_must_be_large_is_worse_when_smaller() -> None:
     assert faults == ["throughput: 0.5, and it was 0.8; at least 0.64 passes"]
 
 
-def test_a_committed_ratio_that_a_run_does_not_have_is_a_fault() -> None:
+def test_committed_ratio_missing_from_a_run_is_a_fault() -> None:
     targets = [ratio("to bubblewrap", None, reason="bwrap is not here")]
 
     faults = worse(targets, {"to bubblewrap": 0.05, "to plain": 1.0}, tolerance=0.25)
@@ -70,7 +70,7 @@ def test_a_file_without_ratios_is_refused_with_its_name(tmp_path: Path, text: st
         read(kept)
 
 
-def test_a_file_that_is_not_there_is_refused_with_its_name(tmp_path: Path) -> None:
+def test_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"none\.json cannot be read"):
         read(tmp_path / "none.json")
 

@@ -59,7 +59,7 @@ def test_answer_after_notifications_is_returned_alone() -> None:
     assert answers == [[b'{"id": 1}'], [b'{"id": 2}']]
 
 
-def test_a_server_that_hangs_up_is_an_error_and_no_endless_wait() -> None:
+def test_server_hanging_up_is_an_error() -> None:
     with closing(HttpConnection(answering(sized(b"{}")))) as connection:
         ask(connection)
 

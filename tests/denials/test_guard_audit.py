@@ -77,7 +77,7 @@ def test_audit_hook_resolves_dir_fd_when_event_has_it(world: World) -> None:
     assert (report.error.guard, report.error.filename) == (True, str(world.outside / "made"))
 
 
-def test_a_database_that_may_be_read_only_is_left_to_sqlite(world: World) -> None:
+def test_read_only_database_is_left_to_sqlite(world: World) -> None:
     report = world.run("""
         import sqlite3
         sqlite3.connect(home / "made.db").execute("CREATE TABLE t (x)").connection.close()

@@ -44,7 +44,7 @@ def test_act_during_denial_report_is_not_judged(tmp_path: Path) -> None:
     assert reported == [Denial(operation="open", path="/etc/new")] * 2
 
 
-def test_a_denied_bytecode_cache_is_denied_without_a_word(tmp_path: Path) -> None:
+def test_bytecode_cache_denial_is_silent(tmp_path: Path) -> None:
     reported: list[Denial] = []
     judge = judge_of(tmp_path / "alice", reported)
 

@@ -38,7 +38,7 @@ def test_guard_error_without_home_states_no_reads_or_writes(world: World) -> Non
     ]
 
 
-def test_a_denial_that_the_tool_swallows_is_recorded(world: World) -> None:
+def test_swallowed_denial_is_recorded(world: World) -> None:
     report = world.run("""
         try:
             open(outside / "new", "w")

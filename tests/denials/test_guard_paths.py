@@ -120,7 +120,7 @@ def test_a_link_elsewhere_that_points_into_the_home_is_not_in_it() -> None:
 
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("path", ["/tmp/alice", "/tmp/alice/", ".", "folder/..", "/tmp/alice/."])
-def test_the_home_itself_may_be_opened_but_not_taken_away(path: str) -> None:
+def test_home_itself_may_be_opened_but_not_removed(path: str) -> None:
     assert verdict(Act.WRITE, path) is PathVerdict.ALLOWED
     assert verdict(Act.READ, path) is PathVerdict.ALLOWED
     assert verdict(Act.REMOVE, path) is PathVerdict.NOT_WRITABLE

@@ -36,7 +36,7 @@ def test_read_of_other_home_is_explained_and_elsewhere_is_not(
     assert report.denials == (Denial(operation=operation, path=target.rstrip("/")),)
 
 
-def test_a_missing_file_in_another_home_is_missing_as_anywhere(world: World) -> None:
+def test_missing_file_in_other_home_is_reported_missing(world: World) -> None:
     report = world.run("open(other / 'missing').close()")
 
     assert report.error is not None

@@ -18,7 +18,7 @@ SECRET = "x" * 40
      "rediss://:secret@redis.example.com:6379/0",
      "rediss://:secret@redis.example.com?ssl_cert_reqs=required&ssl_check_hostname=True&ssl_ca_certs=ca.pem"],
 )  # fmt: skip
-def test_a_redis_here_or_behind_a_lock_is_taken(url: str) -> None:
+def test_local_or_protected_redis_is_accepted(url: str) -> None:
     assert RedisAddress.checked(url, insecure=False).url == url
 
 

@@ -179,7 +179,7 @@ async def test_a_redis_that_has_lost_everything_loses_no_call_silently(world: Wo
     assert after == 3
 
 
-async def test_a_stopped_node_lets_its_calls_end_and_takes_no_other(world: World) -> None:
+async def test_stopped_node_finishes_its_calls_and_accepts_none(world: World) -> None:
     first = world.node("one")
 
     async with world.host() as host:

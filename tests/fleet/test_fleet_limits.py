@@ -147,7 +147,7 @@ async def test_rates_are_those_of_the_fleet(world: World) -> None:
     assert details["limit"] == "call_limits.adding.calls_per_minute"
 
 
-async def test_session_state_goes_where_its_user_goes(world: World) -> None:
+async def test_session_state_follows_its_user(world: World) -> None:
     first = world.node("one")
 
     async with world.host() as host:
@@ -223,7 +223,7 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
         ({"interim": {"resultType": "input_required", "inputRequests": {}, "foo": 1}}, None),
     ],
 )
-async def test_a_node_is_believed_no_more_than_a_worker(
+async def test_node_is_trusted_no_more_than_a_worker(
     world: World, said: dict[str, Any], code: str | None
 ) -> None:
     world.node("one")

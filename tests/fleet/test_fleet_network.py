@@ -102,7 +102,7 @@ async def _host(
         yield client
 
 
-async def test_a_fleet_outlives_what_breaks(
+async def test_fleet_survives_network_faults(
     tmp_path: Path, fleet_bucket: BucketAddress, net: Network
 ) -> None:
     (tmp_path / "runs").mkdir()

@@ -49,7 +49,7 @@ async def test_freed_place_is_requested_by_few_waiters(world: World) -> None:
     assert asked < 50
 
 
-async def test_all_who_wait_get_their_place(world: World) -> None:
+async def test_every_waiter_gets_a_place(world: World) -> None:
     world.node("one", max_calls=2)
     arguments = {"runs": str(world.folder / "runs"), "marker": "n", "seconds": 0.05}
 

@@ -117,7 +117,7 @@ def test_at_one_node_users_take_turns(places: Places) -> None:
     assert places.ask("anns", "ann") == "one"
 
 
-def test_a_place_is_offered_to_those_who_wait_for_its_node(places: Places) -> None:
+def test_place_is_offered_to_waiters_for_its_node(places: Places) -> None:
     ones = [f"of-one-{number}" for number in range(6)]
     places.node("one", "x", *ones)
     places.node("two", "y", "late")

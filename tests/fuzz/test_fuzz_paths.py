@@ -80,7 +80,7 @@ def test_path_readable_by_guard_is_not_in_other_home_for_kernel(path: str, base:
 
 
 @given(paths(TREE), st.sampled_from(Act), st.none() | st.integers(-2, 400))
-def test_a_judge_lets_pass_or_denies_and_does_nothing_else(path: str, act: Act, dir_fd: int | None) -> None:
+def test_judge_only_allows_or_denies(path: str, act: Act, dir_fd: int | None) -> None:
     told: list[Denial] = []
     judge = Judge(RULES, told.append)
 

@@ -181,7 +181,7 @@ def _encodes(text: str) -> bool:
 
 
 @given(st.binary(max_size=200))
-def test_an_order_that_is_garbage_is_a_frame_error(body: bytes) -> None:
+def test_garbage_order_is_a_frame_or_value_error(body: bytes) -> None:
     try:
         value = decode(body)
     except FrameError:

@@ -35,7 +35,7 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def test_everything_in_a_folder_goes_and_the_folder_stays(inside: Path, fd: int) -> None:
+def test_folder_is_emptied_and_stays(inside: Path, fd: int) -> None:
     (inside / "file").write_text("x")
     (inside / ".hidden").write_text("x")
     os.mkfifo(inside / "fifo")

@@ -79,7 +79,7 @@ def test_nothing_but_the_home_itself_is_needed(homes: Homes) -> None:
     assert list(homes.state.iterdir()) == []
 
 
-def test_a_home_is_gone_when_its_lease_ends(homes: Homes) -> None:
+def test_home_is_removed_at_lease_end(homes: Homes) -> None:
     """Source: S1-103."""
     with homes.lease("alice") as home:
         (home.path / "a/b").mkdir(parents=True)
@@ -131,7 +131,7 @@ def test_home_kept_by_one_runner_is_kept_by_all(homes: Homes, place: Path) -> No
     assert not home.path.exists()
 
 
-def test_a_state_folder_that_is_gone_is_not_missed(homes: Homes) -> None:
+def test_missing_state_folder_is_tolerated(homes: Homes) -> None:
     with homes.lease("alice", keep_s=60) as home:
         (home.path / "file").write_text("x")
     homes.state.rmdir()
@@ -165,7 +165,7 @@ def test_two_leases_of_one_process_share_home_until_both_end(homes: Homes) -> No
     assert not first.path.exists()
 
 
-def test_a_home_is_emptied_by_whichever_process_is_the_last(homes: Homes, place: Path, start: Start) -> None:
+def test_home_is_emptied_by_the_last_process(homes: Homes, place: Path, start: Start) -> None:
     other = start(HOLD, place)
     assert said(other) == "leased"
 
@@ -281,7 +281,7 @@ def test_a_folder_of_another_user_is_refused(homes: Homes) -> None:
         assert home.path.stat().st_uid == os.geteuid()
 
 
-def test_a_mount_point_in_the_place_of_a_home_is_refused(homes: Homes) -> None:
+def test_mount_point_in_place_of_home_is_refused(homes: Homes) -> None:
     (homes.root / "alice").mkdir(mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "none", homes.root / "alice"], check=True)
     try:
@@ -294,7 +294,7 @@ def test_a_mount_point_in_the_place_of_a_home_is_refused(homes: Homes) -> None:
         subprocess.run(["umount", homes.root / "alice"], check=True)
 
 
-def test_a_pipe_in_the_place_of_a_home_is_refused_at_once(homes: Homes) -> None:
+def test_pipe_in_place_of_home_is_refused_at_once(homes: Homes) -> None:
     os.mkfifo(homes.root / "alice")
 
     with pytest.raises(HomeError, match="is a link or a file"):
@@ -365,7 +365,7 @@ def test_home_without_a_place_for_notes_is_refused(without_attributes: Homes) ->
     assert list(without_attributes.root.iterdir()) == []
 
 
-def test_a_link_or_a_file_in_the_place_of_a_home_is_refused(homes: Homes, tmp_path: Path) -> None:
+def test_link_or_file_in_place_of_home_is_refused(homes: Homes, tmp_path: Path) -> None:
     precious = tmp_path / "elsewhere"
     precious.mkdir()
     (precious / "file").write_text("x")
@@ -379,7 +379,7 @@ def test_a_link_or_a_file_in_the_place_of_a_home_is_refused(homes: Homes, tmp_pa
     assert (precious / "file").exists()
 
 
-def test_an_own_home_gets_its_mode_back(homes: Homes) -> None:
+def test_own_home_mode_is_restored(homes: Homes) -> None:
     with homes.lease("alice", keep_s=60) as home:
         pass
     home.path.chmod(0o755)

@@ -119,7 +119,7 @@ def test_a_home_that_is_reached_by_a_link_is_known_by_both_names(home: FakeHome,
     assert refusal(f"{named.path}/out", named).code is Code.E_INVALID_PATH
 
 
-def test_links_without_an_end_are_refused(home: FakeHome) -> None:
+def test_endless_links_are_refused(home: FakeHome) -> None:
     (home.path / "own.txt").write_text("mine")
     for number in range(50):
         (home.path / f"{number}").symlink_to(f"{number + 1}" if number < 49 else "own.txt")
@@ -248,7 +248,7 @@ async def test_file_of_any_name_is_stored_under_a_safe_one(name: str, place: Pat
     assert all(character.isprintable() and character not in "/\\\u202e" for character in kept.name)
 
 
-def test_a_path_with_a_null_or_half_a_character_is_refused(home: FakeHome) -> None:
+def test_path_with_nul_or_lone_surrogate_is_refused(home: FakeHome) -> None:
     (home.path / "a").write_text("mine")
 
     for path in ("a\0", "a\0/../../bob", "\ud800", f"{home.path}/a\0b", "n" * 256, "x/" * 3000):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.needs_root
 AMONG = range(1_900_000_000, 1_900_000_020)
 
 
-def test_no_two_users_have_the_same_id_however_few_there_are(tmp_path: Path) -> None:
+def test_users_never_share_a_uid_in_a_small_range(tmp_path: Path) -> None:
     uids = Uids(tmp_path, AMONG)
 
     given = {uids.of(f"user-{number}") for number in range(len(AMONG))}
@@ -69,7 +69,7 @@ def test_nobody_gets_another_uid_in_another_state_folder(tmp_path: Path) -> None
     assert len(ids) > 1
 
 
-def test_an_id_of_nobody_that_cannot_be_given_is_not_held(tmp_path: Path) -> None:
+def test_anonymous_uid_that_cannot_be_set_is_not_held(tmp_path: Path) -> None:
     uids = Uids(tmp_path, AMONG[:1])
     uids.of("alice")
 
@@ -80,7 +80,7 @@ def test_an_id_of_nobody_that_cannot_be_given_is_not_held(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.glob("nobody-*")] == ["nobody-0.lock"]
 
 
-def test_an_id_that_the_system_knows_is_passed_over(tmp_path: Path) -> None:
+def test_uid_known_to_the_system_is_skipped(tmp_path: Path) -> None:
     known = max(entry.pw_uid for entry in pwd.getpwall())
 
     given = Uids(tmp_path, range(known, known + 2)).of("alice")

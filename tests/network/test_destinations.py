@@ -213,7 +213,7 @@ NOT_PUBLIC = [
 
 
 @pytest.mark.parametrize("address", NOT_PUBLIC)
-def test_no_name_and_no_star_opens_an_address_that_is_not_public(address: str) -> None:
+def test_name_or_star_opens_no_private_address(address: str) -> None:
     assert reach(["a.example", "*"], PUBLIC, 80, "a.example")
 
     assert not reach(["a.example", "*", "*:80"], address, 80, "a.example")
@@ -247,7 +247,7 @@ def test_a_port_is_opened_at_every_address(address: str) -> None:
     ["169.254.169.254", "168.63.129.16", "fe80::1", "fd00:ec2::254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::",
      "224.0.0.1", "ff02::1", "0.0.0.0", "::", "::ffff:169.254.169.254"],
 )  # fmt: skip
-def test_a_port_does_not_open_where_clouds_keep_keys(address: str) -> None:
+def test_port_does_not_open_cloud_metadata_addresses(address: str) -> None:
     assert reach([":80"], PUBLIC, 80)
 
     assert not reach([":80"], address, 80)

@@ -121,7 +121,7 @@ async def test_name_with_nul_is_refused_and_logged_escaped() -> None:
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1\0.good.test", "127.1", "a b", ""])
-def test_the_last_place_before_the_c_library_takes_names_only(name: str) -> None:
+def test_resolver_call_accepts_names_only(name: str) -> None:
     with pytest.raises(OSError, match="is no name"):
         addresses_of(name, RecordType.IPV4)
 
@@ -175,7 +175,7 @@ async def test_a_name_server_that_is_allowed_itself_is_reached_itself() -> None:
     assert exits.allows(SERVER, ONE)
 
 
-async def test_more_connections_than_a_client_needs_are_refused() -> None:
+async def test_excess_connections_are_refused() -> None:
     exits, _ = exits_of("good.test", good_test=[PUBLIC])
     opened = [exits.own(SERVER, ONE) for _ in range(32)]
 

@@ -108,7 +108,7 @@ def test_program_other_than_python_fetches_the_name(world: World) -> None:
     assert called.results == f"{PUBLIC}:80"
 
 
-def test_a_name_that_is_not_allowed_is_not_even_asked_for(world: World) -> None:
+def test_denied_name_is_not_looked_up(world: World) -> None:
     called = world.call("named_fetch", url="http://other.test/")
 
     assert called.code == "E_NETWORK_DENIED"
@@ -134,7 +134,7 @@ def test_another_port_of_an_allowed_name_is_closed(world: World) -> None:
     assert called.seen == []
 
 
-def test_a_redirect_to_what_is_not_allowed_ends_there(world: World) -> None:
+def test_redirect_to_denied_address_fails(world: World) -> None:
     called = world.call("named_fetch_each", urls=["http://good.test/to/other.test", "http://good.test/"])
 
     assert "Name or service not known" in called.results[0]
@@ -154,7 +154,7 @@ def test_address_is_reachable_only_by_call_that_resolved_it(world: World) -> Non
     assert called.details["flag"] == f"--allow-net={PUBLIC}:80"
 
 
-def test_a_name_whose_answer_changes_leads_nowhere_private(world: World) -> None:
+def test_rebound_name_reaches_no_private_address(world: World) -> None:
     called = world.call("several_fetch_each", urls=["http://rebind.test/"] * 4)
 
     assert called.results[0] == f"{PUBLIC}:80"

@@ -80,7 +80,7 @@ async def test_variable_is_visible_to_its_own_tool_only(toolset: Toolset) -> Non
     assert results(unseen) == [None, None, ""]
 
 
-async def test_nothing_else_of_the_host_s_environment_is_in_a_worker(toolset: Toolset) -> None:
+async def test_worker_has_no_other_host_variables(toolset: Toolset) -> None:
     told = json.dumps(results(await call(toolset, ANN, "environment")))
 
     assert "PATH=" in told

@@ -93,7 +93,7 @@ def test_the_flag_without_a_value_means_every_public_address(given: list[str], m
 @pytest.mark.parametrize(
     "value", ["a.example", "a.example:443", ":443", "a.example:443,b.example", "*.a.example", "localhost"]
 )
-def test_a_host_behind_a_blank_is_the_flag_s_value(value: str) -> None:
+def test_host_after_a_space_is_the_flag_value(value: str) -> None:
     assert spell_out(["call", "f.py", "t", "--allow-net", value]) == [
         "call",
         "f.py",
@@ -104,13 +104,13 @@ def test_a_host_behind_a_blank_is_the_flag_s_value(value: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["tool", "n=a.example", "https://a.example/mcp", "there.txt", "f.py"])
-def test_a_word_that_may_be_another_is_left_to_itself(word: str) -> None:
+def test_ambiguous_word_is_not_the_flag_value(word: str) -> None:
     Path("there.txt").touch()
 
     assert spell_out(["proxy", "--allow-net", word, "x"]) == ["proxy", "--allow-net=*", word, "x"]
 
 
-def test_the_only_word_is_what_is_served() -> None:
+def test_only_word_is_the_served_file() -> None:
     assert spell_out(["serve", "--allow-net", "a.module"]) == ["serve", "--allow-net=*", "a.module"]
 
 
@@ -122,7 +122,7 @@ def test_a_program_needs_its_loader() -> None:
     assert all(path.is_file() and not path.is_symlink() for path in (git, *others))
 
 
-def test_a_script_needs_who_interprets_it(tmp_path: Path) -> None:
+def test_script_needs_its_interpreter(tmp_path: Path) -> None:
     real = Path("/bin/sh").resolve()
     direct, by_env = tmp_path / "direct", tmp_path / "by-env"
     direct.write_text("#!/bin/sh\n")

@@ -62,7 +62,7 @@ def test_no_line_holds_what_a_call_was_given(log: AuditLog, folder: Path) -> Non
     assert log.digest({"text": SECRET}) != log.digest({"text": SECRET + "."})
 
 
-def test_a_digest_is_of_no_use_without_the_key(folder: Path, tmp_path: Path) -> None:
+def test_digest_is_useless_without_the_key(folder: Path, tmp_path: Path) -> None:
     one, other = (AuditLog.open(path, max_bytes=1 << 20) for path in (folder, tmp_path / "other"))
 
     assert one.digest("x") != other.digest("x")
@@ -184,7 +184,7 @@ def test_forged_line_with_valid_hash_is_reported_as_a_fault(log: AuditLog, folde
     assert "audit-000002.jsonl line 1 is not a record" in verify(folder).faults
 
 
-def test_words_that_a_worker_makes_up_are_not_written() -> None:
+def test_invented_words_of_a_worker_are_not_recorded() -> None:
     assert operation("sk-secret-of-somebody") == OTHER
     assert [operation(name) for name in ("open", "os.remove", "socket.connect")] == [
         "open",
@@ -269,7 +269,7 @@ def lines_that_are_whole(folder: Path) -> list[bytes]:
     ]
 
 
-def test_half_a_line_stays_and_the_next_file_goes_on(log: AuditLog, folder: Path) -> None:
+def test_partial_line_stays_and_next_file_continues(log: AuditLog, folder: Path) -> None:
     log.calls_ended([ended(log)])
     with (folder / "audit-000001.jsonl").open("ab") as file:
         file.write(b'{"seq":2,"tim')
@@ -500,7 +500,7 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
     AuditLog.open(folder, max_bytes=1 << 20).close()
 
 
-def test_a_link_in_the_place_of_a_file_is_not_followed(folder: Path, tmp_path: Path) -> None:
+def test_link_in_place_of_audit_file_is_not_followed(folder: Path, tmp_path: Path) -> None:
     folder.mkdir(mode=0o700)
     target = tmp_path / "target"
     target.write_text("theirs\n")

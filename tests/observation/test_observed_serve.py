@@ -321,7 +321,7 @@ async def test_call_answered_with_json_rpc_error_is_recorded(contract: str, tmp_
     assert [(r["user"], r["tool"], r["outcome"]) for r in records] == [(user, "nosuch", "error")] * 2
 
 
-async def test_a_call_that_its_client_gives_up_is_recorded(tmp_path: Path) -> None:
+async def test_call_cancelled_by_client_is_recorded(tmp_path: Path) -> None:
     tool = tmp_path / "slow.py"
     tool.write_text(
         "import time\nfrom fastmcp import FastMCP\nmcp = FastMCP('slow')\n"
@@ -337,7 +337,7 @@ async def test_a_call_that_its_client_gives_up_is_recorded(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("behind", ["serve", "proxy"])
-async def test_a_call_that_its_client_gives_up_has_its_line_in_the_log(tmp_path: Path, behind: str) -> None:
+async def test_call_cancelled_by_client_is_logged(tmp_path: Path, behind: str) -> None:
     tool = tmp_path / "slow.py"
     tool.write_text(
         "import time\nfrom fastmcp import FastMCP\nmcp = FastMCP('slow')\n"

@@ -109,7 +109,7 @@ def test_the_last_spans_are_sent_with_odd_names_in_them(monkeypatch: pytest.Monk
     assert len([span for span in collector.spans if span.name.startswith("tools/call")]) == 3
 
 
-def test_a_collector_that_is_away_is_logged_and_ends(
+def test_unavailable_collector_is_logged_and_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with collecting() as collector:

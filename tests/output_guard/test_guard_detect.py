@@ -342,7 +342,7 @@ def test_a_result_is_never_changed_itself(shelf: Shelf) -> None:
     assert value["b"] is given["b"]
 
 
-def test_a_quick_look_lets_nothing_by_that_has_blanks_beside_it(shelf: Shelf) -> None:
+def test_quick_scan_misses_nothing_beside_blanks(shelf: Shelf) -> None:
     numbers = "[" + ", ".join(str(byte) for byte in PDF) + "]"
     beside = {
         "padded": f"  \n {TEXT} \n  ",

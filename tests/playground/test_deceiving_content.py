@@ -88,7 +88,7 @@ def test_links_show_their_address_unless_text_matches(made: Seen) -> None:
 
 
 @pytest.mark.parametrize("name", ["quotes.md", "lists.md", "marks.md"])
-def test_markdown_that_nests_without_end_is_shown_as_text(made: Seen, name: str) -> None:
+def test_deeply_nested_markdown_is_shown_as_text(made: Seen, name: str) -> None:
     file(made, name)
 
     expect(made.call.locator(".prose")).to_be_visible()
@@ -100,7 +100,7 @@ def test_markdown_that_nests_without_end_is_shown_as_text(made: Seen, name: str)
 
 
 @pytest.mark.parametrize(("name", "count"), [("line.txt", "199,008"), ("line.json", "199,002")])
-def test_a_line_that_is_too_long_to_be_read_is_folded_and_opens(made: Seen, name: str, count: str) -> None:
+def test_overlong_line_is_folded_and_opens(made: Seen, name: str, count: str) -> None:
     file(made, name)
     viewer = made.call.locator(".viewer")
     fold = viewer.get_by_role("button", name=f"{count} more characters in this line")

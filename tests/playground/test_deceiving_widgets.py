@@ -176,7 +176,7 @@ def test_hanging_widget_is_reported_and_can_be_stopped(seen: Seen) -> None:
     expect(inner.get_by_role("heading")).to_have_text("A parrot")
 
 
-def test_a_widget_that_goes_on_after_a_while_is_left_alone(seen: Seen) -> None:
+def test_widget_resuming_after_a_while_is_left_alone(seen: Seen) -> None:
     widget = widget_of(seen)
     hangs = seen.call.get_by_text("has not answered for some seconds")
 

@@ -162,6 +162,6 @@ def test_ctrl_c_ends_dev_server_with_running_calls_at_once(start: Callable[..., 
     assert "Traceback" not in told
 
 
-def test_time_that_was_given_to_calls_is_theirs_at_ctrl_c() -> None:
+def test_calls_get_their_configured_time_at_ctrl_c() -> None:
     assert ended_at_once(Settings()).drain_s == 0
     assert ended_at_once(Settings(drain_s=25)).drain_s == 25

@@ -108,7 +108,7 @@ def test_the_list_has_every_tool_with_its_badges_and_a_search(seen: Seen) -> Non
     expect(tools.get_by_role("link")).to_contain_text("publish")
 
 
-def test_a_form_makes_the_arguments_that_the_schema_asks_for(seen: Seen) -> None:
+def test_form_builds_the_arguments_of_the_schema(seen: Seen) -> None:
     seen.tool("order")
     page = seen.page
 
@@ -178,7 +178,7 @@ def test_missing_or_invalid_value_is_reported_at_its_field(seen: Seen) -> None:
     expect(seen.page.get_by_label("number").last).to_have_value("1")
 
 
-def test_an_optional_number_that_cannot_be_read_stops_run_too(seen: Seen) -> None:
+def test_invalid_optional_number_stops_run(seen: Seen) -> None:
     seen.tool("count")
     seen.page.get_by_label("to", exact=True).fill("many")
 
@@ -286,7 +286,7 @@ def test_question_is_visible_in_every_view_until_answered(seen: Seen) -> None:
     seen.ended()
 
 
-def test_a_question_goes_with_the_call_that_is_cancelled(seen: Seen) -> None:
+def test_question_of_a_cancelled_call_is_removed(seen: Seen) -> None:
     seen.tool("ask")
     seen.page.get_by_role("button", name="Run").first.click()
     question = seen.page.get_by_role("form", name="The tool asks")

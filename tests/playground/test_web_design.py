@@ -130,7 +130,7 @@ def test_form_labels_required_optional_and_no_value(seen: Seen) -> None:
     expect(nothing).to_have_attribute("aria-pressed", "false")
 
 
-def test_each_denial_has_the_advice_that_fits_it(seen: Seen) -> None:
+def test_each_denial_has_matching_advice(seen: Seen) -> None:
     seen.tool("reaches")
     seen.run()
 
@@ -308,7 +308,7 @@ def test_call_actions_stay_visible_beside_long_arguments(seen: Seen, width: int)
     expect(seen.page.get_by_role("columnheader", name="Status")).to_be_visible()
 
 
-def test_a_server_that_is_gone_is_named_and_tried_again(seen: Seen) -> None:
+def test_lost_server_is_named_and_retried(seen: Seen) -> None:
     seen.tool("ping")
     seen.page.context.set_offline(True)
     seen.page.get_by_role("button", name="Run").first.click()

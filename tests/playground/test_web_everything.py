@@ -83,7 +83,7 @@ def test_session_view_shows_capabilities_of_both_sides(either: Seen) -> None:
     assert faults(either) == []
 
 
-def test_a_prompt_is_filled_in_with_what_the_server_proposes(either: Seen) -> None:
+def test_prompt_is_completed_with_server_proposals(either: Seen) -> None:
     either.go("prompts", "completable-prompt")
     form = either.page.get_by_role("form", name="Arguments of completable-prompt")
 

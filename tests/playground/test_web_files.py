@@ -246,7 +246,7 @@ def exported(seen: Seen, form: str) -> str:
     )
 
 
-def test_a_call_is_taken_along_in_forms_that_run(seen: Seen, tmp_path: Path) -> None:
+def test_call_is_exported_in_forms_that_run(seen: Seen, tmp_path: Path) -> None:
     seen.tool("publish")
     seen.page.get_by_label("text").fill('it\'s \\ "ü"')
     seen.run()

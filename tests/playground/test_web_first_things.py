@@ -116,7 +116,7 @@ def test_scripts_of_a_page_run_only_when_asked_for(seen: Seen) -> None:
     expect(document.locator("#x")).to_have_text("still")
 
 
-def test_a_denial_that_the_tool_swallows_is_marked(seen: Seen) -> None:
+def test_swallowed_denial_is_marked(seen: Seen) -> None:
     seen.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     seen.tool("sly")
     seen.run()
@@ -129,7 +129,7 @@ def test_a_denial_that_the_tool_swallows_is_marked(seen: Seen) -> None:
     assert seen.page.evaluate("navigator.clipboard.readText()") == "--allow-write=/var/tmp/toolcell-sly"
 
 
-def test_a_file_dropped_beside_its_field_is_taken(seen: Seen) -> None:
+def test_file_dropped_beside_its_field_is_accepted(seen: Seen) -> None:
     seen.tool("lines")
 
     seen.page.locator("h1").evaluate(DROP, "dropped.txt")

@@ -269,7 +269,7 @@ def test_palette_finds_prompts_and_resources_not_yet_listed(seen: Seen) -> None:
     expect(seen.page.get_by_role("region", name="Content")).to_contain_text("Ulm")
 
 
-def test_the_palette_cancels_a_call_that_runs(seen: Seen) -> None:
+def test_palette_cancels_a_running_call(seen: Seen) -> None:
     seen.tool("wait")
     seen.page.get_by_role("button", name="Run").first.click()
     expect(seen.call).to_contain_text("Running")
@@ -279,7 +279,7 @@ def test_the_palette_cancels_a_call_that_runs(seen: Seen) -> None:
     seen.ended("cancelled")
 
 
-def test_nothing_moves_for_people_who_asked_for_that(seen: Seen) -> None:
+def test_reduced_motion_stops_all_animation(seen: Seen) -> None:
     seen.tool("chatter")
     seen.run()
 

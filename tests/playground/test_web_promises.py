@@ -181,7 +181,7 @@ def test_files_of_another_client_s_call_are_announced(seen: Seen, server: Shown)
     expect(seen.page.locator("figure th").first).to_contain_text("region")
 
 
-def test_facts_that_no_model_reads_are_shown_to_people(seen: Seen) -> None:
+def test_data_hidden_from_models_is_shown_to_people(seen: Seen) -> None:
     called(seen, "facts")
 
     panel = seen.tab("Result")

@@ -143,7 +143,7 @@ def test_a_call_exported_as_pytest_expects_its_result(seen: Seen, tmp_path: Path
     assert "FAILED test_requests.py::test_other_result" in said
 
 
-def test_a_call_is_taken_along_in_every_form(seen: Seen) -> None:
+def test_call_is_exported_in_every_form(seen: Seen) -> None:
     seen.tool("publish")
     seen.write('{"text": "it\'s"}')
     seen.run()

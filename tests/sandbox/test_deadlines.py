@@ -99,7 +99,7 @@ def test_the_ladder_asks_to_be_woken_exactly_when_a_rung_is_due(start: float, st
 
 
 @pytest.mark.parametrize(("idle_s", "total_s"), [(0, 10), (-1, 10), (20, 10), (1, math.inf), (math.nan, 1)])
-def test_deadlines_that_make_no_sense_are_refused(idle_s: float, total_s: float) -> None:
+def test_invalid_deadlines_are_refused(idle_s: float, total_s: float) -> None:
     with pytest.raises(ValueError, match="need 0 < idle_s <= total_s"):
         Deadlines(idle_s=idle_s, total_s=total_s)
 

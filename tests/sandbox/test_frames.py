@@ -47,7 +47,7 @@ def test_frame_above_limit_is_refused_before_body_is_received() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"NaN", b"[Infinity]", b"\xff", b"[" * 100_000])
-def test_a_body_that_is_not_strict_json_is_refused(body: bytes) -> None:
+def test_non_strict_json_body_is_refused(body: bytes) -> None:
     with pytest.raises(FrameError, match="not JSON"):
         decode(body)
 

@@ -32,7 +32,7 @@ def test_values_are_counted_completely_outside_strings_only(value: object, is_as
 
 
 @given(JSON)
-def test_other_encodings_that_python_reads_hide_nothing(value: object) -> None:
+def test_other_json_encodings_hide_no_value(value: object) -> None:
     text = json.dumps(['"', "\\", *[value] * 3]).encode("utf-16")
 
     assert values_above(text, 1) >= 4

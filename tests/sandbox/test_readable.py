@@ -410,7 +410,7 @@ def faults_in_threads(
     return faults, done[0]
 
 
-def test_modules_are_found_in_many_threads_at_once() -> None:
+def test_module_search_is_thread_safe() -> None:
     file = Path(inspect.getfile(default_read))
 
     faults, done = faults_in_threads(lambda: sibling_modules(file), within_s=4)

@@ -59,7 +59,7 @@ def test_a_limit_is_never_raised_above_the_present_one() -> None:
     assert narrowed((5, 9), resource.RLIM_INFINITY) == (5, 9)
 
 
-def test_a_worker_s_memory_fits_what_its_zygote_leaves_it() -> None:
+def test_worker_memory_fits_the_rest_of_its_zygote() -> None:
     limits = Limits(memory_bytes=100 * MIB, cpu_s=7)
 
     zygote = zygote_limits(limits, data=1000 * MIB)

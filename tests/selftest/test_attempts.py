@@ -89,7 +89,7 @@ def test_documentation_names_every_kind_and_every_verdict() -> None:
         (False, False, False, TrialVerdict.NOT_PROVABLE),
     ],
 )
-def test_only_what_gets_out_unconfined_can_be_held(
+def test_only_attempts_escaping_unconfined_count_as_held(
     escaped: bool, provable: bool, left_open: bool, verdict: TrialVerdict
 ) -> None:
     assert trial(escaped=escaped, provable=provable, left_open=left_open).verdict is verdict

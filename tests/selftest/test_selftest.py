@@ -181,7 +181,7 @@ def test_unprivileged_selftest_has_no_escapes(tier: str) -> None:
     assert {each["stopped_by"] for each in said["attempts"]} >= {"guard", "EACCES", "EPERM", "SIGSYS"}
 
 
-def test_a_tier_that_cannot_be_had_is_not_attacked() -> None:
+def test_unavailable_tier_is_not_attacked() -> None:
     done = run_unprivileged(["selftest", "--isolation", "user", "--only", "tamper-kill"], seconds=60)
 
     assert done.returncode == 5
@@ -218,7 +218,7 @@ async def test_attempt_stopped_by_one_layer_escapes_without_it(layer: str) -> No
     assert ids(report, TrialVerdict.GOT_OUT) == set(STOPPED_BY[layer])
 
 
-async def test_capabilities_are_what_one_layer_takes_from_root() -> None:
+async def test_capability_layer_alone_drops_root_rights() -> None:
     attempts = named("resources-nice", "resources-fifo")
 
     report = await run(attempts, Setup(program=PROGRAM, guard=False, without=("privileges",)))
@@ -251,7 +251,7 @@ def test_patches_alone_omits_every_layer_except_session() -> None:
     assert setup.guard
 
 
-def test_a_report_for_machines_names_what_got_out(tmp_path: Path) -> None:
+def test_json_report_names_escapes(tmp_path: Path) -> None:
     junit = tmp_path / "report.xml"
     arguments = ["selftest", "--against", "monkeypatch", "--json", "--junit", str(junit)]
     only = ["--only", "write-openat2", "--only", "write-open", "--only", "other-stat"]

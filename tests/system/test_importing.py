@@ -41,9 +41,7 @@ def test_garbage_collector_is_paused_only_during_import(
     assert gc.get_threshold()[0] > 10_000
 
 
-def test_an_import_that_fails_leaves_the_collector_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_import_leaves_the_collector_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = planted(tmp_path, monkeypatch, "t_collector_lost", "raise ValueError('not today')\n")
 
     with pytest.raises(ValueError, match="not today"):

@@ -36,7 +36,7 @@ def test_private_file_is_read_if_owner_or_group_may_read_it(tmp_path: Path, mode
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o602])
-def test_a_private_file_that_others_may_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
+def test_private_file_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     path = _file(tmp_path, mode)
     assert read_public("a.key", path, most_bytes=8) == b"12345678"
 

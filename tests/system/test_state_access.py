@@ -100,7 +100,7 @@ def test_doctor_names_the_file_and_repairs_nothing(told: dict[str, Any]) -> None
     assert wrong == {}
 
 
-def test_nothing_is_overwritten_set_apart_or_taken_for_empty(told: dict[str, Any]) -> None:
+def test_denied_state_is_neither_overwritten_nor_set_apart(told: dict[str, Any]) -> None:
     assert [entry["path"] for entry in told["entries"] if entry["changed"]] == []
 
 

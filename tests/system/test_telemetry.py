@@ -280,7 +280,7 @@ def test_a_password_before_a_host_is_redacted_for_any_scheme() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_fact_that_is_a_list_has_a_bounded_length(form: Literal["text", "json"]) -> None:
+def test_list_value_has_a_bounded_length(form: Literal["text", "json"]) -> None:
     stream = logged(form)
 
     log.info("named", extra={"paths": ["x" * 100_000] * 20})

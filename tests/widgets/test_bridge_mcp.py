@@ -213,7 +213,7 @@ def test_unsubscribed_listener_receives_nothing(bridged: Shown) -> None:
         ({"content": [{"type": "text", "text": "no"}], "isError": True, "structuredContent": {"a": 1}}, None),
     ],
 )
-def test_the_output_is_structured_content_or_a_text_that_is_json(
+def test_output_is_structured_content_or_json_text(
     bridged: Shown, result: dict[str, object], output: object
 ) -> None:
     tell(bridged, RESULT, result)
@@ -305,7 +305,7 @@ def test_method_unknown_to_host_is_unavailable(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_host_that_refuses_in_its_result_rejects_the_promise(show: Showing) -> None:
+def test_host_refusal_in_result_rejects_the_promise(show: Showing) -> None:
     shown = show.mcp("", html=BRIDGED, replies={"ui/open-link": {"result": {"isError": True}}})
 
     assert "refused" in rejected(shown, "openai.openExternal({href: 'https://example.com'})")
@@ -319,7 +319,7 @@ def test_a_display_mode_the_host_does_not_have_is_unavailable(show: Showing) -> 
     shown.page.close()
 
 
-def test_the_mode_that_was_granted_holds(show: Showing) -> None:
+def test_granted_mode_applies(show: Showing) -> None:
     replies = {"ui/request-display-mode": {"result": {"mode": "inline"}}}
     shown = show.mcp("", html=BRIDGED, replies=replies)
 
@@ -392,7 +392,7 @@ def test_state_in_an_opaque_origin_lasts_as_long_as_the_page(bridged: Shown) -> 
     assert bridged.errors == []
 
 
-def test_a_host_that_takes_text_only_gets_state_as_text(show: Showing) -> None:
+def test_text_only_host_gets_state_as_text(show: Showing) -> None:
     capabilities = {**CAPABILITIES, "updateModelContext": {"text": {}}}
     shown = show.mcp("", html=BRIDGED, capabilities=capabilities)
 

@@ -109,7 +109,7 @@ def test_an_error_of_the_host_is_passed_on(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_host_that_gives_the_whole_result_is_understood(show: Showing) -> None:
+def test_host_returning_the_whole_result_is_supported(show: Showing) -> None:
     whole = {"content": [{"type": "text", "text": "x"}], "structuredContent": {"n": 7}, "_meta": {"m": 3}}
 
     output = show.openai("pizzaz-table", {"toolOutput": whole})

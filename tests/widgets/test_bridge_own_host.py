@@ -266,7 +266,7 @@ def test_message_flood_is_cut_off_and_logged(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_message_that_is_too_long_goes_no_further(show: Showing) -> None:
+def test_overlong_message_is_dropped(show: Showing) -> None:
     shown = hosted(show, PARROT, limits={"messageChars": 1000})
 
     say(

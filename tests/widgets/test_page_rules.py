@@ -132,7 +132,7 @@ def test_axe_finds_no_violation_in_either_theme(show: Showing, name: str) -> Non
     shown.page.close()
 
 
-def test_axe_finds_violations_where_there_are_some(show: Showing) -> None:
+def test_axe_finds_planted_violations(show: Showing) -> None:
     shown = show.alone(
         "", html="<!doctype html><title>x</title><img src='data:,'><p style='color:#ccc;background:#fff'>pale"
     )
@@ -181,7 +181,7 @@ def test_samples_conform_to_the_schema_of_their_page(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_is_one_small_file_that_loads_nothing(name: str) -> None:
+def test_page_is_one_small_file_without_external_loads(name: str) -> None:
     html = (PAGES / f"{name}.html").read_text()
 
     # The parser of Markdown has the names of all entities.

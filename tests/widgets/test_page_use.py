@@ -292,7 +292,7 @@ def test_carousel_moves_by_buttons_and_card_has_one_action(opened: Opened) -> No
     assert max(card.locator("button").count() for card in shown.page.locator(".card").all()) == 1
 
 
-def test_a_picture_that_cannot_load_leaves_its_description(opened: Opened) -> None:
+def test_unloadable_picture_leaves_its_description(opened: Opened) -> None:
     """Source: S3-115."""
     shown = opened(
         "pizzaz-gallery",
@@ -432,7 +432,7 @@ MOVED = """() => new Promise(done => {
 })"""
 
 
-def test_planets_stand_still_for_those_who_want_less_motion(opened: Opened) -> None:
+def test_planets_stand_still_with_reduced_motion(opened: Opened) -> None:
     moving = opened("solar-system", {})
     moves = moving.page.evaluate(MOVED)
     still = opened("solar-system", {}, before=CALM)

@@ -290,7 +290,7 @@ def test_unknown_method_and_invalid_json_are_json_rpc_errors(server: WidgetServe
     assert isinstance(json.loads(body)["error"]["code"], int)
 
 
-def test_stdio_gives_what_http_gives(server: WidgetServer, tmp_path: Path) -> None:
+def test_stdio_and_http_answers_are_equal(server: WidgetServer, tmp_path: Path) -> None:
     requests: list[tuple[str, dict[str, Any]]] = [
         ("tools/list", {}),
         ("resources/list", {}),

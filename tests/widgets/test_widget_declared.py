@@ -105,7 +105,7 @@ def test_schemes_and_file_arguments_are_declared() -> None:
     assert oauth2() == {"type": "oauth2"}
 
 
-def test_texts_of_64_characters_are_taken_and_of_65_refused() -> None:
+def test_text_limit_is_64_characters() -> None:
     assert chart().tool_meta(invoking="x" * 64, invoked="y" * 64)
 
     with pytest.raises(ValueError, match=r"1 to 64 characters while a tool runs; 'x+' has 65"):

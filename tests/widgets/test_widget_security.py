@@ -104,7 +104,7 @@ def test_a_challenge_cannot_be_broken_out_of() -> None:
     )
 
 
-def test_only_a_call_that_was_not_authorised_is_challenged() -> None:
+def test_only_unauthorised_calls_are_challenged() -> None:
     with pytest.raises(CallError) as raised:
         authorize(spec(oauth2("a")), facts())
     message = {"content": [], "_meta": {"kept": 1}}

@@ -92,7 +92,7 @@ async def kill_forkserver(caplog: pytest.LogCaptureFixture) -> int:
     return first
 
 
-async def test_calls_go_on_after_the_forkserver_was_killed(
+async def test_calls_continue_after_forkserver_is_killed(
     tool: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with somebody() as ann, somebody() as bob:

@@ -18,7 +18,7 @@ def test_a_stock_begins_with_its_least() -> None:
 
 
 @pytest.mark.parametrize(("least", "most"), [(-1, 2), (3, 2)])
-def test_a_stock_that_makes_no_sense_is_refused(least: int, most: int) -> None:
+def test_invalid_idle_worker_bounds_are_refused(least: int, most: int) -> None:
     with pytest.raises(ValueError, match=f"{least} to {most}"):
         IdleWorkers(least=least, most=most)
 
@@ -34,7 +34,7 @@ def test_idle_worker_target_grows_by_one_per_miss_up_to_maximum() -> None:
     assert sizes == [3, 4, 4, 4]
 
 
-def test_a_call_that_finds_somebody_does_not_raise_it() -> None:
+def test_call_with_idle_worker_does_not_raise_target() -> None:
     idle_workers = IdleWorkers(least=2, most=4)
 
     idle_workers.found(1, has_room=yes)

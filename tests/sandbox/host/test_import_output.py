@@ -127,7 +127,7 @@ async def test_endless_import_output_is_read_at_intervals(
 
 
 @pytest.mark.kernel
-async def test_a_tool_file_that_prints_a_pipe_full_of_lines_is_served(
+async def test_tool_file_filling_its_output_pipe_is_served(
     tmp_path: Path, user: str, logged: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "loud.py"

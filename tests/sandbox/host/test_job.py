@@ -231,7 +231,7 @@ async def test_job_leaves_nothing_when_its_pool_closes(forkserver: Forkserver, t
     assert await becomes(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
-async def test_a_program_with_threads_goes_on_too(forkserver: Forkserver, tmp_path: Path) -> None:
+async def test_job_of_a_program_with_threads_continues(forkserver: Forkserver, tmp_path: Path) -> None:
     async with kept_pool_of(forkserver, tmp_path, threads=True) as pool:
         file = tmp_path / "home" / "ticks"
         await begun(pool, "ticks", str(file))

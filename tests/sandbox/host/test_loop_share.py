@@ -52,7 +52,7 @@ class Laborious(Ears):
 
 
 @pytest.mark.parametrize("rests", [True, False])
-async def test_requests_that_take_long_leave_others_their_turns(
+async def test_slow_requests_leave_others_their_turns(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, rests: bool
 ) -> None:
     if not rests:
@@ -91,7 +91,7 @@ async def test_invalid_json_answer_of_client_reaches_the_tool(pool: Pool) -> Non
     assert "cannot be sent" in replied["error"]["message"]
 
 
-def test_a_burst_is_free_and_what_goes_on_rests_twice_as_long() -> None:
+def test_burst_is_free_and_long_work_rests_twice_as_long() -> None:
     share = LoopShare()
 
     share.spend(0.1, now=100.0)
@@ -112,7 +112,7 @@ def test_unused_loop_share_is_capped_at_one_burst() -> None:
     assert share.rest_s(now=1000.0) == pytest.approx(0.2)
 
 
-async def test_each_step_of_what_is_awaited_counts_and_no_waiting() -> None:
+async def test_awaited_steps_count_and_waiting_does_not() -> None:
     share, ended = LoopShare(), asyncio.Event()
 
     async def work() -> str:
@@ -134,7 +134,7 @@ async def test_each_step_of_what_is_awaited_counts_and_no_waiting() -> None:
     assert share.rest_s(now=time.monotonic()) > 0
 
 
-async def test_a_cancellation_reaches_what_is_awaited() -> None:
+async def test_cancellation_reaches_the_awaited_coroutine() -> None:
     share, heard = LoopShare(), asyncio.Event()
 
     async def work() -> None:

@@ -114,7 +114,7 @@ def test_a_process_whose_first_thread_has_ended_hides_nothing(tmp_path: Path, wa
     assert MappedFile(shared, 3 * MIB, private=False) in found
 
 
-def test_a_process_that_has_ended_has_mapped_nothing(tmp_path: Path, way: str) -> None:
+def test_ended_process_has_no_mapped_files(tmp_path: Path, way: str) -> None:
     with mapping(tmp_path) as (pid, _):
         pass
 

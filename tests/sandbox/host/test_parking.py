@@ -61,7 +61,7 @@ async def test_call_requiring_fresh_worker_gets_one_and_parks_none(pool: Pool) -
     assert fresh["pid"] != kept["pid"] == again["pid"]
 
 
-async def test_the_worker_used_last_is_taken_first(pool: Pool) -> None:
+async def test_last_used_worker_is_leased_first(pool: Pool) -> None:
     one, first = await leased(pool, "count")
     two, second = await leased(pool, "count")
     two.release()
@@ -287,7 +287,7 @@ async def test_no_worker_stays_where_the_machine_has_no_room(
     assert pool.zygote.retired == {"no room": 1}
 
 
-async def test_an_output_that_cannot_be_flushed_costs_no_answer(pool: Pool) -> None:
+async def test_unflushable_output_loses_no_answer(pool: Pool) -> None:
     assert (await run(pool, "breaks_output")).ending is Ending.ANSWERED
     assert value(await run(pool, "count"))["calls"] == 2
 
@@ -413,7 +413,7 @@ async def test_message_on_channel_of_ended_call_is_dropped(pool: Pool, tmp_path:
     assert ears.notes == []
 
 
-async def test_a_worker_that_somebody_continued_serves_no_other_call(pool: Pool) -> None:
+async def test_worker_continued_by_others_serves_no_other_call(pool: Pool) -> None:
     pid = value(await run(pool, "count"))["pid"]
     await rests(pool)
     os.kill(pid, signal.SIGCONT)
@@ -456,9 +456,7 @@ async def test_worker_without_first_thread_serves_no_other_call(pool: Pool) -> N
 @pytest.mark.parametrize(
     ("act", "ending"), [("crash", Ending.CRASHED), ("raises", Ending.CRASHED), ("sleep", Ending.IDLE_TIMEOUT)]
 )
-async def test_a_call_that_does_not_end_well_takes_its_worker_with_it(
-    pool: Pool, act: str, ending: Ending
-) -> None:
+async def test_failed_call_ends_its_worker(pool: Pool, act: str, ending: Ending) -> None:
     await run(pool, "count")
     outcome = await run(pool, act, idle_s=0.5)
 
@@ -466,7 +464,7 @@ async def test_a_call_that_does_not_end_well_takes_its_worker_with_it(
     assert value(await run(pool, "count"))["calls"] == 1
 
 
-async def test_a_call_that_is_cancelled_takes_its_worker_with_it(pool: Pool) -> None:
+async def test_cancelled_call_ends_its_worker(pool: Pool) -> None:
     pid = value(await run(pool, "count"))["pid"]
     parked = pool.zygote.at_hand
     running = asyncio.create_task(run(pool, "sleep"))
@@ -550,7 +548,7 @@ async def test_worker_with_lowered_priority_serves_no_other_call(pool: Pool) -> 
 
 
 @pytest.mark.parametrize("limit", ["RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_AS", "RLIMIT_STACK"])
-async def test_a_limit_that_a_call_narrows_holds_for_no_other(pool: Pool, limit: str) -> None:
+async def test_limit_narrowed_by_a_call_affects_no_other(pool: Pool, limit: str) -> None:
     before = value(await run(pool, "limit", limit))
     narrowed = value(await run(pool, "narrows", limit, False))
     after = value(await run(pool, "limit", limit))
@@ -563,7 +561,7 @@ async def test_a_limit_that_a_call_narrows_holds_for_no_other(pool: Pool, limit:
     assert value(await run(pool, "count"))["calls"] == 2
 
 
-async def test_a_call_that_changes_the_time_zone_changes_no_other(pool: Pool) -> None:
+async def test_time_zone_set_by_a_call_affects_no_other(pool: Pool) -> None:
     before = value(await run(pool, "zone"))
 
     assert value(await run(pool, "travels")) == "XYZ" != before
@@ -677,7 +675,7 @@ async def test_worker_raising_its_cpu_limit_is_ended(forkserver: Forkserver, tmp
     assert outcome.reached.limit == "cpu_s"
 
 
-async def test_memory_is_counted_from_what_the_worker_has(forkserver: Forkserver, tmp_path: Path) -> None:
+async def test_memory_of_a_call_is_counted_above_its_worker(forkserver: Forkserver, tmp_path: Path) -> None:
     async with kept_pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
         before = value(await run(pool, "limits"))["DATA"]
         await run(pool, "hold", 100 * MIB)

@@ -222,9 +222,7 @@ async def test_large_zygote_memory_moves_to_huge_pages_unchanged(
     assert huge[0] > 250 * MIB > huge[1]
 
 
-async def test_a_layer_that_cannot_be_put_in_place_ends_the_zygote(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_layer_that_cannot_be_applied_ends_the_zygote(forkserver: Forkserver, tmp_path: Path) -> None:
     policy = Policy(home=tmp_path)
 
     with pytest.raises(ConfinementError, match="home"):
@@ -300,7 +298,7 @@ async def test_a_call_ends_at_its_limit(pool: Pool, limit: str) -> None:
 
 
 @pytest.mark.parametrize("act", ["not_json", "nan"])
-async def test_an_answer_that_is_not_json_is_a_crash_with_its_reason(pool: Pool, act: str) -> None:
+async def test_invalid_json_answer_is_a_crash_with_its_reason(pool: Pool, act: str) -> None:
     outcome = await run(pool, act)
 
     assert outcome.ending is Ending.CRASHED
@@ -340,13 +338,13 @@ async def test_the_first_answer_counts(pool: Pool) -> None:
     assert value(await run(pool, "answers_twice")) == "first"
 
 
-async def test_a_child_that_holds_the_connection_hides_no_crash(pool: Pool) -> None:
+async def test_child_holding_the_connection_hides_no_crash(pool: Pool) -> None:
     outcome = await run(pool, "held_socket")
 
     assert (outcome.ending, outcome.status) == (Ending.CRASHED, "exit status 5")
 
 
-async def test_a_child_that_is_left_behind_is_dead_before_the_outcome(pool: Pool) -> None:
+async def test_orphaned_child_is_dead_before_the_outcome(pool: Pool) -> None:
     lease = await pool.lease(Limits())
 
     outcome = await lease.run({"act": "answers_and_leaves_a_child"}, deadlines=Deadlines(), listener=Ears())
@@ -427,7 +425,7 @@ async def test_forkserver_start_failure_is_raised_for_zygote_request(
     assert "No module named 'programs.missing'" in capfd.readouterr().err
 
 
-async def test_a_forkserver_that_is_still_importing_is_ended_at_once(tmp_path: Path) -> None:
+async def test_importing_forkserver_is_ended_at_once(tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text("import time\nwhile True:\n    time.sleep(60)\n")
     server = await Forkserver.start("endless", environment={"PYTHONPATH": str(tmp_path)})
 
@@ -481,7 +479,7 @@ async def test_pool_rests_before_refill_unless_empty(pool: Pool) -> None:
         lease.worker.close()
 
 
-async def test_everything_is_gone_when_the_forkserver_is_closed(tmp_path: Path) -> None:
+async def test_closed_forkserver_leaves_nothing(tmp_path: Path) -> None:
     server = await Forkserver.start("programs.small", environment=ENVIRONMENT)
     async with pool_of(server, tmp_path) as pool:
         await pool.ready()
@@ -533,9 +531,7 @@ async def test_without_an_address_in_its_policy_a_worker_has_no_socket(pool: Poo
     assert value(outcome) == errno.EACCES
 
 
-async def test_the_guard_removed_the_gate_still_tells_what_was_refused(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_gate_reports_refusals_with_the_guard_removed(forkserver: Forkserver, tmp_path: Path) -> None:
     async with (
         greeting() as here,
         greeting() as other,

@@ -136,7 +136,7 @@ async def test_released_workers_leave_no_descriptor(forkserver: Forkserver, fold
         assert pool.zygote.at_hand == 1
 
 
-async def test_a_worker_that_was_taken_is_not_let_go(forkserver: Forkserver, folder: Path) -> None:
+async def test_leased_worker_is_not_released(forkserver: Forkserver, folder: Path) -> None:
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=2, most=2)) as pool:
         await parks(pool, 2)
         lease = await pool.lease(pool.policy.limits)

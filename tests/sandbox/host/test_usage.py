@@ -151,7 +151,7 @@ def test_open_descriptors_and_unnamed_files_are_counted_once(
     assert open_files(pid, device) == OpenFiles()
 
 
-def test_memory_that_two_processes_share_counts_once() -> None:
+def test_memory_shared_by_two_processes_counts_once() -> None:
     with running(SHARING) as (pid, child):
         both = [process for number in (pid, int(child)) if (process := read_process(number))]
 
@@ -222,7 +222,7 @@ def test_neither_links_nor_what_they_lead_to_are_measured(home: Path, tmp_path: 
     assert usage(home) == (5, 1)
 
 
-def test_measuring_ends_at_the_most_entries_that_interest(home: Path) -> None:
+def test_measuring_ends_at_the_entry_limit(home: Path) -> None:
     for number in range(500):
         (home / "folder" / f"empty-{number}").touch()
 
@@ -285,7 +285,7 @@ def test_a_file_without_a_name_counts_while_somebody_holds_it(home: Path, way: s
     assert usage(home, pids=(process.pid,)) == (3, 1)
 
 
-def test_a_folder_that_its_owner_cannot_list_is_listed(
+def test_folder_unreadable_to_its_owner_is_listed(
     home: Path, unconfined: Callable[[Callable[[], object]], object]
 ) -> None:
     (home / "closed").mkdir()
@@ -323,9 +323,7 @@ def test_nearly_full_control_group_has_no_memory_to_spare(
     assert usage_module.has_memory_to_spare() is spare
 
 
-def test_a_machine_that_is_nearly_full_has_no_memory_to_spare(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nearly_full_machine_has_no_memory_to_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage_module, "_GROUPS", ())
     (tmp_path / "meminfo").write_text("MemTotal:       1000 kB\nMemFree:  1 kB\nMemAvailable:  99 kB\n")
     today = usage_module.has_memory_to_spare()

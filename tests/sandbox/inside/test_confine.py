@@ -265,7 +265,7 @@ def test_a_missing_scratch_folder_fails_the_confinement(confined: Confined, worl
     assert "missing" in error_of(report)
 
 
-def test_a_scratch_folder_that_is_a_link_fails_the_confinement(confined: Confined, world: World) -> None:
+def test_linked_scratch_folder_fails_the_confinement(confined: Confined, world: World) -> None:
     link = world.outside / "link"
     link.symlink_to(world.other)
 
@@ -378,7 +378,7 @@ def _files() -> list[str]:
 @pytest.mark.parametrize(
     ("where", "uid"), [("world", None), ("plain_world", NOBODY)], ids=["as-we-are", "unprivileged"]
 )
-def test_ordinary_work_goes_on_working(
+def test_ordinary_work_still_works_confined(
     request: pytest.FixtureRequest,
     confined: Confined,
     work: Function,

@@ -107,5 +107,5 @@ def test_the_parts_of_code_are_immortal_too() -> None:
     assert json.loads(run(PARTS)) == [HAS_IMMORTALS] * 7
 
 
-def test_everything_goes_on_as_before() -> None:
+def test_program_behaves_as_before() -> None:
     assert run(GOES_ON) == "2 end ['counting', 'given up', 'new'] seen True\n"

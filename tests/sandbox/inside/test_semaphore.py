@@ -92,7 +92,7 @@ def test_a_release_too_many_is_refused() -> None:
         bounded.release()
 
 
-def test_a_recursive_lock_is_taken_again_by_its_own_thread_only() -> None:
+def test_recursive_lock_is_reacquired_by_its_thread_only() -> None:
     lock = SemLock(RECURSIVE, 1, 1, "/unused", True)
     others: list[bool] = []
 
@@ -107,7 +107,7 @@ def test_a_recursive_lock_is_taken_again_by_its_own_thread_only() -> None:
     assert in_a_child(lambda: lock.acquire(block=False)) == 0
 
 
-def test_a_child_holds_nothing_of_what_its_parent_holds() -> None:
+def test_child_holds_no_lock_of_its_parent() -> None:
     lock = FORKED.RLock()
 
     def takes() -> None:
@@ -178,7 +178,7 @@ def test_shared_memory_lies_in_the_home_and_nowhere_else(tmp_path: Path) -> None
     assert multiprocessing.get_start_method(allow_none=True) in (None, "fork")
 
 
-def test_without_a_home_there_are_pools_and_no_shared_memory(tmp_path: Path) -> None:
+def test_pools_without_home_have_no_shared_memory(tmp_path: Path) -> None:
     ended = run(tmp_path / "none")
 
     assert "this call may not write files, nor shared memory" in ended.stderr

@@ -103,7 +103,7 @@ def test_scratch_folder_is_writable_while_loading_only(
     assert by_zygote.error is None
 
 
-def test_a_worker_reads_what_was_warmed_up_in_the_scratch_folder(confined: Confined, world: World) -> None:
+def test_worker_reads_caches_from_the_scratch_folder(confined: Confined, world: World) -> None:
     report = confined(world.policy, lambda: (world.scratch / "file.txt").read_text())
 
     assert report.value == "scratch"
@@ -139,7 +139,7 @@ def test_another_home_can_be_neither_read_nor_listed(confined: Confined, world: 
     assert (read.errno, listed.errno, parent.errno) == (errno.EACCES,) * 3
 
 
-def test_a_link_in_the_home_leads_nowhere_that_is_denied(
+def test_link_in_the_home_opens_no_denied_path(
     confined: Confined, unconfined: Unconfined, world: World
 ) -> None:
     (world.home / "link").symlink_to(world.other / "file.txt")
@@ -259,9 +259,7 @@ def test_a_program_is_confined_like_the_worker_that_started_it(
 
 
 @pytest.mark.parametrize("name", ["/dev/null", "/dev/zero", "/dev/full"])
-def test_devices_that_keep_nothing_are_open_even_without_a_home(
-    confined: Confined, world: World, name: str
-) -> None:
+def test_null_devices_are_open_even_without_a_home(confined: Confined, world: World, name: str) -> None:
     def open_both() -> bool:
         with open(name, "rb+", buffering=0) as file:
             return file.readable() and file.writable()
@@ -443,7 +441,7 @@ def test_a_home_never_carries_execution_or_special_files() -> None:
     assert not HOME & forbidden
 
 
-def test_rights_are_dropped_for_kernels_that_do_not_know_them() -> None:
+def test_rights_unknown_to_the_kernel_are_dropped() -> None:
     everything = AccessRight((1 << 16) - 1)
 
     assert [everything & ~handled(abi) for abi in (1, 2, 3, 4, 5, 6, 7, 8)] == [

@@ -122,7 +122,7 @@ def test_a_link_in_the_home_leads_to_nobody_else(top: Path, tmp_path: Path, with
 
 
 @CONTROL
-def test_a_name_that_is_exchanged_meanwhile_leads_to_nobody_else(
+def test_socket_name_swapped_meanwhile_reaches_nobody_else(
     top: Path, tmp_path: Path, without: tuple[str, ...]
 ) -> None:
     there = top / "others" / "service"

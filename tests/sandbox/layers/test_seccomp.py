@@ -162,7 +162,7 @@ def test_modes_filter_denies_set_id_bits(architecture: Architecture) -> None:
 
 
 @each_architecture
-def test_calls_that_programs_live_on_are_allowed(architecture: Architecture) -> None:
+def test_syscalls_programs_depend_on_are_allowed(architecture: Architecture) -> None:
     denied_somewhere = set(architecture.numbers.values())
     answer = main_of(architecture)
 
@@ -382,7 +382,7 @@ NEEDS_PRIVILEGE = {
 }
 
 
-def test_the_kernel_refuses_what_would_need_privilege(confined: Confined, world: World) -> None:
+def test_kernel_refuses_privileged_acts(confined: Confined, world: World) -> None:
     def attempt_all() -> dict[str, int | str]:
         answers: dict[str, int | str] = {}
         for name, arguments in NEEDS_PRIVILEGE.items():

@@ -239,7 +239,7 @@ def test_machine_files_of_proc_are_empty_with_few_exceptions(top: Path) -> None:
     assert report.value == str((False, ["kernel", "vm"], True))
 
 
-def test_a_home_that_was_exchanged_is_refused(top: Path) -> None:
+def test_exchanged_home_is_refused(top: Path) -> None:
     policy = policy_of(top)
     (top / "twin").mkdir()
 
@@ -382,7 +382,7 @@ def test_link_placed_after_mount_opens_nothing_else(
     assert report.value == "['victim', 'refused', 'refused']"
 
 
-def test_a_host_without_privilege_makes_them_in_a_user_namespace(plain_world: World) -> None:
+def test_unprivileged_host_builds_view_in_user_namespace(plain_world: World) -> None:
     policy = plain_world.narrowed(namespaces=True, homes=(plain_world.home.parent,), read=(Path("/usr"),))
 
     def act() -> tuple[bool, bool, int]:
@@ -442,7 +442,7 @@ def test_links_beside_named_file_are_made_if_target_is_readable(tmp_path: Path) 
     }
 
 
-def test_link_to_what_is_read_is_made_and_not_followed(tmp_path: Path) -> None:
+def test_link_to_readable_path_is_made_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "tool.py").touch()
     (tmp_path / "link").symlink_to("real")
@@ -516,7 +516,7 @@ def test_another_user_id_is_one_without_groups_or_a_way_back() -> None:
     assert report.value == [[TRIAL_UID] * 3, [TRIAL_UID] * 3, []]
 
 
-def test_the_folder_that_keeps_another_user_out_is_named(top: Path) -> None:
+def test_folder_closed_to_another_user_is_named(top: Path) -> None:
     (top / "open.txt").touch(mode=0o644)
 
     assert unreadable([top / "open.txt"], uid=TRIAL_UID) is None

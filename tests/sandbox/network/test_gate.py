@@ -520,7 +520,7 @@ def test_a_child_process_is_behind_the_same_gate() -> None:
     assert said == [None, "EACCES"]
 
 
-def test_a_socket_that_does_not_block_still_does_not_afterwards() -> None:
+def test_nonblocking_socket_stays_nonblocking() -> None:
     def act() -> list[object]:
         with socket.socket() as mine:
             mine.setblocking(False)
@@ -593,7 +593,7 @@ def test_gate_without_supervisor_reaches_nothing() -> None:
 
 
 @pytest.mark.parametrize("pointer", [0, 8, 2**47, 2**63, 2**64 - 1])
-def test_an_address_that_lies_nowhere_is_answered_with_that(pointer: int) -> None:
+def test_unmapped_address_argument_is_efault(pointer: int) -> None:
     def act() -> Said:
         libc = ctypes.CDLL(None, use_errno=True)
         with socket.socket() as mine:
@@ -608,7 +608,7 @@ def test_an_address_that_lies_nowhere_is_answered_with_that(pointer: int) -> Non
     assert refused == []
 
 
-def test_a_descriptor_that_is_not_open_is_answered_with_that() -> None:
+def test_closed_descriptor_argument_is_ebadf() -> None:
     def act() -> Said:
         libc = ctypes.CDLL(None, use_errno=True)
         address = struct.pack("=H", socket.AF_INET) + struct.pack(">H4s8x", here[1], bytes([127, 0, 0, 1]))

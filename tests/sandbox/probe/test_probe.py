@@ -87,7 +87,7 @@ def test_probe_leaves_this_process_unchanged() -> None:
     assert (os.environ.copy(), os.getsid(0), os.getcwd(), sorted(os.listdir("/proc/self/fd"))) == before
 
 
-def test_looking_tells_who_we_are() -> None:
+def test_probe_reports_the_current_user() -> None:
     found = probe()
 
     assert (found.uid, found.kernel) == (os.geteuid(), os.uname().release)
@@ -116,7 +116,7 @@ def test_each_thing_missing_is_one_sentence_with_its_cure(
     assert "; " in sentences[0]
 
 
-def test_a_tier_needs_what_process_needs_and_its_own_trial(full: Probe) -> None:
+def test_tier_needs_process_layers_and_its_own_trial(full: Probe) -> None:
     lacking = replace(full, landlock_abi=0, other_user="no ids", namespaces="no namespaces")
 
     assert full.missing(Tier.USER) == full.missing(Tier.NAMESPACE) == ()
@@ -125,7 +125,7 @@ def test_a_tier_needs_what_process_needs_and_its_own_trial(full: Probe) -> None:
     assert lacking.missing(Tier.NAMESPACE)[1] == "no namespaces"
 
 
-def test_a_tier_that_was_not_tried_is_not_promised() -> None:
+def test_untried_tier_is_not_promised() -> None:
     assert probe(tried=()).missing(Tier.NAMESPACE) == ("it was not tried",)
 
 
