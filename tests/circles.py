@@ -1,4 +1,4 @@
-"""What only the collector of garbage would end: objects of ours that refer to each other in a circle.
+"""Reference cycles of our objects, which only the garbage collector frees.
 
 On a server such circles are what calls leave until the collector comes, which is late where most of memory is
 frozen for it. Then much is freed at once, in pieces between what stays.

@@ -2,9 +2,9 @@
 
 A forkserver imports the framework for some 1.6 s of a processor, and tests open more than a thousand toolsets
 in the processes of pytest. Here each of these processes has a template that has taken all the steps of
-`sandbox.inside.forkserver_main` but the last, and forks whoever takes that one: a child of pytest, as the one
-that `sandbox.host.launch` starts would be, with the same environment, folder and standard error. Whoever runs
-`runner` as a command has the real one.
+`sandbox.inside.forkserver_main` but the last, and forks the process for that one. It is a child of
+pytest, as the one that `sandbox.host.launch` starts would be, with the same environment, folder and standard
+error. The command `runner` has the real one.
 
 usage: python -P tests/forkserver_template.py SOCKET_FD MODULE
 """
@@ -55,7 +55,7 @@ class _Template:
         return cls(ours, process, dict(environment))
 
     def fork(self, control: socket.socket) -> int:
-        """Have a forkserver forked that speaks to `control`; return its process id."""
+        """Fork a forkserver connected to `control`; return its process id."""
         order = {"host": os.getpid(), "folder": os.getcwd(), "mask": umask()}
         with open(os.devnull, "wb") as nothing:
             output = sys.stderr.fileno() if _has_fileno(sys.stderr) else nothing.fileno()
@@ -98,7 +98,7 @@ class Forked:
 
 
 class Templates:
-    """What launches forkservers for this process, from templates where it can."""
+    """Launcher of forkservers for this process, from templates where possible."""
 
     def __init__(self) -> None:
         self._started: dict[str, _Template] = {}

@@ -7,7 +7,7 @@
 - a method with a leading underscore that overrides one of a class of theirs;
 - a text with a leading underscore that is an argument of `getattr`, `hasattr`, `setattr` or `delattr`, or a
   key of a mapping that is read or written; `_meta` is the protocol's own word;
-- what is put in the place of something on a module or class of theirs, as it is written: a monkeypatch.
+- an assignment to a name of a module or class of theirs, as it is written: a monkeypatch.
 
 Not counted are names of Python's own library; public attributes that are set on an object; and modules whose
 path has no leading underscore, since the API references of FastMCP and the SDK list them. The modules that no

@@ -1,4 +1,4 @@
-"""What a module of ours changes in objects and modules of FastMCP, the SDK and Starlette, as its text shows.
+"""Changes that a module of ours makes in FastMCP, the SDK and Starlette, as its text shows.
 
 A value is taken for theirs if its annotation names a class of theirs, if a call of theirs, or of a function
 of ours that is annotated so, has made it, or if it was read from such a value.
@@ -37,7 +37,7 @@ def patches(tree: ast.Module) -> Iterator[str]:
 
 
 class _Names:
-    """What a module imports: names of theirs, and functions of ours that return something of theirs."""
+    """Imports of a module: names of theirs, and functions of ours that return something of theirs."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.theirs = frozenset(_imported_from_them(tree))
@@ -152,7 +152,7 @@ class _Scope:
                     self.theirs |= names if _names_one(node.annotation, self._names.theirs) else set()
 
     def _is_theirs(self, node: ast.expr) -> bool:
-        """Say whether an expression is, or is read from, a value of theirs; what they only count is not."""
+        """Return whether an expression is, or is read from, a value of theirs; a mere count is not."""
         match node:
             case ast.Name(id=name):
                 return name in self.theirs

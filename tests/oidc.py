@@ -1,4 +1,4 @@
-"""A real OpenID provider over loopback, whoever logs in there, and official clients that are sent to it."""
+"""A real OpenID provider over loopback, its users, and official clients that are sent to it."""
 
 import fcntl
 import json
@@ -105,7 +105,7 @@ def _sent(browser: httpx2.Client, answer: httpx2.Response, user: str) -> httpx2.
 
 
 class Kept:
-    """What a client keeps of its logins."""
+    """Token store of a client."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None

@@ -1,4 +1,4 @@
-"""What other processes need: how to start one, and how to become a user without privileges."""
+"""Helpers to start other processes and to become a user without privileges."""
 
 import ctypes
 import os

@@ -1,7 +1,7 @@
-"""Ports for servers that have to be told one: nobody takes it between its choice and its use.
+"""Ports for servers that have to be told one: no process takes it between its choice and its use.
 
-A port that was bound to 0, read and closed is free for everybody again, and the kernel gives it to whoever
-connects next. These lie where the kernel gives out none by itself, and a test process that has one keeps it
+A port that was bound to 0, read and closed is free for everybody again, and the kernel gives it to the
+next connection. These lie where the kernel gives out none by itself, and a test process that has one keeps it
 from all others until it ends.
 
 Source: ip(7), ip_local_port_range; unix(7), "Abstract sockets".
@@ -25,7 +25,7 @@ _claims: list[socket.socket] = []
 def free_port() -> int:
     """Return a port on which nobody listens, at no address, and which no other test is given."""
     lowest = int(_GIVEN_OUT.read_text().split()[0])
-    # Where the kernel gives out all of them, those are no worse than others.
+    # Where the kernel gives out all of them, those are as good as others.
     ports = list(range(_FIRST, min(_END, lowest) if lowest > _FIRST else _END))
     random.shuffle(ports)
     for port in ports:

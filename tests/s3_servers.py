@@ -49,7 +49,7 @@ def raw_client(address: BucketAddress) -> Any:
 
 @contextlib.contextmanager
 def watching(event: str, hear: Callable[..., object]) -> Iterator[None]:
-    """Have each client of S3 that is made in the block call `hear` with an event of botocore."""
+    """Call `hear` with an event of botocore for each client of S3 that is made in the block."""
     client = boto3.session.Session.client
 
     def watched(session: boto3.session.Session, *args: Any, **more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which cases of parametrised tests run where not all do: a few of each, spread over its list.
+"""Selection of cases of parametrised tests where not all run: a few of each, spread over its list.
 
 A test that starts servers in every tier, protocol version and way in takes minutes for what a few of its
 cases show as a rule. `scripts/test` runs those, for each change, and one of each in files that take minutes;

@@ -125,7 +125,7 @@ def details(completed: Completed) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended."""
+    """Outcome of a command."""
 
     status: int
     out: str
@@ -145,7 +145,7 @@ def until(condition: Callable[[], bool]) -> bool:
 
 
 async def becomes(condition: Callable[[], bool]) -> bool:
-    """Say the same, and let the loop's other tasks go on meanwhile."""
+    """Do the same while the other tasks of the loop run."""
     deadline = time.monotonic() + _PATIENCE_S
     while not condition() and time.monotonic() < deadline:
         await asyncio.sleep(_LOOK_EVERY_S)

@@ -96,7 +96,7 @@ def _imported(module: Path) -> Iterator[str]:
             yield (node.module or "").partition(".")[0]
 
 
-def test_private_names_of_the_framework_are_touched_in_internals_only() -> None:
+def test_private_framework_names_are_used_in_internals_only() -> None:
     assert offenders(private_names, OUTSIDE) == {}
 
 
@@ -121,11 +121,11 @@ def is_module(name: str) -> bool:
         return False
 
 
-def test_undocumented_modules_of_the_framework_are_imported_in_internals_only() -> None:
+def test_undocumented_modules_are_imported_in_internals_only() -> None:
     assert offenders(lambda module: set(modules_of_the_framework(module)) - PUBLIC, OUTSIDE) == {}
 
 
-def test_undocumented_modules_of_the_framework_are_found_where_they_are() -> None:
+def test_undocumented_framework_modules_are_detected() -> None:
     found = {name for module in INTERNALS for name in modules_of_the_framework(module)}
 
     assert {"fastmcp.server.http", "mcp.server.connection"} <= found - PUBLIC
@@ -140,7 +140,7 @@ def test_the_framework_is_patched_in_internals_only() -> None:
     assert offenders(patches_of_the_framework, OUTSIDE) == {}
 
 
-def test_patches_of_the_framework_are_found_where_they_are() -> None:
+def test_framework_patches_are_detected() -> None:
     found = {patch for module in INTERNALS for patch in patches_of_the_framework(module)}
 
     assert "vars(methods)['serialize_server_result']" in found
@@ -150,7 +150,7 @@ def test_patches_of_the_framework_are_found_where_they_are() -> None:
     assert {"app.user_middleware[:]", "app.auth", "auth.tokens"} <= found
 
 
-def test_patches_are_found_on_whatever_is_of_the_framework() -> None:
+def test_patches_of_any_framework_object_are_detected() -> None:
     """By what an annotation says, by what made a value, and by what it was read from."""
     text = """
         from fastmcp import FastMCP
@@ -200,7 +200,7 @@ def test_patches_are_found_on_whatever_is_of_the_framework() -> None:
     }
 
 
-def test_every_module_of_the_edge_has_its_reason_and_what_to_do_when_it_breaks() -> None:
+def test_edge_modules_document_their_reason_and_breakage_plan() -> None:
     lines = (ROOT / "docs/development.md").read_text().splitlines()
     edge = [path for path in INTERNALS if path.name != "__init__.py"]
     rows = {str(module): [line for line in lines if f"`{module}`" in line] for module in edge}
@@ -210,7 +210,7 @@ def test_every_module_of_the_edge_has_its_reason_and_what_to_do_when_it_breaks()
     assert [module for module, row in cells.items() if min(len(cell.strip()) for cell in row) <= 20] == []
 
 
-def test_every_module_that_is_called_public_is_there_and_used() -> None:
+def test_every_listed_public_module_exists_and_is_used() -> None:
     used = {name for module in OUTSIDE for name in modules_of_the_framework(module)}
 
     assert used == PUBLIC
@@ -230,7 +230,7 @@ def test_private_names_of_the_framework_are_25_at_most() -> None:
     }
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     assert [str(module) for module in MODULES if not ast.get_docstring(tree_of(module))] == []
 
 
@@ -239,7 +239,7 @@ def lists_of_public_names(module: Path) -> int:
     return [ast.unparse(target) for target in targets].count("__all__")
 
 
-def test_every_module_says_what_of_it_is_public() -> None:
+def test_every_module_has_one_list_of_public_names() -> None:
     assert [str(module) for module in NAMED if lists_of_public_names(module) != 1] == []
 
 
@@ -254,7 +254,7 @@ def public_classes() -> dict[str, list[str]]:
 
 
 def test_a_public_class_name_is_defined_once() -> None:
-    """Who has met a name in one room must not take another's for it."""
+    """A reader who knows a name from one room must not mistake another for it."""
     found = public_classes()
 
     assert len(found) > 400
@@ -269,13 +269,13 @@ def test_sandbox_needs_only_the_standard_library_and_psutil() -> None:
     assert offenders(lambda module: imported(module) - known, SANDBOX) == {}
 
 
-def test_the_confined_half_of_sandbox_needs_the_standard_library_alone() -> None:
+def test_confined_half_of_sandbox_imports_stdlib_only() -> None:
     known = sys.stdlib_module_names | {"sandbox"}
 
     assert offenders(lambda module: imported(module) - known, CONFINED) == {}
 
 
-def test_what_two_folders_of_tests_share_lies_where_both_find_it() -> None:
+def test_code_shared_by_test_folders_is_importable_by_both() -> None:
     """pytest puts a folder on the path when it collects its first file; another folder finds it by luck."""
     tests = [ROOT / name for name in tracked_files() if re.fullmatch(r"tests/.+\.py", name)]
     places: dict[str, set[Path]] = {}
@@ -294,7 +294,7 @@ def test_what_two_folders_of_tests_share_lies_where_both_find_it() -> None:
     assert by_luck == []
 
 
-def test_no_file_names_a_folder_of_the_machine_it_was_written_on() -> None:
+def test_no_file_names_a_folder_of_a_developer_machine() -> None:
     files = tracked_files()
 
     assert "pyproject.toml" in files

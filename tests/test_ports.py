@@ -18,13 +18,13 @@ def test_a_port_is_free_and_given_out_once() -> None:
         pass
 
 
-def test_no_port_is_one_that_the_kernel_gives_out_by_itself() -> None:
+def test_no_port_is_in_the_ephemeral_range() -> None:
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
 
     assert free_port() < lowest, "the kernel gives out low ports here, so tests may meet on one"
 
 
-def test_what_another_process_was_given_or_listens_on_is_passed_over(
+def test_port_given_to_or_used_by_other_process_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     code = "from ports import free_port; print(free_port(), flush=True); input()"

@@ -1,4 +1,4 @@
-"""Where not all cases of a test run, those that do are spread over its list, and no test is left out."""
+"""Cases that run, where not all do, are spread over the list of a test; no test is left out."""
 
 import pytest
 from spread_cases import chosen, spread
@@ -16,7 +16,7 @@ from spread_cases import chosen, spread
         (273, 2, 0, [0, 136]),
     ],
 )
-def test_cases_that_run_are_spread_over_all(count: int, most: int, start: int, places: list[int]) -> None:
+def test_chosen_cases_are_spread_over_all(count: int, most: int, start: int, places: list[int]) -> None:
     assert spread(count, most, start) == places
 
 
@@ -29,7 +29,7 @@ def test_each_test_keeps_a_case_and_the_order_stays() -> None:
     assert chosen((test, 9, case) for test, _, case in cases) == [case for _, _, case in cases]
 
 
-def test_tests_with_one_case_each_run_together_in_every_combination() -> None:
+def test_single_case_choices_cover_every_test_and_tier() -> None:
     tiers = ("process", "user", "namespace", "gvisor")
 
     left = chosen((f"test_{number}", 1, (number, tier)) for number in range(40) for tier in tiers)
@@ -38,7 +38,7 @@ def test_tests_with_one_case_each_run_together_in_every_combination() -> None:
     assert {tier for _, tier in left} == set(tiers)
 
 
-def test_cases_of_a_test_that_cost_little_run_beside_those_that_cost_much() -> None:
+def test_cheap_cases_are_chosen_beside_expensive_ones() -> None:
     cases = [("a", 1, "dear1"), ("a", 9, "cheap1"), ("a", 1, "dear2"), ("a", 9, "cheap2")]
 
     left = chosen(cases)

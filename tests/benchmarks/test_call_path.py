@@ -1,4 +1,4 @@
-"""What counts the path of a call names the functions of ours that a call enters, and nobody else's."""
+"""Names and counts of the functions of ours that a call enters."""
 
 import subprocess
 import sys

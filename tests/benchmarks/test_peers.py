@@ -20,13 +20,13 @@ def run(command: list[str]) -> str:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS[:2], ids=lambda function: function.name)
-def test_each_function_gives_its_answer_in_an_interpreter_of_its_own(function: Function) -> None:
+def test_function_in_own_interpreter_returns_expected_answer(function: Function) -> None:
     seconds = timed(run, function)
 
     assert seconds > 0
 
 
-def test_the_pandas_function_gives_the_answer_that_is_expected_of_it() -> None:
+def test_pandas_function_returns_expected_answer() -> None:
     from benchmarks import pandas_tools  # takes a second, which the collection of all tests would wait for
 
     answer = asyncio.run(pandas_tools.totals("hello"))
@@ -35,7 +35,7 @@ def test_the_pandas_function_gives_the_answer_that_is_expected_of_it() -> None:
 
 
 @pytest.mark.release
-def test_the_fork_gives_the_same_answers_one_after_the_other() -> None:
+def test_fork_gives_equal_answers_in_sequence() -> None:
     commands = [json.dumps([sys.executable, *function.arguments]) for function in FUNCTIONS[:2]]
     driver = [sys.executable, str(ROOT / "benchmarks/fork_driver.py"), str(TOOLS)]
 
@@ -46,16 +46,14 @@ def test_the_fork_gives_the_same_answers_one_after_the_other() -> None:
     assert [json.loads(line) for line in done.stdout.splitlines()] == [[0, '"hello"\n', ""]] * 2
 
 
-def test_a_way_that_gives_another_answer_is_not_measured() -> None:
+def test_way_with_wrong_answer_is_not_measured() -> None:
     wrong = Function("wrong", ("-c", "print(1)"), "2")
 
     with pytest.raises(Unavailable, match="gave '1' instead of 2"):
         timed(run, wrong)
 
 
-def test_a_program_that_cannot_be_installed_is_told_with_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_program_error_names_install_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "here").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -65,7 +63,7 @@ def test_a_program_that_cannot_be_installed_is_told_with_what_to_do(
         installs.debian("bwrap", "bubblewrap")
 
 
-def test_what_npm_is_to_install_is_pinned_with_its_hash() -> None:
+def test_npm_packages_are_pinned_with_their_hash() -> None:
     manifest = json.loads((ROOT / "benchmarks/npm/package.json").read_text())
     locked = json.loads((ROOT / "benchmarks/npm/package-lock.json").read_text())["packages"]
 
@@ -80,7 +78,7 @@ def test_what_npm_is_to_install_is_pinned_with_its_hash() -> None:
         (["--keep", "--only", "http"], "need all parts"),
     ],
 )
-def test_a_command_line_that_makes_no_sense_ends_with_a_sentence(arguments: list[str], sentence: str) -> None:
+def test_invalid_command_line_ends_with_a_sentence(arguments: list[str], sentence: str) -> None:
     command = [sys.executable, "-m", "benchmarks", *arguments]
 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -22,13 +22,13 @@ def test_a_ratio_within_the_tolerance_passes_on_either_side() -> None:
     assert worse(targets, {"slower by a fifth": 1.0, "much faster": 1.0}, tolerance=0.25) == []
 
 
-def test_a_ratio_above_the_tolerance_is_told_with_both_figures() -> None:
+def test_ratio_above_tolerance_names_both_figures() -> None:
     faults = worse([ratio("median", 1.3)], {"median": 1.0}, tolerance=0.25)
 
     assert faults == ["median: 1.3, and it was 1; at most 1.25 passes"]
 
 
-def test_what_must_be_large_is_worse_when_it_is_smaller() -> None:
+def test_ratio_that_must_be_large_is_worse_when_smaller() -> None:
     targets = [ratio("throughput", 0.5, bound="least"), ratio("more of it", 2.0, bound="least")]
 
     faults = worse(targets, {"throughput": 0.8, "more of it": 0.8}, tolerance=0.25)
@@ -36,7 +36,7 @@ def test_what_must_be_large_is_worse_when_it_is_smaller() -> None:
     assert faults == ["throughput: 0.5, and it was 0.8; at least 0.64 passes"]
 
 
-def test_a_committed_ratio_that_a_run_does_not_have_is_a_fault() -> None:
+def test_committed_ratio_missing_from_a_run_is_a_fault() -> None:
     targets = [ratio("to bubblewrap", None, reason="bwrap is not here")]
 
     faults = worse(targets, {"to bubblewrap": 0.05, "to plain": 1.0}, tolerance=0.25)
@@ -47,7 +47,7 @@ def test_a_committed_ratio_that_a_run_does_not_have_is_a_fault() -> None:
     ]
 
 
-def test_a_new_ratio_is_no_fault_until_it_is_committed() -> None:
+def test_new_ratio_is_not_a_fault_until_committed() -> None:
     assert worse([ratio("new", 99.0)], {}, tolerance=0.25) == []
 
 
@@ -70,7 +70,7 @@ def test_a_file_without_ratios_is_refused_with_its_name(tmp_path: Path, text: st
         read(kept)
 
 
-def test_a_file_that_is_not_there_is_refused_with_its_name(tmp_path: Path) -> None:
+def test_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"none\.json cannot be read"):
         read(tmp_path / "none.json")
 

@@ -43,14 +43,14 @@ def ask(connection: HttpConnection) -> list[bytes]:
     return answers
 
 
-def test_answers_that_come_in_pieces_are_put_together_whatever_their_size() -> None:
+def test_answers_in_pieces_are_joined_at_any_size() -> None:
     with closing(HttpConnection(answering(*map(sized, (b'{"a": 1}', LARGE, b'{"b": 2}'))))) as connection:
         answers = [ask(connection), ask(connection), ask(connection)]
 
     assert answers == [[b'{"a": 1}'], [LARGE], [b'{"b": 2}']]
 
 
-def test_of_an_answer_with_notices_before_it_the_answer_is_taken() -> None:
+def test_answer_after_notifications_is_returned_alone() -> None:
     events = (b'event: message\ndata: {"method": "notice"}\n\n', b"event: message\nda", b'ta: {"id": 1}\n\n')
 
     with closing(HttpConnection(answering(chunked(*events), sized(b'{"id": 2}')))) as connection:
@@ -59,7 +59,7 @@ def test_of_an_answer_with_notices_before_it_the_answer_is_taken() -> None:
     assert answers == [[b'{"id": 1}'], [b'{"id": 2}']]
 
 
-def test_a_server_that_hangs_up_is_an_error_and_no_endless_wait() -> None:
+def test_server_hanging_up_is_an_error() -> None:
     with closing(HttpConnection(answering(sized(b"{}")))) as connection:
         ask(connection)
 

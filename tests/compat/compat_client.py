@@ -1,4 +1,4 @@
-"""One MCP client over stdio, in JSON-RPC as it is on the wire, that no library mends on the way."""
+"""One MCP client over stdio, in JSON-RPC as it is on the wire, unaltered by a library."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What the survey of others' packages and servers runs: `packages.toml` and `servers.toml`, read and checked.
+"""Entries of the survey of others' packages and servers: `packages.toml` and `servers.toml`, checked.
 
 An entry is data: what it needs, what is run, which calls are made, and which options make it work where the
 defaults do not. The two files say at their top what each field means.
@@ -24,7 +24,7 @@ class FaultyEntry(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is expected to differ between two runs, and is replaced on both sides before they are compared.
+    """A value that differs between two runs and is replaced on both sides before they are compared.
 
     Attributes:
         pattern: A regular expression; `{work}`, `{lent}` and `{port}` stand for what they name in each run.
@@ -113,7 +113,7 @@ class Entry:
 
     @property
     def digest(self) -> str:
-        """Return what changes when something else is run; a reason for people may be mended."""
+        """Return what changes when something else is run; a reason for people may be corrected."""
         said = json.dumps({**asdict(self), "why": ""}, sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 

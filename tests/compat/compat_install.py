@@ -1,4 +1,4 @@
-"""What entries need, installed from the public registries laid out where every user id can read it.
+"""Installations of what entries need, from the public registries, readable by every user id.
 
 A second run finds it below the cache. What could not be installed is a sentence for its entries, and does not
 end the survey.
@@ -33,7 +33,7 @@ _INTERPRETERS = (f"/usr/bin/python3.{sys.version_info.minor}", sys.executable)
 
 @dataclass(kw_only=True)
 class Laid:
-    """Where what was installed lies.
+    """Locations of everything installed.
 
     Attributes:
         pythons: The interpreter of each environment.

@@ -41,7 +41,7 @@ _PAGE = b"<!doctype html><title>Garden</title><h1>Garden</h1><p>Seeds and soil.<
 def main() -> int:
     """Run what is asked for, and write the page."""
     options = _options()
-    # Whoever ends the survey means its servers, too: they end as the blocks that started them are left.
+    # An end of the survey ends its servers, too, as the blocks that started them are left.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sections = {heading: read_entries(HERE / name) for heading, name in _SECTIONS.items()}
     entries = [entry for found in sections.values() for entry in found]
@@ -124,7 +124,7 @@ async def _all(
 
 
 def _is_here(tier: str, python: Path) -> bool:
-    """Say whether this machine has a tier, for a runner that is started by this interpreter."""
+    """Return whether this machine has a tier, for a runner that is started by this interpreter."""
     code = f"from sandbox.probe.machine import Tier, missing; print(*missing(Tier({tier!r})), sep='; ')"
     lacking = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     if lacking:
@@ -145,7 +145,7 @@ def _site() -> Iterator[int]:
             self.wfile.write(_PAGE)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Discard the log line."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Garden) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)

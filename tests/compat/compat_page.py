@@ -1,4 +1,4 @@
-"""What the survey found of others' packages and servers, as the second part of docs/compatibility.md."""
+"""Survey results of others' packages and servers: the second part of docs/compatibility.md."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ def _rows(page: str) -> dict[str, str]:
 
 
 def _is_kept(entry: Entry, outcomes: Mapping[str, Mapping[str, Any]], rows: Mapping[str, str]) -> bool:
-    """Say whether the row of an entry stays: nothing is known here of that entry, changed or not."""
+    """Return whether the row of an entry stays: no outcome is known here for that entry, changed or not."""
     return entry.name not in outcomes and entry.name in rows
 
 

@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """Where entries are run.
+    """Locations and interpreters with which entries are run.
 
     Attributes:
         laid: What is installed.

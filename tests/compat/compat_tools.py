@@ -1,4 +1,4 @@
-"""What honest tools do, one thing a tool; each checks for itself that it worked, as far as a tool can see."""
+"""Acts of honest tools, one act a tool; each checks for itself that it worked, as far as a tool can see."""
 
 import asyncio
 import concurrent.futures
@@ -237,7 +237,7 @@ def executor(username: str) -> None:
 
 @mcp.tool
 def spawned(username: str) -> None:
-    # By name: the file of a tool is no module that an interpreter started anew could import.
+    # By name: the file of a tool is not a module that a new interpreter could import.
     with multiprocessing.get_context("spawn").Pool(2) as workers:
         check(workers.map(abs, [-1, -2]) == [1, 2])
 

@@ -28,7 +28,7 @@ def outcomes() -> Iterator[dict[str, dict[str, str]]]:
         yield outcomes_in_every_tier(python, tool_file)
 
 
-def test_the_committed_table_says_what_really_works(outcomes: dict[str, dict[str, str]]) -> None:
+def test_committed_table_matches_the_survey(outcomes: dict[str, dict[str, str]]) -> None:
     assert DOCUMENT.read_text().startswith(survey(outcomes)), outcomes
 
 
@@ -37,7 +37,7 @@ def test_every_tool_is_a_line_and_every_line_a_tool(outcomes: dict[str, dict[str
         assert {row.tool for row in ROWS} == set(outcomes[tier])
 
 
-def test_every_line_that_says_no_says_why() -> None:
+def test_every_negative_line_has_its_reason() -> None:
     table = DOCUMENT.read_text().partition(OTHERS)[0]
     lines = [line for line in table.splitlines() if "| no |" in line]
 
@@ -45,7 +45,7 @@ def test_every_line_that_says_no_says_why() -> None:
     assert [line for line in lines if line.rstrip("| ").endswith(("yes", "no"))] == []
 
 
-def test_what_does_not_work_says_what_to_do(outcomes: dict[str, dict[str, str]]) -> None:
+def test_unsupported_act_names_the_remedy(outcomes: dict[str, dict[str, str]]) -> None:
     for tier in TIERS:
         for tool, sentence in SENTENCES.items():
             assert sentence in outcomes[tier][tool] or outcomes[tier][tool] == "works"

@@ -1,4 +1,4 @@
-"""What the survey of others' servers calls equal, what it calls different, and what it says of that."""
+"""Comparison of answers in the survey of others' servers: equality, differences and their texts."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def test_equal_answers_have_no_difference() -> None:
     assert compared({"a": said("1")}, {"a": said("1")}) is None
 
 
-def test_the_first_difference_names_the_call_the_place_and_both_values() -> None:
+def test_first_difference_names_call_path_and_both_values() -> None:
     found = compared({"a": said("1"), "b": said("x")}, {"a": said("1"), "b": said("y")})
 
     assert found == Difference("b.result.content[0].text", '"x"', '"y"')
@@ -37,7 +37,7 @@ def test_values_of_other_types_or_lengths_differ(left: object, right: object) ->
     assert compared({"a": {"result": {"x": left}}}, {"a": {"result": {"x": right}}}) is not None
 
 
-def test_what_the_runner_adds_to_an_answer_is_left_out() -> None:
+def test_additions_of_the_runner_are_dropped() -> None:
     plain = said("1", _meta={"own": 1})
     ours = said(
         "1",
@@ -49,13 +49,13 @@ def test_what_the_runner_adds_to_an_answer_is_left_out() -> None:
     assert normalised(ours, (), {}) == normalised(plain, (), {})
 
 
-def test_what_a_server_says_in_its_own_meta_is_compared() -> None:
+def test_own_meta_of_a_server_is_compared() -> None:
     plain, ours = normalised(said("1", _meta={"own": 1}), (), {}), normalised(said("1"), (), {})
 
     assert compared({"a": plain}, {"a": ours}) is not None
 
 
-def test_resources_and_prompts_of_the_runner_are_left_out_and_those_of_the_server_are_not() -> None:
+def test_normalised_drops_resources_and_prompts_of_runner_only() -> None:
     ours = {
         "result": {
             "resources": [{"uri": "runner://files"}, {"uri": "a://b"}],
@@ -69,7 +69,7 @@ def test_resources_and_prompts_of_the_runner_are_left_out_and_those_of_the_serve
     }
 
 
-def test_the_envelope_behind_an_error_is_left_out_and_an_envelope_alone_is_not() -> None:
+def test_normalised_drops_envelope_only_after_error_text() -> None:
     envelope = {"type": "text", "text": '{"results": {}, "meta_data": {"error_code": "E_TOOL"}}'}
     words = {"type": "text", "text": "Error calling tool 'a': no"}
 
@@ -88,7 +88,7 @@ def test_folders_of_a_run_are_replaced_the_longer_one_first() -> None:
     assert found == said("{lent}/a and {work}/b")
 
 
-def test_a_rule_replaces_texts_and_whole_numbers_and_nothing_else() -> None:
+def test_rule_replaces_only_texts_and_integers() -> None:
     rule = Rule("[0-9]+ ms|12", "<time>", "how long it took")
     answer = {"result": {"text": "took 7 ms", "n": 12, "m": 123, "is": True}}
 
@@ -113,7 +113,7 @@ def test_an_error_is_known_in_both_of_its_shapes() -> None:
         ({}, "not tried"),
     ],
 )
-def test_a_toolset_says_what_was_found(eras: dict[str, dict[str, str]], toolset: str) -> None:
+def test_toolset_is_derived_from_outcomes_of_eras(eras: dict[str, dict[str, str]], toolset: str) -> None:
     assert toolset_of({"plain": "", "toolsets": {"process": eras}}, "process") == toolset
 
 
@@ -125,7 +125,7 @@ def test_a_toolset_shows_nothing_where_the_plain_server_fails() -> None:
     assert toolset_of({}, "process") == "not tried"
 
 
-def test_what_was_found_of_an_entry_counts_until_the_entry_changes(tmp_path: Path) -> None:
+def test_recorded_outcome_expires_when_entry_changes(tmp_path: Path) -> None:
     entry = written(tmp_path, 'name = "one"\ncode = "x"\nwhy = "It may not."')
     differing = {
         tier: {MODERN: {"bare": "use: plain 1, runner 2"}} for tier in ("process", "user", "namespace")
@@ -141,7 +141,7 @@ def test_what_was_found_of_an_entry_counts_until_the_entry_changes(tmp_path: Pat
     assert "| one |  | not tried | not tried | not tried |  |  |\n" in changed
 
 
-def test_rows_that_another_machine_has_found_stay_until_the_entry_is_tried_here(tmp_path: Path) -> None:
+def test_rows_of_other_machine_stay_until_entry_is_run_here(tmp_path: Path) -> None:
     one, two = written(tmp_path, 'name = "one"\ncode = "x"\n[[entry]]\nname = "two"\ncode = "x"')
     same = {tier: {MODERN: {"bare": "same"}} for tier in ("process", "user", "namespace")}
     found = {"digest": one.digest, "version": "1", "plain": "", "toolsets": same, "tried": "2026-01-01"}
@@ -156,7 +156,7 @@ def test_rows_that_another_machine_has_found_stay_until_the_entry_is_tried_here(
     assert "Tried from 2026-01-01 to 2026-02-02." in page
 
 
-def test_the_page_says_when_the_entries_were_tried(tmp_path: Path) -> None:
+def test_page_has_the_dates_of_the_entries(tmp_path: Path) -> None:
     entry = written(tmp_path, 'name = "one"\ncode = "x"')
     days: list[dict[str, Any]] = [
         {"digest": entry[0].digest, "version": "1", "plain": "", "toolsets": {}, "tried": day}
@@ -194,7 +194,7 @@ def written(folder: Path, table: str) -> list[Entry]:
     return read_entries(file)
 
 
-def test_every_entry_of_the_survey_can_be_read_and_has_a_name_of_its_own() -> None:
+def test_survey_entries_parse_and_have_unique_names() -> None:
     here = Path(__file__).parent
     entries = [entry for name in ("packages.toml", "servers.toml") for entry in read_entries(here / name)]
 

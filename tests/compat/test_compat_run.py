@@ -58,7 +58,7 @@ def test_a_package_answers_alike_behind_the_runner(runs: Runs) -> None:
     assert toolset_of(outcome, "process") == "yes", outcome
 
 
-def test_a_server_that_is_a_command_answers_alike_behind_the_proxy_in_both_eras(runs: Runs) -> None:
+def test_command_server_behind_proxy_answers_alike_in_both_eras(runs: Runs) -> None:
     bare = Entry(
         name="bare",
         kind="command",
@@ -74,7 +74,7 @@ def test_a_server_that_is_a_command_answers_alike_behind_the_proxy_in_both_eras(
     assert toolset_of(outcome, "process") == "yes", outcome
 
 
-def test_what_only_an_option_allows_is_found_with_the_option_and_not_without(runs: Runs) -> None:
+def test_act_needing_option_passes_only_with_option(runs: Runs) -> None:
     call = (Call("tools/call", {"name": "use"}),)
     entry = Entry(name="writes", kind="package", code=WRITES, calls=call, flags=("RUNNER_HOMES_FOR=all",))
 

@@ -63,7 +63,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Report:
-    """What a guarded child did."""
+    """Result of a guarded child."""
 
     value: object
     error: Failure | None
@@ -72,7 +72,7 @@ class Report:
 
 @dataclass(frozen=True)
 class World:
-    """A home, the home of somebody else, and a folder that is nobody's home."""
+    """A home, the home of somebody else, and a folder that is not a home."""
 
     home: Path
     other: Path

@@ -22,7 +22,7 @@ ACTS = [
 
 
 @pytest.mark.parametrize(("operation", "act", "named"), ACTS)
-def test_a_change_that_goes_around_the_patches_is_explained_by_the_hook(
+def test_change_bypassing_patches_is_explained_by_audit_hook(
     world: World, operation: str, act: str, named: str
 ) -> None:
     target = str(world.outside / named)
@@ -47,7 +47,7 @@ def test_a_change_that_goes_around_the_patches_is_explained_by_the_hook(
     assert report.denials == (Denial(operation=operation, path=target),)
 
 
-def test_a_read_that_goes_around_the_patches_is_explained_in_the_home_of_another_only(world: World) -> None:
+def test_read_bypassing_patches_is_explained_in_other_home_only(world: World) -> None:
     report = world.run("""
         import io
         for folder in (home, outside):
@@ -61,7 +61,7 @@ def test_a_read_that_goes_around_the_patches_is_explained_in_the_home_of_another
     assert (report.error.guard, report.error.filename) == (True, str(world.other / "file"))
 
 
-def test_the_hook_knows_the_folder_of_a_descriptor_where_the_event_tells_it(world: World) -> None:
+def test_audit_hook_resolves_dir_fd_when_event_has_it(world: World) -> None:
     report = world.run("""
         import os, posix
         inner, outer = (os.open(folder, os.O_RDONLY) for folder in (home, outside))
@@ -77,7 +77,7 @@ def test_the_hook_knows_the_folder_of_a_descriptor_where_the_event_tells_it(worl
     assert (report.error.guard, report.error.filename) == (True, str(world.outside / "made"))
 
 
-def test_a_database_that_may_be_read_only_is_left_to_sqlite(world: World) -> None:
+def test_read_only_database_is_left_to_sqlite(world: World) -> None:
     report = world.run("""
         import sqlite3
         sqlite3.connect(home / "made.db").execute("CREATE TABLE t (x)").connection.close()
@@ -152,7 +152,7 @@ def test_a_socket_pair_names_no_address(world: World) -> None:
     assert report.denials == ()
 
 
-def test_importing_from_a_folder_that_cannot_be_written_is_no_denial(world: World) -> None:
+def test_import_from_unwritable_folder_records_no_denial(world: World) -> None:
     (world.outside / "authors_module.py").write_text("ANSWER = 42\n")
 
     report = world.run("""

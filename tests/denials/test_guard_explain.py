@@ -34,7 +34,7 @@ def test_a_denied_path_outside_the_home_is_the_kernels_denial(number: int) -> No
         ValueError("/etc/new"),
     ],
 )
-def test_other_errors_are_no_denial_of_the_kernel(error: Exception) -> None:
+def test_other_errors_are_not_kernel_denials(error: Exception) -> None:
     assert explain(error, RULES) is None
 
 
@@ -60,7 +60,7 @@ def test_a_denial_is_found_behind_causes_contexts_and_groups() -> None:
     assert explain(group, RULES) == KERNEL
 
 
-def test_errors_that_lead_in_a_circle_come_to_an_end() -> None:
+def test_circular_error_causes_terminate() -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__context__ = second
     second.__context__ = first
@@ -68,7 +68,7 @@ def test_errors_that_lead_in_a_circle_come_to_an_end() -> None:
     assert explain(first, RULES) is None
 
 
-def test_what_only_the_kernel_denies_is_explained_by_the_path(world: World) -> None:
+def test_kernel_denial_is_explained_by_its_path(world: World) -> None:
     report = world.run("""
         import os
         os.chmod(home / "file", 0o600)
@@ -100,7 +100,7 @@ def test_a_socket_that_the_kernel_denies_is_explained_as_network(world: World) -
     assert report.error.explained == Denial(operation="socket.socket", path="", layer="kernel")
 
 
-def test_a_connection_that_a_library_wraps_in_words_is_the_network_s_and_no_path(world: World) -> None:
+def test_wrapped_connection_error_is_network_denial_without_path(world: World) -> None:
     report = world.run("""
         import os, socket
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()

@@ -32,9 +32,7 @@ def attempt(act: str, path: str) -> str:
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_what_a_library_was_denied_is_recorded_though_the_tool_handles_its_error(
-    world: World, name: str
-) -> None:
+def test_denial_inside_library_is_recorded_if_tool_handles_error(world: World, name: str) -> None:
     """Source: S1-102."""
     report = world.run(attempt(ACTS[name], "outside / 'new.txt'"))
 
@@ -44,13 +42,13 @@ def test_what_a_library_was_denied_is_recorded_though_the_tool_handles_its_error
 
 
 @pytest.mark.parametrize("path", ["home / 'new.txt'", "'/sys/kernel/notes'"])
-def test_what_lies_in_the_home_or_tells_of_the_machine_is_no_denial(world: World, path: str) -> None:
+def test_handled_error_in_home_or_proc_records_no_denial(world: World, path: str) -> None:
     report = world.run(attempt(ACTS["arrow"], path))
 
     assert (report.value, report.denials) == ("kept quiet", ())
 
 
-def test_errors_of_other_kinds_and_missing_files_are_none_either(world: World) -> None:
+def test_other_errors_and_missing_files_are_not_denials(world: World) -> None:
     report = world.run("""
         for error in (ValueError("Permission denied: /etc/x"), FileNotFoundError(2, "none", "/etc/none")):
             try:
@@ -62,7 +60,7 @@ def test_errors_of_other_kinds_and_missing_files_are_none_either(world: World) -
     assert (report.value, report.denials) == ("kept quiet", ())
 
 
-def test_a_program_that_takes_every_id_of_tools_is_served_all_the_same(world: World) -> None:
+def test_program_using_every_tool_id_is_served(world: World) -> None:
     report = world.run("""
         import sys
         from sandbox.denials.handled import _FREE_IDS

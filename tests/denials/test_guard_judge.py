@@ -27,7 +27,7 @@ def test_a_denial_is_reported_and_raised(tmp_path: Path) -> None:
     assert reported == [Denial(operation="open", path=str(tmp_path / "new"))]
 
 
-def test_what_happens_while_a_denial_is_reported_is_not_judged(tmp_path: Path) -> None:
+def test_act_during_denial_report_is_not_judged(tmp_path: Path) -> None:
     reported: list[Denial] = []
 
     def report(denial: Denial) -> None:
@@ -44,7 +44,7 @@ def test_what_happens_while_a_denial_is_reported_is_not_judged(tmp_path: Path) -
     assert reported == [Denial(operation="open", path="/etc/new")] * 2
 
 
-def test_a_denied_bytecode_cache_is_denied_without_a_word(tmp_path: Path) -> None:
+def test_bytecode_cache_denial_is_silent(tmp_path: Path) -> None:
     reported: list[Denial] = []
     judge = judge_of(tmp_path / "alice", reported)
 
@@ -91,7 +91,7 @@ def test_a_shown_path_is_printable_and_short() -> None:
     assert len(shown("x" * 10_000)) == 4096
 
 
-def test_a_current_folder_that_is_gone_leaves_the_decision_to_the_kernel(
+def test_deleted_current_folder_leaves_decision_to_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = tmp_path / "gone"

@@ -5,7 +5,7 @@ from guard_world import World
 from sandbox.outcome import Denial
 
 
-def test_the_error_says_what_is_allowed_and_is_a_permission_error(world: World) -> None:
+def test_guard_error_states_what_is_allowed_as_permission_error(world: World) -> None:
     """Source: S1-54 and S1-100."""
     report = world.run("""
         try:
@@ -18,7 +18,7 @@ def test_the_error_says_what_is_allowed_and_is_a_permission_error(world: World) 
     assert report.value == [errno.EACCES, sentence, str(world.outside / "new")]
 
 
-def test_without_a_home_the_error_says_that_nothing_may_be_written_or_read(world: World) -> None:
+def test_guard_error_without_home_states_no_reads_or_writes(world: World) -> None:
     report = world.run(
         """
         value = []
@@ -38,7 +38,7 @@ def test_without_a_home_the_error_says_that_nothing_may_be_written_or_read(world
     ]
 
 
-def test_a_denial_that_the_tool_swallows_is_recorded(world: World) -> None:
+def test_swallowed_denial_is_recorded(world: World) -> None:
     report = world.run("""
         try:
             open(outside / "new", "w")
@@ -63,7 +63,7 @@ def test_an_undecodable_path_is_reported_in_printable_form(world: World) -> None
     assert report.denials == (Denial(operation="open", path=f"{world.outside}/\\udcff"),)
 
 
-def test_one_open_serves_both_modules_and_looks_like_the_built_in(world: World) -> None:
+def test_patched_open_serves_both_modules_like_builtin(world: World) -> None:
     report = world.run("""
         import builtins, copy, inspect, io, pickle
         original = open.__wrapped__
@@ -117,7 +117,7 @@ def test_open_as_a_class_attribute_does_not_bind(world: World) -> None:
     assert report.value == "text"
 
 
-def test_what_a_function_can_do_is_still_listed(world: World) -> None:
+def test_capabilities_of_os_functions_are_still_listed(world: World) -> None:
     report = world.run("""
         import os
         value = [
@@ -152,7 +152,7 @@ def test_descriptors_are_never_judged(world: World) -> None:
     assert report.denials == ()
 
 
-def test_a_path_beside_a_descriptor_is_judged_by_the_folder_of_that_descriptor(world: World) -> None:
+def test_path_with_dir_fd_is_judged_below_that_folder(world: World) -> None:
     report = world.run("""
         import os
         inner, outer = (os.open(folder, os.O_RDONLY) for folder in (home, outside))
@@ -175,7 +175,7 @@ def test_a_path_beside_a_descriptor_is_judged_by_the_folder_of_that_descriptor(w
     assert report.value == [str(world.outside / name) for name in ("made", "written", "taken")]
 
 
-def test_an_opener_is_judged_by_what_it_opens(world: World) -> None:
+def test_opener_is_judged_by_the_path_it_opens(world: World) -> None:
     report = world.run("""
         import os
         inner, outer = (os.open(folder, os.O_RDONLY) for folder in (home, outside))
@@ -199,7 +199,7 @@ def test_an_opener_does_not_hide_its_path(world: World) -> None:
     assert (report.error.guard, report.error.filename) == (True, str(world.outside / "new"))
 
 
-def test_honest_code_gets_the_error_it_waits_for(world: World) -> None:
+def test_honest_code_gets_the_expected_error(world: World) -> None:
     report = world.run("""
         import os
         value = []
@@ -242,7 +242,7 @@ def test_honest_code_gets_the_error_it_waits_for(world: World) -> None:
     assert report.denials == ()
 
 
-def test_the_source_of_a_hard_link_is_left_to_the_kernel_and_its_target_is_not(world: World) -> None:
+def test_hard_link_checks_target_and_leaves_source_to_kernel(world: World) -> None:
     report = world.run("""
         import os
         os.link(outside / "file", home / "linked")
@@ -283,7 +283,7 @@ def test_each_denial_is_forwarded_before_the_tool_knows(world: World) -> None:
     assert report.value == [str(world.outside / "new")]
 
 
-def test_the_guard_does_not_recurse_while_threads_import_and_open(world: World) -> None:
+def test_guard_does_not_recurse_when_threads_import_and_open(world: World) -> None:
     report = world.run("""
         import threading
 

@@ -105,7 +105,7 @@ def test_a_link_in_the_home_is_followed_by_acts_that_open_it(act: Act) -> None:
 
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("act", [Act.CREATE, Act.REPLACE, Act.REMOVE])
-def test_a_link_in_the_home_is_itself_what_is_created_replaced_or_removed(act: Act) -> None:
+def test_link_in_home_is_created_replaced_and_removed_itself(act: Act) -> None:
     assert verdict(act, "to_bob") is PathVerdict.ALLOWED
     assert verdict(act, "dangling_out") is PathVerdict.ALLOWED
     assert verdict(act, "circle") is PathVerdict.ALLOWED
@@ -120,7 +120,7 @@ def test_a_link_elsewhere_that_points_into_the_home_is_not_in_it() -> None:
 
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("path", ["/tmp/alice", "/tmp/alice/", ".", "folder/..", "/tmp/alice/."])
-def test_the_home_itself_may_be_opened_but_not_taken_away(path: str) -> None:
+def test_home_itself_may_be_opened_but_not_removed(path: str) -> None:
     assert verdict(Act.WRITE, path) is PathVerdict.ALLOWED
     assert verdict(Act.READ, path) is PathVerdict.ALLOWED
     assert verdict(Act.REMOVE, path) is PathVerdict.NOT_WRITABLE
@@ -128,7 +128,7 @@ def test_the_home_itself_may_be_opened_but_not_taken_away(path: str) -> None:
 
 
 @pytest.mark.usefixtures("world")
-def test_reading_is_allowed_everywhere_but_in_the_homes_of_others() -> None:
+def test_read_is_allowed_except_in_other_homes() -> None:
     """Source: S1-56."""
     assert verdict(Act.READ, "/etc/hosts") is PathVerdict.ALLOWED
     assert verdict(Act.READ, "/tmp/alice/notes.txt") is PathVerdict.ALLOWED
@@ -139,7 +139,7 @@ def test_reading_is_allowed_everywhere_but_in_the_homes_of_others() -> None:
 
 
 @pytest.mark.usefixtures("world")
-def test_what_is_named_readable_may_be_read_below_the_homes_but_not_written() -> None:
+def test_readable_path_below_homes_is_readable_not_writable() -> None:
     rules = PathRules(home=Path("/tmp/alice"), homes=(Path("/tmp"),), readable=(Path("/tmp/tools"),))
 
     assert decide(Act.READ, "/tmp/tools/data.csv", base="/", rules=rules) is PathVerdict.ALLOWED
@@ -158,7 +158,7 @@ def test_a_worker_without_a_home_may_write_devices_only() -> None:
 
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("path", ["", "a\0b", "/tmp/bob/\ud800"])
-def test_what_is_no_path_is_left_to_the_kernel(path: str) -> None:
+def test_non_path_is_left_to_the_kernel(path: str) -> None:
     assert verdict(Act.WRITE, path) is PathVerdict.UNKNOWN
 
 
@@ -183,7 +183,7 @@ def test_an_absolute_path_ignores_its_descriptor() -> None:
     assert base_of("/etc/hosts", 7, folder_of={7: "/tmp/alice"}.get) == "/"
 
 
-def test_a_descriptor_that_is_no_folder_gives_no_base() -> None:
+def test_descriptor_of_non_folder_gives_no_base() -> None:
     read, write = os.pipe()
 
     base = base_of("name", read)
@@ -206,7 +206,7 @@ def test_a_descriptor_of_a_folder_gives_that_folder(tmp_path: Path) -> None:
     ("value", "name"),
     [(b"/tmp/a\xff", "/tmp/a\udcff"), (Path("a"), "a"), ("a", "a"), (3, None), (None, None), (1.5, None)],
 )
-def test_bytes_and_path_objects_are_paths_and_descriptors_are_not(value: object, name: str | None) -> None:
+def test_path_name_accepts_bytes_and_paths_but_not_descriptors(value: object, name: str | None) -> None:
     assert name_of(value) == name
 
 
@@ -229,7 +229,7 @@ def test_bytes_and_path_objects_are_paths_and_descriptors_are_not(value: object,
         (Act.REPLACE, "/etc/new", False),
     ],
 )
-def test_a_denial_is_moot_where_the_kernel_answers_by_what_exists(act: Act, path: str, moot: bool) -> None:
+def test_denial_is_moot_when_kernel_answers_by_existence(act: Act, path: str, moot: bool) -> None:
     assert is_moot(act, path, base="/") is moot
 
 
@@ -245,7 +245,7 @@ def test_a_denial_is_moot_where_the_kernel_answers_by_what_exists(act: Act, path
         ("xt", Act.CREATE),
     ],
 )
-def test_the_mode_of_open_says_what_happens(mode: str, act: Act) -> None:
+def test_open_mode_determines_the_act(mode: str, act: Act) -> None:
     assert act_of_mode(mode) is act
 
 
@@ -262,7 +262,7 @@ def test_the_mode_of_open_says_what_happens(mode: str, act: Act) -> None:
         (os.O_PATH, None),
     ],
 )
-def test_the_flags_of_open_say_what_happens(flags: int, act: Act | None) -> None:
+def test_open_flags_determine_the_act(flags: int, act: Act | None) -> None:
     assert act_of_flags(flags) is act
 
 
@@ -282,7 +282,7 @@ def test_resolved_rules_follow_links(tmp_path: Path) -> None:
     assert rules.resolved() is rules
 
 
-def test_the_rules_of_a_policy_leave_to_the_kernel_all_that_it_lets_be_read_or_listed() -> None:
+def test_policy_rules_leave_readable_and_listed_paths_to_kernel() -> None:
     policy = Policy(
         home=Path("/tmp/alice"),
         scratch=Path("/tmp/scratch"),

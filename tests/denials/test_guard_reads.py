@@ -16,7 +16,7 @@ ACTS = [
 
 
 @pytest.mark.parametrize(("operation", "act", "named"), ACTS)
-def test_reading_the_home_of_another_is_explained_and_reading_elsewhere_is_not(
+def test_read_of_other_home_is_explained_and_elsewhere_is_not(
     world: World, operation: str, act: str, named: str
 ) -> None:
     target = str(world.other / named)
@@ -36,7 +36,7 @@ def test_reading_the_home_of_another_is_explained_and_reading_elsewhere_is_not(
     assert report.denials == (Denial(operation=operation, path=target.rstrip("/")),)
 
 
-def test_a_missing_file_in_another_home_is_missing_as_anywhere(world: World) -> None:
+def test_missing_file_in_other_home_is_reported_missing(world: World) -> None:
     report = world.run("open(other / 'missing').close()")
 
     assert report.error is not None
@@ -50,7 +50,7 @@ def test_reading_the_current_folder_needs_no_path(world: World) -> None:
     assert report.value == [["empty", "file", "link"], ["empty", "file", "link"]]
 
 
-def test_a_link_in_the_home_to_a_file_of_another_is_explained_too(world: World) -> None:
+def test_link_in_home_to_other_users_file_is_explained(world: World) -> None:
     report = world.run("""
         (home / "to_bob").symlink_to(other / "file")
         open("to_bob").close()

@@ -8,7 +8,7 @@ def denial(number: int) -> Denial:
     return Denial(operation="open", path=f"/etc/{number}")
 
 
-def test_denials_are_kept_once_each_in_order() -> None:
+def test_denials_are_recorded_once_each_in_order() -> None:
     recorder = Recorder()
 
     for number in (2, 1, 2, 2, 1):
@@ -17,7 +17,7 @@ def test_denials_are_kept_once_each_in_order() -> None:
     assert recorder.denials() == (denial(2), denial(1))
 
 
-def test_a_full_record_drops_what_comes_later() -> None:
+def test_full_record_drops_later_denials() -> None:
     recorder = Recorder(limit=3)
 
     for number in range(1000):
@@ -36,7 +36,7 @@ def test_each_new_denial_is_forwarded_once() -> None:
     assert forwarded == [denial(1), denial(2)]
 
 
-def test_a_host_that_has_gone_does_not_keep_a_denial_from_being_recorded() -> None:
+def test_denial_is_recorded_after_host_exits() -> None:
     def gone(_: Denial) -> None:
         raise BrokenPipeError
 

@@ -48,11 +48,11 @@ def ended(stderr: str | bytes, output: str | bytes | None = None) -> subprocess.
     ],
     ids=_numbered(),
 )
-def test_a_path_that_an_error_says_was_denied_is_told(error: Exception) -> None:
+def test_denied_path_in_error_text_is_named(error: Exception) -> None:
     assert explain(error, RULES) == kernel(TARGET)
 
 
-def test_the_shell_itself_is_not_taken_for_what_it_could_not_write() -> None:
+def test_shell_name_is_not_taken_for_unwritable_path() -> None:
     error = ended("/bin/sh: 1: cannot create /etc/new: Permission denied\n")
 
     assert explain(error, RULES) == kernel("/etc/new")
@@ -74,11 +74,11 @@ def test_the_shell_itself_is_not_taken_for_what_it_could_not_write() -> None:
     ],
     ids=_numbered(),
 )
-def test_other_words_are_no_denial(error: Exception) -> None:
+def test_other_error_texts_are_not_denials(error: Exception) -> None:
     assert explain(error, RULES) is None
 
 
-def test_very_much_output_is_looked_at_from_its_end_only() -> None:
+def test_large_output_is_searched_from_its_end_only() -> None:
     first, last = f"'{TARGET}': Permission denied\n", f"\n{TARGET}: Permission denied"
     flood = first + "Permission denied /x\n" * 100_000 + last
 
@@ -86,7 +86,7 @@ def test_very_much_output_is_looked_at_from_its_end_only() -> None:
     assert len(list(named_paths(ended(flood)))) < 5000
 
 
-def test_what_a_program_was_denied_is_read_from_what_it_said(world: World) -> None:
+def test_program_denial_is_read_from_its_output(world: World) -> None:
     report = world.run("""
         import os, subprocess
         subprocess.run(["touch", home / "mine"], check=True, capture_output=True)
@@ -109,9 +109,7 @@ def test_what_a_program_was_denied_is_read_from_what_it_said(world: World) -> No
         ("file:{outside}/new.db?mode=rwc&cache=shared", True),
     ],
 )
-def test_a_database_outside_the_home_is_denied_however_it_is_named(
-    name: str, is_uri: bool, world: World
-) -> None:
+def test_database_outside_home_is_denied_for_every_name_form(name: str, is_uri: bool, world: World) -> None:
     report = world.run(f"""
         import sqlite3
         sqlite3.connect(f"file:{{home}}/own.db?mode=rwc", uri=True).execute("create table t (a)")
@@ -127,7 +125,7 @@ def test_a_database_outside_the_home_is_denied_however_it_is_named(
     assert report.denials == (Denial(operation="sqlite3.connect", path=f"{world.outside}/new.db"),)
 
 
-def test_a_database_that_may_only_be_read_is_named_when_it_is_written(world: World) -> None:
+def test_write_to_read_only_database_names_its_path(world: World) -> None:
     with sqlite3.connect(world.outside / "theirs.db") as theirs:
         theirs.execute("create table t (a)")
     theirs.close()
@@ -155,9 +153,7 @@ def test_a_database_that_may_only_be_read_is_named_when_it_is_written(world: Wor
         ("os.setxattr", "os.setxattr('/etc/shut', 'trusted.x', b'1')"),
     ],
 )
-def test_what_only_the_kernel_denies_is_recorded_though_the_tool_swallows_it(
-    operation: str, act: str, world: World
-) -> None:
+def test_kernel_denial_is_recorded_if_tool_swallows_error(operation: str, act: str, world: World) -> None:
     (world.outside / "shadow").write_text("x")
     (world.outside / "shut").mkdir()
 
@@ -179,7 +175,7 @@ def test_what_only_the_kernel_denies_is_recorded_though_the_tool_swallows_it(
     assert [(denial.operation, denial.layer) for denial in report.denials] == [(operation, "kernel")]
 
 
-def test_the_machine_may_be_asked_what_it_is_without_a_word(world: World) -> None:
+def test_machine_facts_are_readable_without_denial(world: World) -> None:
     report = world.run("""
         import os
         if os.getuid() == 0:

@@ -51,7 +51,7 @@ ACTS = [
 
 
 @pytest.mark.parametrize(("operation", "act", "named"), ACTS)
-def test_a_change_outside_the_home_is_explained_by_the_path_that_was_named(
+def test_change_outside_home_is_explained_by_the_given_path(
     world: World, operation: str, act: str, named: str
 ) -> None:
     """Source: S1-54 and S1-100."""

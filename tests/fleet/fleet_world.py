@@ -114,7 +114,7 @@ class NodeProcess:
 
     @property
     def name(self) -> str:
-        """What the node is called in the fleet in its latest life."""
+        """Name of the node in the fleet since its latest start."""
         return self.said.rsplit("worker node ", 1)[1].split()[0]
 
     def signal(self, number: int) -> None:

@@ -171,9 +171,7 @@ def _session(client: httpx2.Client, token: str) -> tuple[str, list[int]]:
 
 
 @pytest.mark.parametrize("balancer", [nginx, envoy])
-def test_a_documented_balancer_leads_each_client_back_to_the_host_that_knows_its_session(
-    world: World, balancer: Balancer
-) -> None:
+def test_documented_balancer_keeps_client_on_host_of_its_session(world: World, balancer: Balancer) -> None:
     world.node("one")
     with ExitStack() as running:
         hosts = [running.enter_context(host_process(world, name, TOKENS)) for name in "ab"]
@@ -230,7 +228,7 @@ def test_nginx_drops_the_identity_that_a_client_claims(tmp_path: Path) -> None:
     assert said == ["root", "nobody"]
 
 
-async def test_a_login_with_a_provider_at_one_host_counts_at_all_with_its_state_folder(world: World) -> None:
+async def test_login_at_one_host_is_valid_on_shared_state_folder(world: World) -> None:
     world.node("one")
     port = free_port()
     address = f"http://127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""Which Redis may be used, and what has the seal of a fleet."""
+"""Accepted Redis addresses and sealed fleet messages."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ SECRET = "x" * 40
      "rediss://:secret@redis.example.com:6379/0",
      "rediss://:secret@redis.example.com?ssl_cert_reqs=required&ssl_check_hostname=True&ssl_ca_certs=ca.pem"],
 )  # fmt: skip
-def test_a_redis_here_or_behind_a_lock_is_taken(url: str) -> None:
+def test_local_or_protected_redis_is_accepted(url: str) -> None:
     assert RedisAddress.checked(url, insecure=False).url == url
 
 
@@ -36,9 +36,7 @@ def test_a_redis_here_or_behind_a_lock_is_taken(url: str) -> None:
         ("redis://127.0.0.1.example.com", "TLS and a password"),
     ],
 )
-def test_a_redis_elsewhere_is_refused_without_them_unless_the_operator_says_so(
-    url: str, lacking: str
-) -> None:
+def test_remote_redis_without_tls_or_password_needs_flag(url: str, lacking: str) -> None:
     with pytest.raises(UsageError, match=f"without {lacking}.*--redis-insecure") as refused:
         RedisAddress.checked(url, insecure=False)
 
@@ -47,7 +45,7 @@ def test_a_redis_elsewhere_is_refused_without_them_unless_the_operator_says_so(
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1", "redis://", "redis://127.0.0.1:99999", "nonsense"])
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_invalid_redis_address_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="redis_url"):
         RedisAddress.checked(url, insecure=True)
 
@@ -86,7 +84,7 @@ def test_a_sealed_message_is_read_by_its_receiver_only(tmp_path: Path) -> None:
         {"call": "c", "epoch": 0, "kind": "end", "body": []},
     ],
 )
-def test_a_sealed_message_that_is_none_is_dropped(tmp_path: Path, record: dict[str, object]) -> None:
+def test_malformed_sealed_message_is_dropped(tmp_path: Path, record: dict[str, object]) -> None:
     key = _key(tmp_path / "key")
 
     with pytest.raises(Forged, match="NodeMessage"):

@@ -19,7 +19,7 @@ class _Answering(Listening):
         return {"action": "accept", "content": {"value": "Bob"}}
 
 
-async def test_a_value_a_file_and_an_error_come_back(world: World) -> None:
+async def test_value_file_and_error_are_returned(world: World) -> None:
     world.node("one")
 
     async with world.host() as host:
@@ -43,7 +43,7 @@ async def test_a_value_a_file_and_an_error_come_back(world: World) -> None:
 
 
 @pytest.mark.release
-async def test_a_file_that_a_tool_leaves_on_a_node_is_recorded_by_the_host(
+async def test_unreturned_file_on_node_is_recorded_by_host(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.more |= {"generated": "keep"}
@@ -61,7 +61,7 @@ async def test_a_file_that_a_tool_leaves_on_a_node_is_recorded_by_the_host(
 
 
 @pytest.mark.release
-async def test_a_worker_stays_with_its_user_and_meets_no_other(world: World) -> None:
+async def test_worker_serves_only_its_own_user(world: World) -> None:
     world.node("one")
     world.node("two")
 

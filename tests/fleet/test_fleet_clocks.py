@@ -28,7 +28,7 @@ def _clock_of(pid: int, offset: str) -> float:
 
 
 @pytest.mark.parametrize("offset", ["+2h", "-2h"])
-async def test_a_node_whose_clock_is_wrong_by_hours_serves_as_any_other(world: World, offset: str) -> None:
+async def test_node_with_clock_hours_off_serves_calls(world: World, offset: str) -> None:
     node = world.node("one", prefix=wrong_by(offset))
     wrong_s = _clock_of(node.process.pid, offset) - time.time()
 
@@ -45,7 +45,7 @@ async def test_a_node_whose_clock_is_wrong_by_hours_serves_as_any_other(world: W
     assert code_of(silent) == "E_TIMEOUT"
 
 
-async def test_a_call_goes_from_a_dead_node_to_one_whose_clock_is_wrong_once(world: World) -> None:
+async def test_call_moves_once_from_dead_node_to_node_with_wrong_clock(world: World) -> None:
     first = world.node("one")
     arguments = {"runs": str(world.folder / "runs"), "marker": "n", "seconds": 2.0}
 

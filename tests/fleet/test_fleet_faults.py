@@ -1,4 +1,4 @@
-"""What goes wrong with machines, networks, Redis and S3: no call is lost silently, none runs twice.
+"""Faults of machines, networks, Redis and S3: no call is lost silently, none runs twice.
 
 A call is counted by what its own code writes down.
 """
@@ -87,7 +87,7 @@ async def test_a_call_that_had_not_begun_goes_to_another_node(world: World) -> N
     assert world.runs("p") == 1
 
 
-async def test_a_node_whose_redis_is_gone_ends_its_calls_and_comes_back(world: World) -> None:
+async def test_node_losing_redis_ends_calls_and_recovers(world: World) -> None:
     node = world.node("one")
 
     async with world.host() as host:
@@ -127,7 +127,7 @@ async def test_a_short_outage_of_redis_ends_no_call(world: World) -> None:
     assert after == 3
 
 
-async def test_calls_wait_while_redis_is_away_or_are_told(world: World) -> None:
+async def test_calls_wait_while_redis_is_away_or_get_busy(world: World) -> None:
     world.node("one")
 
     async with world.host() as host:
@@ -179,7 +179,7 @@ async def test_a_redis_that_has_lost_everything_loses_no_call_silently(world: Wo
     assert after == 3
 
 
-async def test_a_stopped_node_lets_its_calls_end_and_takes_no_other(world: World) -> None:
+async def test_stopped_node_finishes_its_calls_and_accepts_none(world: World) -> None:
     first = world.node("one")
 
     async with world.host() as host:

@@ -1,4 +1,4 @@
-"""What holds for one machine holds for a fleet: limits, rates, sessions, versions, and who may speak."""
+"""Limits of one machine that hold for a fleet: calls, rates, sessions, versions and authentication."""
 
 import asyncio
 import json
@@ -69,7 +69,7 @@ async def test_a_limit_of_calls_at_once_holds_after_a_host_has_died(world: World
     assert ended.processed.value["results"] == "done"
 
 
-async def test_a_call_counts_again_for_limits_when_redis_has_lost_everything(world: World) -> None:
+async def test_running_call_counts_for_limits_after_redis_data_loss(world: World) -> None:
     world.more |= {"max_calls_per_user": 1}
     world.node("one", max_calls_per_user=16)
     counts = "toolcell:running:user:"
@@ -92,7 +92,7 @@ async def test_a_call_counts_again_for_limits_when_redis_has_lost_everything(wor
     assert ended.processed.value["results"] == "done"
 
 
-async def test_a_call_that_ends_while_its_host_renews_its_places_leaves_none(
+async def test_call_ending_during_place_renewal_leaves_no_place(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.node("one")
@@ -147,7 +147,7 @@ async def test_rates_are_those_of_the_fleet(world: World) -> None:
     assert details["limit"] == "call_limits.adding.calls_per_minute"
 
 
-async def test_session_state_goes_where_its_user_goes(world: World) -> None:
+async def test_session_state_follows_its_user(world: World) -> None:
     first = world.node("one")
 
     async with world.host() as host:
@@ -174,7 +174,7 @@ async def test_two_releases_run_side_by_side(world: World, tmp_path: Path) -> No
     assert said == [3, 1003] * 3
 
 
-async def test_a_host_whose_release_nobody_serves_says_so(world: World, tmp_path: Path) -> None:
+async def test_host_without_nodes_of_its_release_is_busy(world: World, tmp_path: Path) -> None:
     newer = tmp_path / "fleet_tools.py"
     newer.write_text(f"{TOOLS.read_text()}\n# newer\n")
     world.node("one")
@@ -223,7 +223,7 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
         ({"interim": {"resultType": "input_required", "inputRequests": {}, "foo": 1}}, None),
     ],
 )
-async def test_a_node_is_believed_no_more_than_a_worker(
+async def test_node_is_trusted_no_more_than_a_worker(
     world: World, said: dict[str, Any], code: str | None
 ) -> None:
     world.node("one")

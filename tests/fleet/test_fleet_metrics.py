@@ -1,4 +1,4 @@
-"""What hosts and worker nodes tell of themselves: each call is counted where it is, and once in the fleet."""
+"""Metrics of hosts and worker nodes: each call is counted where it is, and once in the fleet."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ def _call(world: World, marker: str) -> Mapping[str, Any]:
     return {**ADD, "params": {"name": "once", "arguments": arguments}}
 
 
-async def test_a_node_serves_its_own_metrics_also_while_it_is_cut_off(world: World) -> None:
+async def test_node_serves_its_own_metrics_even_while_cut_off(world: World) -> None:
     port = free_port()
     node = world.node("one", metrics_address=f"127.0.0.1:{port}")
     # Its store is looked at for the first time.
@@ -68,7 +68,7 @@ async def test_a_node_serves_its_own_metrics_also_while_it_is_cut_off(world: Wor
     assert cut_off["process_resident_memory_bytes", ""] > 0
 
 
-async def test_a_host_tells_calls_that_wait_in_the_fleet_from_those_that_run(world: World) -> None:
+async def test_host_metrics_separate_queued_from_running_calls(world: World) -> None:
     port = free_port()
     world.node("one", max_calls=1)
     more = {"metrics_address": f"127.0.0.1:{port}", "max_calls_per_user": 1 + WAITING}
@@ -89,14 +89,14 @@ async def test_a_host_tells_calls_that_wait_in_the_fleet_from_those_that_run(wor
     assert meanwhile["toolcell_calls_running", ""] == 1
 
 
-async def test_a_node_whose_state_cannot_be_kept_is_not_ready(world: World) -> None:
+async def test_node_with_unwritable_state_is_not_ready(world: World) -> None:
     port = free_port()
     node = world.node("one", metrics_address=f"127.0.0.1:{port}")
     await _tells(port, "toolcell_ready", "", 1)
     state = node.folder / "state"
 
     os.rename(state, node.folder / "elsewhere")
-    # With nothing in its place, the next call would make it anew.
+    # With nothing in its place, the next call would recreate it.
     state.write_text("a file")
     await _tells(port, "toolcell_ready", "", 0)
     faults = {label for name, label in await _told(port) if name == "toolcell_fault"}

@@ -102,7 +102,7 @@ async def _host(
         yield client
 
 
-async def test_a_fleet_outlives_what_breaks(
+async def test_fleet_survives_network_faults(
     tmp_path: Path, fleet_bucket: BucketAddress, net: Network
 ) -> None:
     (tmp_path / "runs").mkdir()
@@ -147,7 +147,7 @@ async def _stopped(world: World) -> None:
 
 
 async def _sent_on(world: World, name: str, place: list[str]) -> None:
-    """Have what a node still held when it ended sent by another on the same state folder."""
+    """Make another node on the same state folder send the spooled messages of a node that ended."""
     spool = Spool(world.folder / name / "state" / "spool")
     waiting = len(spool.all())
     print(name, "still holds", waiting)

@@ -1,4 +1,4 @@
-"""Which node a new user goes to, and which calls are woken when a place becomes free."""
+"""Placement of new users on nodes, and calls woken when a place becomes free."""
 
 import asyncio
 import signal
@@ -12,7 +12,7 @@ from runner.fleet import placing
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
 
-async def test_new_users_are_spread_over_nodes_that_have_the_same_to_offer(world: World) -> None:
+async def test_new_users_are_spread_over_equal_nodes(world: World) -> None:
     world.node("one")
     world.node("two")
     world.node("three")
@@ -27,7 +27,7 @@ async def test_new_users_are_spread_over_nodes_that_have_the_same_to_offer(world
     assert sorted(nodes.values()) == [3, 3, 3]
 
 
-async def test_a_place_that_becomes_free_is_asked_for_by_few_of_those_who_wait(world: World) -> None:
+async def test_freed_place_is_requested_by_few_waiters(world: World) -> None:
     """Were all 60 users woken for the one place there is, Redis were asked 130 times for each call."""
     world.node("one", max_calls=1)
     redis = world.redis.client()
@@ -45,11 +45,11 @@ async def test_a_place_that_becomes_free_is_asked_for_by_few_of_those_who_wait(w
             call.cancel()
         await asyncio.wait(calls)
 
-    # Placed, begun, given back; four that are woken; those who look now and then while a call takes its time.
+    # Placed, begun, given back; four that are woken; those that poll while a call takes its time.
     assert asked < 50
 
 
-async def test_all_who_wait_get_their_place(world: World) -> None:
+async def test_every_waiter_gets_a_place(world: World) -> None:
     world.node("one", max_calls=2)
     arguments = {"runs": str(world.folder / "runs"), "marker": "n", "seconds": 0.05}
 
@@ -66,7 +66,7 @@ async def test_all_who_wait_get_their_place(world: World) -> None:
     assert world.runs("n") == 40
 
 
-async def test_a_call_that_is_cancelled_while_it_gets_a_place_gives_it_back(
+async def test_call_cancelled_while_getting_place_returns_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it were taken for as long as a place of a host that is gone."""

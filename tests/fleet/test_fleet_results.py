@@ -1,4 +1,4 @@
-"""How results come back: as on one machine, their bytes by the store alone, and nothing of them twice."""
+"""Return of results: as on one machine, bytes by the store alone, and each part once."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Whose turn it is, asked of a real Redis: who waits for one node keeps nobody of another one waiting."""
+"""Turns of waiting calls in a real Redis: a waiter for one node does not block waiters for another."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ class Places:
             self.redis.set(self.keys.user("r", user), name)
 
     def ask(self, call: str, user: str) -> str:
-        """Ask for a place; return the node, or nothing."""
+        """Request a place; return the node, or an empty text."""
         keys = self.keys
         names = [
             keys.call(call), keys.user("r", user), keys.nodes("r"), *keys.turns(), keys.running("all"),
@@ -84,7 +84,7 @@ def _behind(places: Places, user: str, node: str) -> None:
         places.give_back(f"{user}{number}", node)
 
 
-def test_who_waits_for_a_full_node_keeps_nobody_of_another_one_waiting(places: Places) -> None:
+def test_waiter_for_full_node_does_not_block_other_node(places: Places) -> None:
     places.node("one", "ann")
     places.node("two", "bob")
     assert places.ask("first", "ann") == "one"
@@ -94,7 +94,7 @@ def test_who_waits_for_a_full_node_keeps_nobody_of_another_one_waiting(places: P
     assert places.ask("bobs", "bob") == "two"
 
 
-def test_who_waits_for_a_full_node_keeps_no_new_user_waiting(places: Places) -> None:
+def test_waiter_for_full_node_does_not_block_new_users(places: Places) -> None:
     places.node("one", "ann", "bob")
     places.node("two")
     assert places.ask("first", "bob") == "one"
@@ -117,7 +117,7 @@ def test_at_one_node_users_take_turns(places: Places) -> None:
     assert places.ask("anns", "ann") == "one"
 
 
-def test_a_place_is_offered_to_those_who_wait_for_its_node(places: Places) -> None:
+def test_place_is_offered_to_waiters_for_its_node(places: Places) -> None:
     ones = [f"of-one-{number}" for number in range(6)]
     places.node("one", "x", *ones)
     places.node("two", "y", "late")

@@ -11,7 +11,7 @@ from fleet_world import TOOLS, HostSide, World, code_of, until
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
 
-async def test_no_call_is_lost_while_a_release_follows_another(world: World, tmp_path: Path) -> None:
+async def test_upgrade_loses_no_call(world: World, tmp_path: Path) -> None:
     newer = tmp_path / "fleet_tools.py"
     newer.write_text(TOOLS.read_text().replace("return a + b", "return a + b + 1000"))
     ended: Counter[str] = Counter()
@@ -51,7 +51,7 @@ async def test_no_call_is_lost_while_a_release_follows_another(world: World, tmp
         await until(lambda: world.runs("long"))
         await goes_on()
         host = new
-        # The old host is drained before its nodes go: whoever called there calls here now.
+        # The old host is drained before its nodes go: its callers call here now.
         await until(lambda: set(latest.values()) == {1003})
         old_node.signal(signal.SIGTERM)
         await asyncio.to_thread(old_node.process.wait, 90)

@@ -1,7 +1,7 @@
 """Hosts behind a load balancer, over HTTP: what one gives out holds where its state folder is, only there.
 
 With state folders of their own nothing that one host has given out opens anything at another, and a client
-is told so in a way in which it begins anew.
+receives an answer after which it initializes again.
 """
 
 import signal
@@ -27,7 +27,7 @@ def _status(base: str, cookie: str) -> int:
     return httpx2.get(f"{base}/api/files", headers={"Cookie": f"{COOKIE}={cookie}"}, timeout=60).status_code
 
 
-def test_what_a_host_gives_out_holds_where_its_state_folder_is_and_nowhere_else(world: World) -> None:
+def test_host_credentials_are_valid_for_its_state_folder_only(world: World) -> None:
     both, own = world.folder / "shared-state", world.folder / "own-state"
     with ExitStack() as hosts:
         a, b = (
@@ -72,7 +72,7 @@ def test_what_a_host_gives_out_holds_where_its_state_folder_is_and_nowhere_else(
     assert 200 not in revoked
 
 
-def test_an_mcp_session_of_another_host_is_not_known_and_its_client_begins_anew(world: World) -> None:
+def test_mcp_session_of_other_host_is_unknown_and_replaced(world: World) -> None:
     with ExitStack() as hosts:
         a, b = (hosts.enter_context(host_process(world, name, TOKENS)).base for name in "ab")
 
@@ -93,7 +93,7 @@ def test_an_mcp_session_of_another_host_is_not_known_and_its_client_begins_anew(
     assert anew.headers["mcp-session-id"] != session
 
 
-def test_what_holds_for_each_host_only_is_used_up_at_each(world: World) -> None:
+def test_per_host_limit_is_used_up_at_each_host(world: World) -> None:
     world.node("one")
     with ExitStack() as hosts:
         a, b = (

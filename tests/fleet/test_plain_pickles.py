@@ -1,4 +1,4 @@
-"""What pydocket reads from Redis: plain values, and nothing that would have to be imported."""
+"""Data that pydocket reads from Redis: plain values that need no import."""
 
 import ast
 import pickle
@@ -39,7 +39,7 @@ def test_a_record_that_names_code_is_not_loaded(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_we_send_is_loaded() -> None:
+def test_sent_values_are_loaded() -> None:
     read_plain_pickles_only()
     reader = vars(docket.execution)["cloudpickle"]
 

@@ -96,7 +96,7 @@ def test_an_operator_cannot_open_its_port_by_name(opened: str) -> None:
     assert load({**flags, "allow_net": "127.0.0.1:7002"}).allow_net == ("127.0.0.1:7002",)
 
 
-def test_a_fleet_is_not_served_without_walls() -> None:
+def test_fleet_with_isolation_guard_is_refused() -> None:
     flags = {"engine": "docket", "redis_url": "redis://127.0.0.1/0", "store": "s3://bucket"}
 
     with pytest.raises(UsageError, match="isolation guard stops no tool"):

@@ -50,7 +50,7 @@ def _tls_redis(folder: Path, *names: DNSName | IPAddress) -> Iterator[_TlsRedis]
         server.kill()
 
 
-async def test_a_fleet_works_over_tls_and_refuses_whom_it_cannot_tell(world: World) -> None:
+async def test_fleet_over_tls_refuses_unverifiable_peers(world: World) -> None:
     with _tls_redis(world.folder, DNSName("localhost")) as server:
         world.redis = server
         trusting = f"?ssl_ca_certs={server.authority}"

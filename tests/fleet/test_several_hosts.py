@@ -1,4 +1,4 @@
-"""What one user begins at one host and goes on with at another: files, sessions, news of files."""
+"""One user at two hosts: files, sessions and file events of one are used at the other."""
 
 import asyncio
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ async def _names(host: HostSide, session: str | None = None) -> list[str | None]
     return [record.name for record in await _files(host, session=session).all()]
 
 
-async def test_files_and_the_worker_of_one_host_are_those_of_another_at_once(world: World) -> None:
+async def test_files_and_worker_of_one_host_are_usable_at_another(world: World) -> None:
     world.node("one")
     world.node("two")
 
@@ -64,7 +64,7 @@ async def test_files_and_the_worker_of_one_host_are_those_of_another_at_once(wor
     assert (removed, left, of_another) == (True, ["made.txt"], [])
 
 
-async def test_what_a_user_keeps_counts_for_one_quota_at_all_hosts(world: World) -> None:
+async def test_files_count_for_one_user_quota_at_all_hosts(world: World) -> None:
     world.more["max_user_bytes"] = 1000
     world.node("one")
 
@@ -97,7 +97,7 @@ async def test_no_host_ends_a_session_that_is_used_at_another(world: World) -> N
     assert (while_used, soon_after, idle) == (["f.txt"], ["f.txt"], [])
 
 
-async def test_a_session_is_used_anew_at_one_host_only_once_another_has_ended_it(world: World) -> None:
+async def test_session_is_reused_elsewhere_only_after_it_ended(world: World) -> None:
     async with world.host("a", **ENDING) as a, world.host("b", **ENDING) as b:
         await _put(_files(a), "old.txt", "x")
         assert a.engine.sessions is not None
@@ -115,7 +115,7 @@ async def test_a_session_is_used_anew_at_one_host_only_once_another_has_ended_it
     assert waited
 
 
-async def test_files_put_at_a_host_outlive_it_and_go_once_their_session_is_idle(world: World) -> None:
+async def test_files_put_at_host_outlive_it_until_session_is_idle(world: World) -> None:
     async with world.host("b", **ENDING) as b:
         async with world.host("a", **ENDING) as a:
             await _put(_files(a, session="s1"), "f.txt", "x")
@@ -128,7 +128,7 @@ async def test_files_put_at_a_host_outlive_it_and_go_once_their_session_is_idle(
     assert (after, ended, left) == (["f.txt"], 1, [])
 
 
-async def test_a_use_whose_host_says_nothing_any_more_ends_with_its_lease(
+async def test_session_use_of_silent_host_ends_with_its_lease(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world.host("a", **ENDING) as a, world.host("b", **ENDING) as b, _files(a).in_use():
@@ -144,7 +144,7 @@ async def test_a_use_whose_host_says_nothing_any_more_ends_with_its_lease(
     assert (while_alive, after) == (0, 1)
 
 
-async def test_a_call_on_a_node_keeps_its_session_and_its_files_end_with_it(world: World) -> None:
+async def test_call_on_node_holds_session_whose_end_removes_files(world: World) -> None:
     world.more |= ENDING
     node = world.node("one")
 
@@ -167,7 +167,7 @@ async def test_a_call_on_a_node_keeps_its_session_and_its_files_end_with_it(worl
     assert not list(node.folder.glob("state/sessions/*"))
 
 
-async def test_news_of_files_reach_who_listens_at_any_host_and_nobody_else(world: World) -> None:
+async def test_file_events_reach_listeners_of_the_user_at_every_host(world: World) -> None:
     world.node("one")
 
     async with world.host("a") as a, world.host("b") as b:
@@ -197,7 +197,7 @@ async def test_news_of_files_reach_who_listens_at_any_host_and_nobody_else(world
     assert (unheard, more) == ([], [])
 
 
-async def test_news_without_the_seal_are_dropped(world: World) -> None:
+async def test_events_without_the_seal_are_dropped(world: World) -> None:
     async with world.host("a") as a:
         with a.toolset.events.subscribe(user=User("ann").segment) as heard:
             await asyncio.to_thread(_channel_has, world, 1)
@@ -209,7 +209,7 @@ async def test_news_without_the_seal_are_dropped(world: World) -> None:
     assert first["type"] == "artifact_stored"
 
 
-async def test_news_of_lists_reach_other_hosts_and_a_host_that_was_cut_off_says_so(world: World) -> None:
+async def test_list_changes_reach_other_hosts_and_gaps_are_reported(world: World) -> None:
     changed = {"type": LIST_CHANGED, "list": "tools"}
     async with world.host("a") as a, world.host("b") as b:
         with b.toolset.events.subscribe(user="ann") as heard, a.toolset.events.subscribe(user="ann") as own:
@@ -226,7 +226,7 @@ async def test_news_of_lists_reach_other_hosts_and_a_host_that_was_cut_off_says_
     assert missed_before == 0
 
 
-async def test_news_wait_until_redis_answers_and_changes_of_one_list_wait_as_one(
+async def test_events_wait_for_redis_and_changes_of_a_list_are_merged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     changed = {"type": LIST_CHANGED, "list": "tools"}
@@ -250,7 +250,7 @@ async def test_news_wait_until_redis_answers_and_changes_of_one_list_wait_as_one
     assert [entry.message for entry in caplog.records].count("file events wait for redis") == 1
 
 
-async def test_of_too_many_news_the_oldest_go_and_their_listeners_hear_how_many(
+async def test_event_overflow_drops_oldest_and_reports_count(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     changed = [{"type": UPDATED, "uri": f"x://{number}"} for number in range(1200)]
@@ -272,7 +272,7 @@ async def test_of_too_many_news_the_oldest_go_and_their_listeners_hear_how_many(
     assert told.count("file events lost") == 1
 
 
-async def test_what_a_host_has_told_as_it_ends_is_heard(world: World) -> None:
+async def test_event_sent_at_host_end_is_received(world: World) -> None:
     changed = {"type": LIST_CHANGED, "list": "tools"}
     async with world.host("b") as b:
         with b.toolset.events.subscribe(user="ann") as heard:

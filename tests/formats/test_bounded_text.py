@@ -21,6 +21,6 @@ def test_cut_middle_long_name_keeps_its_extension() -> None:
     assert cut_middle("abcdefghij.csv", 9) == "abcd….csv"
 
 
-def test_cut_counted_long_text_says_its_length() -> None:
+def test_cut_counted_long_text_appends_its_length() -> None:
     assert cut_counted("abcdef", 6) == "abcdef"
     assert cut_counted("abcdefg", 6) == "abcdef… (7 characters)"

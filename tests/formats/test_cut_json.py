@@ -56,7 +56,7 @@ json_texts = st.dictionaries(
         ("  ", {}),
     ],
 )
-def test_text_that_was_cut_off_is_read_as_far_as_it_goes(text: str, read: object) -> None:
+def test_cut_text_is_parsed_up_to_its_cut(text: str, read: object) -> None:
     assert parse_object(text) == read
 
 
@@ -81,7 +81,7 @@ def test_text_that_was_cut_off_is_read_as_far_as_it_goes(text: str, read: object
     ],
     ids=str,
 )
-def test_text_that_is_wrong_in_its_middle_is_refused_and_not_guessed_at(text: str) -> None:
+def test_cut_json_invalid_in_the_middle_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"JSON|range|Expecting|Extra|escape|Unterminated|nested"):
         parse_object(text)
 
@@ -105,7 +105,7 @@ def test_any_text_is_read_as_json_or_refused_with_a_value_error(text: str) -> No
         json.dumps(read_beginning(text), allow_nan=False)
 
 
-def test_a_completed_text_is_told_to_the_log_without_its_content(caplog: pytest.LogCaptureFixture) -> None:
+def test_completed_text_is_logged_without_its_content(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="runner"):
         parse_object('{"a": 1}')
         parse_object('{"secret": "hid')

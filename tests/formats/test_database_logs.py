@@ -113,7 +113,7 @@ def test_a_torn_last_commit_is_left_out(tmp_path: Path, cut: int) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"x" * 31, b"x" * 100_000, struct.pack(">8I", 0x377F0682, 3007000, 4096, 0, 1, 2, 3, 4)]
 )
-def test_what_is_no_log_holds_nothing(tmp_path: Path, content: bytes) -> None:
+def test_invalid_database_log_holds_nothing(tmp_path: Path, content: bytes) -> None:
     log = tmp_path / "notes.db-wal"
     log.write_bytes(content)
 

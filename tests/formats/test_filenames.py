@@ -76,7 +76,7 @@ def test_only_the_last_segment_of_a_path_stays(name: str, safe: str) -> None:
         "x" * 255,
     ],
 )
-def test_a_harmless_name_stays_as_it_is(name: str) -> None:
+def test_harmless_name_is_unchanged(name: str) -> None:
     """Source: S1-53."""
     assert safe_name(name) == name
 
@@ -93,7 +93,7 @@ def test_a_harmless_name_stays_as_it_is(name: str) -> None:
         ("hid\U000e0041den.txt", "hidden.txt"),
     ],
 )
-def test_characters_that_nobody_sees_are_removed(name: str, safe: str) -> None:
+def test_invisible_characters_are_removed(name: str, safe: str) -> None:
     """Source: S1-96."""
     assert safe_name(name) == safe
 
@@ -124,7 +124,7 @@ def test_a_name_is_composed() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "...", " . ", "/", "../..", "C:", "\0", "x/..", "\u202e"])
-def test_a_name_of_which_nothing_is_left_gets_one(name: str) -> None:
+def test_empty_name_gets_a_default(name: str) -> None:
     assert safe_name(name) == "file"
 
 
@@ -144,7 +144,7 @@ def test_a_name_of_which_nothing_is_left_gets_one(name: str) -> None:
         "aux .txt",
     ],
 )
-def test_a_name_that_means_something_to_a_system_is_repaired_at_its_beginning(name: str) -> None:
+def test_safe_name_prefixes_names_reserved_by_a_system(name: str) -> None:
     """Source: S1-98."""
     assert safe_name(name) == f"_{name}"
 
@@ -164,11 +164,11 @@ def test_a_long_name_is_shortened_before_its_extension(unit: str, extension: str
     assert re.fullmatch(f"(?:{unit})+{re.escape(extension)}", safe)
 
 
-def test_what_is_too_long_for_an_extension_is_cut_too() -> None:
+def test_extension_above_limit_is_cut() -> None:
     assert safe_name("a." + "b" * 300) == "a." + "b" * 253
 
 
-def test_shortening_never_lays_a_device_name_bare() -> None:
+def test_shortening_never_exposes_a_device_name() -> None:
     assert safe_name("CON" + " " * 300 + "x") == "_CON"
 
 
@@ -229,6 +229,6 @@ def test_a_long_name_keeps_its_beginning_and_its_end() -> None:
     assert safe_name("folder/begin" + "x" * 5000 + ".csv") == "begin" + "x" * 246 + ".csv"
 
 
-def test_marks_that_no_language_has_so_many_of_are_left_out() -> None:
+def test_excess_combining_marks_are_removed() -> None:
     assert safe_name("e\u0301" + "\u0316" * 20) == unicodedata.normalize("NFC", "e\u0301" + "\u0316" * 20)
     assert safe_name("z" + "\u0301" * 100) == unicodedata.normalize("NFC", "z" + "\u0301" * 30)

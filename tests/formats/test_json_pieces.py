@@ -15,7 +15,7 @@ def test_the_pieces_are_what_json_itself_writes(value: dict[str, Any]) -> None:
     assert "".join(json_pieces(value)) == json.dumps(value, ensure_ascii=False)
 
 
-def test_a_large_file_comes_in_pieces_of_bounded_size() -> None:
+def test_large_file_is_split_into_bounded_pieces() -> None:
     content = 'ü"\\\n' * PIECE_CHARS
     value = {"results": 1, "artifacts": [{"name": "a", "b64": content}]}
 

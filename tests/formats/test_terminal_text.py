@@ -53,7 +53,7 @@ def test_hidden_character_between_letters_is_escaped(char: str) -> None:
 
 
 @pytest.mark.parametrize("text", KEPT, ids=ascii)
-def test_text_that_people_write_is_kept(text: str) -> None:
+def test_text_in_ordinary_use_is_unchanged(text: str) -> None:
     assert visible(text) == text
     assert json_text(text) == json.dumps(text, ensure_ascii=False)
 
@@ -122,5 +122,5 @@ def test_table_cell_with_a_line_break_stays_in_its_row() -> None:
         ("pay\u200ftxt", "pay\\u200ftxt"),
     ],
 )
-def test_a_mark_of_direction_is_kept_in_text_from_right_to_left(text: str, shown: str) -> None:
+def test_direction_mark_in_right_to_left_text_is_unchanged(text: str, shown: str) -> None:
     assert visible(text) == shown

@@ -138,7 +138,7 @@ _joined = st.lists(_segments, min_size=1, max_size=7).map("/".join)
 
 
 def paths(tree: Tree) -> st.SearchStrategy[str]:
-    """Paths that a tool may name: below the home, beside it, anywhere; text that is no path, too."""
+    """Paths that a tool may name: below the home, beside it, anywhere; text other than a path, too."""
     starts = (
         f"{tree.home.path}/",
         f"{tree.top}/",

@@ -30,7 +30,7 @@ Property = Callable[[], None]
 
 @dataclass
 class Count:
-    """How often a property was tried, and how long the longest example took."""
+    """Number of examples of a property, and duration of the longest one."""
 
     examples: int = 0
     longest_s: float = 0.0
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--minutes", type=float, default=30.0, help="how long; 30 by default")
     given = parser.parse_args(arguments)
-    # Mended results and dropped notices are logged, by the thousand.
+    # Repaired results and dropped notices are logged, by the thousand.
     logging.disable()
     folder = Path(__file__).parent
     sys.path[:0] = [str(folder), str(folder.parent)]

@@ -107,7 +107,7 @@ def taken(normalised: Normalised, *, with_home: bool) -> tuple[Processed, Shelf]
 
 
 @given(wires, st.booleans(), st.booleans())
-def test_whatever_a_result_names_only_own_files_are_kept_and_no_path_leaves(
+def test_fuzzed_result_stores_own_files_and_exposes_no_path(
     wire: dict[str, Any], wrapped: bool, with_home: bool
 ) -> None:
     normalised = normalise(wire, wrapped=wrapped)
@@ -141,14 +141,14 @@ def test_files_that_are_accepted_are_the_homes_own(entries: list[dict[str, Any]]
 
 @given(_entry)
 @example({"expires_hours": 2.674700098901952e-200})
-def test_a_deferral_never_ends_before_it_began(entry: dict[str, Any]) -> None:
+def test_deferral_never_ends_before_it_starts(entry: dict[str, Any]) -> None:
     now = datetime(2024, 8, 27).astimezone()
 
     assert deferral({"name": "x", **entry}, now=now).expires_at >= now
 
 
 PROPERTIES = (
-    test_whatever_a_result_names_only_own_files_are_kept_and_no_path_leaves,
+    test_fuzzed_result_stores_own_files_and_exposes_no_path,
     test_files_that_are_accepted_are_the_homes_own,
-    test_a_deferral_never_ends_before_it_began,
+    test_deferral_never_ends_before_it_starts,
 )

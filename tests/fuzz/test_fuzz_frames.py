@@ -57,7 +57,7 @@ def framed(kind: FrameKind, body: bytes) -> bytes:
 @example(framed(FrameKind.DENIED, rb'{"path": "\\ud83d\ude00"}'), b"")
 @example(framed(FrameKind.NOTIFY, rb'{"method": "notifications/message", "params": {"data": "\udfff"}}'), b"")
 @example(framed(FrameKind.ANSWER, '{"result": {}}'.encode("utf-16")), b"")
-def test_whatever_a_worker_says_ends_as_a_value_or_a_documented_error(said: bytes, printed: bytes) -> None:
+def test_fuzzed_worker_frames_end_as_value_or_documented_error(said: bytes, printed: bytes) -> None:
     asyncio.run(heard(said, printed))
 
 
@@ -82,6 +82,6 @@ def test_any_bytes_in_any_pieces_are_frames_or_a_frame_error(stream: bytes, step
 
 
 PROPERTIES = (
-    test_whatever_a_worker_says_ends_as_a_value_or_a_documented_error,
+    test_fuzzed_worker_frames_end_as_value_or_documented_error,
     test_any_bytes_in_any_pieces_are_frames_or_a_frame_error,
 )

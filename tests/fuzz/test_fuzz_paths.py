@@ -55,9 +55,7 @@ def below_home(real: str) -> bool:
 
 
 @given(paths(TREE), _bases, st.sampled_from(WRITES))
-def test_what_the_guard_lets_be_written_is_in_the_home_for_the_kernel_too(
-    path: str, base: str, act: Act
-) -> None:
+def test_path_writable_by_guard_is_in_home_for_kernel(path: str, base: str, act: Act) -> None:
     verdict = decide(act, path, base=base, rules=RULES)
 
     real = where(os.path.join(base, path), follow=act.follows) if path else None
@@ -71,7 +69,7 @@ def test_what_the_guard_lets_be_written_is_in_the_home_for_the_kernel_too(
 
 
 @given(paths(TREE), _bases)
-def test_what_the_guard_lets_be_read_is_nobody_elses_for_the_kernel_too(path: str, base: str) -> None:
+def test_path_readable_by_guard_is_not_in_other_home_for_kernel(path: str, base: str) -> None:
     verdict = decide(Act.READ, path, base=base, rules=RULES)
 
     real = where(os.path.join(base, path), follow=True) if path else None
@@ -82,7 +80,7 @@ def test_what_the_guard_lets_be_read_is_nobody_elses_for_the_kernel_too(path: st
 
 
 @given(paths(TREE), st.sampled_from(Act), st.none() | st.integers(-2, 400))
-def test_a_judge_lets_pass_or_denies_and_does_nothing_else(path: str, act: Act, dir_fd: int | None) -> None:
+def test_judge_only_allows_or_denies(path: str, act: Act, dir_fd: int | None) -> None:
     told: list[Denial] = []
     judge = Judge(RULES, told.append)
 
@@ -97,7 +95,7 @@ def test_a_judge_lets_pass_or_denies_and_does_nothing_else(path: str, act: Act, 
 @example("sparse")
 @example("fifo")
 @example("hard")
-def test_what_is_collected_is_a_plain_file_of_the_home(path: str) -> None:
+def test_collected_file_is_a_plain_file_of_the_home(path: str) -> None:
     refused: Code | None = None
     try:
         with collect(path, TREE.home, max_bytes=1 << 20) as found:
@@ -117,7 +115,7 @@ def test_what_is_collected_is_a_plain_file_of_the_home(path: str) -> None:
 
 
 @given(paths(TREE))
-def test_what_is_opened_for_staging_lies_below_the_folder(path: str) -> None:
+def test_file_opened_for_staging_is_below_the_folder(path: str) -> None:
     relative = relative_to_home(path, TREE.home.path)
 
     for name in {path, relative or "."}:
@@ -143,7 +141,7 @@ def test_only_real_folders_are_opened_as_folders(name: str) -> None:
 
 
 @given(_names)
-def test_a_safe_name_is_one_entry_of_its_folder_and_stands_for_itself(name: str) -> None:
+def test_safe_name_is_one_idempotent_folder_entry(name: str) -> None:
     safe = safe_name(name)
 
     assert safe_name(safe) == safe

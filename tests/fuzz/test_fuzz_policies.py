@@ -1,4 +1,4 @@
-"""Policies and settings: they survive their way to the sandbox, and what is none is refused in words."""
+"""Policies and settings: they survive their way to the sandbox, and invalid ones are refused in words."""
 
 import dataclasses
 import json
@@ -67,7 +67,7 @@ def test_a_policy_survives_its_way_to_the_sandbox(policy: Policy) -> None:
     policies, st.lists(st.tuples(st.integers(0, 20), json_values), max_size=4), st.sets(st.integers(0, 20))
 )
 @example(Policy(), [(8, {"memory_bytes": 1e308})], set())
-def test_what_is_no_policy_is_refused_as_a_value_error(
+def test_invalid_policy_is_refused_as_value_error(
     policy: Policy, changed: list[tuple[int, object]], missing: set[int]
 ) -> None:
     data = policy.to_json()
@@ -87,7 +87,7 @@ def test_what_is_no_policy_is_refused_as_a_value_error(
 
 
 @given(policies)
-def test_every_policy_has_rules_to_explain_it_by(policy: Policy) -> None:
+def test_every_policy_has_rules_that_explain_it(policy: Policy) -> None:
     rules = PathRules.of(policy)
 
     assert rules.home == policy.home
@@ -181,7 +181,7 @@ def _encodes(text: str) -> bool:
 
 
 @given(st.binary(max_size=200))
-def test_an_order_that_is_garbage_is_a_frame_error(body: bytes) -> None:
+def test_garbage_order_is_a_frame_or_value_error(body: bytes) -> None:
     try:
         value = decode(body)
     except FrameError:

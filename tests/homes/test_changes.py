@@ -1,4 +1,4 @@
-"""Which files of a home count as changed by a call."""
+"""Files of a home that count as changed by a call."""
 
 import os
 import sqlite3

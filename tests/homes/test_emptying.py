@@ -35,7 +35,7 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-def test_everything_in_a_folder_goes_and_the_folder_stays(inside: Path, fd: int) -> None:
+def test_folder_is_emptied_and_stays(inside: Path, fd: int) -> None:
     (inside / "file").write_text("x")
     (inside / ".hidden").write_text("x")
     os.mkfifo(inside / "fifo")
@@ -70,14 +70,14 @@ def test_links_are_removed_and_never_followed(inside: Path, fd: int, outside: Pa
     assert (outside / "precious").read_text() == "precious"
 
 
-def test_names_that_are_no_text_are_removed(inside: Path, fd: int) -> None:
+def test_names_that_are_not_text_are_removed(inside: Path, fd: int) -> None:
     for name in (b"\xff\xfe", b"new\nline", b"x" * 255, b"-rf"):
         os.close(os.open(os.path.join(os.fsencode(inside), name), os.O_CREAT | os.O_WRONLY))
 
     assert empty(fd) == Emptied(removed=4)
 
 
-def test_a_tree_5000_deep_is_removed_with_a_handful_of_descriptors(inside: Path, start: Start) -> None:
+def test_tree_5000_levels_deep_is_removed_with_few_descriptors(inside: Path, start: Start) -> None:
     process = start(
         """
         import os, resource, sys
@@ -107,7 +107,7 @@ def test_a_folder_of_very_many_folders_is_emptied(inside: Path, fd: int) -> None
     assert empty(fd) == Emptied(removed=2501)
 
 
-def test_modes_that_forbid_everything_are_no_hindrance_to_the_owner(tmp_path: Path, start: Start) -> None:
+def test_tree_with_closed_modes_is_removed_by_owner(tmp_path: Path, start: Start) -> None:
     process = start(
         """
         import os, sys
@@ -136,8 +136,8 @@ def test_modes_that_forbid_everything_are_no_hindrance_to_the_owner(tmp_path: Pa
     assert output == "locked\nEmptied(removed=4, kept={}) []\n"
 
 
-def test_what_cannot_be_removed_is_reported() -> None:
-    # In procfs nothing can be unlinked, whoever asks.
+def test_unremovable_file_is_reported() -> None:
+    # In procfs nothing can be unlinked by any user.
     fd = os.open("/proc/self/fdinfo", os.O_PATH | os.O_DIRECTORY)
     try:
         result = empty(fd)
@@ -149,7 +149,7 @@ def test_what_cannot_be_removed_is_reported() -> None:
     assert os.listdir("/proc/self/fdinfo")
 
 
-def test_what_is_no_folder_is_reported(tmp_path: Path) -> None:
+def test_non_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     fd = os.open(tmp_path / "file", os.O_PATH)
     try:
@@ -158,7 +158,7 @@ def test_what_is_no_folder_is_reported(tmp_path: Path) -> None:
         os.close(fd)
 
 
-def test_folders_exchanged_for_links_all_the_time_never_lead_outside(
+def test_emptying_during_folder_link_swaps_stays_inside(
     inside: Path, fd: int, outside: Path, start: Start
 ) -> None:
     hostile = start(
@@ -205,5 +205,5 @@ def test_one_name_is_removed_with_all_below_it(inside: Path, fd: int, outside: P
     assert (outside / "precious").exists()
 
 
-def test_removing_what_is_not_there_is_no_fault(fd: int) -> None:
+def test_removing_missing_name_is_not_a_fault(fd: int) -> None:
     assert remove(fd, "nothing") == Emptied()

@@ -65,7 +65,7 @@ def test_a_lease_makes_a_private_home_with_a_folder_for_inputs(homes: Homes) -> 
         assert not os.get_inheritable(home.fd)
 
 
-def test_the_folder_of_a_user_with_an_unsafe_name_lies_where_all_homes_lie(homes: Homes) -> None:
+def test_home_of_unsafe_user_name_lies_in_homes_root(homes: Homes) -> None:
     with homes.lease("../bob") as home:
         assert home.path.parent == homes.root
         assert [path.name for path in homes.root.iterdir()] == [home.segment]
@@ -79,7 +79,7 @@ def test_nothing_but_the_home_itself_is_needed(homes: Homes) -> None:
     assert list(homes.state.iterdir()) == []
 
 
-def test_a_home_is_gone_when_its_lease_ends(homes: Homes) -> None:
+def test_home_is_removed_at_lease_end(homes: Homes) -> None:
     """Source: S1-103."""
     with homes.lease("alice") as home:
         (home.path / "a/b").mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_a_home_is_gone_when_its_lease_ends(homes: Homes) -> None:
     assert homes.made() == ()
 
 
-def test_a_home_that_is_kept_is_there_for_the_next_lease_and_no_longer(homes: Homes) -> None:
+def test_kept_home_is_reused_by_next_lease_then_swept(homes: Homes) -> None:
     with homes.lease("alice", keep_s=60) as home:
         (home.path / "file").write_text("x")
         inode = home.path.stat().st_ino
@@ -117,7 +117,7 @@ def test_two_runners_with_state_of_their_own_share_a_home(homes: Homes, place: P
     assert not home.path.exists()
 
 
-def test_a_home_that_one_runner_keeps_is_kept_by_all(homes: Homes, place: Path) -> None:
+def test_home_kept_by_one_runner_is_kept_by_all(homes: Homes, place: Path) -> None:
     other = Homes(homes.root, place / "other-state")
     with homes.lease("alice", keep_s=60) as home:
         (home.path / "file").write_text("x")
@@ -131,7 +131,7 @@ def test_a_home_that_one_runner_keeps_is_kept_by_all(homes: Homes, place: Path) 
     assert not home.path.exists()
 
 
-def test_a_state_folder_that_is_gone_is_not_missed(homes: Homes) -> None:
+def test_missing_state_folder_is_tolerated(homes: Homes) -> None:
     with homes.lease("alice", keep_s=60) as home:
         (home.path / "file").write_text("x")
     homes.state.rmdir()
@@ -155,7 +155,7 @@ def test_a_home_is_emptied_even_if_its_session_fails(homes: Homes) -> None:
     assert not (homes.root / "alice").exists()
 
 
-def test_two_leases_of_one_process_share_a_home_until_both_have_ended(homes: Homes) -> None:
+def test_two_leases_of_one_process_share_home_until_both_end(homes: Homes) -> None:
     with homes.lease("alice") as first:
         with homes.lease("alice") as second:
             (second.path / "file").write_text("x")
@@ -165,7 +165,7 @@ def test_two_leases_of_one_process_share_a_home_until_both_have_ended(homes: Hom
     assert not first.path.exists()
 
 
-def test_a_home_is_emptied_by_whichever_process_is_the_last(homes: Homes, place: Path, start: Start) -> None:
+def test_home_is_emptied_by_the_last_process(homes: Homes, place: Path, start: Start) -> None:
     other = start(HOLD, place)
     assert said(other) == "leased"
 
@@ -179,7 +179,7 @@ def test_a_home_is_emptied_by_whichever_process_is_the_last(homes: Homes, place:
     assert not home.path.exists()
 
 
-def test_what_a_killed_host_left_is_swept(homes: Homes, place: Path, start: Start) -> None:
+def test_files_of_killed_host_are_swept(homes: Homes, place: Path, start: Start) -> None:
     other = start(HOLD, place)
     assert said(other) == "leased"
 
@@ -192,9 +192,7 @@ def test_what_a_killed_host_left_is_swept(homes: Homes, place: Path, start: Star
     assert not (homes.root / "alice").exists()
 
 
-def test_what_a_killed_host_left_is_gone_when_the_next_session_begins(
-    homes: Homes, place: Path, start: Start
-) -> None:
+def test_files_of_killed_host_are_gone_in_next_session(homes: Homes, place: Path, start: Start) -> None:
     other = start(HOLD, place)
     assert said(other) == "leased"
     other.send_signal(signal.SIGKILL)
@@ -209,7 +207,7 @@ def test_a_sweep_of_nothing_does_nothing(homes: Homes) -> None:
     assert homes.sweep() == {}
 
 
-def test_a_home_that_was_removed_is_made_anew(homes: Homes) -> None:
+def test_removed_home_is_recreated(homes: Homes) -> None:
     with homes.lease("alice", keep_s=60) as home:
         pass
     (home.path / "input_files").rmdir()
@@ -219,7 +217,7 @@ def test_a_home_that_was_removed_is_made_anew(homes: Homes) -> None:
         assert again.path.is_dir()
 
 
-def test_a_home_removed_under_a_lease_is_made_anew_and_outlives_that_lease(
+def test_home_removed_under_lease_is_recreated_and_survives_it(
     homes: Homes, place: Path, start: Start
 ) -> None:
     other = start(HOLD, place)
@@ -240,7 +238,7 @@ def test_a_foreign_folder_is_neither_used_nor_emptied(homes: Homes, *, noted: bo
     foreign.mkdir(mode=0o700)
     (foreign / "precious").write_text("x")
     if noted:
-        # The home of somebody else, put in the place of this one.
+        # The home of somebody else, put where this one was.
         note(foreign, "bob")
 
     with pytest.raises(
@@ -258,7 +256,7 @@ def test_a_foreign_folder_is_neither_used_nor_emptied(homes: Homes, *, noted: bo
         assert not (foreign / "precious").exists()
 
 
-def test_an_empty_folder_is_taken_over_where_it_is_closed_and_ours(homes: Homes) -> None:
+def test_empty_folder_is_adopted_if_closed_and_owned_by_us(homes: Homes) -> None:
     (homes.root / "alice").mkdir(mode=0o700)
     (homes.root / "bob").mkdir()
     (homes.root / "bob").chmod(0o770)
@@ -278,12 +276,12 @@ def test_a_folder_of_another_user_is_refused(homes: Homes) -> None:
 
     with pytest.raises(HomeError, match="belongs to the user with id 65534, so it is neither used nor"):
         homes.lease("alice").__enter__()
-    # The control: in a range that is given to users alone, it can be nobody's but a user's.
+    # The control: in a range that is given to users alone, it can only be of a user.
     with Homes(homes.root, homes.state, ids=range(65534, 65535)).lease("alice") as home:
         assert home.path.stat().st_uid == os.geteuid()
 
 
-def test_a_mount_point_in_the_place_of_a_home_is_refused(homes: Homes) -> None:
+def test_mount_point_in_place_of_home_is_refused(homes: Homes) -> None:
     (homes.root / "alice").mkdir(mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "none", homes.root / "alice"], check=True)
     try:
@@ -296,14 +294,14 @@ def test_a_mount_point_in_the_place_of_a_home_is_refused(homes: Homes) -> None:
         subprocess.run(["umount", homes.root / "alice"], check=True)
 
 
-def test_a_pipe_in_the_place_of_a_home_is_refused_at_once(homes: Homes) -> None:
+def test_pipe_in_place_of_home_is_refused_at_once(homes: Homes) -> None:
     os.mkfifo(homes.root / "alice")
 
     with pytest.raises(HomeError, match="is a link or a file"):
         homes.lease("alice").__enter__()
 
 
-def test_what_was_left_while_a_home_was_made_is_swept_and_what_is_in_use_is_not(homes: Homes) -> None:
+def test_sweep_removes_aborted_home_and_skips_home_in_use(homes: Homes) -> None:
     left, precious = homes.root / ".toolcell-new-left", homes.root / ".toolcell-new-full"
     left.mkdir(mode=0o700)
     precious.mkdir(mode=0o700)
@@ -318,7 +316,7 @@ def test_what_was_left_while_a_home_was_made_is_swept_and_what_is_in_use_is_not(
             locks.let_go(fd)
 
 
-def test_folders_that_are_no_homes_keep_all_they_have(homes: Homes) -> None:
+def test_folders_other_than_homes_are_left_untouched(homes: Homes) -> None:
     foreign = homes.root / "work"
     foreign.mkdir()
     foreign.chmod(0o555)
@@ -337,7 +335,7 @@ def without_attributes(place: Path) -> Iterator[Homes]:
     subprocess.run(["umount", place / "homes"], check=True)
 
 
-def test_where_no_attributes_are_kept_the_state_folder_holds_the_notes(without_attributes: Homes) -> None:
+def test_home_notes_go_to_state_folder_without_xattrs(without_attributes: Homes) -> None:
     homes, record = without_attributes, without_attributes.state / "homes/alice.json"
     with pytest.raises(OSError, match="not supported"):
         os.setxattr(homes.root, "user.word", b"x")
@@ -357,7 +355,7 @@ def test_where_no_attributes_are_kept_the_state_folder_holds_the_notes(without_a
     assert (home.path / "file").read_text() == "x"
 
 
-def test_where_nothing_can_be_noted_the_error_says_so(without_attributes: Homes) -> None:
+def test_home_without_a_place_for_notes_is_refused(without_attributes: Homes) -> None:
     without_attributes.state.rmdir()
     without_attributes.state.write_text("x")
 
@@ -367,7 +365,7 @@ def test_where_nothing_can_be_noted_the_error_says_so(without_attributes: Homes)
     assert list(without_attributes.root.iterdir()) == []
 
 
-def test_a_link_or_a_file_in_the_place_of_a_home_is_refused(homes: Homes, tmp_path: Path) -> None:
+def test_link_or_file_in_place_of_home_is_refused(homes: Homes, tmp_path: Path) -> None:
     precious = tmp_path / "elsewhere"
     precious.mkdir()
     (precious / "file").write_text("x")
@@ -381,7 +379,7 @@ def test_a_link_or_a_file_in_the_place_of_a_home_is_refused(homes: Homes, tmp_pa
     assert (precious / "file").exists()
 
 
-def test_an_own_home_gets_its_mode_back(homes: Homes) -> None:
+def test_own_home_mode_is_restored(homes: Homes) -> None:
     with homes.lease("alice", keep_s=60) as home:
         pass
     home.path.chmod(0o755)
@@ -390,7 +388,7 @@ def test_an_own_home_gets_its_mode_back(homes: Homes) -> None:
         assert mode(home.path) == 0o700
 
 
-def test_a_folder_for_homes_that_others_can_write_needs_the_sticky_bit(homes: Homes) -> None:
+def test_homes_root_writable_by_others_needs_sticky_bit(homes: Homes) -> None:
     homes.root.chmod(0o1777)
     with homes.lease("alice"):
         pass
@@ -412,7 +410,7 @@ def test_users_of_two_names_have_two_homes(homes: Homes) -> None:
         assert not (other.path / "mine").exists()
 
 
-def test_many_processes_that_come_and_go_never_lose_a_file_of_a_session(place: Path, start: Start) -> None:
+def test_many_short_lived_processes_lose_no_session_file(place: Path, start: Start) -> None:
     code = """
         import os, sys
         from pathlib import Path

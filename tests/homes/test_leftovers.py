@@ -49,7 +49,7 @@ def test_nothing_outside_the_home_is_reached_through_a_link(home: Path, tmp_path
     assert files(home) == ["deep/earlier.txt"]
 
 
-def test_however_many_folders_a_tool_makes_one_at_a_time_is_open(home: Path) -> None:
+def test_one_new_folder_at_a_time_is_open(home: Path) -> None:
     for number in range(300):
         (home / f"folder-{number}").mkdir()
     fd = os.open(home, os.O_PATH)
@@ -82,7 +82,7 @@ def test_a_home_with_very_many_entries_is_left_alone(home: Path, monkeypatch: py
     assert "new.txt" in files(home)
 
 
-def test_new_folders_go_however_deep_and_what_was_moved_into_one_stays(home: Path) -> None:
+def test_cleanup_removes_deep_new_folders_and_leaves_moved_files(home: Path) -> None:
     fd = os.open(home, os.O_PATH)
     before = asyncio.run(Leftovers.before(fd))
     deep = os.open(home / "deep", os.O_RDONLY)

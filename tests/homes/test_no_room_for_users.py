@@ -1,4 +1,4 @@
-"""State folder or homes on a full disk: whoever is new hears why, and nobody else is stopped."""
+"""State folder or homes on a full disk: new users get the reason, and nobody else is stopped."""
 
 import logging
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def said(done: Completed) -> dict[str, Any]:
     return dict(done.wire)
 
 
-async def test_someone_new_hears_that_the_state_folder_is_full_and_nobody_else_is_stopped(
+async def test_full_state_folder_fails_new_users_only(
     disk: Path, tmp_path: Path, tool: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert strongest_tier() != "process", "ids for users are given by root only; run these tests as root"
@@ -74,9 +74,7 @@ async def test_someone_new_hears_that_the_state_folder_is_full_and_nobody_else_i
     assert logged.exc_info is None
 
 
-async def test_full_homes_stop_no_call_that_writes_nothing_and_hurt_no_other_user(
-    disk: Path, tool: Path
-) -> None:
+async def test_full_home_fails_only_calls_that_write(disk: Path, tool: Path) -> None:
     homes = disk / "homes"
     homes.mkdir()
     homes.chmod(0o1777)

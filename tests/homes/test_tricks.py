@@ -92,7 +92,7 @@ def test_a_link_that_stays_in_the_home_is_followed(link: str, target: str, path:
         ("/proc/self/root{home}/own.txt", "x"),
     ],
 )
-def test_a_link_that_leaves_the_home_is_refused_wherever_it_comes_back_to(
+def test_link_leaving_home_is_refused_wherever_it_returns(
     target: str, path: str, home: FakeHome, bob: Path
 ) -> None:
     (home.path / "sub").mkdir()
@@ -119,7 +119,7 @@ def test_a_home_that_is_reached_by_a_link_is_known_by_both_names(home: FakeHome,
     assert refusal(f"{named.path}/out", named).code is Code.E_INVALID_PATH
 
 
-def test_links_without_an_end_are_refused(home: FakeHome) -> None:
+def test_endless_links_are_refused(home: FakeHome) -> None:
     (home.path / "own.txt").write_text("mine")
     for number in range(50):
         (home.path / f"{number}").symlink_to(f"{number + 1}" if number < 49 else "own.txt")
@@ -147,9 +147,7 @@ while True:
 """
 
 
-def test_a_folder_exchanged_for_a_link_all_the_time_is_never_followed_out(
-    home: FakeHome, bob: Path, start: Start
-) -> None:
+def test_collection_during_folder_link_swaps_stays_in_home(home: FakeHome, bob: Path, start: Start) -> None:
     hostile = start(_SWAPS, home.path, bob)
     assert hostile.stdout is not None
     assert hostile.stdout.readline() == "running\n"
@@ -176,9 +174,7 @@ def test_a_folder_exchanged_for_a_link_all_the_time_is_never_followed_out(
 
 
 @pytest.mark.anyio
-async def test_staging_into_a_folder_exchanged_for_a_link_all_the_time_writes_nothing_outside(
-    place: Path, start: Start
-) -> None:
+async def test_staging_during_folder_link_swaps_writes_nothing_outside(place: Path, start: Start) -> None:
     outside = place / "outside"
     outside.mkdir()
     files = files_in(place)
@@ -234,7 +230,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 @pytest.mark.anyio
-async def test_a_file_of_any_name_is_kept_under_a_safe_one(name: str, place: Path, home: FakeHome) -> None:
+async def test_file_of_any_name_is_stored_under_a_safe_one(name: str, place: Path, home: FakeHome) -> None:
     (home.path / name).write_bytes(b"mine")
     files = files_in(place)
     wire = {"structuredContent": {"results": 1, "artifacts": [{"name": name, "path": f"{home.path}/{name}"}]}}
@@ -252,7 +248,7 @@ async def test_a_file_of_any_name_is_kept_under_a_safe_one(name: str, place: Pat
     assert all(character.isprintable() and character not in "/\\\u202e" for character in kept.name)
 
 
-def test_a_path_with_a_null_or_half_a_character_is_refused(home: FakeHome) -> None:
+def test_path_with_nul_or_lone_surrogate_is_refused(home: FakeHome) -> None:
     (home.path / "a").write_text("mine")
 
     for path in ("a\0", "a\0/../../bob", "\ud800", f"{home.path}/a\0b", "n" * 256, "x/" * 3000):
@@ -270,7 +266,7 @@ def test_a_sparse_terabyte_is_refused_by_its_length(home: FakeHome) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_file_that_grows_while_it_is_kept_is_kept_as_it_was(place: Path, start: Start) -> None:
+async def test_file_growing_during_storage_is_stored_as_it_was(place: Path, start: Start) -> None:
     growing = place / "growing"
     growing.write_bytes(b"x" * MIB)
     writer = start(
@@ -300,7 +296,7 @@ async def test_a_file_that_grows_while_it_is_kept_is_kept_as_it_was(place: Path,
 
 
 @pytest.mark.anyio
-async def test_of_a_hundred_thousand_files_only_so_many_are_looked_at(home: FakeHome) -> None:
+async def test_files_above_the_count_limit_are_not_examined(home: FakeHome) -> None:
     (home.path / "x.txt").write_text("mine")
     entries = [{"name": "x.txt", "path": "x.txt", "mime": "text/plain"}] * 100_000
     taken: list[str] = []

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.needs_root
 AMONG = range(1_900_000_000, 1_900_000_020)
 
 
-def test_no_two_users_have_the_same_id_however_few_there_are(tmp_path: Path) -> None:
+def test_users_never_share_a_uid_in_a_small_range(tmp_path: Path) -> None:
     uids = Uids(tmp_path, AMONG)
 
     given = {uids.of(f"user-{number}") for number in range(len(AMONG))}
@@ -30,14 +30,14 @@ def test_a_user_keeps_the_id_in_any_later_process(tmp_path: Path) -> None:
     assert [Uids(tmp_path, AMONG).of(name) for name in ("alice", "bob")] == first
 
 
-def test_two_state_folders_give_a_user_the_same_id_where_it_is_free(tmp_path: Path) -> None:
+def test_two_state_folders_give_a_user_the_same_free_uid(tmp_path: Path) -> None:
     wide = range(1_900_000_000, 1_900_065_536)
 
     assert Uids(tmp_path / "a", wide).of("alice") == Uids(tmp_path / "b", wide).of("alice")
     assert Uids(tmp_path / "a", wide).of("alice") != Uids(tmp_path / "b", wide).of("bob")
 
 
-def test_processes_of_nobody_have_an_id_that_no_others_have_meanwhile(tmp_path: Path) -> None:
+def test_uids_of_anonymous_processes_are_distinct_and_unused(tmp_path: Path) -> None:
     uids, same = Uids(tmp_path, AMONG), Uids(tmp_path, AMONG)
 
     with uids.of_nobody() as first, same.of_nobody() as second:
@@ -47,7 +47,7 @@ def test_processes_of_nobody_have_an_id_that_no_others_have_meanwhile(tmp_path: 
     assert first != second
 
 
-def test_an_id_of_nobody_that_is_held_no_more_is_held_again_and_no_further_one_given(tmp_path: Path) -> None:
+def test_released_anonymous_uid_is_reused_before_a_further_one(tmp_path: Path) -> None:
     uids = Uids(tmp_path, AMONG)
     with uids.of_nobody() as first:
         pass
@@ -59,7 +59,7 @@ def test_an_id_of_nobody_that_is_held_no_more_is_held_again_and_no_further_one_g
     assert set(json.loads((tmp_path / "uids.json").read_text()).values()) == {first, another}
 
 
-def test_nobody_has_another_id_in_another_state_folder(tmp_path: Path) -> None:
+def test_nobody_gets_another_uid_in_another_state_folder(tmp_path: Path) -> None:
     wide = range(1_900_000_000, 1_900_065_536)
 
     with contextlib.ExitStack() as stack:
@@ -69,7 +69,7 @@ def test_nobody_has_another_id_in_another_state_folder(tmp_path: Path) -> None:
     assert len(ids) > 1
 
 
-def test_an_id_of_nobody_that_cannot_be_given_is_not_held(tmp_path: Path) -> None:
+def test_anonymous_uid_that_cannot_be_set_is_not_held(tmp_path: Path) -> None:
     uids = Uids(tmp_path, AMONG[:1])
     uids.of("alice")
 
@@ -80,7 +80,7 @@ def test_an_id_of_nobody_that_cannot_be_given_is_not_held(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.glob("nobody-*")] == ["nobody-0.lock"]
 
 
-def test_an_id_that_the_system_knows_is_passed_over(tmp_path: Path) -> None:
+def test_uid_known_to_the_system_is_skipped(tmp_path: Path) -> None:
     known = max(entry.pw_uid for entry in pwd.getpwall())
 
     given = Uids(tmp_path, range(known, known + 2)).of("alice")
@@ -88,7 +88,7 @@ def test_an_id_that_the_system_knows_is_passed_over(tmp_path: Path) -> None:
     assert given == known + 1
 
 
-def test_when_all_ids_are_given_the_error_says_what_to_do(tmp_path: Path) -> None:
+def test_exhausted_uid_range_names_the_setting(tmp_path: Path) -> None:
     uids = Uids(tmp_path, AMONG[:1])
     uids.of("alice")
 
@@ -96,7 +96,7 @@ def test_when_all_ids_are_given_the_error_says_what_to_do(tmp_path: Path) -> Non
         uids.of("bob")
 
 
-def test_a_record_that_cannot_be_read_is_set_apart_and_told_of(
+def test_unreadable_uid_record_is_set_apart_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "uids.json").write_text("[1")
@@ -109,9 +109,7 @@ def test_a_record_that_cannot_be_read_is_set_apart_and_told_of(
 
 
 @pytest.mark.parametrize("damage", [b"", b"[1", None])
-def test_a_lost_or_damaged_record_is_taken_from_its_copy_and_two_users_never_share(
-    tmp_path: Path, damage: bytes | None
-) -> None:
+def test_damaged_uid_record_is_restored_from_its_copy(tmp_path: Path, damage: bytes | None) -> None:
     # In a small range ids follow from names for few: who comes first after a loss would get another's.
     names = [f"user-{number}" for number in range(12)]
     before = {name: Uids(tmp_path, AMONG).of(name) for name in names}
@@ -120,7 +118,7 @@ def test_a_lost_or_damaged_record_is_taken_from_its_copy_and_two_users_never_sha
     record.unlink() if damage is None else record.write_bytes(damage)
     after = {name: Uids(tmp_path, AMONG).of(name) for name in reversed(names)}
     both = json.loads(record.read_text()), json.loads(copy.read_text())
-    # The control: without the copy they are given anew, in another order.
+    # The control: without the copy they are assigned again, in another order.
     record.unlink()
     copy.unlink()
     anew = {name: Uids(tmp_path, AMONG).of(name) for name in reversed(names)}
@@ -130,7 +128,7 @@ def test_a_lost_or_damaged_record_is_taken_from_its_copy_and_two_users_never_sha
     assert anew != before
 
 
-def test_without_record_and_copy_the_ids_of_homes_stay_with_their_users(tmp_path: Path) -> None:
+def test_home_uids_survive_loss_of_record_and_copy(tmp_path: Path) -> None:
     assert os.geteuid() == 0, "only root gives homes away; run these tests as root"
     homes = tmp_path / "homes"
     homes.mkdir(mode=0o700)
@@ -150,12 +148,12 @@ def test_without_record_and_copy_the_ids_of_homes_stay_with_their_users(tmp_path
 
 
 @pytest.mark.parametrize("text", ["0-10", "900-2000", "5000-4000", "1000", "1000-4294967295", "a-b"])
-def test_a_range_that_reaches_real_users_or_makes_no_sense_is_refused(text: str) -> None:
+def test_uid_range_invalid_or_with_real_users_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match="FIRST-LAST"):
         Settings(uid_range=text)
 
 
-def test_the_owner_of_a_home_keeps_its_id_when_the_record_is_lost(tmp_path: Path) -> None:
+def test_home_owner_retains_uid_after_record_loss(tmp_path: Path) -> None:
     homes, wide = tmp_path / "homes", range(1_900_100_000, 1_900_101_000)
     homes.mkdir(mode=0o700)
     usual = Uids(tmp_path / "a", wide).of("alice")
@@ -171,7 +169,7 @@ def test_the_owner_of_a_home_keeps_its_id_when_the_record_is_lost(tmp_path: Path
     assert Uids(tmp_path / "blind", wide).of("alice") == usual
 
 
-def test_of_two_homes_with_one_id_only_one_user_keeps_it(tmp_path: Path) -> None:
+def test_two_homes_with_one_uid_leave_it_to_one_user(tmp_path: Path) -> None:
     homes, wide = tmp_path / "homes", range(1_900_100_000, 1_900_101_000)
     homes.mkdir(mode=0o700)
     for name in ("alice", "bob"):

@@ -1,4 +1,4 @@
-"""A confined command that is no tool file, with a network: who waits for it answers for the host."""
+"""A confined command other than a tool file, with a network: its waiting caller answers for the host."""
 
 import json
 import os

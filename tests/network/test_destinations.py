@@ -1,4 +1,4 @@
-"""Which places a written destination opens, and which it never does."""
+"""Addresses that a written destination opens, and those that it never opens."""
 
 import socket
 
@@ -65,7 +65,7 @@ def reach(rules: list[str], address: str, port: int, *names: str) -> bool:
         "_service.example",
     ],
 )
-def test_what_can_be_written_can_be_read(text: str) -> None:
+def test_written_destination_can_be_parsed(text: str) -> None:
     assert Destination.parse(text) is not None
 
 
@@ -95,7 +95,7 @@ def test_what_can_be_written_can_be_read(text: str) -> None:
         ("x" * 64 + ".example", "is no destination"),
     ],
 )
-def test_what_is_no_destination_is_refused_with_a_sentence(text: str, says: str) -> None:
+def test_invalid_destination_is_refused_with_a_sentence(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Destination.parse(text)
 
@@ -139,7 +139,7 @@ def test_a_name_is_looked_up_where_a_destination_has_it(
         "x." * 130 + "a.example", "ü\0.a.example",
     ],
 )  # fmt: skip
-def test_what_is_no_name_is_never_looked_up(name: str) -> None:
+def test_invalid_name_is_never_looked_up(name: str) -> None:
     below, any_ = (Destinations.parse([rule]) for rule in ("*.a.example", "*"))
 
     assert below.may_look_up("b.a.example.")
@@ -149,7 +149,7 @@ def test_what_is_no_name_is_never_looked_up(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["8.8.8.8", "8.8.2056", "134744072", "0x08080808", "a.0X8", "010.8.8.8"])
-def test_nothing_that_a_c_library_reads_as_an_address_is_looked_up(name: str) -> None:
+def test_names_parsed_as_addresses_by_libc_are_not_looked_up(name: str) -> None:
     assert socket.inet_aton("0x08080808") == socket.inet_aton("8.8.2056") == bytes([8] * 4)
     assert not Destinations.parse(["*"]).may_look_up(name)
 
@@ -160,7 +160,7 @@ def test_a_destination_is_a_name_too(name: str) -> None:
         Destinations.parse([name])
 
 
-def test_a_public_address_is_reached_by_the_names_that_stand_for_it() -> None:
+def test_public_address_is_reachable_through_its_names_only() -> None:
     assert reach(["a.example:443"], PUBLIC, 443, "a.example")
     assert not reach(["a.example:443"], PUBLIC, 80, "a.example")
     assert not reach(["a.example:443"], PUBLIC, 443, "b.example")
@@ -213,14 +213,14 @@ NOT_PUBLIC = [
 
 
 @pytest.mark.parametrize("address", NOT_PUBLIC)
-def test_no_name_and_no_star_opens_an_address_that_is_not_public(address: str) -> None:
+def test_name_or_star_opens_no_private_address(address: str) -> None:
     assert reach(["a.example", "*"], PUBLIC, 80, "a.example")
 
     assert not reach(["a.example", "*", "*:80"], address, 80, "a.example")
 
 
 @pytest.mark.parametrize("address", [a for a in NOT_PUBLIC if not a.startswith("::ffff")])
-def test_an_address_is_opened_by_its_own_name_whatever_it_is(address: str) -> None:
+def test_any_address_is_opened_by_its_own_name(address: str) -> None:
     rule = written(address, 80)
 
     assert reach([rule], address, 80)
@@ -247,7 +247,7 @@ def test_a_port_is_opened_at_every_address(address: str) -> None:
     ["169.254.169.254", "168.63.129.16", "fe80::1", "fd00:ec2::254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::",
      "224.0.0.1", "ff02::1", "0.0.0.0", "::", "::ffff:169.254.169.254"],
 )  # fmt: skip
-def test_a_port_does_not_open_where_clouds_keep_keys(address: str) -> None:
+def test_port_does_not_open_cloud_metadata_addresses(address: str) -> None:
     assert reach([":80"], PUBLIC, 80)
 
     assert not reach([":80"], address, 80)
@@ -270,7 +270,7 @@ def test_localhost_is_this_machine_and_nothing_else() -> None:
     assert not reach(["localhost:80"], "10.0.0.5", 80, "localhost")
 
 
-def test_an_address_in_the_clothes_of_ipv6_is_named_like_the_one_inside() -> None:
+def test_ipv4_mapped_ipv6_destination_matches_its_ipv4_address() -> None:
     assert reach(["[::ffff:10.0.0.5]:80"], "10.0.0.5", 80)
 
 
@@ -278,6 +278,6 @@ def test_an_address_in_the_clothes_of_ipv6_is_named_like_the_one_inside() -> Non
     ("host", "port", "text"),
     [("a.example", 443, "a.example:443"), ("::1", 80, "[::1]:80"), ("a.example", None, "a.example")],
 )
-def test_a_place_is_written_as_it_is_read(host: str, port: int | None, text: str) -> None:
+def test_destination_is_written_as_it_is_parsed(host: str, port: int | None, text: str) -> None:
     assert written(host, port) == text
     assert Destination.parse(text).port == port

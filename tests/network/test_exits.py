@@ -48,7 +48,7 @@ def question(name: str, kind: RecordType = RecordType.IPV4) -> bytes:
 
 
 async def ask(exits: Egress, group: int, name: str, kind: RecordType = RecordType.IPV4) -> tuple[int, int]:
-    """Ask as a worker does; return the code of the answer and how many addresses it has."""
+    """Send a question as a worker does; return the code of the answer and the number of its addresses."""
     theirs = exits.own(SERVER, group)
     assert theirs is not None
     reader, writer = await asyncio.open_connection(sock=theirs)
@@ -60,7 +60,7 @@ async def ask(exits: Egress, group: int, name: str, kind: RecordType = RecordTyp
 
 
 @pytest.mark.filterwarnings("error::ResourceWarning")
-async def test_a_connection_for_names_that_ends_before_it_began_is_closed() -> None:
+async def test_name_connection_that_ends_before_start_is_closed() -> None:
     exits, _ = exits_of("good.test")
     forgotten, closed = exits.own(SERVER, ONE), exits.own(SERVER, OTHER)
     assert forgotten is not None
@@ -89,7 +89,7 @@ async def test_an_address_is_open_to_the_call_that_asked_for_its_name() -> None:
     assert not exits.allows((PUBLIC, 80), OTHER)
 
 
-async def test_what_a_call_has_learned_is_forgotten_with_it() -> None:
+async def test_names_resolved_by_a_call_are_forgotten_with_it() -> None:
     exits, _ = exits_of("good.test:80", good_test=[PUBLIC])
     await ask(exits, ONE, "good.test")
     await ask(exits, ONE, "other.test")
@@ -108,7 +108,7 @@ async def test_a_name_that_is_not_allowed_is_never_looked_up() -> None:
     assert book.asked == []
 
 
-async def test_a_name_that_the_c_library_would_cut_is_never_looked_up_and_told_of_in_letters() -> None:
+async def test_name_with_nul_is_refused_and_logged_escaped() -> None:
     exits, book = exits_of("*.good.test:80", a_good_test=[PUBLIC])
 
     assert await ask(exits, ONE, "a.good.test") == (0, 1)
@@ -121,7 +121,7 @@ async def test_a_name_that_the_c_library_would_cut_is_never_looked_up_and_told_o
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1\0.good.test", "127.1", "a b", ""])
-def test_the_last_place_before_the_c_library_takes_names_only(name: str) -> None:
+def test_resolver_call_accepts_names_only(name: str) -> None:
     with pytest.raises(OSError, match="is no name"):
         addresses_of(name, RecordType.IPV4)
 
@@ -147,7 +147,7 @@ async def test_a_private_address_of_an_allowed_name_stays_closed() -> None:
         ([PUBLIC], RecordType.IPV6, 0),
     ],
 )
-async def test_what_is_not_found_is_answered_with_why(
+async def test_missing_name_is_answered_with_its_code(
     found: Sequence[str] | Exception, kind: RecordType, code: int
 ) -> None:
     exits, _ = exits_of("good.test", good_test=found)
@@ -155,7 +155,7 @@ async def test_what_is_not_found_is_answered_with_why(
     assert await ask(exits, ONE, "good.test", kind) == (code, 0)
 
 
-async def test_only_where_something_may_be_reached_by_name_is_there_a_name_server() -> None:
+async def test_name_server_exists_only_with_reachable_names() -> None:
     named, _ = exits_of("good.test")
     linked = Egress(reach=frozenset({("127.0.0.1", 8080)}))
 
@@ -175,7 +175,7 @@ async def test_a_name_server_that_is_allowed_itself_is_reached_itself() -> None:
     assert exits.allows(SERVER, ONE)
 
 
-async def test_more_connections_than_a_client_needs_are_refused() -> None:
+async def test_excess_connections_are_refused() -> None:
     exits, _ = exits_of("good.test", good_test=[PUBLIC])
     opened = [exits.own(SERVER, ONE) for _ in range(32)]
 
@@ -199,7 +199,7 @@ async def test_more_connections_than_a_client_needs_are_refused() -> None:
 @pytest.mark.parametrize(
     "said", [b"\0\0", b"\0\x05hello", b"\xff\xff" + b"x" * 65535, b"GET / HTTP/1.1\r\n\r\n" * 4000]
 )
-async def test_who_says_nothing_that_is_a_question_is_hung_up_on(said: bytes) -> None:
+async def test_client_sending_invalid_question_is_disconnected(said: bytes) -> None:
     exits, book = exits_of("good.test", good_test=[PUBLIC])
     theirs = exits.own(SERVER, ONE)
     assert theirs is not None

@@ -23,7 +23,7 @@ OWN = "151.101.65.69"
 
 @dataclass(frozen=True)
 class Called:
-    """What came of one call: its result, who was visited, which names were asked for."""
+    """Outcome of one call: its result, the servers it reached and the names it looked up."""
 
     value: dict[str, Any]
     seen: list[str]
@@ -102,13 +102,13 @@ def test_a_name_that_is_allowed_is_fetched_by_ordinary_code(world: World) -> Non
     assert "denials" not in called.value.get("meta_data", {})
 
 
-def test_a_program_that_is_no_python_fetches_it_too(world: World) -> None:
+def test_program_other_than_python_fetches_the_name(world: World) -> None:
     called = world.call("named_fetch_in_a_program", url="http://good.test/")
 
     assert called.results == f"{PUBLIC}:80"
 
 
-def test_a_name_that_is_not_allowed_is_not_even_asked_for(world: World) -> None:
+def test_denied_name_is_not_looked_up(world: World) -> None:
     called = world.call("named_fetch", url="http://other.test/")
 
     assert called.code == "E_NETWORK_DENIED"
@@ -118,7 +118,7 @@ def test_a_name_that_is_not_allowed_is_not_even_asked_for(world: World) -> None:
     assert called.seen == []
 
 
-def test_a_tool_without_network_asks_for_nothing_and_reaches_nothing(world: World) -> None:
+def test_tool_without_network_resolves_and_reaches_nothing(world: World) -> None:
     called = world.call("closed_fetch", url="http://good.test/")
 
     assert called.code == "E_NETWORK_DENIED"
@@ -134,7 +134,7 @@ def test_another_port_of_an_allowed_name_is_closed(world: World) -> None:
     assert called.seen == []
 
 
-def test_a_redirect_to_what_is_not_allowed_ends_there(world: World) -> None:
+def test_redirect_to_denied_address_fails(world: World) -> None:
     called = world.call("named_fetch_each", urls=["http://good.test/to/other.test", "http://good.test/"])
 
     assert "Name or service not known" in called.results[0]
@@ -144,7 +144,7 @@ def test_a_redirect_to_what_is_not_allowed_ends_there(world: World) -> None:
     assert denial["path"] == "other.test:80"
 
 
-def test_an_address_is_reached_only_by_the_call_that_asked_for_its_name(world: World) -> None:
+def test_address_is_reachable_only_by_call_that_resolved_it(world: World) -> None:
     asked = world.call("named_fetch", url="http://good.test/")
 
     called = world.call("named_connect", host=PUBLIC, port=80)
@@ -154,7 +154,7 @@ def test_an_address_is_reached_only_by_the_call_that_asked_for_its_name(world: W
     assert called.details["flag"] == f"--allow-net={PUBLIC}:80"
 
 
-def test_a_name_whose_answer_changes_leads_nowhere_private(world: World) -> None:
+def test_rebound_name_reaches_no_private_address(world: World) -> None:
     called = world.call("several_fetch_each", urls=["http://rebind.test/"] * 4)
 
     assert called.results[0] == f"{PUBLIC}:80"
@@ -175,14 +175,14 @@ def test_an_allowed_name_opens_no_private_address(world: World) -> None:
     assert called.seen == [f"{PUBLIC}:80"]
 
 
-def test_what_failed_for_a_private_address_says_which_to_name(world: World) -> None:
+def test_private_address_denial_names_the_flag(world: World) -> None:
     called = world.call("several_fetch", url="http://inner.test/")
 
     assert called.code == "E_NETWORK_DENIED"
     assert called.details["flag"] == f"--allow-net={PRIVATE}:80"
 
 
-def test_a_private_address_that_is_named_beside_the_name_is_reached(world: World) -> None:
+def test_private_address_allowed_beside_its_name_is_reachable(world: World) -> None:
     called = world.call("beside_fetch", url="http://inner.test/")
 
     assert called.results == f"{PRIVATE}:80"
@@ -196,7 +196,7 @@ def test_a_wildcard_opens_the_names_below_it(world: World) -> None:
     assert beside.code == "E_NETWORK_DENIED"
 
 
-def test_a_port_is_open_at_every_address_but_where_clouds_keep_keys(world: World) -> None:
+def test_port_rule_opens_every_address_except_cloud_metadata(world: World) -> None:
     called = world.call(
         "port_fetch_each",
         urls=[f"http://{host}:8080/" for host in (PUBLIC, PRIVATE, KEYS)] + ["http://good.test:80/"],
@@ -206,7 +206,7 @@ def test_a_port_is_open_at_every_address_but_where_clouds_keep_keys(world: World
     assert all("Permission denied" in text for text in called.results[2:]), called.results
 
 
-def test_without_a_name_every_public_address_is_open_and_no_private_one(world: World) -> None:
+def test_rule_without_name_opens_public_addresses_only(world: World) -> None:
     hosts = ("good.test", OTHER, "inner.test", PRIVATE, KEYS, "127.0.0.1:8081", "[::1]:8081")
 
     called = world.call("anywhere_fetch_each", urls=[f"http://{host}/" for host in hosts])
@@ -216,7 +216,7 @@ def test_without_a_name_every_public_address_is_open_and_no_private_one(world: W
     assert called.seen == [f"{PUBLIC}:80", f"{OTHER}:80"]
 
 
-def test_own_public_address_is_reached_only_where_it_is_named(world: World) -> None:
+def test_own_public_address_is_reachable_only_if_named(world: World) -> None:
     named = world.call("own_named_connect", host=OWN, port=8081)
     mapped = world.call("own_named_connect", host=f"::ffff:{OWN}", port=8081)
     refused = [
@@ -230,7 +230,7 @@ def test_own_public_address_is_reached_only_where_it_is_named(world: World) -> N
     assert refused[0].details["flag"] == f"--allow-net={OWN}:8081"
 
 
-def test_a_name_that_does_not_exist_is_no_denial(world: World) -> None:
+def test_nonexistent_name_is_not_a_denial(world: World) -> None:
     called = world.call("anywhere_look_up", host="no-such-name.test")
 
     assert called.code == "E_TOOL"

@@ -37,7 +37,7 @@ async def served(port: int) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("tier", ["process", "user", "namespace"])
-async def test_no_tool_reaches_the_metrics_whatever_it_may_reach(tier: str, tmp_path: Path) -> None:
+async def test_metrics_are_unreachable_for_tools_with_any_rights(tier: str, tmp_path: Path) -> None:
     ours, another = free_port(), free_port()
     more: dict[str, Any] = {"isolation": tier, "allow_net": OPEN, "metrics_address": f"0.0.0.0:{ours}"}
     async with (
@@ -56,7 +56,7 @@ async def test_no_tool_reaches_the_metrics_whatever_it_may_reach(tier: str, tmp_
     assert [text for text in said[ours] if "HTTP" in text] == []
 
 
-async def test_where_their_port_is_not_closed_a_tool_would_read_who_else_is_there(tmp_path: Path) -> None:
+async def test_metrics_port_is_readable_by_tools_unless_closed(tmp_path: Path) -> None:
     port = free_port()
     asked = {"url": f"http://127.0.0.1:{port}/metrics"}
     async with served(port):
@@ -87,9 +87,7 @@ def test_an_operator_cannot_open_their_port_by_its_number(opened: str) -> None:
         '[tools.one]\nallow_net = ["example.com"]',
     ],
 )
-def test_a_port_that_is_not_known_yet_is_refused_where_tools_reach_anything(
-    opened: str, tmp_path: Path
-) -> None:
+def test_metrics_port_0_is_refused_when_tools_reach_any_address(opened: str, tmp_path: Path) -> None:
     config = tmp_path / "runner.toml"
     config.write_text(f"{opened}\n")
 

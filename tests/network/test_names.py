@@ -19,7 +19,7 @@ def test_a_question_for_addresses_is_read() -> None:
     assert read_question(message) == Question(7, "api.example.com", RecordType.IPV6, message[12:])
 
 
-def test_what_stands_behind_the_question_is_left_alone() -> None:
+def test_data_after_the_question_is_ignored() -> None:
     extension = b"\0\0\x29\x04\xd0\0\0\0\0\0\0"
 
     assert read_question(asked("a.example", 1) + extension).raw == asked("a.example", 1)[12:]
@@ -47,7 +47,7 @@ WHOLE = asked("a.example", 1)
         WHOLE[:12] + b"\x3f" + b"a" * 63 + (b"\x3f" + b"a" * 63) * 40 + b"\0" + WHOLE[-4:],
     ],
 )
-def test_what_is_no_question_is_refused(message: bytes) -> None:
+def test_invalid_question_is_refused(message: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - its words are for the log only
         read_question(message)
 
@@ -67,13 +67,13 @@ def test_an_answer_repeats_the_question_and_lists_the_addresses() -> None:
 @pytest.mark.parametrize(
     ("said", "code"), [(ResponseCode.NO_SUCH_NAME, 3), (ResponseCode.TRY_AGAIN, 2), (ResponseCode.FOUND, 0)]
 )
-def test_an_answer_without_addresses_says_why(said: ResponseCode, code: int) -> None:
+def test_answer_without_addresses_has_its_code(said: ResponseCode, code: int) -> None:
     message = answer(read_question(asked("a.example", 1)), said)
 
     assert struct.unpack_from(">6H", message) == (7, 0x8180 | code, 1, 0, 0, 0)
 
 
-def test_no_answer_is_longer_than_its_length_can_say() -> None:
+def test_answer_length_fits_its_length_field() -> None:
     addresses = [f"2606:4700::{number:x}" for number in range(5000)]
 
     assert len(answer(read_question(asked("a.example", 28)), ResponseCode.FOUND, addresses)) < 2**16

@@ -1,4 +1,4 @@
-"""Which addresses are those of this machine, while its interfaces change."""
+"""Addresses of this machine while its interfaces change."""
 
 import json
 import subprocess

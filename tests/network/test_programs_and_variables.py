@@ -38,7 +38,7 @@ def results(completed: Any) -> Any:
     return completed.processed.value["results"]
 
 
-async def test_programs_run_unless_something_is_said(toolset: Toolset) -> None:
+async def test_programs_run_by_default(toolset: Toolset) -> None:
     completed = await call(toolset, ANN, "run_each", programs=[GIT, UNAME])
 
     assert [text.split()[0] for text in results(completed)] == ["git", "Linux"]
@@ -59,20 +59,20 @@ async def test_only_the_programs_that_are_named_run(toolset: Toolset) -> None:
 
 
 @pytest.mark.parametrize("tool", ["run", "other_run"])
-async def test_a_tool_that_fails_for_want_of_a_program_is_told_the_flag(toolset: Toolset, tool: str) -> None:
+async def test_tool_failing_without_program_gets_allow_run_flag(toolset: Toolset, tool: str) -> None:
     completed = await call(toolset, ANN, tool, words=UNAME)
 
     assert error_code(completed) == "E_INVALID_PATH"
     assert details(completed)["flag"] == "--allow-run=uname"
 
 
-async def test_a_program_that_is_not_there_is_no_denial(toolset: Toolset) -> None:
+async def test_missing_program_is_not_a_denial(toolset: Toolset) -> None:
     completed = await call(toolset, ANN, "run", words=["no-such-program"])
 
     assert error_code(completed) == "E_TOOL"
 
 
-async def test_a_variable_is_seen_by_the_tool_that_it_is_for_and_by_no_other(toolset: Toolset) -> None:
+async def test_variable_is_visible_to_its_own_tool_only(toolset: Toolset) -> None:
     seen = await call(toolset, ANN, "other_see", name="OPENED")
     unseen = await call(toolset, ANN, "see", name="OPENED")
 
@@ -80,7 +80,7 @@ async def test_a_variable_is_seen_by_the_tool_that_it_is_for_and_by_no_other(too
     assert results(unseen) == [None, None, ""]
 
 
-async def test_nothing_else_of_the_host_s_environment_is_in_a_worker(toolset: Toolset) -> None:
+async def test_worker_has_no_other_host_variables(toolset: Toolset) -> None:
     told = json.dumps(results(await call(toolset, ANN, "environment")))
 
     assert "PATH=" in told

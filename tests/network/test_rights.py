@@ -1,4 +1,4 @@
-"""What operators may write for the rights of tools, and which tool has which."""
+"""Configured rights of tools, and the tool that each right belongs to."""
 
 from pathlib import Path
 
@@ -31,12 +31,12 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"allow_run": "bin/git"}, "a name such as git, or a whole path"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_sentence(flags: dict[str, object], sentence: str) -> None:
+def test_invalid_rights_are_refused_with_a_sentence(flags: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         load(flags)
 
 
-def test_the_same_is_said_in_the_environment_and_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rights_are_equal_in_environment_and_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_ALLOW_NET", "a.example:443, :80")
     trusted_config(
         'allow_env = ["HF_TOKEN"]\nallow_run = ["git"]\n[tools.one]\nallow_net = []\nallow_run = []\n'
@@ -50,7 +50,7 @@ def test_the_same_is_said_in_the_environment_and_the_file(monkeypatch: pytest.Mo
     assert settings.rights("one") == Rights(variables=("HF_TOKEN",), may_run=False)
 
 
-def test_what_is_wrong_for_one_tool_is_refused_as_well() -> None:
+def test_invalid_rights_of_one_tool_are_refused() -> None:
     trusted_config('[tools.one]\nallow_net = ["a b"]\n')
 
     with pytest.raises(UsageError, match="is no destination"):
@@ -93,7 +93,7 @@ def test_the_flag_without_a_value_means_every_public_address(given: list[str], m
 @pytest.mark.parametrize(
     "value", ["a.example", "a.example:443", ":443", "a.example:443,b.example", "*.a.example", "localhost"]
 )
-def test_a_host_behind_a_blank_is_the_flag_s_value(value: str) -> None:
+def test_host_after_a_space_is_the_flag_value(value: str) -> None:
     assert spell_out(["call", "f.py", "t", "--allow-net", value]) == [
         "call",
         "f.py",
@@ -104,13 +104,13 @@ def test_a_host_behind_a_blank_is_the_flag_s_value(value: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["tool", "n=a.example", "https://a.example/mcp", "there.txt", "f.py"])
-def test_a_word_that_may_be_another_is_left_to_itself(word: str) -> None:
+def test_ambiguous_word_is_not_the_flag_value(word: str) -> None:
     Path("there.txt").touch()
 
     assert spell_out(["proxy", "--allow-net", word, "x"]) == ["proxy", "--allow-net=*", word, "x"]
 
 
-def test_the_only_word_is_what_is_served() -> None:
+def test_only_word_is_the_served_file() -> None:
     assert spell_out(["serve", "--allow-net", "a.module"]) == ["serve", "--allow-net=*", "a.module"]
 
 
@@ -122,7 +122,7 @@ def test_a_program_needs_its_loader() -> None:
     assert all(path.is_file() and not path.is_symlink() for path in (git, *others))
 
 
-def test_a_script_needs_who_interprets_it(tmp_path: Path) -> None:
+def test_script_needs_its_interpreter(tmp_path: Path) -> None:
     real = Path("/bin/sh").resolve()
     direct, by_env = tmp_path / "direct", tmp_path / "by-env"
     direct.write_text("#!/bin/sh\n")

@@ -1,4 +1,4 @@
-"""The audit log: lines that follow each other, whoever writes them and whatever happens to the disk."""
+"""The audit log: consecutive lines from any writer, whatever happens to the disk."""
 
 import contextlib
 import hashlib
@@ -43,7 +43,7 @@ def sync(log: AuditLog) -> None:
         log.sync()
 
 
-def test_a_call_leaves_a_line_with_who_what_and_how_it_ended(log: AuditLog, folder: Path) -> None:
+def test_call_record_has_user_tool_and_outcome(log: AuditLog, folder: Path) -> None:
     log.calls_ended([ended(log)])
 
     (line,) = lines(folder)
@@ -62,7 +62,7 @@ def test_no_line_holds_what_a_call_was_given(log: AuditLog, folder: Path) -> Non
     assert log.digest({"text": SECRET}) != log.digest({"text": SECRET + "."})
 
 
-def test_a_digest_is_of_no_use_without_the_key(folder: Path, tmp_path: Path) -> None:
+def test_digest_is_useless_without_the_key(folder: Path, tmp_path: Path) -> None:
     one, other = (AuditLog.open(path, max_bytes=1 << 20) for path in (folder, tmp_path / "other"))
 
     assert one.digest("x") != other.digest("x")
@@ -95,7 +95,7 @@ def test_lines_follow_each_other_and_the_log_is_whole(log: AuditLog, folder: Pat
     ],
     ids=["changed", "left out", "turned round", "cut off", "added"],
 )
-def test_what_was_tampered_with_is_named(log: AuditLog, folder: Path, change: object, told: str) -> None:
+def test_tampering_is_named(log: AuditLog, folder: Path, change: object, told: str) -> None:
     for number in range(5):
         log.calls_ended([ended(log, id=f"c{number}")])
     assert verify(folder).is_whole
@@ -107,9 +107,7 @@ def test_what_was_tampered_with_is_named(log: AuditLog, folder: Path, change: ob
     assert told in " ".join(verdict.faults)
 
 
-def test_a_log_written_anew_as_a_whole_lacks_the_hash_that_was_kept_elsewhere(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_rewritten_audit_log_lacks_the_hash_stored_elsewhere(folder: Path, tmp_path: Path) -> None:
     def written(place: Path) -> AuditVerdict:
         log = AuditLog.open(place, max_bytes=1 << 20)
         log.calls_ended([ended(log)])
@@ -123,7 +121,7 @@ def test_a_log_written_anew_as_a_whole_lacks_the_hash_that_was_kept_elsewhere(
     assert not verify(tmp_path / "forged", expected=kept.hash).is_whole
 
 
-def test_a_full_file_is_followed_by_the_next_and_the_chain_goes_on(folder: Path) -> None:
+def test_full_audit_file_is_followed_by_next_in_the_chain(folder: Path) -> None:
     log = AuditLog.open(folder, max_bytes=1000)
     for number in range(12):
         log.calls_ended([ended(log, id=f"c{number}")])
@@ -178,9 +176,7 @@ def test_files_that_were_swapped_or_doubled_are_faults(folder: Path) -> None:
     [b"no record", b'{"seq":"many","prev":"' + b"0" * 64 + b'"', b'{"kind":"call"', b"[" * 200_000],
     ids=["no JSON", "a number in words", "no number", "deep"],
 )
-def test_a_forged_line_with_a_hash_that_fits_is_a_fault_and_no_traceback(
-    log: AuditLog, folder: Path, body: bytes
-) -> None:
+def test_forged_line_with_valid_hash_is_reported_as_a_fault(log: AuditLog, folder: Path, body: bytes) -> None:
     log.calls_ended([ended(log)])
     end = f',"hash":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
     (folder / "audit-000002.jsonl").write_bytes(body + end)
@@ -188,7 +184,7 @@ def test_a_forged_line_with_a_hash_that_fits_is_a_fault_and_no_traceback(
     assert "audit-000002.jsonl line 1 is not a record" in verify(folder).faults
 
 
-def test_words_that_a_worker_makes_up_are_not_written() -> None:
+def test_invented_words_of_a_worker_are_not_recorded() -> None:
     assert operation("sk-secret-of-somebody") == OTHER
     assert [operation(name) for name in ("open", "os.remove", "socket.connect")] == [
         "open",
@@ -240,7 +236,7 @@ while True:
 """
 
 
-def test_processes_killed_while_they_write_leave_a_log_that_is_whole(folder: Path) -> None:
+def test_processes_killed_while_writing_leave_audit_log_whole(folder: Path) -> None:
     for _ in range(3):
         writers = [
             subprocess.Popen([sys.executable, "-c", _WRITER, str(folder)], stdout=subprocess.PIPE, text=True)
@@ -273,7 +269,7 @@ def lines_that_are_whole(folder: Path) -> list[bytes]:
     ]
 
 
-def test_half_a_line_stays_and_the_next_file_goes_on(log: AuditLog, folder: Path) -> None:
+def test_partial_line_stays_and_next_file_continues(log: AuditLog, folder: Path) -> None:
     log.calls_ended([ended(log)])
     with (folder / "audit-000001.jsonl").open("ab") as file:
         file.write(b'{"seq":2,"tim')
@@ -286,7 +282,7 @@ def test_half_a_line_stays_and_the_next_file_goes_on(log: AuditLog, folder: Path
     assert b'{"seq":2,"tim' in (folder / "audit-000001.jsonl").read_bytes()
 
 
-def test_without_its_head_the_log_goes_on_where_it_ended(log: AuditLog, folder: Path) -> None:
+def test_log_without_head_resumes_at_its_end(log: AuditLog, folder: Path) -> None:
     log.calls_ended([ended(log)])
     log.close()
     (folder / "head.json").unlink()
@@ -299,9 +295,7 @@ def test_without_its_head_the_log_goes_on_where_it_ended(log: AuditLog, folder: 
     assert verify(folder).records == 2
 
 
-def test_files_that_were_moved_away_are_followed_by_a_new_one_of_the_same_chain(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_moved_audit_files_are_followed_by_new_file_in_chain(folder: Path, tmp_path: Path) -> None:
     log = AuditLog.open(folder, max_bytes=1 << 20)
     log.calls_ended([ended(log)])
     (tmp_path / "archive").mkdir()
@@ -315,7 +309,7 @@ def test_files_that_were_moved_away_are_followed_by_a_new_one_of_the_same_chain(
     assert verify(folder).records == 2
 
 
-def test_while_the_disk_is_full_records_wait_and_are_written_when_there_is_room(tmp_path: Path) -> None:
+def test_records_wait_on_full_disk_and_are_written_later(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mib=1) as disk:
         log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
         log.calls_ended([ended(log, id="before")])
@@ -357,9 +351,7 @@ def test_full_disk_holds_a_bounded_number_of_lines(tmp_path: Path) -> None:
         assert verify(disk / "audit").is_whole
 
 
-def test_lines_that_a_disk_has_not_kept_are_told_of_and_written_again_until_it_does(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unsynced_lines_are_reported_and_rewritten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with small_disk(tmp_path / "below", mib=16) as below:
         image = thin_image(below / "image")
         with mounted(image, below / "disk") as disk:
@@ -395,7 +387,7 @@ def test_lines_that_a_disk_has_not_kept_are_told_of_and_written_again_until_it_d
     assert told.count("audit log synced again") == 1
 
 
-def test_a_disk_that_keeps_nothing_holds_a_bounded_number_of_lines(tmp_path: Path) -> None:
+def test_disk_that_syncs_nothing_holds_bounded_lines(tmp_path: Path) -> None:
     with (
         small_disk(tmp_path / "below", mib=16) as below,
         mounted(thin_image(below / "image"), below / "disk") as disk,
@@ -413,7 +405,7 @@ def test_a_disk_that_keeps_nothing_holds_a_bounded_number_of_lines(tmp_path: Pat
     assert held == 3 * MOST_PENDING
 
 
-def test_no_call_is_taken_once_too_much_waits_for_a_disk_that_keeps_nothing(
+def test_calls_are_refused_when_too_many_records_await_sync(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -437,7 +429,7 @@ def test_no_call_is_taken_once_too_much_waits_for_a_disk_that_keeps_nothing(
     assert [vars(entry)["count"] for entry in lost] == [MOST_PENDING]
 
 
-def test_a_record_is_written_once_where_the_disk_has_room_for_its_line_and_for_no_note_of_it(
+def test_record_without_room_for_its_note_is_written_once(
     tmp_path: Path,
 ) -> None:
     with small_disk(tmp_path / "disk", mib=1) as disk:
@@ -471,9 +463,7 @@ def test_a_record_is_written_once_where_the_disk_has_room_for_its_line_and_for_n
     ],
     ids=["a line of its own", "control", "half a character", "long", "a path"],
 )
-def test_a_name_or_tool_of_any_text_is_one_line_of_the_log_and_only_data_in_it(
-    log: AuditLog, folder: Path, name: str
-) -> None:
+def test_any_name_or_tool_text_is_data_in_one_audit_line(log: AuditLog, folder: Path, name: str) -> None:
     log.calls_ended([ended(log, user=name, tool=name)])
     log.calls_ended([ended(log)])
 
@@ -486,7 +476,7 @@ def test_a_name_or_tool_of_any_text_is_one_line_of_the_log_and_only_data_in_it(
     assert verify(folder).is_whole
 
 
-def test_a_file_that_is_cut_while_the_log_is_written_is_found_out(log: AuditLog, folder: Path) -> None:
+def test_audit_file_cut_during_writing_is_detected(log: AuditLog, folder: Path) -> None:
     for number in range(3):
         log.calls_ended([ended(log, id=f"c{number}")])
     assert verify(folder).is_whole
@@ -510,7 +500,7 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
     AuditLog.open(folder, max_bytes=1 << 20).close()
 
 
-def test_a_link_in_the_place_of_a_file_is_not_followed(folder: Path, tmp_path: Path) -> None:
+def test_link_in_place_of_audit_file_is_not_followed(folder: Path, tmp_path: Path) -> None:
     folder.mkdir(mode=0o700)
     target = tmp_path / "target"
     target.write_text("theirs\n")
@@ -522,7 +512,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(folder: Path, tmp_path: P
     assert target.read_text() == "theirs\n"
 
 
-def test_there_is_nothing_to_verify_where_there_is_no_log(tmp_path: Path) -> None:
+def test_verify_without_a_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no audit log"):
         verify(tmp_path)
 
@@ -540,7 +530,7 @@ def test_many_records_at_once_fill_file_after_file_of_one_chain(folder: Path) ->
     assert verify(folder).is_whole
 
 
-def test_of_many_records_at_once_a_disk_takes_those_that_it_has_room_for(tmp_path: Path) -> None:
+def test_record_burst_fills_disk_and_the_rest_waits(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mib=1) as disk:
         log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
         filler = fill(disk)

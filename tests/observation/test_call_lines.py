@@ -167,7 +167,7 @@ def test_a_full_file_is_closed_by_the_sync(tmp_path: Path) -> None:
     assert verify(tmp_path).is_whole
 
 
-def test_what_ends_with_the_host_is_recorded_before_it_goes(tmp_path: Path) -> None:
+def test_calls_ending_with_the_host_are_recorded(tmp_path: Path) -> None:
     log = opened(tmp_path)
     observers = Observers(audit=log)
     one = noted(log)
@@ -182,7 +182,7 @@ def test_what_ends_with_the_host_is_recorded_before_it_goes(tmp_path: Path) -> N
     assert outcomes(tmp_path) == [("c1", "ok")]
 
 
-def test_what_a_call_was_given_is_not_kept_while_its_record_waits(tmp_path: Path) -> None:
+def test_call_arguments_are_freed_while_record_waits(tmp_path: Path) -> None:
     class Given(dict[str, str]):
         """Arguments to which there can be a weak reference."""
 
@@ -207,7 +207,7 @@ def test_a_recipient_that_fails_for_one_call_leaves_the_others(
     counted: list[str] = []
 
     class Fails:
-        """Fails for one call, in the place of the metrics."""
+        """Recipient that fails for one call, in place of the metrics."""
 
         def call_ended(self, record: CallRecord) -> None:
             if record.id == "c2":
@@ -246,9 +246,7 @@ def test_observers_hear_of_calls_in_each_loop(tmp_path: Path) -> None:
     log.close()
 
 
-def test_what_is_told_of_many_calls_has_the_id_of_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_record_about_many_calls_has_no_call_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", root.handlers)
     logging_setup.set_up("info", "json", stream=io.StringIO())
@@ -257,7 +255,7 @@ def test_what_is_told_of_many_calls_has_the_id_of_none(
     said: list[str | None] = []
 
     class Heard:
-        """Hears of calls in the place of the metrics."""
+        """Recipient of calls in place of the metrics."""
 
         def call_ended(self, _: CallRecord) -> None:
             written = logging.makeLogRecord({})
@@ -287,7 +285,7 @@ def test_a_closed_log_takes_no_line(tmp_path: Path) -> None:
     assert not lines(tmp_path)
 
 
-def test_a_call_that_is_cancelled_while_its_failure_is_worded_is_recorded(tmp_path: Path) -> None:
+def test_call_cancelled_while_failure_is_worded_is_recorded(tmp_path: Path) -> None:
     log = opened(tmp_path)
 
     class Files:

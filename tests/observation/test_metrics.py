@@ -43,7 +43,7 @@ def labels(**values: str) -> frozenset[tuple[str, str]]:
     return frozenset(values.items())
 
 
-def test_a_call_is_counted_with_its_time_its_steps_its_files_and_its_denials() -> None:
+def test_call_metrics_count_time_steps_files_and_denials() -> None:
     metrics = Metrics()
     metrics.call_ended(ended())
     metrics.call_ended(ended())
@@ -58,7 +58,7 @@ def test_a_call_is_counted_with_its_time_its_steps_its_files_and_its_denials() -
     assert found["toolcell_file_bytes_total", labels(way="out")] == 80
 
 
-def test_names_that_are_no_tool_are_one_label() -> None:
+def test_unknown_tool_names_share_one_label() -> None:
     metrics = Metrics()
     for number in range(50):
         metrics.call_ended(ended(f"no tool {number}", known=False, outcome="E_TOOL_NOT_FOUND"))
@@ -67,7 +67,7 @@ def test_names_that_are_no_tool_are_one_label() -> None:
     assert counted == {("toolcell_calls_total", labels(tool="unknown", outcome="E_TOOL_NOT_FOUND"))}
 
 
-def test_what_is_now_is_what_was_asked_for_this_time() -> None:
+def test_gauges_hold_only_current_values() -> None:
     metrics = Metrics()
     busy = Gauges(running=3, retired={"age": 2}, user_memory={"alice": 7}, faults=("tools",))
 
@@ -79,7 +79,7 @@ def test_what_is_now_is_what_was_asked_for_this_time() -> None:
     assert ("toolcell_user_memory_bytes", labels(user="alice")) not in second
 
 
-def test_the_dashboard_and_the_document_ask_for_metrics_that_there_are() -> None:
+def test_dashboard_and_docs_name_only_existing_metrics() -> None:
     metrics = Metrics()
     metrics.call_ended(ended())
     everything = Gauges(
@@ -102,7 +102,7 @@ def test_the_dashboard_and_the_document_ask_for_metrics_that_there_are() -> None
     assert {name for name in families if name.startswith("toolcell_")} == told
 
 
-def test_tools_that_a_server_offers_under_ever_new_names_are_one_label_in_the_end() -> None:
+def test_unbounded_tool_names_share_one_metric_label() -> None:
     metrics = Metrics()
 
     for number in range(MOST_TOOLS + 50):
@@ -114,7 +114,7 @@ def test_tools_that_a_server_offers_under_ever_new_names_are_one_label_in_the_en
     assert found["toolcell_calls_total", labels(tool="other", outcome="ok")] == 50
 
 
-def test_a_name_that_utf_8_cannot_have_leaves_the_other_metrics_readable() -> None:
+def test_metric_name_with_lone_surrogate_does_not_break_others() -> None:
     metrics = Metrics()
 
     metrics.call_ended(ended("odd\ud800"))

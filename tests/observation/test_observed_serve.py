@@ -1,4 +1,4 @@
-"""What an operator sees of a real server: its audit log, metrics and spans, and no value in any of them."""
+"""Observation of a real server: its audit log, metrics and spans, and no value in any of them."""
 
 import asyncio
 import contextlib
@@ -133,7 +133,7 @@ def _addresses(process: "subprocess.Popen[str]", said: list[str]) -> tuple[str, 
     raise AssertionError("".join(said))
 
 
-async def test_calls_are_counted_recorded_and_traced_and_no_value_is_in_any_of_it(
+async def test_calls_are_counted_recorded_and_traced_without_values(
     tmp_path: Path, collector: Collector
 ) -> None:
     with somebody() as user, watched(tmp_path, user, "serve", str(TOOLS), collector=collector) as server:
@@ -186,7 +186,7 @@ async def test_calls_are_counted_recorded_and_traced_and_no_value_is_in_any_of_i
     assert SECRET not in json.dumps([r["arguments"] for r in records])
 
 
-async def test_a_kept_log_is_checked_on_the_command_line_and_found_out_when_changed(tmp_path: Path) -> None:
+async def test_audit_verify_command_detects_changed_log(tmp_path: Path) -> None:
     with somebody() as user, watched(tmp_path, user, "serve", str(TOOLS)) as server:
         async with Client(server.mcp) as client:
             await client.call_tool("greet", {"name": "x"})
@@ -281,9 +281,7 @@ async def test_calls_behind_the_proxy_are_recorded_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("contract", ["guard", "full"])
-async def test_a_call_that_begins_a_task_behind_the_proxy_is_recorded_once(
-    contract: str, tmp_path: Path
-) -> None:
+async def test_call_starting_task_behind_proxy_is_recorded_once(contract: str, tmp_path: Path) -> None:
     plan = plan_of(tmp_path, TASKS, contract=contract)
     with somebody() as user, watched(tmp_path, user, "proxy", str(plan)) as server:
         async with httpx2.AsyncClient(timeout=60) as client:
@@ -311,9 +309,7 @@ def _asks(number: int, method: str, params: Mapping[str, object]) -> dict[str, o
 
 
 @pytest.mark.parametrize("contract", ["guard", "full"])
-async def test_a_call_that_a_server_answers_with_an_error_of_json_rpc_is_recorded(
-    contract: str, tmp_path: Path
-) -> None:
+async def test_call_answered_with_json_rpc_error_is_recorded(contract: str, tmp_path: Path) -> None:
     plan = plan_of(tmp_path, BARE, contract=contract)
     with somebody() as user, watched(tmp_path, user, "proxy", str(plan)) as server:
         async with Client(server.mcp) as client:
@@ -325,7 +321,7 @@ async def test_a_call_that_a_server_answers_with_an_error_of_json_rpc_is_recorde
     assert [(r["user"], r["tool"], r["outcome"]) for r in records] == [(user, "nosuch", "error")] * 2
 
 
-async def test_a_call_that_its_client_gives_up_is_recorded(tmp_path: Path) -> None:
+async def test_call_cancelled_by_client_is_recorded(tmp_path: Path) -> None:
     tool = tmp_path / "slow.py"
     tool.write_text(
         "import time\nfrom fastmcp import FastMCP\nmcp = FastMCP('slow')\n"
@@ -341,7 +337,7 @@ async def test_a_call_that_its_client_gives_up_is_recorded(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("behind", ["serve", "proxy"])
-async def test_a_call_that_its_client_gives_up_has_its_line_in_the_log(tmp_path: Path, behind: str) -> None:
+async def test_call_cancelled_by_client_is_logged(tmp_path: Path, behind: str) -> None:
     tool = tmp_path / "slow.py"
     tool.write_text(
         "import time\nfrom fastmcp import FastMCP\nmcp = FastMCP('slow')\n"
@@ -365,7 +361,7 @@ async def test_a_call_that_its_client_gives_up_has_its_line_in_the_log(tmp_path:
     assert f"user={user}" in line
 
 
-async def test_a_file_that_a_tool_leaves_is_recorded_counted_and_in_the_log_apart_from_those_it_returns(
+async def test_unreturned_file_is_recorded_and_counted_separately(
     tmp_path: Path,
 ) -> None:
     with somebody() as user, watched(tmp_path, user, "serve", str(TOOLS)) as server:
@@ -389,7 +385,7 @@ async def test_a_file_that_a_tool_leaves_is_recorded_counted_and_in_the_log_apar
     assert verify(server.audit).is_whole
 
 
-async def test_tokens_that_are_refused_are_counted_and_recorded_and_never_shown(tmp_path: Path) -> None:
+async def test_refused_tokens_are_counted_and_recorded_but_not_shown(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.json"
     with somebody() as user:
         tokens.write_text(json.dumps({"token-that-is-right-and-long": user}))

@@ -18,7 +18,7 @@ TOOLS = Path(__file__).with_name("watched_tools.py")
 
 
 @pytest.mark.release
-async def test_a_server_over_stdio_is_not_ready_while_its_state_cannot_be_kept(tmp_path: Path) -> None:
+async def test_stdio_server_is_not_ready_while_state_is_unwritable(tmp_path: Path) -> None:
     state, port = tmp_path / "state", free_port()
     told = {
         **os.environ,
@@ -36,7 +36,7 @@ async def test_a_server_over_stdio_is_not_ready_while_its_state_cannot_be_kept(t
         async with Client(transport):
             assert await becomes(lambda: tells("toolcell_ready 1.0"))
             os.rename(state, state.with_name("elsewhere"))
-            # With nothing in its place, the next call would make it anew.
+            # With nothing in its place, the next call would recreate it.
             state.write_text("a file")
             not_ready = await becomes(lambda: tells("toolcell_ready 0.0"))
             named = await becomes(lambda: tells('toolcell_fault{part="state"} 1.0'))

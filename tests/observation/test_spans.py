@@ -68,7 +68,7 @@ def test_each_step_of_a_call_has_a_span_below_the_calls_own() -> None:
     assert {span.instrumentation_scope.name for span in found} == {"toolcell"}
 
 
-def test_a_call_without_a_trace_begins_one_and_its_error_is_said() -> None:
+def test_call_without_trace_starts_one_and_records_error() -> None:
     found, told = sent(None, "E_TIMEOUT")
 
     call = next(span for span in found if span.name == "tools/call shout")
@@ -77,7 +77,7 @@ def test_a_call_without_a_trace_begins_one_and_its_error_is_said() -> None:
     assert (call.status.status_code.name, call.status.description) == ("ERROR", "E_TIMEOUT")
 
 
-def test_a_trace_that_its_client_does_not_sample_goes_on_and_sends_nothing() -> None:
+def test_unsampled_client_trace_is_propagated_and_not_exported() -> None:
     found, told = sent({"traceparent": f"00-{TRACE}-{PARENT}-00"})
 
     assert found == []
@@ -109,7 +109,7 @@ def test_the_last_spans_are_sent_with_odd_names_in_them(monkeypatch: pytest.Monk
     assert len([span for span in collector.spans if span.name.startswith("tools/call")]) == 3
 
 
-def test_a_collector_that_is_away_is_logged_and_ends(
+def test_unavailable_collector_is_logged_and_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with collecting() as collector:

@@ -1,4 +1,4 @@
-"""What holds for every input, tried on inputs that try to break it."""
+"""Properties that hold for every input, tried on inputs that try to break them."""
 
 import json
 import math
@@ -98,7 +98,7 @@ PARSED = st.recursive(
 
 @settings(max_examples=120, deadline=None, derandomize=True)
 @given(ANYTHING, st.sampled_from(["shelf", "none", "full"]))
-def test_whatever_goes_in_little_text_and_no_binary_content_comes_out(value: Any, kind: str) -> None:
+def test_any_input_gives_little_text_and_no_binary(value: Any, kind: str) -> None:
     store = {"shelf": Shelf(), "none": None, "full": Refusing()}[kind]
 
     done = guarded(value, store=store)
@@ -171,7 +171,7 @@ MANY = st.builds(
     st.none() | SCHEMAS,
     st.booleans(),
 )
-def test_what_the_host_sends_holds_it_too_also_with_a_schema_and_as_an_error(
+def test_host_answers_obey_guard_with_schema_and_as_error(
     content: list[Any], structured: dict[str, Any], schema: dict[str, Any] | None, failed: bool
 ) -> None:
     message = {"content": content, "structuredContent": structured, "isError": failed, "_meta": {"own": 1}}
@@ -229,7 +229,7 @@ MONSTERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", MONSTERS)
 @pytest.mark.parametrize("stored", [True, False])
-def test_no_monster_gets_through(name: str, stored: bool) -> None:
+def test_extreme_values_stay_within_the_limit(name: str, stored: bool) -> None:
     done = guarded(MONSTERS[name], store=Shelf() if stored else None)
 
     assert len(text_of(done.value)) <= LIMIT

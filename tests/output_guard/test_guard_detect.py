@@ -22,7 +22,7 @@ LINES = ENCODINGS["in lines"](PDF)
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_format_is_known_by_its_bytes_and_kept_whole(shelf: Shelf, name: str) -> None:
+def test_format_is_detected_by_bytes_and_stored_whole(shelf: Shelf, name: str) -> None:
     """Source: S4-17 to S4-21 and S4-108."""
     mime, make = FORMATS[name]
     content = make()
@@ -195,7 +195,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_file_is_found_wherever_it_stands(shelf: Shelf, place: str) -> None:
+def test_file_is_found_at_any_position(shelf: Shelf, place: str) -> None:
     value = guarded(PLACES[place], store=shelf).value
 
     text = text_of(value)
@@ -207,7 +207,7 @@ def test_a_file_is_found_wherever_it_stands(shelf: Shelf, place: str) -> None:
 @pytest.mark.parametrize(
     "place", [name for name in PLACES if name.startswith("JSON text") and "breaks" not in name]
 )
-def test_what_was_json_text_stays_json_text(shelf: Shelf, place: str) -> None:
+def test_json_text_remains_json_text(shelf: Shelf, place: str) -> None:
     value = guarded(PLACES[place], store=shelf).value
 
     assert isinstance(value, str)
@@ -215,7 +215,7 @@ def test_what_was_json_text_stays_json_text(shelf: Shelf, place: str) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_without_a_store_the_file_is_left_out_and_a_warning_says_so(place: str) -> None:
+def test_file_without_store_is_dropped_with_a_warning(place: str) -> None:
     done = guarded(PLACES[place], store=None)
 
     text = text_of(done.value)
@@ -268,7 +268,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_is_no_file_is_left_alone(shelf: Shelf, name: str) -> None:
+def test_value_without_file_is_unchanged(shelf: Shelf, name: str) -> None:
     given = {"value": HARMLESS[name]}
 
     done = guarded(given, store=shelf)
@@ -290,7 +290,7 @@ NOT_ENCODED_SO = {
 
 
 @pytest.mark.parametrize("name", NOT_ENCODED_SO)
-def test_other_writings_are_no_base64_and_are_kept_short_by_size_alone(shelf: Shelf, name: str) -> None:
+def test_encodings_other_than_base64_are_limited_by_size_only(shelf: Shelf, name: str) -> None:
     given = {"value": NOT_ENCODED_SO[name]}
 
     assert guarded(given, store=shelf).value is given
@@ -320,7 +320,7 @@ def test_a_configured_signature_is_found_beside_the_known_ones(shelf: Shelf) -> 
     assert [item["artifact"]["mime_type"] for item in value] == ["application/x-acme", "application/pdf"]
 
 
-def test_without_magic_bytes_any_base64_that_is_no_text_is_taken(shelf: Shelf) -> None:
+def test_unknown_base64_is_stored_without_magic_byte_rule(shelf: Shelf) -> None:
     given = [b64(noise(1500)), b64(b"plain words " * 100), "UEsDB" + b64(noise(1500))[5:]]
 
     value = guarded(given, store=shelf, binary_detection={"require_magic_bytes": False}).value
@@ -342,7 +342,7 @@ def test_a_result_is_never_changed_itself(shelf: Shelf) -> None:
     assert value["b"] is given["b"]
 
 
-def test_a_quick_look_lets_nothing_by_that_has_blanks_beside_it(shelf: Shelf) -> None:
+def test_quick_scan_misses_nothing_beside_blanks(shelf: Shelf) -> None:
     numbers = "[" + ", ".join(str(byte) for byte in PDF) + "]"
     beside = {
         "padded": f"  \n {TEXT} \n  ",
@@ -357,7 +357,7 @@ def test_a_quick_look_lets_nothing_by_that_has_blanks_beside_it(shelf: Shelf) ->
     assert shelf.contents == [PDF] * 4
 
 
-def test_a_file_that_ends_where_wrapped_lines_of_another_begin_is_found_too(shelf: Shelf) -> None:
+def test_file_ending_at_start_of_another_wrapped_file_is_found(shelf: Shelf) -> None:
     parquet = FORMATS["parquet"][1]()
     text = b64(parquet).rstrip("=") + LINES
 

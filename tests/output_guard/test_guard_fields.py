@@ -55,7 +55,7 @@ def test_all_other_fields_stay(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("held", ["!!! no base64", None, 7, {"a": 1}, ["x"], ""])
-def test_what_is_no_base64_stays(shelf: Shelf, held: Any) -> None:
+def test_non_base64_field_is_unchanged(shelf: Shelf, held: Any) -> None:
     done = with_field({"f": held}, shelf)
 
     assert (done.value, shelf.records) == ({"f": held}, [])
@@ -76,7 +76,7 @@ def test_a_warning_names_the_path() -> None:
         ({"content_type": "text"}, "text/plain"),
     ],
 )
-def test_the_mime_type_is_the_configured_one_or_what_the_content_says(
+def test_mime_type_is_configured_or_detected_from_content(
     shelf: Shelf, field: dict[str, str], mime: str
 ) -> None:
     """Source: S4-29 and S4-30."""

@@ -34,7 +34,7 @@ def shown(message: dict[str, Any]) -> int:
     return sum(map(len, texts)) + len(json.dumps(message.get("structuredContent", ""), ensure_ascii=False))
 
 
-def test_a_small_result_stays_as_it_is(shelf: Shelf) -> None:
+def test_small_result_is_unchanged(shelf: Shelf) -> None:
     """Source: S4-40."""
     message = {"content": [{"type": "text", "text": "{}"}], "structuredContent": {}, "_meta": {"a": 1}}
 
@@ -92,9 +92,7 @@ def test_text_and_structured_content_are_guarded_alike(shelf: Shelf, stored: boo
     ids=["long text", "many texts", "many rows", "both", "embedded text", "many images"],
 )
 @pytest.mark.parametrize("stored", [True, False])
-def test_what_a_host_may_show_is_within_the_limit(
-    shelf: Shelf, message: dict[str, Any], stored: bool
-) -> None:
+def test_visible_content_is_within_the_limit(shelf: Shelf, message: dict[str, Any], stored: bool) -> None:
     assert shown(sent(message, shelf if stored else None)) <= 50_000
 
 

@@ -48,7 +48,7 @@ def said(result: dict[str, Any]) -> str:
     return json.dumps([result["content"], result.get("structuredContent")], ensure_ascii=False)
 
 
-def test_there_is_a_preset_for_each_server_and_outputs_of_each_were_recorded() -> None:
+def test_each_preset_has_a_server_with_recorded_outputs() -> None:
     origins = {name: recorded(name)["origin"] for name in FILES}
 
     assert {"tableau", "github", *SERVERS} == set(names())
@@ -76,9 +76,7 @@ TAKEN_OUT = {
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("name", TAKEN_OUT)
-def test_a_recorded_file_is_taken_out_whatever_prefix_its_tool_carries(
-    shelf: Shelf, name: str, prefix: str
-) -> None:
+def test_recorded_file_is_extracted_for_any_tool_prefix(shelf: Shelf, name: str, prefix: str) -> None:
     mime, summary = TAKEN_OUT[name]
     was = recorded(name)
 
@@ -97,7 +95,7 @@ FOUND = {"puppeteer-encoded": "image/png", "fetch-raw": "image/png"}
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_what_no_field_names_is_found_by_detection(shelf: Shelf, name: str) -> None:
+def test_file_outside_named_fields_is_detected(shelf: Shelf, name: str) -> None:
     was = recorded(name)
 
     done = sent(was["result"], was["tool"], name.partition("-")[0], shelf)
@@ -107,7 +105,7 @@ def test_what_no_field_names_is_found_by_detection(shelf: Shelf, name: str) -> N
 
 
 @pytest.mark.parametrize("name", sorted({*FILES} - {*TAKEN_OUT} - {*FOUND}))
-def test_a_short_recorded_output_passes_as_it_is(shelf: Shelf, name: str) -> None:
+def test_short_recorded_output_is_unchanged(shelf: Shelf, name: str) -> None:
     was = recorded(name)
 
     done = sent(was["result"], was["tool"], name.partition("-")[0], shelf)
@@ -116,7 +114,7 @@ def test_a_short_recorded_output_passes_as_it_is(shelf: Shelf, name: str) -> Non
     assert (shelf.records, done.warnings) == ([], ())
 
 
-def test_bytes_are_kept_as_the_server_read_them(shelf: Shelf) -> None:
+def test_bytes_are_stored_as_the_server_read_them(shelf: Shelf) -> None:
     was = recorded("filesystem-document")
 
     sent(was["result"], was["tool"], "filesystem", shelf)
@@ -230,7 +228,7 @@ def test_published_shapes_of_github_are_known(shelf: Shelf, name: str) -> None:
     assert done.warnings == ()
 
 
-def test_a_preset_without_a_store_leaves_out_and_says_so() -> None:
+def test_preset_without_store_truncates_with_a_note() -> None:
     was = recorded("filesystem-image")
 
     done = sent(was["result"], was["tool"], "filesystem", None)
@@ -240,7 +238,7 @@ def test_a_preset_without_a_store_leaves_out_and_says_so() -> None:
     assert done.warnings
 
 
-def test_a_tool_that_only_ends_alike_is_none_of_a_preset(shelf: Shelf) -> None:
+def test_tool_with_only_a_similar_name_gets_no_preset(shelf: Shelf) -> None:
     given = {"content": [{"type": "image", "data": b64(FORMATS["png"][1]()), "mimeType": "image/png"}]}
 
     text = said(sent(given, "bulkread_media_file", "filesystem", shelf).value)

@@ -28,7 +28,7 @@ def explained(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
 
 
-def test_each_rule_of_a_tool_is_named_with_its_file_and_its_reason(tmp_path: Path) -> None:
+def test_tool_rules_are_explained_with_file_and_reason(tmp_path: Path) -> None:
     done = explained(tmp_path, "--tool", "files_export", "--server", "files", "--json")
 
     rules = {rule.pop("name"): tuple(rule.values()) for rule in json.loads(done.stdout)}
@@ -44,14 +44,14 @@ def test_each_rule_of_a_tool_is_named_with_its_file_and_its_reason(tmp_path: Pat
     }
 
 
-def test_a_preset_is_named_where_it_applies(tmp_path: Path) -> None:
+def test_applied_preset_is_named(tmp_path: Path) -> None:
     done = explained(tmp_path, "--tool", "prod_download_workbook")
 
     assert "(preset tableau, runner.toml; key 'download_workbook' of tool_fields)" in done.stdout
     assert "field content = pdf: Downloaded workbook" in done.stdout
 
 
-def test_a_tool_without_fields_is_said_to_have_none(tmp_path: Path) -> None:
+def test_tool_without_fields_is_reported_without_fields(tmp_path: Path) -> None:
     done = explained(tmp_path, "--tool", "other")
 
     assert "max_observation_chars = 50000  (default; general)" in done.stdout

@@ -1,4 +1,4 @@
-"""What a reference says of what it stands for: its ends, rows and columns of text, keys, pixels."""
+"""Shapes in references: ends, rows and columns of text, keys, pixels."""
 
 import io
 import json
@@ -60,7 +60,7 @@ def test_an_image_is_described_by_its_pixels(shelf: Shelf, name: str) -> None:
     assert found["shape"] == {"kind": "image", "width": 40, "height": 40}
 
 
-def test_an_image_whose_size_stands_behind_a_long_profile_is_described_by_its_pixels(shelf: Shelf) -> None:
+def test_image_size_after_long_profile_is_found(shelf: Shelf) -> None:
     buffer = io.BytesIO()
     Image.new("RGB", (40, 30)).save(buffer, "JPEG", icc_profile=b"p" * 200_000)
     block = {"type": "image", "data": b64(buffer.getvalue()), "mimeType": "image/jpeg"}
@@ -71,7 +71,7 @@ def test_an_image_whose_size_stands_behind_a_long_profile_is_described_by_its_pi
 
 
 @pytest.mark.parametrize("content", [b"PAR1" + bytes(2000) + b"PAR1", b"\x89PNG\r\n\x1a\n" + bytes(2000)])
-def test_what_the_host_does_not_read_or_what_is_broken_has_no_shape(shelf: Shelf, content: bytes) -> None:
+def test_unread_or_broken_content_has_no_shape(shelf: Shelf, content: bytes) -> None:
     value = guarded({"v": b64(content)}, store=shelf).value["v"]
 
     assert "shape" not in value

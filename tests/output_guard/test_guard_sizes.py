@@ -45,7 +45,7 @@ def test_long_text_stays_where_the_net_is_switched_off(shelf: Shelf) -> None:
     ],
     ids=["many rows", "many fields", "deep rows", "numbers"],
 )
-def test_many_middling_values_are_stored_and_small_ones_stay_readable(shelf: Shelf, result: Any) -> None:
+def test_many_medium_values_are_stored_and_small_ones_stay(shelf: Shelf, result: Any) -> None:
     value = guarded(result, store=shelf).value
 
     assert len(text_of(value)) <= 50_000
@@ -53,7 +53,7 @@ def test_many_middling_values_are_stored_and_small_ones_stay_readable(shelf: She
     assert len(shelf.records) >= 1
 
 
-def test_what_is_stored_of_a_structure_is_the_structure(shelf: Shelf) -> None:
+def test_stored_structure_equals_the_original(shelf: Shelf) -> None:
     rows = [{"id": n, "name": f"row {n}"} for n in range(5000)]
 
     value = guarded({"rows": rows}, store=shelf).value
@@ -83,12 +83,12 @@ def test_what_is_stored_of_a_structure_is_the_structure(shelf: Shelf) -> None:
         ("some line\n" * 2000, {"kind": "text", "lines": 2000}),
     ],
 )
-def test_a_reference_says_the_shape_of_what_it_stands_for(shelf: Shelf, text: str, shape: Any) -> None:
+def test_reference_has_the_shape_of_its_content(shelf: Shelf, text: str, shape: Any) -> None:
     """Source: S4-75 and S4-76."""
     assert guarded(text, store=shelf).value["shape"] == shape
 
 
-def test_more_files_than_a_store_holds_for_one_call_are_stored_in_larger_parts(shelf: Shelf) -> None:
+def test_file_count_above_store_limit_is_stored_in_larger_parts(shelf: Shelf) -> None:
     block = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}
 
     value = guarded({"note": "kept", "images": [block] * 5000}, store=shelf).value
@@ -142,7 +142,7 @@ def test_an_observation_above_the_limit_is_stored_and_referenced(shelf: Shelf) -
 
 @pytest.mark.parametrize("store", [None, Refusing()], ids=["no store", "a full store"])
 @pytest.mark.parametrize("observation", [{"t": "x" * 60_000}, "😀" * 60_000, [1.5] * 60_000])
-def test_without_room_to_keep_it_an_observation_is_shortened(store: Shelf | None, observation: Any) -> None:
+def test_observation_without_store_room_is_shortened(store: Shelf | None, observation: Any) -> None:
     """Source: S4-91."""
     done = clamped(observation, store=store)
 
@@ -165,7 +165,7 @@ def test_no_limit_is_too_small(shelf: Shelf, limit: int, stored: bool) -> None:
 
 
 @pytest.mark.parametrize("store", [None, Refusing()], ids=["no store", "a full store"])
-def test_without_a_store_long_text_is_cut_and_says_so(store: Shelf | None) -> None:
+def test_long_text_without_store_is_cut_with_a_note(store: Shelf | None) -> None:
     """Source: S4-91 and S4-107."""
     done = guarded({"log": LONG, "json": json.dumps(["x y"] * 4000)}, store=store)
 

@@ -19,7 +19,7 @@ from runner.output_guard.transformer import TransformContext, Transformer, trans
 from runner.store.protocol import Retention
 
 
-def test_what_it_returns_is_final(shelf: Shelf) -> None:
+def test_transformer_result_is_final(shelf: Shelf) -> None:
     """Source: S4-41."""
 
     def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
@@ -30,21 +30,21 @@ def test_what_it_returns_is_final(shelf: Shelf) -> None:
     assert value == {"tool": "tool", "was": {"a": 1}, "server": "s", "text": "x" * 20_000}
 
 
-def test_it_may_be_a_coroutine_function(shelf: Shelf) -> None:
+def test_transformer_may_be_a_coroutine_function(shelf: Shelf) -> None:
     async def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
         return {"async": True}
 
     assert guarded({}, store=shelf, transformer=transform).value == {"async": True}
 
 
-def test_none_leaves_the_result_to_the_other_layers(shelf: Shelf) -> None:
+def test_transformer_returning_none_leaves_other_layers(shelf: Shelf) -> None:
     value = guarded([b64(PDF)], store=shelf, transformer=lambda tool, result, ctx: None).value
 
     assert shelf.contents == [PDF]
     assert "artifact" in value[0]
 
 
-def test_where_it_fails_the_other_layers_work_and_a_warning_names_it(shelf: Shelf) -> None:
+def test_failing_transformer_leaves_other_layers_and_warns(shelf: Shelf) -> None:
     def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
         raise ValueError("no idea")
 
@@ -64,7 +64,7 @@ def test_neither_binary_content_nor_too_much_text_gets_past_it(shelf: Shelf) -> 
     assert b64(PDF)[:100] not in text
 
 
-def test_it_can_store_bytes_itself(shelf: Shelf) -> None:
+def test_transformer_can_store_bytes(shelf: Shelf) -> None:
     async def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
         ref = await ctx.artifacts.put_bytes(PDF, mime_type="application/pdf", filename="w.pdf", meta={"n": 1})
         note = await ctx.artifacts.put_text("note")
@@ -79,7 +79,7 @@ def test_it_can_store_bytes_itself(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("text", [True, False])
-def test_without_a_store_it_gets_a_reference_that_says_so(text: bool) -> None:
+def test_transformer_without_store_gets_truncated_reference(text: bool) -> None:
     async def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
         put = ctx.artifacts.put_text("abc") if text else ctx.artifacts.put_bytes(b"abc")
         return {"artifact": await put}
@@ -90,7 +90,7 @@ def test_without_a_store_it_gets_a_reference_that_says_so(text: bool) -> None:
     assert done.warnings
 
 
-def test_everything_is_kept_as_an_observation_and_says_where_it_came_from(shelf: Shelf) -> None:
+def test_observations_have_retention_and_source(shelf: Shelf) -> None:
     guarded({"report": {"pdf": b64(PDF)}}, store=shelf, server="my.server", tool="get")
 
     about = shelf.records[0].said
@@ -111,7 +111,7 @@ def warned(done: Guarded, *words: str) -> bool:
     return any(all(word in warning for word in ("transformer", *words)) for warning in done.warnings)
 
 
-def test_one_that_never_returns_is_left_behind_after_its_time(shelf: Shelf) -> None:
+def test_transformer_that_never_returns_is_abandoned_at_timeout(shelf: Shelf) -> None:
     go_on = threading.Event()
 
     def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
@@ -162,7 +162,7 @@ def test_the_host_goes_on_while_one_works(shelf: Shelf) -> None:
     assert anyio.run(run).value == {"the host went on": True}
 
 
-def test_while_too_many_are_left_behind_no_further_one_is_started(shelf: Shelf) -> None:
+def test_transformer_is_not_started_with_too_many_left_running(shelf: Shelf) -> None:
     go_on = threading.Event()
     try:
         for _ in range(40):
@@ -176,7 +176,7 @@ def test_while_too_many_are_left_behind_no_further_one_is_started(shelf: Shelf) 
     assert made is None
 
 
-def test_what_is_too_large_is_neither_given_nor_taken(shelf: Shelf) -> None:
+def test_oversized_values_bypass_the_transformer(shelf: Shelf) -> None:
     seen: list[Any] = []
 
     def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
@@ -206,14 +206,14 @@ def test_an_unruly_answer_counts_as_a_failure(shelf: Shelf, made: Any) -> None:
     assert warned(done, "Unruly")
 
 
-def test_one_that_wants_to_end_the_process_ends_nothing(shelf: Shelf) -> None:
+def test_transformer_that_exits_ends_nothing(shelf: Shelf) -> None:
     done = guarded({"a": 1}, store=shelf, transformer=lambda tool, result, ctx: sys.exit(1))
 
     assert done.value == {"a": 1}
     assert warned(done, "exit")
 
 
-def test_one_that_changes_the_result_and_declines_changes_nothing(shelf: Shelf) -> None:
+def test_transformer_that_mutates_and_declines_changes_nothing(shelf: Shelf) -> None:
     given = {"a": [1]}
 
     done = guarded(given, store=shelf, transformer=lambda tool, result, ctx: result["a"].clear())

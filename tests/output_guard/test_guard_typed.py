@@ -61,7 +61,7 @@ def test_a_block_is_found_at_any_depth(shelf: Shelf, nest: Any) -> None:
     ],
     ids=str,
 )
-def test_what_holds_no_bytes_is_left_alone(shelf: Shelf, block: dict[str, Any]) -> None:
+def test_block_without_bytes_is_unchanged(shelf: Shelf, block: dict[str, Any]) -> None:
     """Source: S4-25 and S4-27."""
     assert guarded([block], store=shelf).value == [block]
     assert shelf.records == []
@@ -73,7 +73,7 @@ def test_data_that_do_not_decode_are_warned_of() -> None:
     assert [warning for warning in done.warnings if "base64" in warning]
 
 
-def test_the_mime_type_comes_from_the_bytes_where_none_is_declared(shelf: Shelf) -> None:
+def test_undeclared_mime_type_is_detected_from_bytes(shelf: Shelf) -> None:
     guarded([{"type": "image", "data": b64(PNG)}], store=shelf)
 
     assert shelf.records[0].mime == "image/png"

@@ -31,7 +31,7 @@ def png(width: int = 320, height: int = 160, pixels: bytes | None = None) -> byt
 
 @mcp.tool
 def announced() -> dict[str, Any]:
-    """Tell people something."""
+    """Notify people."""
     return {"results": {"stored": 1}, "display": {"notification": "Your report is stored."}}
 
 

@@ -1,4 +1,4 @@
-"""A tool file whose widget does what a test tells it to, and tools that deceive whoever looks at what they made."""
+"""A tool file whose widget does what a test tells it to, and tools that deceive a viewer of their content."""
 
 # ruff: noqa: E501
 

@@ -15,7 +15,7 @@ mcp = FastMCP("looks")
 
 
 class Place(BaseModel):
-    """Where it goes."""
+    """A place to deliver to."""
 
     town: str
     street: str | None
@@ -75,7 +75,7 @@ def towns() -> str:
 
 @mcp.tool
 def wait() -> str:
-    """Say nothing for a while."""
+    """Wait without output for a while."""
     time.sleep(20)
     return "waited"
 

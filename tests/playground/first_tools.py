@@ -1,4 +1,4 @@
-"""What people try first: a text, a long text, a question, output, a page with a script, a denial."""
+"""First things that people try: a text, a long text, a question, output, a page with a script, a denial."""
 
 import contextlib
 import sys

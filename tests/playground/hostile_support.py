@@ -1,4 +1,4 @@
-"""Tools that attack whoever looks at what they made, and a server that hears of what gets out."""
+"""Tools that attack a viewer of their content, and a server that records what gets out."""
 
 # ruff: noqa: E501, N815
 
@@ -204,7 +204,7 @@ def sinking() -> Iterator[Sink]:
         do_POST = do_GET
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Discard the log line."""
 
     class Server(http.server.ThreadingHTTPServer):
         def get_request(self) -> tuple[socket.socket, Any]:

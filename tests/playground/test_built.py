@@ -51,7 +51,7 @@ def test_a_new_build_of_the_sources_gives_the_same_bytes(rebuilt: Path) -> None:
     made = {file.name: file.read_bytes() for file in rebuilt.iterdir()}
 
     kept = {file.name: file.read_bytes() for file in BUILT.iterdir()}
-    assert sorted(kept) == sorted(made), "build the page anew: npm run build in runner/playground/web"
+    assert sorted(kept) == sorted(made), "rebuild the page: npm run build in runner/playground/web"
     assert [name for name in kept if kept[name] != made[name]] == []
 
 
@@ -69,7 +69,7 @@ def _loaded_at_once() -> list[str]:
 
 
 @pytest.mark.kernel
-def test_what_the_page_loads_at_once_is_small_on_the_wire(shown: Shown) -> None:
+def test_initial_page_load_is_small_on_the_wire(shown: Shown) -> None:
     paths = ["/", *(f"/play/assets/{name}" for name in _loaded_at_once())]
     assert any(path.endswith(".js") for path in paths)
     assert any(path.endswith(".css") for path in paths)
@@ -92,7 +92,7 @@ def test_what_the_page_loads_at_once_is_small_on_the_wire(shown: Shown) -> None:
 @pytest.mark.parametrize(
     ("accepted", "encoding"), [("br", None), ("gzip;q=0, br", None), ("GZIP;q=0.5", "gzip")]
 )
-def test_who_does_not_take_gzip_gets_none(shown: Shown, accepted: str, encoding: str | None) -> None:
+def test_client_without_gzip_gets_none(shown: Shown, accepted: str, encoding: str | None) -> None:
     name = _loaded_at_once()[0]
     with shown.browser(**{"accept-encoding": accepted}) as browser:
         answer = browser.get(f"/play/assets/{name}")
@@ -113,7 +113,7 @@ def test_who_does_not_take_gzip_gets_none(shown: Shown, accepted: str, encoding:
 
 
 def _imports(file: Path) -> list[str]:
-    """Return what a script loads before it runs; what it imports later is no part of that."""
+    """Return what a script loads before it runs; later imports do not count."""
     return (
         re.findall(r'(?:^|[;}])\s*import\s*(?:[^"\'();]*from\s*)?["\']\./([^"\']+)["\']', file.read_text())
         if file.suffix == ".js"

@@ -1,6 +1,6 @@
-"""What is shown on the second origin connects to nobody, not even to be refused.
+"""Content on the second origin opens no connection, not even one to be refused.
 
-A bare connection tells a name: whoever answers for it learns that it was looked up, and from where.
+A bare connection reveals a name: its name server learns that it was looked up, and from where.
 
 Source: WICG "Connection Allowlists"; the design's notes on the security of shown content.
 """
@@ -85,7 +85,7 @@ def without_list(route: Route) -> None:
         route.fulfill(response=answer, headers=headers)
 
 
-def test_a_document_that_sends_its_own_frame_elsewhere_begins_no_connection(seen: Seen) -> None:
+def test_document_redirecting_its_own_frame_opens_no_connection(seen: Seen) -> None:
     with sinking() as sink:
         for html in AWAY.values():
             go_away(seen, sink.named(html))
@@ -104,7 +104,7 @@ def test_a_document_that_sends_its_own_frame_elsewhere_begins_no_connection(seen
     assert sink.asked == []
 
 
-def test_a_document_still_reaches_the_servers_that_its_resource_names_and_no_other(seen: Seen) -> None:
+def test_document_reaches_only_servers_named_by_its_resource(seen: Seen) -> None:
     with sinking() as sink, sinking() as other:
         named = {"connectDomains": [sink.url, sink.url.replace("http", "ws")], "resourceDomains": [sink.url]}
 

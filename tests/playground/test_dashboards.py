@@ -19,7 +19,7 @@ def boards(start: Callable[..., Shown]) -> Shown:
     return start(RUNNER_IFRAME_ORIGINS="https://boards.example.com")
 
 
-def test_a_page_of_a_named_origin_gets_a_token_that_its_server_can_check(boards: Shown) -> None:
+def test_page_of_named_origin_gets_token_its_server_can_verify(boards: Shown) -> None:
     """Source: S0-39, S0-46 and S0-74."""
     with boards.entered() as browser:
         given = browser.post("/play/dashboards", json={"id": "monitor-42", "url": PAGE})
@@ -47,7 +47,7 @@ def test_a_page_of_a_named_origin_gets_a_token_that_its_server_can_check(boards:
         "data:text/html,x",
     ],
 )
-def test_a_page_of_another_origin_gets_none(boards: Shown, url: str) -> None:
+def test_page_of_other_origin_gets_no_token(boards: Shown, url: str) -> None:
     """Source: S0-45."""
     with boards.entered() as browser:
         refused = browser.post("/play/dashboards", json={"id": "a", "url": url})
@@ -66,7 +66,7 @@ def test_the_page_may_show_frames_of_named_origins_and_no_others(boards: Shown, 
     assert "boards.example.com" not in unnamed
 
 
-def test_without_a_session_there_is_no_token(boards: Shown) -> None:
+def test_token_request_without_session_is_refused(boards: Shown) -> None:
     with boards.browser() as browser:
         refused = browser.post("/play/dashboards", json={"id": "a", "url": PAGE})
 

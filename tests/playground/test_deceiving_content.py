@@ -1,4 +1,4 @@
-"""What a tool made is seen to be that, whatever it pretends to be."""
+"""Content made by a tool is marked as such, whatever it pretends to be."""
 
 # ruff: noqa: E501, UP031 - scripts of pages are full of braces
 
@@ -59,7 +59,7 @@ def test_a_page_is_framed_as_content_and_its_fields_take_nothing(made: Seen) -> 
     expect(inside.get_by_text("edit me")).to_have_text("edit me")
 
 
-def test_links_lead_where_their_text_says_or_say_where(made: Seen) -> None:
+def test_links_show_their_address_unless_text_matches(made: Seen) -> None:
     file(made, "notes.md")
     prose = made.call.locator(".prose")
     expect(prose.get_by_role("heading", name="Report")).to_be_visible()
@@ -88,7 +88,7 @@ def test_links_lead_where_their_text_says_or_say_where(made: Seen) -> None:
 
 
 @pytest.mark.parametrize("name", ["quotes.md", "lists.md", "marks.md"])
-def test_markdown_that_nests_without_end_is_shown_as_text(made: Seen, name: str) -> None:
+def test_deeply_nested_markdown_is_shown_as_text(made: Seen, name: str) -> None:
     file(made, name)
 
     expect(made.call.locator(".prose")).to_be_visible()
@@ -100,7 +100,7 @@ def test_markdown_that_nests_without_end_is_shown_as_text(made: Seen, name: str)
 
 
 @pytest.mark.parametrize(("name", "count"), [("line.txt", "199,008"), ("line.json", "199,002")])
-def test_a_line_that_is_too_long_to_be_read_is_folded_and_opens(made: Seen, name: str, count: str) -> None:
+def test_overlong_line_is_folded_and_opens(made: Seen, name: str, count: str) -> None:
     file(made, name)
     viewer = made.call.locator(".viewer")
     fold = viewer.get_by_role("button", name=f"{count} more characters in this line")
@@ -159,7 +159,7 @@ RELEASE = """fetch("/play/mcp", {method: "POST", headers: {"content-type": "appl
     "io.modelcontextprotocol/clientCapabilities": {}}}})}).then(answer => answer.text())"""
 
 
-def test_a_storm_of_reports_is_painted_at_most_ten_times_a_second(seen: Seen) -> None:
+def test_report_storm_is_painted_at_most_ten_times_a_second(seen: Seen) -> None:
     seen.tool("reports")
     seen.write('{"message": "storm", "times": 50, "total": 1e9}')
     seen.page.get_by_role("button", name="Run").first.click()

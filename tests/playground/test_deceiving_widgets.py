@@ -1,4 +1,4 @@
-"""What a widget may have done in the page: which tools, after whose yes, which addresses, and for how long.
+"""Rights of a widget in the page: tools, consent, addresses and time limits.
 
 Source: MCP Apps 2026-01-26, "Tool Visibility" and "Mitigations".
 """
@@ -56,7 +56,7 @@ def question(seen: Seen) -> Any:
     return seen.call.get_by_role("alert").filter(has_text="The widget wants to")
 
 
-def test_a_widget_calls_tools_that_say_app_and_no_others(seen: Seen) -> None:
+def test_widget_calls_only_tools_visible_to_apps(seen: Seen) -> None:
     widget = widget_of(seen)
     answers = {}
 
@@ -73,7 +73,7 @@ def test_a_widget_calls_tools_that_say_app_and_no_others(seen: Seen) -> None:
     expect(question(seen)).to_have_count(0)
 
 
-def test_a_tool_that_may_destroy_is_called_after_a_person_saw_its_arguments_and_said_yes(seen: Seen) -> None:
+def test_destructive_tool_runs_after_person_sees_arguments(seen: Seen) -> None:
     widget = widget_of(seen)
 
     widget.evaluate(CALL, ["empties", {"folder": "photos"}])
@@ -93,7 +93,7 @@ def test_a_tool_that_may_destroy_is_called_after_a_person_saw_its_arguments_and_
     expect(seen.call.get_by_text("not allowed")).to_be_visible()
 
 
-def test_the_server_too_refuses_what_a_widget_asked_for_and_may_not_have(served: Shown) -> None:
+def test_server_refuses_what_a_widget_may_not_request(served: Shown) -> None:
     answers = {}
     with served.entered() as browser:
         for name in ("reads", "adds", "delete_everything", "empties"):
@@ -109,7 +109,7 @@ def test_the_server_too_refuses_what_a_widget_asked_for_and_may_not_have(served:
     }
 
 
-def test_an_address_is_opened_after_a_yes_and_stays_what_it_was_when_it_was_shown(seen: Seen) -> None:
+def test_address_opens_after_consent_and_cannot_change_meanwhile(seen: Seen) -> None:
     widget = widget_of(seen)
     seen.page.context.route("https://docs.example.com/**", lambda route: route.fulfill(body="here"))
 
@@ -130,7 +130,7 @@ def test_an_address_is_opened_after_a_yes_and_stays_what_it_was_when_it_was_show
     )
 
 
-def test_addresses_that_deceive_or_lead_to_the_page_s_own_server_are_not_even_asked_about(seen: Seen) -> None:
+def test_deceptive_or_own_server_addresses_prompt_nobody(seen: Seen) -> None:
     widget = widget_of(seen)
     port = seen.shown.base.rpartition(":")[2]
     named = [
@@ -155,7 +155,7 @@ def test_addresses_that_deceive_or_lead_to_the_page_s_own_server_are_not_even_as
     expect(question(seen)).to_contain_text("xn--bnk-7na.example")
 
 
-def test_a_widget_that_hangs_is_told_of_and_can_be_stopped_and_one_that_works_is_not(seen: Seen) -> None:
+def test_hanging_widget_is_reported_and_can_be_stopped(seen: Seen) -> None:
     widget = widget_of(seen)
     hangs = seen.call.get_by_role("status").filter(has_text="has not answered for some seconds")
     began = time.monotonic()
@@ -176,7 +176,7 @@ def test_a_widget_that_hangs_is_told_of_and_can_be_stopped_and_one_that_works_is
     expect(inner.get_by_role("heading")).to_have_text("A parrot")
 
 
-def test_a_widget_that_goes_on_after_a_while_is_left_alone(seen: Seen) -> None:
+def test_widget_resuming_after_a_while_is_left_alone(seen: Seen) -> None:
     widget = widget_of(seen)
     hangs = seen.call.get_by_text("has not answered for some seconds")
 
@@ -189,7 +189,7 @@ def test_a_widget_that_goes_on_after_a_while_is_left_alone(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("way", ["location.href = 'https://evil.example/'", "location.reload()"])
-def test_a_widget_that_leaves_its_page_is_stopped_and_told_of(seen: Seen, way: str) -> None:
+def test_widget_leaving_its_page_is_stopped_and_reported(seen: Seen, way: str) -> None:
     widget = widget_of(seen)
     widget.evaluate("location.hash = '#further'")
     expect(seen.page.locator(".stage iframe")).to_have_count(1)
@@ -255,7 +255,7 @@ def test_large_messages_without_end_leave_the_page_its_time(seen: Seen) -> None:
     assert used <= 0.2 * took, f"{used:.2f} s of {took:.2f} s"
 
 
-def test_the_page_s_own_server_is_in_no_list_of_a_widget_s_policy(
+def test_own_server_is_never_in_a_widget_policy(
     start: Callable[..., Shown], served: Shown, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     policies = {}

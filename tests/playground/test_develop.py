@@ -1,4 +1,4 @@
-"""`runner dev`: changed files are served anew, and no call notices."""
+"""`runner dev`: changed files are reloaded, and no call notices."""
 
 import signal
 import threading
@@ -55,7 +55,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_a_changed_file_is_served_anew(start: Callable[..., Shown], tools: Path) -> None:
+def test_changed_file_is_reloaded(start: Callable[..., Shown], tools: Path) -> None:
     shown = start("dev", tools=tools)
     with shown.entered() as browser:
         before = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
@@ -69,9 +69,7 @@ def test_a_changed_file_is_served_anew(start: Callable[..., Shown], tools: Path)
     assert after["structuredContent"] == {"result": 2}
 
 
-def test_a_call_under_way_ends_in_the_file_in_which_it_began(
-    start: Callable[..., Shown], tools: Path
-) -> None:
+def test_running_call_ends_in_the_file_it_started_in(start: Callable[..., Shown], tools: Path) -> None:
     shown = start("dev", tools=tools)
     ended: list[str] = []
 
@@ -95,9 +93,7 @@ def test_a_call_under_way_ends_in_the_file_in_which_it_began(
     assert ended == ["waited in version 1"]
 
 
-def test_a_file_with_a_fault_changes_nothing_and_says_what_is_wrong(
-    start: Callable[..., Shown], tools: Path
-) -> None:
+def test_faulty_file_changes_nothing_and_names_the_fault(start: Callable[..., Shown], tools: Path) -> None:
     shown = start("dev", tools=tools)
     tools.write_text(FIRST + "\nthis is no Python\n")
     assert shown.heard("growing.py changed and cannot be loaded: growing.py, line 27")
@@ -108,7 +104,7 @@ def test_a_file_with_a_fault_changes_nothing_and_says_what_is_wrong(
     assert result["structuredContent"] == {"result": 1}
 
 
-def test_ctrl_c_ends_it_at_once_whatever_runs_and_listens(start: Callable[..., Shown], tools: Path) -> None:
+def test_ctrl_c_ends_dev_server_with_running_calls_at_once(start: Callable[..., Shown], tools: Path) -> None:
     shown = start("dev", tools=tools)
     ends: dict[str, str] = {}
     open_streams = threading.Barrier(3, timeout=PATIENCE_S)
@@ -166,6 +162,6 @@ def test_ctrl_c_ends_it_at_once_whatever_runs_and_listens(start: Callable[..., S
     assert "Traceback" not in told
 
 
-def test_time_that_was_given_to_calls_is_theirs_at_ctrl_c() -> None:
+def test_calls_get_their_configured_time_at_ctrl_c() -> None:
     assert ended_at_once(Settings()).drain_s == 0
     assert ended_at_once(Settings(drain_s=25)).drain_s == 25

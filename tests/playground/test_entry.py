@@ -1,4 +1,4 @@
-"""Who gets into the Playground, and what it may do there. Source: decision 15."""
+"""Access to the Playground and its rights. Source: decision 15."""
 
 import json
 import re
@@ -22,7 +22,7 @@ def with_tokens(start: Callable[..., Shown], tmp_path_factory: pytest.TempPathFa
     return start(RUNNER_USER="", RUNNER_AUTH__KIND="static", RUNNER_AUTH__TOKENS_FILE=str(file))
 
 
-def test_the_printed_address_begins_a_session_and_leaves_no_key_in_the_address_bar(shown: Shown) -> None:
+def test_printed_address_starts_session_and_hides_key(shown: Shown) -> None:
     with shown.browser() as browser:
         key = shown.key
         entered = browser.get(f"/?key={key}")
@@ -36,7 +36,7 @@ def test_the_printed_address_begins_a_session_and_leaves_no_key_in_the_address_b
     assert info["user"] == shown.user
 
 
-def test_behind_a_proxy_for_https_the_browser_is_known_by_a_cookie_of_this_host_alone(shown: Shown) -> None:
+def test_https_proxy_session_uses_host_prefixed_secure_cookie(shown: Shown) -> None:
     with shown.browser(**{"x-forwarded-proto": "https"}) as browser:
         set_cookie = browser.get(f"/?key={shown.key}").headers["set-cookie"]
         cookie = set_cookie.partition(";")[0]
@@ -50,7 +50,7 @@ def test_behind_a_proxy_for_https_the_browser_is_known_by_a_cookie_of_this_host_
 
 
 @pytest.mark.parametrize("key", ["", "wrong", "ümläut"])
-def test_another_key_begins_none(shown: Shown, key: str) -> None:
+def test_wrong_key_starts_no_session(shown: Shown, key: str) -> None:
     with shown.browser() as browser:
         entered = browser.get("/", params={"key": key})
 
@@ -68,7 +68,7 @@ def test_a_tool_is_called_through_the_page_s_own_way(shown: Shown) -> None:
     assert result["structuredContent"] == {"result": 42}
 
 
-def test_nobody_without_a_session_gets_to_mcp_that_way(shown: Shown) -> None:
+def test_mcp_route_without_session_is_refused(shown: Shown) -> None:
     with shown.browser() as browser:
         refused = ask(browser, "tools/list", {})
 
@@ -86,7 +86,7 @@ def test_nobody_without_a_session_gets_to_mcp_that_way(shown: Shown) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("path", ["/play/mcp", "/play/info", "/play/dashboards"])
-def test_a_page_of_another_site_gets_nowhere_with_the_browser_s_cookie(
+def test_cross_site_page_with_browser_cookie_is_refused(
     shown: Shown, path: str, headers: dict[str, str]
 ) -> None:
     with shown.entered() as browser:
@@ -117,7 +117,7 @@ def test_a_tool_does_not_see_the_browser_s_cookie(shown: Shown) -> None:
     assert "cookie" not in seen
 
 
-def test_with_tokens_there_is_no_key_and_the_token_opens(with_tokens: Shown) -> None:
+def test_token_replaces_the_start_key(with_tokens: Shown) -> None:
     token, user = next(iter(TOKENS.items()))
     with with_tokens.browser() as browser:
         before = browser.get("/play/info")
@@ -133,7 +133,7 @@ def test_with_tokens_there_is_no_key_and_the_token_opens(with_tokens: Shown) -> 
     assert result["structuredContent"] == {"result": 8}
 
 
-def test_with_tokens_what_a_tool_sees_of_the_way_in_opens_nothing(with_tokens: Shown) -> None:
+def test_login_seen_by_a_tool_does_not_authenticate_elsewhere(with_tokens: Shown) -> None:
     token = next(iter(TOKENS))
     with with_tokens.browser() as browser:
         browser.post("/api/session", headers={"authorization": f"Bearer {token}"})
@@ -147,7 +147,7 @@ def test_with_tokens_what_a_tool_sees_of_the_way_in_opens_nothing(with_tokens: S
     assert again.status_code == 401
 
 
-def test_there_is_none_on_an_open_address_without_a_login(start: Callable[..., Shown]) -> None:
+def test_playground_is_off_on_open_address_without_login(start: Callable[..., Shown]) -> None:
     open_to_all = start(RUNNER_HOST="0.0.0.0", RUNNER_ALLOWED_HOSTS="127.0.0.1")
 
     with httpx2.Client(base_url=open_to_all.base.replace("0.0.0.0", "127.0.0.1")) as browser:
@@ -157,7 +157,7 @@ def test_there_is_none_on_an_open_address_without_a_login(start: Callable[..., S
     assert (page.status_code, info.status_code) == (404, 404)
 
 
-def test_a_setting_switches_it_off(start: Callable[..., Shown], tmp_path: Path) -> None:
+def test_playground_is_off_by_setting(start: Callable[..., Shown], tmp_path: Path) -> None:
     from runner.playground.config import why_not
     from runner.settings.settings import Settings
 
@@ -168,7 +168,7 @@ def test_a_setting_switches_it_off(start: Callable[..., Shown], tmp_path: Path) 
     assert why_not(on) is None
 
 
-def test_the_page_may_load_nothing_but_its_own_files_and_the_second_origin(shown: Shown) -> None:
+def test_page_policy_allows_own_files_and_second_origin_only(shown: Shown) -> None:
     with shown.entered() as browser:
         page = browser.get("/")
         frames = browser.get("/play/info").json()["frames"]

@@ -1,4 +1,4 @@
-"""What hostile tools make is shown, and neither runs nor gets anything out.
+"""Content of hostile tools is shown, and neither runs nor gets anything out.
 
 Source: the design's notes on the security of shown content.
 """
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_n
 @pytest.mark.parametrize(
     ("mime", "text", "asked"), [("text/html", HTML, "/picture"), ("image/svg+xml", SVG, "/svg-image")]
 )
-def test_the_same_documents_run_and_reach_the_sink_where_nothing_stops_them(
+def test_hostile_documents_reach_sink_without_protection(
     looking: Seen, sink: Sink, mime: str, text: str, asked: str
 ) -> None:
     sink.pages["/control"] = (
@@ -52,7 +52,7 @@ def test_files_are_shown_and_nothing_in_them_runs_or_gets_out(looking: Seen, sin
     assert quiet(looking, sink)
 
 
-def test_of_hostile_files_people_see_what_is_there(looking: Seen, sink: Sink) -> None:
+def test_hostile_files_are_shown_as_they_are(looking: Seen, sink: Sink) -> None:
     looking.tool("files")
     call = looking.run()
     tab = call.get_by_role("tablist", name="Files").get_by_role("tab")
@@ -81,7 +81,7 @@ def test_of_hostile_files_people_see_what_is_there(looking: Seen, sink: Sink) ->
     assert quiet(looking, sink)
 
 
-def test_a_file_that_a_tool_made_is_no_script_of_the_page(looking: Seen, sink: Sink) -> None:
+def test_file_of_a_tool_is_not_a_script_of_the_page(looking: Seen, sink: Sink) -> None:
     looking.tool("files")
     looking.run()
     files = looking.page.evaluate("fetch('/api/files').then(answer => answer.json())")["files"]
@@ -111,7 +111,7 @@ def test_names_descriptions_and_errors_are_text(looking: Seen, sink: Sink) -> No
     assert quiet(looking, sink)
 
 
-def test_a_resource_that_is_a_page_is_shown_as_a_file_is_and_runs_nothing(looking: Seen, sink: Sink) -> None:
+def test_html_resource_is_shown_as_file_and_runs_nothing(looking: Seen, sink: Sink) -> None:
     looking.go("resources", "text://hostile")
 
     content = looking.page.get_by_role("region", name="Content")
@@ -122,9 +122,7 @@ def test_a_resource_that_is_a_page_is_shown_as_a_file_is_and_runs_nothing(lookin
     assert quiet(looking, sink)
 
 
-def test_a_link_to_a_tool_fills_its_form_in_and_runs_nothing_however_odd_the_schema(
-    looking: Seen, sink: Sink
-) -> None:
+def test_tool_link_fills_form_and_runs_nothing_for_odd_schemas(looking: Seen, sink: Sink) -> None:
     arguments = json.dumps({"text": "a" * 60 + "!", "__proto__": {"polluted": 1}})
 
     looking.go("call", "odd", f"args={quote(arguments)}")
@@ -135,7 +133,7 @@ def test_a_link_to_a_tool_fills_its_form_in_and_runs_nothing_however_odd_the_sch
     assert quiet(looking, sink)
 
 
-def test_what_an_older_page_kept_in_the_browser_is_not_believed(
+def test_data_stored_by_an_older_page_is_not_trusted(
     opens_hostile: Callable[..., Opened], sink: Sink
 ) -> None:
     looking = heard(opens_hostile(), sink)

@@ -75,9 +75,7 @@ def test_no_route_serves_a_page_of_another_site(
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil.example"]
 )
 @pytest.mark.parametrize("path", ["/", "/play/info", "/api/files", "/play/assets/index.html"])
-def test_a_name_that_was_bound_to_this_machine_anew_is_not_answered(
-    shown: Shown, path: str, host: str
-) -> None:
+def test_dns_rebinding_name_is_refused(shown: Shown, path: str, host: str) -> None:
     with shown.entered() as browser:
         refused = browser.get(path, headers={"host": host})
 
@@ -130,7 +128,7 @@ def test_the_start_key_stays_out_of_logs_answers_and_referrers(shown: Shown) -> 
     assert not any(key in line for line in shown.lines if not line.startswith("Playground: "))
 
 
-def test_a_session_that_somebody_else_made_up_is_none(shown: Shown) -> None:
+def test_forged_session_is_refused(shown: Shown) -> None:
     with shown.entered() as browser:
         good = browser.cookies["toolcell_session"]
     session, _, signed = good.partition(".")
@@ -146,7 +144,7 @@ def test_a_session_that_somebody_else_made_up_is_none(shown: Shown) -> None:
     ] == [401] * 5
 
 
-def test_entering_takes_no_session_that_was_there_without_a_proof(shown: Shown) -> None:
+def test_login_does_not_adopt_unproven_session_cookie(shown: Shown) -> None:
     with shown.browser(cookie="toolcell_session=fixed.fixed") as browser:
         entered = browser.get(f"/?key={shown.key}")
 
@@ -154,7 +152,7 @@ def test_entering_takes_no_session_that_was_there_without_a_proof(shown: Shown) 
     assert re.search(r"toolcell_session=[0-9a-f]{32}\.", entered.headers["set-cookie"])
 
 
-def test_files_leave_as_attachments_of_their_stated_type_and_never_into_a_page(making: Shown) -> None:
+def test_files_are_attachments_and_never_part_of_a_page(making: Shown) -> None:
     with making.entered() as browser:
         answer(ask(browser, "tools/call", {"name": "make", "arguments": {}}))
         files = {each["filename"]: each["key"] for each in browser.get("/api/files").json()["files"]}
@@ -181,7 +179,7 @@ def with_tokens(start: Callable[..., Shown], tmp_path_factory: pytest.TempPathFa
     return start(RUNNER_USER="", RUNNER_AUTH__KIND="static", RUNNER_AUTH__TOKENS_FILE=str(file))
 
 
-def test_what_a_tool_sees_of_a_pass_opens_nothing_afterwards(with_tokens: Shown) -> None:
+def test_pass_seen_by_a_tool_is_invalid_afterwards(with_tokens: Shown) -> None:
     bearer = "Bearer token-of-eve-token-of-eve"
     with with_tokens.browser() as browser:
         browser.post("/api/session", headers={"authorization": bearer})

@@ -10,9 +10,7 @@ from web_support import after_turns, expect
 pytestmark = [pytest.mark.release, pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm]
 
 
-def test_a_widget_gets_nothing_out_and_no_window_opens_unless_a_person_says_so(
-    looking: Seen, sink: Sink
-) -> None:
+def test_widget_leaks_nothing_and_opens_windows_after_consent(looking: Seen, sink: Sink) -> None:
     looking.tool("attack")
     looking.run()
     looking.tab("Widget")
@@ -38,7 +36,7 @@ def test_a_widget_gets_nothing_out_and_no_window_opens_unless_a_person_says_so(
     sink.asked.clear()
 
 
-def test_messages_of_other_windows_are_not_taken_for_the_widget_s(looking: Seen, sink: Sink) -> None:
+def test_messages_of_other_windows_are_not_the_widgets(looking: Seen, sink: Sink) -> None:
     forged = {"jsonrpc": "2.0", "id": 9, "method": "ui/open-link", "params": {"url": f"{sink.url}/forged"}}
     looking.tool("attack")
     looking.run()

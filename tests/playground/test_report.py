@@ -1,4 +1,4 @@
-"""The report of a call, for whoever asks. Source: `docs/widgets.md`."""
+"""The report of a call, on request. Source: `docs/widgets.md`."""
 
 import pytest
 from playground_support import Shown, answer, ask
@@ -19,14 +19,14 @@ def test_a_call_tells_how_long_each_step_took(shown: Shown) -> None:
     assert report["deadlines"] == {"idle_s": 30.0, "total_s": 600.0}
 
 
-def test_nobody_who_did_not_ask_gets_one(shown: Shown) -> None:
+def test_call_without_report_request_gets_none(shown: Shown) -> None:
     with shown.entered() as browser:
         result = answer(ask(browser, "tools/call", {"name": "double", "arguments": {"number": 2}}))
 
     assert "toolcell/report" not in result["_meta"]
 
 
-def test_it_lists_what_was_denied_though_the_tool_went_on(shown: Shown) -> None:
+def test_report_lists_denials_of_a_call_that_continued(shown: Shown) -> None:
     with shown.entered() as browser:
         result = answer(ask(browser, "tools/call", {"name": "forbidden", "arguments": {}, **ASKED}))
 

@@ -18,7 +18,7 @@ def directives(policy: str) -> dict[str, str]:
 
 
 @pytest.mark.kernel
-def test_it_has_another_name_and_answers_its_pages_alone(shown: Shown) -> None:
+def test_second_origin_has_own_name_and_serves_only_its_pages(shown: Shown) -> None:
     with shown.entered() as browser:
         origin = browser.get("/play/info").json()["frames"]
 
@@ -39,7 +39,7 @@ def test_by_default_nothing_is_loaded_from_anywhere() -> None:
     assert policy["script-src"] == policy["style-src"] == "'unsafe-inline'"
 
 
-def test_what_a_resource_names_may_be_loaded_and_nothing_else() -> None:
+def test_resource_domains_alone_may_be_loaded() -> None:
     asked = {"connectDomains": ["https://api.example.com"], "resourceDomains": ["https://*.cdn.example.com"]}
 
     policy = directives(policy_of(asked, ANCESTORS))
@@ -65,16 +65,14 @@ def test_what_a_resource_names_may_be_loaded_and_nothing_else() -> None:
     ],
     ids=repr,
 )
-def test_what_is_no_origin_does_not_get_into_the_policy(named: object) -> None:
+def test_invalid_origin_does_not_enter_the_policy(named: object) -> None:
     asked = {"connectDomains": [named], "frameDomains": named}
 
     assert policy_of(asked, ANCESTORS) == policy_of({}, ANCESTORS)
     assert connections_of(asked) == connections_of({})
 
 
-def test_connections_are_begun_to_named_servers_only_and_sockets_are_named_as_a_browser_compares_them() -> (
-    None
-):
+def test_policy_connections_and_websockets_match_named_servers() -> None:
     asked = {
         "connectDomains": ["https://api.example.com:8443", "wss://api.example.com:8443", "ws://live.example"],
         "resourceDomains": ["https://*.cdn.example.com"],
@@ -110,11 +108,11 @@ def test_a_malformed_question_gets_the_strictest_policy(shown: Shown, asked: str
         ("", None),
     ],
 )
-def test_it_never_has_the_name_of_the_page_itself(host: str, expected: str | None) -> None:
+def test_second_origin_never_has_the_page_name(host: str, expected: str | None) -> None:
     assert frames_origin(Settings(), host, 9000) == expected
 
 
-def test_beyond_this_machine_it_is_what_the_operator_named() -> None:
+def test_second_origin_of_public_address_is_the_configured_one() -> None:
     settings = Settings(playground_frames_url="https://frames.example.com")
 
     assert frames_origin(settings, "tools.example.com", None) == "https://frames.example.com"

@@ -1,4 +1,4 @@
-"""What readers make of the page: axe finds nothing in any view and state, and all contrasts are decided.
+"""Accessibility of the page: axe finds nothing in any view and state, and all contrasts are decided.
 
 Source: `docs/widgets.md`.
 """

@@ -1,4 +1,4 @@
-"""What axe says of calls that run, ask and fail, and of files in their viewers: nothing.
+"""Accessibility of running, asking and failed calls, and of files in their viewers: axe finds nothing.
 
 Source: `docs/widgets.md`.
 """
@@ -22,7 +22,7 @@ def clean(seen: Seen, state: str) -> None:
     assert (state, faults(seen), undecided(seen)) == (state, [], [])
 
 
-def test_neither_a_running_call_nor_a_question_nor_an_error_has_a_fault(gallery: Seen) -> None:
+def test_axe_finds_no_fault_in_running_asking_or_failed_calls(gallery: Seen) -> None:
     seen = gallery
     seen.tool("order")
     clean(seen, "a long form")

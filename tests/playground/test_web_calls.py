@@ -35,7 +35,7 @@ def given(seen: Seen) -> object:
     return value
 
 
-def test_a_form_shows_values_of_another_kind_as_they_are_and_says_what_is_wrong(seen: Seen) -> None:
+def test_form_shows_values_of_other_types_and_names_the_error(seen: Seen) -> None:
     seen.tool("order")
     seen.write('{"customer": 5, "tags": "x", "address": {"street": "Rue 1", "number": 1}, "colour": "blue"}')
     seen.page.get_by_role("tab", name="Form", exact=True).click()
@@ -60,7 +60,7 @@ def test_a_form_shows_values_of_another_kind_as_they_are_and_says_what_is_wrong(
     expect(form.get_by_label("tags[0]", exact=True)).to_have_value("x")
 
 
-def test_a_result_beside_other_arguments_says_so(seen: Seen) -> None:
+def test_result_beside_changed_arguments_is_marked(seen: Seen) -> None:
     seen.tool("publish")
     seen.write('{"text": "one"}')
     seen.run()
@@ -73,7 +73,7 @@ def test_a_result_beside_other_arguments_says_so(seen: Seen) -> None:
     expect(seen.call).not_to_contain_text("with other arguments")
 
 
-def test_what_an_item_of_a_list_lacks_stops_a_call(seen: Seen) -> None:
+def test_incomplete_list_item_stops_a_call(seen: Seen) -> None:
     seen.tool("order")
     seen.write(
         '{"customer": "Ada", "tags": [], "address": {"street": "Rue 1", "number": 1}, "colour": "red",'
@@ -108,7 +108,7 @@ def test_the_list_has_every_tool_with_its_badges_and_a_search(seen: Seen) -> Non
     expect(tools.get_by_role("link")).to_contain_text("publish")
 
 
-def test_a_form_makes_the_arguments_that_the_schema_asks_for(seen: Seen) -> None:
+def test_form_builds_the_arguments_of_the_schema(seen: Seen) -> None:
     seen.tool("order")
     page = seen.page
 
@@ -158,7 +158,7 @@ def test_a_map_and_a_nullable_list_of_objects_are_filled_in(seen: Seen) -> None:
     assert arguments["others"][0]["street"] == "Second"
 
 
-def test_what_is_missing_or_wrong_is_said_at_its_field(seen: Seen) -> None:
+def test_missing_or_invalid_value_is_reported_at_its_field(seen: Seen) -> None:
     seen.tool("order")
 
     seen.page.get_by_label("customer").fill("A")
@@ -178,7 +178,7 @@ def test_what_is_missing_or_wrong_is_said_at_its_field(seen: Seen) -> None:
     expect(seen.page.get_by_label("number").last).to_have_value("1")
 
 
-def test_an_optional_number_that_cannot_be_read_stops_run_too(seen: Seen) -> None:
+def test_invalid_optional_number_stops_run(seen: Seen) -> None:
     seen.tool("count")
     seen.page.get_by_label("to", exact=True).fill("many")
 
@@ -201,7 +201,7 @@ def test_raw_json_loses_nothing_on_its_way_and_back(seen: Seen) -> None:
     assert given(seen) == {"value": value}
 
 
-def test_a_call_shows_progress_log_lines_and_how_long_it_may_take(seen: Seen) -> None:
+def test_call_shows_progress_log_lines_and_time_limit(seen: Seen) -> None:
     seen.tool("count")
 
     seen.page.get_by_role("button", name="Run").first.click()
@@ -215,7 +215,7 @@ def test_a_call_shows_progress_log_lines_and_how_long_it_may_take(seen: Seen) ->
     seen.ended("cancelled")
 
 
-def test_a_cancelled_call_ends_and_says_so_in_three_parts(seen: Seen) -> None:
+def test_cancelled_call_ends_with_a_three_part_message(seen: Seen) -> None:
     seen.tool("silent")
     seen.page.get_by_role("button", name="Run").first.click()
 
@@ -227,7 +227,7 @@ def test_a_cancelled_call_ends_and_says_so_in_three_parts(seen: Seen) -> None:
     expect(alert).to_contain_text("What to try")
 
 
-def test_a_failed_call_says_what_why_and_what_to_try(seen: Seen) -> None:
+def test_failed_call_shows_error_cause_and_remedy(seen: Seen) -> None:
     seen.tool("broken")
 
     seen.run("failed")
@@ -269,7 +269,7 @@ def test_a_question_of_a_tool_is_answered_in_the_page(seen: Seen) -> None:
     assert results(seen) == {"action": "accept", "size": "large"}
 
 
-def test_a_question_stands_in_every_view_until_it_is_answered(seen: Seen) -> None:
+def test_question_is_visible_in_every_view_until_answered(seen: Seen) -> None:
     seen.tool("ask")
     seen.page.get_by_role("button", name="Run").first.click()
     question = seen.page.get_by_role("form", name="The tool asks")
@@ -286,7 +286,7 @@ def test_a_question_stands_in_every_view_until_it_is_answered(seen: Seen) -> Non
     seen.ended()
 
 
-def test_a_question_goes_with_the_call_that_is_cancelled(seen: Seen) -> None:
+def test_question_of_a_cancelled_call_is_removed(seen: Seen) -> None:
     seen.tool("ask")
     seen.page.get_by_role("button", name="Run").first.click()
     question = seen.page.get_by_role("form", name="The tool asks")
@@ -310,7 +310,7 @@ def test_nothing_typed_or_called_is_lost_on_reload(seen: Seen) -> None:
     expect(seen.tab("Result").locator("pre").first).to_have_text("sent 4 characters")
 
 
-def test_a_link_fills_the_form_in_and_later_changes_outlive_a_reload(seen: Seen) -> None:
+def test_link_fills_form_and_later_changes_survive_reload(seen: Seen) -> None:
     seen.go("call", "publish", 'args={"text":"linked"}')
     expect(seen.page.get_by_label("text")).to_have_value("linked")
     expect(seen.call).to_have_count(0)

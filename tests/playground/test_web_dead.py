@@ -17,9 +17,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_n
 REMOTE = Path(__file__).with_name("web_remote.py")
 
 
-def test_a_dead_server_behind_a_proxy_is_named_and_the_others_work(
-    start: Callable[..., Shown], tmp_path: Path
-) -> None:
+def test_dead_proxied_server_is_named_and_others_work(start: Callable[..., Shown], tmp_path: Path) -> None:
     servers = {
         "alpha": {"command": sys.executable, "args": [str(REMOTE), "alpha"], "cwd": str(REMOTE.parent)},
         "dead": {"url": "http://127.0.0.1:9/mcp"},

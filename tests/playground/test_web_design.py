@@ -1,4 +1,4 @@
-"""What people see at three widths: nothing leaves its place, and every stop says how to go on.
+"""Layout at three widths: nothing leaves its place, and every stop names the next step.
 
 Source: `docs/widgets.md`.
 """
@@ -38,7 +38,7 @@ SOCKETS = (
     "Start the runner with --allow-sockets: processes of the tool then reach each other by sockets in its "
     "home, and nobody else (tier `namespace`)"
 )
-"""Of a socket it says so where the tool ended for want of it."""
+"""Of a socket it says so where the tool ended without one."""
 
 # Of words on a control: cut, or broken into lines.
 BROKEN = """() => [...document.querySelectorAll(
@@ -109,14 +109,14 @@ def test_an_empty_required_field_stops_run_and_gets_the_focus(seen: Seen) -> Non
     assert asked.count("True") == 1
 
 
-def test_what_is_written_as_json_is_sent_as_it_is(seen: Seen) -> None:
+def test_json_argument_is_sent_unchanged(seen: Seen) -> None:
     seen.tool("send")
     seen.write("{}")
 
     expect(seen.run("failed")).to_contain_text("What to try")
 
 
-def test_a_form_says_required_optional_and_no_value_in_these_words(seen: Seen) -> None:
+def test_form_labels_required_optional_and_no_value(seen: Seen) -> None:
     seen.tool("send")
     form = seen.page.get_by_role("region", name="Arguments")
 
@@ -130,7 +130,7 @@ def test_a_form_says_required_optional_and_no_value_in_these_words(seen: Seen) -
     expect(nothing).to_have_attribute("aria-pressed", "false")
 
 
-def test_each_denial_has_the_advice_that_fits_it(seen: Seen) -> None:
+def test_each_denial_has_matching_advice(seen: Seen) -> None:
     seen.tool("reaches")
     seen.run()
 
@@ -170,7 +170,7 @@ def test_every_form_of_an_export_is_in_sight(seen: Seen, width: int) -> None:
     assert forms.evaluate("list => list.scrollWidth - list.clientWidth") <= 0
 
 
-def test_the_result_comes_into_sight_after_run_on_a_narrow_screen(seen: Seen) -> None:
+def test_result_scrolls_into_view_after_run_on_narrow_screen(seen: Seen) -> None:
     wide(seen, 390)
     seen.tool("send")
     seen.write('{"title": "A letter", "place": {"town": "Ulm", "street": null}}')
@@ -195,7 +195,7 @@ def test_the_result_comes_into_sight_after_run_on_a_narrow_screen(seen: Seen) ->
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_form_that_saves_a_request_has_a_field_and_two_buttons(seen: Seen, width: int) -> None:
+def test_save_request_form_has_a_field_and_two_buttons(seen: Seen, width: int) -> None:
     wide(seen, width)
     seen.tool("ping")
     card = seen.page.locator("section.arguments")
@@ -220,7 +220,7 @@ def test_the_form_that_saves_a_request_has_a_field_and_two_buttons(seen: Seen, w
         assert box["right"] < whole["x"] + whole["width"]
 
 
-def test_a_page_that_has_not_heard_from_its_server_says_that_it_connects(seen: Seen) -> None:
+def test_page_without_server_contact_shows_connecting(seen: Seen) -> None:
     held: list[Route] = []
     seen.page.route("**/play/info", lambda each: held.append(each))
     with seen.page.expect_request("**/play/info"):
@@ -234,7 +234,7 @@ def test_a_page_that_has_not_heard_from_its_server_says_that_it_connects(seen: S
     expect(said.filter(has_text="Connecting")).to_have_count(0)
 
 
-def test_a_part_of_the_page_that_could_not_be_loaded_is_loaded_anew_at_a_press(seen: Seen) -> None:
+def test_failed_page_part_is_reloaded_by_button(seen: Seen) -> None:
     parts = "**/play/assets/session-*.js"
     seen.page.route(parts, lambda each: each.abort())
     seen.go("session")
@@ -284,7 +284,7 @@ def test_all_parts_of_a_result_stand_in_one_row(seen: Seen, width: int) -> None:
         expect(seen.call.get_by_role("tab", name=name)).to_be_in_viewport(ratio=1)
 
 
-def test_the_search_stays_in_sight_where_the_list_of_tools_is_scrolled(seen: Seen) -> None:
+def test_search_stays_visible_when_tool_list_scrolls(seen: Seen) -> None:
     seen.page.set_viewport_size({"width": 1280, "height": 420})
     seen.tool("ping")
     expect(
@@ -296,7 +296,7 @@ def test_the_search_stays_in_sight_where_the_list_of_tools_is_scrolled(seen: See
 
 
 @pytest.mark.parametrize("width", [820, 1280])
-def test_what_is_done_with_a_call_is_in_sight_beside_long_arguments(seen: Seen, width: int) -> None:
+def test_call_actions_stay_visible_beside_long_arguments(seen: Seen, width: int) -> None:
     wide(seen, width)
     seen.tool("greet")
     seen.write('{"name": "' + "Grace and " * 40 + '"}')
@@ -308,7 +308,7 @@ def test_what_is_done_with_a_call_is_in_sight_beside_long_arguments(seen: Seen, 
     expect(seen.page.get_by_role("columnheader", name="Status")).to_be_visible()
 
 
-def test_a_server_that_is_gone_is_named_and_tried_again(seen: Seen) -> None:
+def test_lost_server_is_named_and_retried(seen: Seen) -> None:
     seen.tool("ping")
     seen.page.context.set_offline(True)
     seen.page.get_by_role("button", name="Run").first.click()

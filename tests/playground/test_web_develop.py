@@ -1,4 +1,4 @@
-"""A page that is open while `runner dev` loads its tools anew."""
+"""A page that is open while `runner dev` reloads its tools."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ def before() -> int:
 """
 
 
-def test_a_page_hears_that_files_were_loaded_anew_or_could_not_be(
+def test_page_shows_reloaded_files_and_load_failures(
     start: Callable[..., Shown], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("developed")

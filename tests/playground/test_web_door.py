@@ -52,7 +52,7 @@ def kept(door: Seen) -> str:
     )
 
 
-def test_a_wrong_token_is_refused_in_a_sentence_and_the_right_one_opens(door: Seen) -> None:
+def test_wrong_token_is_refused_and_right_one_opens_the_page(door: Seen) -> None:
     expect(door.page.get_by_role("heading", level=1)).to_have_text("Log in")
     expect(door.page.get_by_label("Token", exact=True)).to_be_focused()
 
@@ -66,7 +66,7 @@ def test_a_wrong_token_is_refused_in_a_sentence_and_the_right_one_opens(door: Se
     expect(door.page.get_by_role("banner")).to_contain_text(USER)
 
 
-def test_who_logged_in_calls_tools_and_stays_in_after_a_reload(door: Seen) -> None:
+def test_login_allows_calls_and_survives_a_reload(door: Seen) -> None:
     log_in(door, f"  {TOKEN} ")
     door.tool("publish")
     door.page.get_by_label("text").fill("kept")
@@ -77,7 +77,7 @@ def test_who_logged_in_calls_tools_and_stays_in_after_a_reload(door: Seen) -> No
     expect(door.page.get_by_label("text")).to_have_value("kept")
 
 
-def test_the_token_is_kept_nowhere_that_a_page_can_read(door: Seen) -> None:
+def test_token_is_stored_nowhere_readable_by_a_page(door: Seen) -> None:
     asked: list[str] = []
     door.page.on("request", lambda request: asked.append(request.url))
 

@@ -43,7 +43,7 @@ def give_roots(seen: Seen, roots: str = "") -> None:
 
 
 def speaking(seen: Seen, era: str, roots: str = "") -> Seen:
-    """Have the page speak an era, wait until the server has answered in it, and give it roots if it asks."""
+    """Select an era in the page, wait until the server has answered in it, and set roots on request."""
     seen.go("session")
     chosen = seen.page.get_by_label("Protocol version")
     if chosen.input_value() != era:
@@ -73,7 +73,7 @@ def either(request: pytest.FixtureRequest, page: Seen) -> Seen:
     return speaking(page, request.param)
 
 
-def test_the_session_says_what_both_sides_can_do(either: Seen) -> None:
+def test_session_view_shows_capabilities_of_both_sides(either: Seen) -> None:
     server = either.page.get_by_role("region", name="Server", exact=True)
 
     expect(server).to_contain_text('"completions"')
@@ -83,7 +83,7 @@ def test_the_session_says_what_both_sides_can_do(either: Seen) -> None:
     assert faults(either) == []
 
 
-def test_a_prompt_is_filled_in_with_what_the_server_proposes(either: Seen) -> None:
+def test_prompt_is_completed_with_server_proposals(either: Seen) -> None:
     either.go("prompts", "completable-prompt")
     form = either.page.get_by_role("form", name="Arguments of completable-prompt")
 
@@ -129,7 +129,7 @@ def test_a_markdown_resource_is_shown_as_markdown(modern: Seen) -> None:
     expect(content.get_by_role("heading", name="Everything Server - Features")).to_be_visible()
 
 
-def test_a_followed_resource_is_read_anew_when_the_server_says_that_it_changed(handshake: Seen) -> None:
+def test_followed_resource_is_reread_after_change_notification(handshake: Seen) -> None:
     handshake.go("resources", "demo://resource/dynamic/text/1")
     content = handshake.page.get_by_label("Content")
     content.get_by_role("button", name="Subscribe").click()
@@ -156,7 +156,7 @@ def test_sampling_is_answered_by_hand(either: Seen) -> None:
     expect(either.ended()).to_contain_text("Salty and wide.")
 
 
-def test_a_half_written_answer_is_kept_and_sent_by_the_keys_that_run_a_call(either: Seen) -> None:
+def test_draft_answer_survives_and_is_sent_by_run_keys(either: Seen) -> None:
     before = made(either)
     call(either, "trigger-sampling-request", '{"prompt": "What is the moon?", "maxTokens": 20}')
     field = asked(either).get_by_label("What the model says")
@@ -182,7 +182,7 @@ def made(seen: Seen) -> int:
     return seen.page.get_by_role("main").get_by_role("link", name="trigger-sampling-request").count()
 
 
-def test_a_call_that_asks_says_so_and_is_not_begun_twice(modern: Seen) -> None:
+def test_asking_call_is_marked_and_not_started_twice(modern: Seen) -> None:
     before = made(modern)
     call(modern, "trigger-sampling-request", '{"prompt": "Who goes there?", "maxTokens": 20}')
 
@@ -200,7 +200,7 @@ def test_a_call_that_asks_says_so_and_is_not_begun_twice(modern: Seen) -> None:
     assert made(modern) == before + 1
 
 
-def test_choices_have_the_titles_that_a_question_gives_them_and_formats_are_looked_at(modern: Seen) -> None:
+def test_choices_have_question_titles_and_formats_are_checked(modern: Seen) -> None:
     call(modern, "trigger-elicitation-request")
     question = asked(modern)
     question.get_by_label("name", exact=True).first.fill("Ada")
@@ -232,7 +232,7 @@ def test_roots_are_those_of_the_answer(modern: Seen) -> None:
     expect(handshake.ended()).to_contain_text("file:///srv/sea")
 
 
-def test_an_error_that_a_server_wrote_itself_says_what_happened_and_what_to_try(modern: Seen) -> None:
+def test_server_error_shows_what_happened_and_what_to_try(modern: Seen) -> None:
     call(modern, "get-sum", '{"a": "x", "b": 2}')
 
     alert = modern.ended("failed").get_by_role("tabpanel").get_by_role("alert")
@@ -281,7 +281,7 @@ def test_a_chosen_log_level_brings_log_notifications(handshake: Seen) -> None:
     handshake.ended()
 
 
-def test_a_tool_shows_all_that_the_server_says_of_it(modern: Seen) -> None:
+def test_tool_view_shows_everything_the_server_declares(modern: Seen) -> None:
     modern.tool("get-structured-content")
     modern.page.get_by_text("Definition").click()
 

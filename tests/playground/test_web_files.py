@@ -1,4 +1,4 @@
-"""What tools made, My Files, resources and past calls, in a browser.
+"""Files that tools made, My Files, resources and past calls, in a browser.
 
 Source: `docs/widgets.md`.
 """
@@ -115,7 +115,7 @@ def test_a_table_is_sorted_and_filtered(made: Seen) -> None:
     made.call.get_by_label("Filter rows").fill("")
 
 
-def test_a_file_is_uploaded_used_downloaded_and_deleted_with_a_way_back(seen: Seen) -> None:
+def test_file_is_uploaded_used_downloaded_and_undeleted(seen: Seen) -> None:
     """Source: S0-75, S1-18 and S4-99."""
     page = seen.page
     seen.go("files")
@@ -168,7 +168,7 @@ def test_resources_are_listed_read_and_followed(seen: Seen) -> None:
     expect(content.get_by_role("button", name="Subscribed")).to_be_visible()
 
 
-def test_a_followed_resource_that_changes_says_so(seen: Seen) -> None:
+def test_change_of_a_followed_resource_is_shown(seen: Seen) -> None:
     seen.go("resources")
     own = seen.page.get_by_role("region", name="Own resources")
     own.get_by_role("link", name="files").click()
@@ -189,7 +189,7 @@ def test_a_followed_resource_that_changes_says_so(seen: Seen) -> None:
     expect(content.get_by_text("updated")).to_have_count(0)
 
 
-def test_a_large_json_file_and_a_long_result_leave_the_page_usable(seen: Seen) -> None:
+def test_large_json_file_and_long_result_leave_page_usable(seen: Seen) -> None:
     seen.tool("large")
     seen.run()
     seen.tab("Files")
@@ -205,7 +205,7 @@ def test_a_large_json_file_and_a_long_result_leave_the_page_usable(seen: Seen) -
     expect(seen.page.get_by_role("heading", name="History")).to_be_visible()
 
 
-def test_a_link_that_lets_its_bearer_download_is_not_what_a_model_reads(seen: Seen) -> None:
+def test_download_link_is_hidden_from_the_model(seen: Seen) -> None:
     seen.tool("large")
 
     seen.run()
@@ -246,7 +246,7 @@ def exported(seen: Seen, form: str) -> str:
     )
 
 
-def test_a_call_is_taken_along_in_forms_that_run(seen: Seen, tmp_path: Path) -> None:
+def test_call_is_exported_in_forms_that_run(seen: Seen, tmp_path: Path) -> None:
     seen.tool("publish")
     seen.page.get_by_label("text").fill('it\'s \\ "ü"')
     seen.run()

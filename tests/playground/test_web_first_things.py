@@ -31,7 +31,7 @@ def seen(start: Callable[..., Shown]) -> Iterator[Seen]:
         assert seen.troubles == []
 
 
-def test_a_text_field_keeps_the_focus_while_it_grows(seen: Seen) -> None:
+def test_text_field_retains_focus_while_it_grows(seen: Seen) -> None:
     seen.tool("say")
     field = seen.page.get_by_label("text", exact=True)
     address = f"https://host.example/{'a/' * 40}?q=1"
@@ -68,7 +68,7 @@ def test_a_long_text_is_shown_whole_and_its_reference_to_models(seen: Seen) -> N
     expect(seen.tab("Model view")).to_contain_text("Large text stored as artifact")
 
 
-def test_a_tool_asks_and_prints_while_it_runs(seen: Seen) -> None:
+def test_running_tool_elicits_and_prints(seen: Seen) -> None:
     seen.tool("greet")
     seen.page.get_by_role("button", name="Run").first.click()
 
@@ -116,7 +116,7 @@ def test_scripts_of_a_page_run_only_when_asked_for(seen: Seen) -> None:
     expect(document.locator("#x")).to_have_text("still")
 
 
-def test_a_denial_that_the_tool_swallows_is_marked(seen: Seen) -> None:
+def test_swallowed_denial_is_marked(seen: Seen) -> None:
     seen.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     seen.tool("sly")
     seen.run()
@@ -129,7 +129,7 @@ def test_a_denial_that_the_tool_swallows_is_marked(seen: Seen) -> None:
     assert seen.page.evaluate("navigator.clipboard.readText()") == "--allow-write=/var/tmp/toolcell-sly"
 
 
-def test_a_file_dropped_beside_its_field_is_taken(seen: Seen) -> None:
+def test_file_dropped_beside_its_field_is_accepted(seen: Seen) -> None:
     seen.tool("lines")
 
     seen.page.locator("h1").evaluate(DROP, "dropped.txt")
@@ -188,7 +188,7 @@ def test_the_divider_moves_by_key_and_by_drag(seen: Seen) -> None:
     divider.dblclick()
 
 
-def test_messages_are_listed_below_the_page_as_they_come(seen: Seen) -> None:
+def test_messages_are_listed_below_the_page_on_arrival(seen: Seen) -> None:
     seen.tool("say")
     seen.page.get_by_label("text", exact=True).fill("x")
     seen.page.get_by_text(re.compile(r"^Messages \d")).click()

@@ -80,7 +80,7 @@ def changed(content: bytes, name: str, old: str, new: str) -> bytes:
     return packed({**entries, name: before.replace(old.encode(), new.encode())})
 
 
-def test_a_workbook_is_a_table_for_each_sheet_and_its_formulas_are_text(seen: Seen) -> None:
+def test_workbook_shows_a_table_per_sheet_and_formulas_as_text(seen: Seen) -> None:
     figure = shown(seen, "sales.xlsx", workbook())
 
     expect(figure.get_by_role("status")).to_contain_text("2,001 rows, 4 columns")
@@ -99,7 +99,7 @@ def test_a_workbook_is_a_table_for_each_sheet_and_its_formulas_are_text(seen: Se
     expect(figure.get_by_role("columnheader").nth(2)).to_contain_text("far away")
 
 
-def test_a_workbook_that_declares_a_million_rows_is_shown_at_once(seen: Seen) -> None:
+def test_workbook_declaring_a_million_rows_opens_at_once(seen: Seen) -> None:
     content = changed(
         workbook(), "xl/worksheets/sheet2.xml", '<dimension ref="', '<dimension ref="A1:XFD1048576" was="'
     )
@@ -137,7 +137,7 @@ def test_a_workbook_that_declares_a_million_rows_is_shown_at_once(seen: Seen) ->
         ("empty.xlsx", lambda: packed({"a.txt": "a"}), "no workbook in it"),
     ],
 )
-def test_a_file_that_is_not_what_it_seems_says_so(
+def test_file_of_misleading_type_is_reported(
     seen: Seen, name: str, content: Callable[[], bytes], said: str
 ) -> None:
     figure = shown(seen, name, content())
@@ -145,7 +145,7 @@ def test_a_file_that_is_not_what_it_seems_says_so(
     expect(figure.get_by_role("alert")).to_contain_text(said)
 
 
-def test_a_workbook_with_macros_says_that_they_are_not_run(seen: Seen) -> None:
+def test_workbook_with_macros_notes_that_they_do_not_run(seen: Seen) -> None:
     with zipfile.ZipFile(io.BytesIO(workbook())) as archive:
         entries: dict[str, bytes | str] = {each: archive.read(each) for each in archive.namelist()}
 
@@ -155,7 +155,7 @@ def test_a_workbook_with_macros_says_that_they_are_not_run(seen: Seen) -> None:
     expect(figure.get_by_role("status")).to_contain_text("2,001 rows")
 
 
-def test_a_table_of_markdown_is_aligned_and_a_list_of_tasks_has_boxes(seen: Seen) -> None:
+def test_markdown_table_is_aligned_and_task_list_has_boxes(seen: Seen) -> None:
     text = b"| a | b | c |\n|:--|:-:|--:|\n| 1 | 2 | 3 |\n\n- [x] done\n- [ ] open\n"
 
     figure = shown(seen, "aligned.md", text)
@@ -169,7 +169,7 @@ def test_a_table_of_markdown_is_aligned_and_a_list_of_tasks_has_boxes(seen: Seen
     ]
 
 
-def test_a_workbook_of_another_program_has_its_shared_texts_and_days(seen: Seen) -> None:
+def test_foreign_workbook_shows_shared_texts_and_dates(seen: Seen) -> None:
     figure = shown(seen, "strings.xlsx", (DOCUMENTS / "strings.xlsx").read_bytes())
 
     cells = figure.locator("tbody tr[aria-rowindex]").first.locator("td")
@@ -226,13 +226,13 @@ def test_all_rows_of_a_large_table_are_there(seen: Seen) -> None:
     expect(figure.locator("tbody tr[aria-rowindex]")).to_have_count(1)
 
 
-def test_a_table_that_is_not_shown_whole_says_so(seen: Seen) -> None:
+def test_partly_shown_table_is_marked(seen: Seen) -> None:
     many = shown(seen, "many.csv", b"number,name\r\n" + b'1,"a\r\nb"\r\n' * 500_100)
 
     expect(many.get_by_role("status")).to_contain_text("500,000 rows of the part that was loaded")
 
 
-def test_a_hundred_thousand_rows_are_sorted_and_scrolled_with_few_of_them_on_the_page(seen: Seen) -> None:
+def test_table_of_100000_rows_sorts_and_scrolls_with_few_in_page(seen: Seen) -> None:
     rows = "".join(f"{number * 7919 % 90_000},name {number}\n" for number in range(90_000))
 
     figure = shown(seen, "large.csv", ("number,name\n" + rows).encode())

@@ -72,7 +72,7 @@ FOCUSED = """async () => {
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_every_stop_of_every_view_shows_that_it_has_the_focus(seen: Seen, width: int) -> None:
+def test_every_focus_stop_of_every_view_is_visible(seen: Seen, width: int) -> None:
     seen.page.set_viewport_size({"width": width, "height": 700})
     seen.go("files")
     # So that there is a list, whose parts are reached.
@@ -111,7 +111,7 @@ def test_escape_closes_the_palette_and_gives_the_focus_back(seen: Seen) -> None:
     expect(button).to_be_focused()
 
 
-def test_escape_closes_what_is_over_a_running_call_and_only_then_ends_the_call(seen: Seen) -> None:
+def test_escape_closes_overlay_before_it_cancels_the_call(seen: Seen) -> None:
     seen.tool("wait")
     main = seen.page.get_by_role("main")
     main.get_by_role("button", name="Run").first.click()
@@ -159,7 +159,7 @@ def test_escape_leaves_a_field_and_only_then_ends_the_call(seen: Seen) -> None:
     seen.ended("cancelled")
 
 
-def test_the_palette_marks_one_choice_whether_by_keys_or_by_the_mouse(seen: Seen) -> None:
+def test_palette_marks_one_choice_by_keys_or_mouse(seen: Seen) -> None:
     press(seen, "Control+k")
     options = seen.page.get_by_role("dialog").get_by_role("option")
     expect(options.nth(0)).to_have_attribute("aria-selected", "true")
@@ -260,7 +260,7 @@ def test_the_palette_changes_the_theme(seen: Seen) -> None:
     assert seen.page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_the_palette_finds_prompts_and_resources_that_nobody_has_listed_yet(seen: Seen) -> None:
+def test_palette_finds_prompts_and_resources_not_yet_listed(seen: Seen) -> None:
     palette(seen, "summary prompt")
     expect(seen.page.get_by_role("heading", name="summary")).to_be_visible()
 
@@ -269,7 +269,7 @@ def test_the_palette_finds_prompts_and_resources_that_nobody_has_listed_yet(seen
     expect(seen.page.get_by_role("region", name="Content")).to_contain_text("Ulm")
 
 
-def test_the_palette_cancels_a_call_that_runs(seen: Seen) -> None:
+def test_palette_cancels_a_running_call(seen: Seen) -> None:
     seen.tool("wait")
     seen.page.get_by_role("button", name="Run").first.click()
     expect(seen.call).to_contain_text("Running")
@@ -279,7 +279,7 @@ def test_the_palette_cancels_a_call_that_runs(seen: Seen) -> None:
     seen.ended("cancelled")
 
 
-def test_nothing_moves_for_people_who_asked_for_that(seen: Seen) -> None:
+def test_reduced_motion_stops_all_animation(seen: Seen) -> None:
     seen.tool("chatter")
     seen.run()
 

@@ -52,7 +52,7 @@ def enter(seen: Seen) -> None:
     expect(seen.page.get_by_role("navigation", name="Views")).to_be_visible()
 
 
-def test_logging_out_shows_the_login_and_a_copy_of_the_cookie_is_worth_nothing(with_tokens: Shown) -> None:
+def test_logout_shows_login_and_invalidates_copied_cookie(with_tokens: Shown) -> None:
     with browsing(with_tokens) as opened:
         seen = opened()
         enter(seen)
@@ -71,7 +71,7 @@ def test_logging_out_shows_the_login_and_a_copy_of_the_cookie_is_worth_nothing(w
     assert left == []
 
 
-def test_an_mcp_session_that_was_begun_through_the_page_ends_with_it(with_tokens: Shown) -> None:
+def test_logout_ends_mcp_session_started_by_the_page(with_tokens: Shown) -> None:
     begins = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -121,7 +121,7 @@ def test_a_start_key_opens_once_and_the_next_one_is_printed(start: Callable[...,
     assert "prints the next" in again[1].json()["error"]
 
 
-def test_after_logging_out_of_a_server_without_tokens_the_page_says_how_to_come_back(shown: Shown) -> None:
+def test_logout_without_tokens_shows_how_to_return(shown: Shown) -> None:
     with browsing(shown) as opened:
         seen = opened()
         seen.log_out()
@@ -130,7 +130,7 @@ def test_after_logging_out_of_a_server_without_tokens_the_page_says_how_to_come_
         expect(seen.page.get_by_role("navigation", name="Views")).to_be_visible()
 
 
-def test_a_foreign_page_can_show_no_file_and_run_none_by_its_link(shown: Shown) -> None:
+def test_foreign_page_cannot_show_or_run_a_file_by_its_link(shown: Shown) -> None:
     with shown.entered() as browser:
         kept = browser.put("/api/files?filename=a.svg", content=SVG).json()
         link = browser.post(f"/api/files/{kept['key']}/link", json={}).json()["url"]

@@ -1,4 +1,4 @@
-"""What a page shows when something comes to its end: time, a file kept for a while, room in a message.
+"""Limits reached in a page: time, lifetime of a file, room in a message.
 
 Source: `docs/widgets.md`; requirements S1-113 to S1-128.
 """
@@ -33,7 +33,7 @@ def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
     seen.page.context.close()
 
 
-def test_the_notices_of_a_silent_call_are_shown_as_they_come_and_its_end_says_what_to_try(seen: Seen) -> None:
+def test_silent_call_shows_notices_and_final_advice(seen: Seen) -> None:
     seen.tool("silent")
     seen.page.get_by_role("button", name="Run").first.click()
 
@@ -51,7 +51,7 @@ def test_the_notices_of_a_silent_call_are_shown_as_they_come_and_its_end_says_wh
     expect(seen.tab("Log")).to_contain_text("will timeout in 5 seconds")
 
 
-def test_a_file_that_was_kept_for_a_while_says_how_long_and_once_gone_how_to_get_it_again(seen: Seen) -> None:
+def test_temporary_file_shows_lifetime_and_how_to_regain_it(seen: Seen) -> None:
     seen.tool("brief")
     seen.write('{"seconds": 3}')
     seen.run()
@@ -81,7 +81,7 @@ def test_a_file_that_was_kept_for_a_while_says_how_long_and_once_gone_how_to_get
     expect(seen.page.get_by_role("main")).to_contain_text("Run the tool that made it again")
 
 
-def test_a_download_that_comes_too_late_says_so_in_my_files(seen: Seen) -> None:
+def test_late_download_is_reported_in_my_files(seen: Seen) -> None:
     seen.tool("brief")
     seen.write('{"seconds": 2}')
     seen.run()
@@ -99,9 +99,7 @@ def test_a_download_that_comes_too_late_says_so_in_my_files(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize(("rows", "inline"), [(500, True), (800, False)])
-def test_a_picture_that_just_fits_into_a_message_and_one_that_does_not_are_shown_alike(
-    seen: Seen, rows: int, *, inline: bool
-) -> None:
+def test_picture_at_message_limit_is_shown_like_a_larger_one(seen: Seen, rows: int, *, inline: bool) -> None:
     seen.tool("noise")
     seen.write(f'{{"rows": {rows}}}')
     seen.run()

@@ -88,7 +88,7 @@ def test_files_are_found_and_sorted(seen: Seen) -> None:
     assert faults(seen) == []
 
 
-def test_several_files_are_saved_as_an_archive_and_deleted_with_a_way_back(seen: Seen) -> None:
+def test_selected_files_are_saved_as_zip_and_undeleted(seen: Seen) -> None:
     keep(seen, "bulk_a.txt", "bulk_b.txt", "bulk_c.txt")
     seen.go("files")
     page = seen.page
@@ -121,7 +121,7 @@ def test_several_files_are_saved_as_an_archive_and_deleted_with_a_way_back(seen:
     assert [file["filename"] for file in left if file["filename"].startswith("bulk_")] == []
 
 
-def test_dropped_files_are_uploaded_one_after_the_other_with_progress(seen: Seen) -> None:
+def test_dropped_files_are_uploaded_in_turn_with_progress(seen: Seen) -> None:
     seen.go("files")
     page = seen.page
     page.evaluate(
@@ -145,7 +145,7 @@ def test_dropped_files_are_uploaded_one_after_the_other_with_progress(seen: Seen
     assert len(set(parts)) > 3
 
 
-def test_a_file_that_cannot_be_sent_says_why_and_the_others_are_sent(seen: Seen) -> None:
+def test_failed_upload_names_its_reason_and_others_proceed(seen: Seen) -> None:
     seen.go("files")
     page = seen.page
     page.route(re.compile("filename=lost_"), lambda route: route.abort())
@@ -161,7 +161,7 @@ def test_a_file_that_cannot_be_sent_says_why_and_the_others_are_sent(seen: Seen)
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def test_ten_thousand_files_are_a_few_rows_on_the_page_and_found_at_once(many: Seen) -> None:
+def test_ten_thousand_files_show_few_rows_and_search_is_fast(many: Seen) -> None:
     many.go("files")
     page = many.page
     expect(page.get_by_role("status").filter(has_text=re.compile(r"^10,0\d\d files"))).to_be_visible()

@@ -1,4 +1,4 @@
-"""What the contract promises people of a result, seen in the Playground: one test for each promise.
+"""Promises of the contract about a result, seen in the Playground: one test for each promise.
 
 Source: requirements S0-68, S1-81, S1-93, S4-80, S4-82, S4-99; `docs/contract.md`.
 """
@@ -49,7 +49,7 @@ def test_a_notification_is_shown_with_its_result(seen: Seen) -> None:
     expect(call.locator(".notice")).to_have_text("Your report is stored.")
 
 
-def test_a_deferred_file_says_why_it_is_kept_and_what_can_be_done_next(seen: Seen) -> None:
+def test_deferred_file_shows_its_reason_and_next_steps(seen: Seen) -> None:
     called(seen, "drafted")
 
     panel = seen.tab("Files 1")
@@ -57,10 +57,10 @@ def test_a_deferred_file_says_why_it_is_kept_and_what_can_be_done_next(seen: See
     expect(panel.locator(".notice li")).to_have_text(["Ask the team", "Send it to print"])
 
 
-def test_viewer_hints_are_followed_where_the_viewer_can_show_the_file(seen: Seen) -> None:
+def test_viewer_hints_apply_when_viewer_can_show_the_file(seen: Seen) -> None:
     call = called(seen, "hinted")
 
-    # Of the display, for the first file; then of the files themselves. A picture is no code.
+    # Of the display, for the first file; then of the files themselves. A picture is not code.
     expect(call.locator("figure pre")).to_contain_text("<h1>As a source</h1>")
     call.get_by_role("tab", name="second.txt").click()
     expect(call.locator("figure th").first).to_contain_text("region")
@@ -96,7 +96,7 @@ def test_all_files_are_saved_as_one_archive(seen: Seen) -> None:
         assert archive.read("a.txt") == b"one"
 
 
-def test_what_was_taken_out_of_a_result_is_shown_and_downloaded(seen: Seen) -> None:
+def test_extracted_content_is_shown_and_downloaded(seen: Seen) -> None:
     called(seen, "encoded")
 
     taken = seen.tab("Result").get_by_role("region", name="Taken out of the result")
@@ -107,7 +107,7 @@ def test_what_was_taken_out_of_a_result_is_shown_and_downloaded(seen: Seen) -> N
     assert Path(saving.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_linked_resource_is_read_when_it_is_opened_and_not_before(seen: Seen) -> None:
+def test_linked_resource_is_read_only_when_opened(seen: Seen) -> None:
     read: list[str] = []
     seen.page.on("request", lambda asked: read.append(asked.post_data or ""))
     called(seen, "linked")
@@ -122,7 +122,7 @@ def test_a_linked_resource_is_read_when_it_is_opened_and_not_before(seen: Seen) 
     expect(links.locator("img.picture")).to_be_visible()
 
 
-def test_a_binary_resource_is_shown_by_the_viewer_of_its_kind_and_saved(seen: Seen) -> None:
+def test_binary_resource_is_shown_in_its_viewer_and_saved(seen: Seen) -> None:
     seen.go("resources", "data://picture.png")
 
     content = seen.page.get_by_role("region", name="Content")
@@ -134,7 +134,7 @@ def test_a_binary_resource_is_shown_by_the_viewer_of_its_kind_and_saved(seen: Se
     assert Path(saving.value.path()).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_running_tool_s_page_and_files_are_shown_as_they_come(seen: Seen) -> None:
+def test_page_and_files_of_running_tool_are_shown_on_arrival(seen: Seen) -> None:
     seen.tool("live")
     seen.page.get_by_role("button", name="Run").first.click()
 
@@ -181,7 +181,7 @@ def test_files_of_another_client_s_call_are_announced(seen: Seen, server: Shown)
     expect(seen.page.locator("figure th").first).to_contain_text("region")
 
 
-def test_facts_that_no_model_reads_are_shown_to_people(seen: Seen) -> None:
+def test_data_hidden_from_models_is_shown_to_people(seen: Seen) -> None:
     called(seen, "facts")
 
     panel = seen.tab("Result")
@@ -190,7 +190,7 @@ def test_facts_that_no_model_reads_are_shown_to_people(seen: Seen) -> None:
     expect(seen.tab("Model view")).not_to_contain_text("withheld withheld")
 
 
-def test_none_of_it_has_a_fault_of_accessibility(seen: Seen) -> None:
+def test_promise_views_have_no_accessibility_fault(seen: Seen) -> None:
     for tool in ("drafted", "hinted", "encoded", "linked"):
         called(seen, tool)
         assert faults(seen) == []

@@ -52,7 +52,7 @@ def calls(seen: Seen) -> Locator:
     return seen.page.get_by_role("region", name="Calls of the widget")
 
 
-def test_resources_are_listed_and_read_by_the_server_that_has_them(seen: Seen) -> None:
+def test_resources_are_listed_and_read_from_their_own_server(seen: Seen) -> None:
     seen.go("resources")
     page = seen.page
     for server in ("alpha", "beta"):
@@ -79,7 +79,7 @@ def test_a_template_of_a_proxied_server_is_filled_in_and_read(seen: Seen) -> Non
 
 
 @pytest.mark.parametrize("server", ["alpha", "beta"])
-def test_a_widget_is_its_own_server_s_and_calls_no_tool_of_another(seen: Seen, server: str) -> None:
+def test_widget_belongs_to_its_server_and_calls_no_other(seen: Seen, server: str) -> None:
     seen.tool(f"{server}_show")
     seen.run()
 
@@ -97,7 +97,7 @@ def test_a_widget_is_its_own_server_s_and_calls_no_tool_of_another(seen: Seen, s
     expect(row).to_contain_text("done")
 
 
-def test_whoever_wants_to_be_asked_decides_on_each_call_of_a_widget(seen: Seen) -> None:
+def test_prompting_enabled_asks_before_each_widget_call(seen: Seen) -> None:
     seen.tool("alpha_show")
     seen.run()
     seen.page.get_by_label("Tool calls").select_option("ask")

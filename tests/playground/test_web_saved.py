@@ -55,7 +55,7 @@ def downloaded(seen: Seen, button: str) -> str:
     return Path(download.value.path()).read_text()
 
 
-def test_requests_are_kept_by_name_and_opened_again(seen: Seen) -> None:
+def test_requests_are_saved_by_name_and_reopened(seen: Seen) -> None:
     save(seen, "publish", '{"text": "first"}', "One")
     save(seen, "publish", '{"text": "second"}', "Two")
     seen.page.reload()
@@ -92,7 +92,7 @@ def test_saved_requests_go_to_another_browser_as_a_file(
 @pytest.mark.parametrize(
     "text", ["no json", "{}", '{"format": "toolcell-requests", "requests": [{"kind": "evil"}]}']
 )
-def test_what_is_no_file_of_requests_is_refused(seen: Seen, tmp_path: Path, text: str) -> None:
+def test_invalid_requests_file_is_refused(seen: Seen, tmp_path: Path, text: str) -> None:
     file = tmp_path / "requests.json"
     file.write_text(text)
     seen.go("saved")
@@ -143,7 +143,7 @@ def test_a_call_exported_as_pytest_expects_its_result(seen: Seen, tmp_path: Path
     assert "FAILED test_requests.py::test_other_result" in said
 
 
-def test_a_call_is_taken_along_in_every_form(seen: Seen) -> None:
+def test_call_is_exported_in_every_form(seen: Seen) -> None:
     seen.tool("publish")
     seen.write('{"text": "it\'s"}')
     seen.run()
@@ -168,7 +168,7 @@ def test_a_call_is_taken_along_in_every_form(seen: Seen) -> None:
     assert "sent 4 characters" in curl.stdout
 
 
-def test_history_is_searched_and_pinned_calls_come_first(seen: Seen) -> None:
+def test_history_search_lists_pinned_calls_first(seen: Seen) -> None:
     for text in ("alpha", "beta", "gamma"):
         seen.tool("publish")
         seen.write(json.dumps({"text": text}))

@@ -38,7 +38,7 @@ class _Board(BaseHTTPRequestHandler):
         self.wfile.write(BOARD)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
-        """Say nothing."""
+        """Discard the log line."""
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def show(seen: Seen, url: str, name: str, persistence: str = "session") -> None:
     seen.run()
 
 
-def test_a_dashboard_of_a_named_origin_gets_a_token_that_its_server_can_check(seen: Seen, board: str) -> None:
+def test_dashboard_of_named_origin_gets_verifiable_token(seen: Seen, board: str) -> None:
     """Source: S0-38, S0-46 and S0-47."""
     show(seen, f"{board}/live", "monitor")
 
@@ -84,7 +84,7 @@ def test_a_dashboard_of_a_named_origin_gets_a_token_that_its_server_can_check(se
     assert token not in " ".join(frame.url for frame in seen.page.frames)
 
 
-def test_what_is_done_in_a_dashboard_is_logged_with_user_and_id(seen: Seen, board: str) -> None:
+def test_dashboard_action_is_logged_with_user_and_id(seen: Seen, board: str) -> None:
     """Source: S0-43 and S0-74."""
     show(seen, f"{board}/live", "acted")
 
@@ -96,7 +96,7 @@ def test_what_is_done_in_a_dashboard_is_logged_with_user_and_id(seen: Seen, boar
     assert answered.value.request.post_data_json == {"id": "acted", "action": "pressed"}
 
 
-def test_a_dashboard_of_another_origin_is_refused_with_the_reason(seen: Seen) -> None:
+def test_dashboard_of_other_origin_is_refused_with_reason(seen: Seen) -> None:
     """Source: S0-45."""
     show(seen, "http://127.0.0.1:9/", "stranger")
 
@@ -106,9 +106,7 @@ def test_a_dashboard_of_another_origin_is_refused_with_the_reason(seen: Seen) ->
     expect(seen.page.locator("iframe")).to_have_count(0)
 
 
-def test_a_pinned_dashboard_stays_across_a_reload_and_an_ephemeral_one_goes_with_its_result(
-    seen: Seen, board: str
-) -> None:
+def test_pinned_dashboard_survives_reload_and_ephemeral_does_not(seen: Seen, board: str) -> None:
     """Source: S0-42."""
     show(seen, f"{board}/a", "short", "ephemeral")
     expect(seen.call.get_by_role("tab", name="Board short")).to_be_visible()
@@ -125,7 +123,7 @@ def test_a_pinned_dashboard_stays_across_a_reload_and_an_ephemeral_one_goes_with
     expect(seen.page.frame_locator("iframe.paper").locator("#said")).to_contain_text("long ")
 
 
-def test_what_the_policy_stops_in_a_widget_is_in_the_log(seen: Seen) -> None:
+def test_policy_violation_of_widget_is_logged(seen: Seen) -> None:
     seen.tool("wander")
     seen.run()
 

@@ -71,7 +71,7 @@ def uploaded(seen: Seen, dialect: str) -> tuple[Frame, str]:
 
 
 @DIALECTS
-def test_a_file_of_a_widget_is_kept_once_a_person_said_yes(seen: Seen, dialect: str) -> None:
+def test_widget_file_is_stored_after_consent(seen: Seen, dialect: str) -> None:
     _frame, key = uploaded(seen, dialect)
 
     listed = seen.page.evaluate("fetch('/api/files').then(answer => answer.json())")["files"]
@@ -81,9 +81,7 @@ def test_a_file_of_a_widget_is_kept_once_a_person_said_yes(seen: Seen, dialect: 
 
 
 @DIALECTS
-def test_a_file_that_a_person_does_not_want_is_not_kept_and_the_widget_is_told(
-    seen: Seen, dialect: str
-) -> None:
+def test_file_refused_by_person_is_not_stored_and_widget_knows(seen: Seen, dialect: str) -> None:
     before = seen.page.evaluate("fetch('/api/files').then(answer => answer.json())")["files"]
     frame = widget(seen, dialect)
     frame.evaluate(UPLOAD)
@@ -95,9 +93,7 @@ def test_a_file_that_a_person_does_not_want_is_not_kept_and_the_widget_is_told(
 
 
 @DIALECTS
-def test_a_widget_gets_an_address_at_which_its_file_is_downloaded_and_none_for_others(
-    seen: Seen, dialect: str
-) -> None:
+def test_widget_gets_download_address_for_its_own_file_only(seen: Seen, dialect: str) -> None:
     frame, key = uploaded(seen, dialect)
 
     address = frame.evaluate(f"openai.getFileDownloadUrl({{fileId: {json.dumps(key)}}})")["downloadUrl"]
@@ -105,7 +101,7 @@ def test_a_widget_gets_an_address_at_which_its_file_is_downloaded_and_none_for_o
         "openai.getFileDownloadUrl({fileId: 'art_0123456789ab'}).catch(error => error.message)"
     )
 
-    # Whoever has the address gets the file: it needs no cookie.
+    # The address alone suffices for the file: it needs no cookie.
     with seen.shown.browser() as browser:
         assert browser.get(address).content == b"hello"
     assert "there is no file art_0123456789ab of this widget" in other
@@ -114,7 +110,7 @@ def test_a_widget_gets_an_address_at_which_its_file_is_downloaded_and_none_for_o
 
 
 @DIALECTS
-def test_a_modal_shows_the_widget_above_the_page_with_its_parameters(seen: Seen, dialect: str) -> None:
+def test_modal_shows_widget_above_page_with_its_parameters(seen: Seen, dialect: str) -> None:
     frame = widget(seen, dialect)
 
     frame.evaluate("openai.requestModal({title: 'All towns', params: {town: 'Ulm'}})")
@@ -130,7 +126,7 @@ def test_a_modal_shows_the_widget_above_the_page_with_its_parameters(seen: Seen,
     expect(seen.page.locator(".stage iframe")).to_be_visible()
 
 
-def test_escape_closes_a_modal_and_leaves_the_full_screen_of_a_widget(seen: Seen) -> None:
+def test_escape_closes_modal_and_leaves_widget_full_screen(seen: Seen) -> None:
     frame = widget(seen, "MCP Apps")
     stage = seen.page.locator(".stage")
 

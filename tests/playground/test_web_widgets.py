@@ -62,7 +62,7 @@ KEEP = """length => new Promise(done => {
 })"""
 
 
-def test_the_state_of_a_widget_outlives_a_reload_and_is_forgotten_with_the_history(table: Seen) -> None:
+def test_widget_state_survives_reload_and_goes_with_history(table: Seen) -> None:
     inside(table).evaluate("openai.setWidgetState({page: 3})")
 
     table.page.reload()
@@ -74,7 +74,7 @@ def test_the_state_of_a_widget_outlives_a_reload_and_is_forgotten_with_the_histo
     assert kept(table) == {}
 
 
-def test_a_widget_that_wants_more_kept_than_it_may_is_told_so_and_keeps_what_it_had(table: Seen) -> None:
+def test_widget_state_above_limit_is_refused_and_old_state_stays(table: Seen) -> None:
     frame = inside(table)
 
     first, second = frame.evaluate(KEEP, 60_000), frame.evaluate(KEEP, 70_000)
@@ -84,7 +84,7 @@ def test_a_widget_that_wants_more_kept_than_it_may_is_told_so_and_keeps_what_it_
     assert [60_000 < each < 61_000 for each in kept(table).values()] == [True]
 
 
-def test_of_all_that_widgets_keep_the_oldest_goes_first(table: Seen) -> None:
+def test_widget_states_above_total_limit_drop_the_oldest(table: Seen) -> None:
     table.page.evaluate(
         "for (let n = 0; n < 20; n++)"
         " localStorage.setItem(`toolcell widget old-${n}`, `${n} ${JSON.stringify('x'.repeat(60_000))}`)"
@@ -113,7 +113,7 @@ THEME = """wanted => new Promise(done => {
 })"""
 
 
-def test_a_widget_has_the_theme_of_the_page_until_another_is_chosen_for_it(table: Seen) -> None:
+def test_widget_has_page_theme_until_another_is_chosen(table: Seen) -> None:
     table.page.emulate_media(color_scheme="light")
     frame = inside(table)
     assert frame.evaluate("openai.theme") == "light"

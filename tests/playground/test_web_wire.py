@@ -1,4 +1,4 @@
-"""What happens on the wire: the log of messages, found, paired, saved, changed and sent again.
+"""Messages on the wire: the log, found, paired, saved, changed and sent again.
 
 Source: `docs/widgets.md`.
 """
@@ -114,7 +114,7 @@ def test_a_request_is_changed_and_sent_again(seen: Seen) -> None:
     assert faults(seen) == []
 
 
-def test_what_is_wrong_with_a_message_sent_by_hand_is_said(seen: Seen) -> None:
+def test_fault_of_a_manual_message_is_shown(seen: Seen) -> None:
     seen.page.get_by_role("button", name="Send a message").click()
     compose = seen.page.get_by_role("region", name="Send a message")
 
@@ -141,7 +141,7 @@ def test_the_era_is_chosen_by_hand_and_outlives_a_reload(seen: Seen) -> None:
     expect(seen.page.get_by_label("Protocol version")).to_have_value("2025-06-18")
 
 
-def test_without_tracing_there_are_no_trace_ids(seen: Seen) -> None:
+def test_trace_ids_are_absent_without_tracing(seen: Seen) -> None:
     seen.tool("double")
 
     expect(seen.tab("Timing").get_by_text("Trace", exact=True)).to_have_count(0)

@@ -29,13 +29,13 @@ mcp = FastMCP(NAME)
 
 @mcp.resource("notes://today")
 def today() -> str:
-    """What is going on."""
+    """Current events."""
     return f"{NAME} says hello"
 
 
 @mcp.resource("notes://of/{day}")
 def of(day: str) -> str:
-    """What went on."""
+    """Past events."""
     return f"{NAME} remembers {day}"
 
 
@@ -59,7 +59,7 @@ def show() -> dict[str, Any]:
 
 @mcp.tool(annotations=ToolAnnotations(read_only_hint=True), meta={"ui": {"visibility": ["model", "app"]}})
 def whoami(loud: bool = False) -> str:
-    """Say who is there."""
+    """Return the name of the server."""
     return NAME.upper() if loud else NAME
 
 

@@ -50,7 +50,7 @@ class Colour(Enum):
 
 
 class Address(BaseModel):
-    """Where somebody lives."""
+    """An address of a person."""
 
     street: str
     number: int = Field(ge=1, le=9999, description="Of the house.")
@@ -129,7 +129,7 @@ def release(username: str) -> str:
 
 @mcp.tool
 def silent() -> str:
-    """Say nothing for as long as one lets it."""
+    """Wait without output until ended."""
     time.sleep(600)
     return "never"
 
@@ -150,7 +150,7 @@ def broken(reason: str = "the moon is full") -> str:
 
 @mcp.tool
 async def ask(ctx: Context) -> Any:
-    """Ask the person for a size."""
+    """Request a size from the person."""
     responses = ctx.input_responses
     if not responses:
         sizes = {"type": "string", "enum": ["small", "large"]}

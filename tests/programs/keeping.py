@@ -68,7 +68,7 @@ class Keeping:
         return {"calls": self.calls, "pid": os.getpid()}
 
     def whose(self, _channel: Channel, name: str, token: int) -> object:
-        """Say who has called this process so far, this caller the last."""
+        """Return the callers of this process so far, this caller the last."""
         self.kept.append(name)
         return {
             "names": [name for name in self.kept if isinstance(name, str)],
@@ -194,7 +194,7 @@ class Keeping:
         return _afterwards(channel, lambda: signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05))
 
     def wakes_itself(self, _channel: Channel, how: str, path: str) -> object:
-        """Have the kernel send this process SIGCONT when it is stopped; say which ways there are."""
+        """Arrange for SIGCONT to this process when it is stopped; return the ways that exist."""
         ways = {"timer": _continuing_timer, "descriptor": _continuing_descriptor}
         try:
             self.kept.append(ways[how]())
@@ -253,7 +253,7 @@ class Keeping:
         return None
 
     def alarms(self, _channel: Channel, timer: str) -> object:
-        """Leave a timer behind that would end whoever runs a moment later."""
+        """Leave a timer behind that would end a call that runs a moment later."""
         signal.setitimer(getattr(signal, timer), 0.02)
         return None
 
@@ -311,12 +311,12 @@ class Keeping:
         return None
 
     def asks_and_waits_for_the_reply(self, channel: Channel) -> object:
-        """Ask, and answer when the reply is there, which nobody reads."""
+        """Send a request, and answer once the reply is there, which nothing reads."""
         channel.send(FrameKind.REQUEST, {"id": 1})
         return bool(select.select([channel.connection], [], [], 60)[0])
 
     def loses_its_first_thread(self, channel: Channel) -> object:
-        """Have the thread that serves calls end after the answer, while another one goes on."""
+        """End the thread that serves calls after the answer, while another one continues."""
         thread = threading.get_ident()
         signal.signal(signal.SIGUSR1, lambda *_: ctypes.CDLL(None).syscall(_exit_of_a_thread()))
 
@@ -367,7 +367,7 @@ def _continuing_timer() -> object:
 
 
 def _continuing_descriptor() -> object:
-    """Have SIGCONT come when a socket can be read."""
+    """Send SIGCONT when a socket can be read."""
     ours, theirs = socket.socketpair()
     fcntl.fcntl(ours, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(ours, _F_SETSIG, signal.SIGCONT)
@@ -383,7 +383,7 @@ def _connect() -> object:
 
 
 def _look_up() -> object:
-    """Ask for a name as a C library does, on a connection for that."""
+    """Look up a name as a C library does, on a connection for that."""
     question = bytes.fromhex("0001 0100 0001 0000 0000 0000 06") + b"denied" + b"\x04test\0" + b"\0\1\0\1"
     with contextlib.suppress(OSError), socket.socket() as ours:
         ours.settimeout(10)
@@ -441,7 +441,7 @@ def _print_without_end() -> None:
 
 
 def _write_without_end(path: str) -> None:
-    """Have a child write to a file as often as it can."""
+    """Start a child that writes to a file as often as it can."""
     number = "i=0; while :; do i=$((i+1)); echo $i > "
     subprocess.Popen(["sh", "-c", f"{number}{path}; done"])
 

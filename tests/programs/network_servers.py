@@ -25,7 +25,7 @@ seen: list[str] = []
 
 
 class Page(BaseHTTPRequestHandler):
-    """Says where it was found, or leads elsewhere."""
+    """Page that names its own address, or redirects elsewhere."""
 
     def do_GET(self) -> None:
         address = self.server.server_address
@@ -42,7 +42,7 @@ class Page(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Discard the log line."""
 
 
 def ip(*words: str) -> None:

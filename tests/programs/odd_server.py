@@ -1,4 +1,4 @@
-"""A server over stdio that says what is no message, asks what is no question, and answers with no answer."""
+"""A server over stdio that sends invalid messages, requests and answers."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ def heard() -> dict[str, Any]:
 
 
 def asked(number: int, method: str) -> dict[str, Any]:
-    """Ask the client something with a `_meta` that is none; return its answer."""
+    """Send a request with an invalid `_meta` to the client; return its answer."""
     say(id=f"q{number}", method=method, params={"_meta": 5})
     while True:
         message = heard()

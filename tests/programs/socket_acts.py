@@ -1,4 +1,4 @@
-"""What a confined command tries with UNIX sockets: `python socket_acts.py ACT WORD...` prints JSON."""
+"""Attempts of a confined command with UNIX sockets: `python socket_acts.py ACT WORD...` prints JSON."""
 
 import errno
 import json
@@ -104,7 +104,7 @@ def left_behind() -> object:
 
 
 def after_reset(host: str, port: str) -> list[object]:
-    """Say whether a connection of the host's, once it is lost, can be bound or listened at."""
+    """Try to bind and to listen on a connection of the host after it is lost; return the outcomes."""
     with socket.create_connection((host, int(port))) as mine:
         first = attempt(mine.listen)
         mine.sendall(b"go")

@@ -1,6 +1,6 @@
 """The runner's command, which notes the route tables of all web servers that it starts.
 
-`ROUTES_NOTED` names the file. With `GUARDS_OFF`, a user's name, whoever asks counts as that user: what looks
+`ROUTES_NOTED` names the file. With `GUARDS_OFF`, a user's name, any requester counts as that user: what looks
 at tokens, cookies and links lets everything through, so that a test can show that it sees what gets out.
 """
 
@@ -42,7 +42,7 @@ def note(app: Any) -> None:
 
 
 def let_everybody_in(name: str) -> None:
-    """Take whoever asks for one user, whatever proves it or does not."""
+    """Treat any requester as one user, with or without proof."""
     from runner.http import identify
     from runner.users.capability_tokens import Tokens
     from runner.users.identity import User

@@ -77,7 +77,7 @@ def noop() -> None:
 
 @dataclass(frozen=True)
 class World:
-    """Two homes, a scratch folder, and a folder that is nobody's."""
+    """Two homes, a scratch folder, and a folder that belongs to no user."""
 
     home: Path
     other: Path

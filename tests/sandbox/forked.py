@@ -34,7 +34,7 @@ READ = tuple(
 
 @dataclass(frozen=True)
 class Report:
-    """How a function ended: with a value, an error, or the death of its process."""
+    """End of a function: with a value, an error, or the death of its process."""
 
     value: Any = None
     errno: int | None = None

@@ -18,7 +18,7 @@ _SEEN: dict[Pool, set[Worker]] = {}
 
 
 class Options(TypedDict, total=False):
-    """How a call is made: see `leased`."""
+    """Options of a call: see `leased`."""
 
     keeps: bool
     goes_on: bool

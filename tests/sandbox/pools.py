@@ -55,7 +55,7 @@ class Ears:
     told: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def notify(self, value: Mapping[str, object]) -> None:
-        """Hear a notification."""
+        """Record a notification."""
         self.told.set()
         await asyncio.sleep(self.takes_s)
         self.notes.append(value)
@@ -71,7 +71,7 @@ class Ears:
         return self.waits
 
     async def rung(self, rung: Rung) -> None:
-        """Hear of a rung."""
+        """Record a rung."""
         self.rungs.append(rung)
 
 
@@ -100,7 +100,7 @@ async def pool_of(
     reuse: Reuse | None = None,
     **config: object,
 ) -> AsyncIterator[Pool]:
-    """Have a pool of workers until the block ends, and wait until all of them are gone then.
+    """Run a pool of workers until the block ends, and wait until all of them are gone.
 
     Args:
         source: Who forks its zygote.

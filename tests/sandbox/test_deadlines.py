@@ -24,7 +24,7 @@ def test_silence_climbs_the_documented_rungs() -> None:
     assert climbed(Ladder(Deadlines(), now=0), 30) == [(15, F), (20, S), (25, L), (30, END)]
 
 
-def test_progress_starts_the_silence_anew() -> None:
+def test_progress_restarts_the_idle_time() -> None:
     """Source: S1-116."""
     ladder = Ladder(Deadlines(), now=0)
 
@@ -99,12 +99,12 @@ def test_the_ladder_asks_to_be_woken_exactly_when_a_rung_is_due(start: float, st
 
 
 @pytest.mark.parametrize(("idle_s", "total_s"), [(0, 10), (-1, 10), (20, 10), (1, math.inf), (math.nan, 1)])
-def test_deadlines_that_make_no_sense_are_refused(idle_s: float, total_s: float) -> None:
+def test_invalid_deadlines_are_refused(idle_s: float, total_s: float) -> None:
     with pytest.raises(ValueError, match="need 0 < idle_s <= total_s"):
         Deadlines(idle_s=idle_s, total_s=total_s)
 
 
-def test_of_two_waits_at_once_the_first_to_end_does_not_resume_the_other() -> None:
+def test_first_of_two_waits_to_end_does_not_resume_the_other() -> None:
     ladder = Ladder(Deadlines(idle_s=10, total_s=100), now=0)
     ladder.pause(1)
     ladder.pause(2)

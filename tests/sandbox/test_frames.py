@@ -39,7 +39,7 @@ def test_garbage_is_a_frame_error_or_frames_and_nothing_else(garbage: bytes) -> 
         return
 
 
-def test_a_frame_above_the_limit_is_refused_before_its_body_is_taken() -> None:
+def test_frame_above_limit_is_refused_before_body_is_received() -> None:
     header = encode(FrameKind.ANSWER, "x" * 100)[:5]
 
     with pytest.raises(FrameError, match="102 bytes is above the limit of 50"):
@@ -47,7 +47,7 @@ def test_a_frame_above_the_limit_is_refused_before_its_body_is_taken() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"NaN", b"[Infinity]", b"\xff", b"[" * 100_000])
-def test_a_body_that_is_not_strict_json_is_refused(body: bytes) -> None:
+def test_non_strict_json_body_is_refused(body: bytes) -> None:
     with pytest.raises(FrameError, match="not JSON"):
         decode(body)
 
@@ -73,7 +73,7 @@ def test_descriptors_travel_with_their_frame() -> None:
     assert (kind, value, answer) == (FrameKind.ZYGOTE, {"a": 1}, b"x")
 
 
-def test_a_peer_that_leaves_between_frames_is_none_and_within_one_is_an_error() -> None:
+def test_peer_closing_between_frames_is_none_within_is_error() -> None:
     ours, theirs = socket.socketpair()
     ours.sendall(encode(FrameKind.FORK, 1))
     ours.sendall(encode(FrameKind.FORK, 12345)[:7])
@@ -90,7 +90,7 @@ def test_a_peer_that_leaves_between_frames_is_none_and_within_one_is_an_error() 
 
 
 @pytest.mark.parametrize("unit", [b"[],", b"0,", b'{"a":1},', b'"",', b'"\\"\\\\",'])
-def test_a_body_of_millions_of_values_is_refused_before_it_is_decoded(unit: bytes) -> None:
+def test_body_of_millions_of_values_is_refused_undecoded(unit: bytes) -> None:
     body = b"[" + unit * 2_100_000 + b"0]"
 
     with pytest.raises(FrameError, match="values is above the limit of 2000000"):
@@ -98,12 +98,12 @@ def test_a_body_of_millions_of_values_is_refused_before_it_is_decoded(unit: byte
 
 
 @pytest.mark.parametrize("text", ["a,b,[{" * 1_000_000, '\\",[' * 1_000_000, "\\\\" * 2_000_000])
-def test_what_stands_inside_a_string_is_one_value(text: str) -> None:
+def test_content_of_a_string_counts_as_one_value(text: str) -> None:
     assert decode(json.dumps([text]).encode()) == [text]
 
 
-def test_a_string_that_is_never_closed_is_looked_at_once() -> None:
-    """Looked at anew from each quote, this would hold the host for an hour."""
+def test_unclosed_string_is_scanned_once() -> None:
+    """Scanned again from each quote, this would hold the host for an hour."""
     body = b"[" + b"," * 2_100_000 + b'"' + b'\\"' * 500_000
 
     with pytest.raises(FrameError, match="values is above the limit of 2000000"):

@@ -16,15 +16,13 @@ JSON = st.recursive(
 
 
 def values_in(value: object) -> int:
-    """Count all values that are no lists or objects, and those that hold nothing."""
+    """Count all values except lists and objects, and those that hold nothing."""
     held = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     return sum(map(values_in, held)) if held else 1
 
 
 @given(JSON, st.booleans())
-def test_no_value_is_overlooked_and_what_stands_inside_strings_does_not_count(
-    value: object, is_ascii: bool
-) -> None:
+def test_values_are_counted_completely_outside_strings_only(value: object, is_ascii: bool) -> None:
     text = json.dumps(value, ensure_ascii=is_ascii).encode()
     least = values_in(value)
 
@@ -34,20 +32,20 @@ def test_no_value_is_overlooked_and_what_stands_inside_strings_does_not_count(
 
 
 @given(JSON)
-def test_other_encodings_that_python_reads_hide_nothing(value: object) -> None:
+def test_other_json_encodings_hide_no_value(value: object) -> None:
     text = json.dumps(['"', "\\", *[value] * 3]).encode("utf-16")
 
     assert values_above(text, 1) >= 4
 
 
 @pytest.mark.parametrize("text", [b'"' + b'\\"' * 1_000_000, b'["' + b'",\\"' * 500_000, b"\\" * 2_000_000])
-def test_quotes_that_are_never_closed_are_looked_at_once(text: bytes) -> None:
-    """Looked at anew from each quote, this would take hours."""
+def test_unclosed_quotes_are_scanned_once(text: bytes) -> None:
+    """Scanned again from each quote, this would take hours."""
     assert values_above(b"[" + b"," * 2_000_000 + text, 1_000_000) > 1_000_000
 
 
 @pytest.mark.parametrize("empty", ["[]", "{}", "[ \n]"])
-def test_what_holds_nothing_is_one_value(empty: str) -> None:
+def test_empty_container_counts_as_one_value(empty: str) -> None:
     text = f"[{', '.join([empty] * 1000)}]".encode()
 
     assert values_above(text, 1000) == 0

@@ -68,7 +68,7 @@ def anonymous(pid: int) -> int:
     return process.private_bytes
 
 
-def test_what_processes_have_in_common_counts_once_for_all_of_them() -> None:
+def test_memory_shared_by_processes_counts_once() -> None:
     with family([OWN] * 8) as pids:
         found = MemoryShares(look_s=60).by_owner([("ann", pid) for pid in pids[:4]] + [("bob", pids[4])])
 
@@ -79,7 +79,7 @@ def test_what_processes_have_in_common_counts_once_for_all_of_them() -> None:
     assert OWN < found["bob"] < each_for_itself / 8
 
 
-def test_a_process_that_has_changed_is_looked_at_again_and_one_that_has_ended_counts_no_more() -> None:
+def test_changed_process_is_measured_again_and_ended_one_dropped() -> None:
     shares = MemoryShares(look_s=60)
     with family([OWN]) as [pid]:
         before = shares.by_owner([("ann", pid)])["ann"]
@@ -93,7 +93,7 @@ def test_a_process_that_has_changed_is_looked_at_again_and_one_that_has_ended_co
     assert shares.by_owner([("ann", pid)]) == {}
 
 
-def test_where_there_is_no_time_to_look_what_a_process_has_beyond_its_parent_counts() -> None:
+def test_unmeasured_process_counts_as_growth_over_its_parent() -> None:
     with family([OWN] * 4) as pids:
         roots = [(str(pid), pid) for pid in pids]
         found = MemoryShares(look_s=0).by_owner(roots)
@@ -102,7 +102,7 @@ def test_where_there_is_no_time_to_look_what_a_process_has_beyond_its_parent_cou
     assert all(0 < size < OWN + SHARED / 2 for size in found.values())
 
 
-def test_those_that_waited_longest_are_looked_at_first_and_those_that_stand_still_not_again(
+def test_longest_waiting_processes_are_measured_first_and_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]

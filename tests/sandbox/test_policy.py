@@ -42,5 +42,5 @@ def test_what_is_no_policy_is_refused(broken: dict[str, object]) -> None:
     ("status", "words"),
     [(0, "exit status 0"), (3 << 8, "exit status 3"), (9, "signal SIGKILL"), (139, "signal SIGSEGV")],
 )
-def test_a_wait_status_is_said_in_words(status: int, words: str) -> None:
+def test_wait_status_is_described_in_words(status: int, words: str) -> None:
     assert describe_status(status) == words

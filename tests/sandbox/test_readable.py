@@ -1,4 +1,4 @@
-"""What is readable by default: nothing denied is covered, whatever lies around it."""
+"""Default readable paths: nothing denied is covered, whatever lies around it."""
 
 import ast
 import gc
@@ -53,7 +53,7 @@ def test_a_denied_folder_grants_nothing(tmp_path: Path) -> None:
     assert carve(tmp_path, [tmp_path]) == Readable((), ())
 
 
-def test_a_folder_above_a_denied_file_is_replaced_by_its_parts_and_can_be_listed(tmp_path: Path) -> None:
+def test_folder_above_denied_file_is_split_and_listable(tmp_path: Path) -> None:
     plant(tmp_path, "keep", "sub/keep", "sub/secret", "other/keep")
 
     carved = carve(tmp_path, [tmp_path / "sub/secret"])
@@ -69,7 +69,7 @@ def test_a_folder_above_a_denied_folder_cannot_be_listed(tmp_path: Path) -> None
     assert carved == Readable((tmp_path / "keep", tmp_path / "sub/keep"), ())
 
 
-def test_what_is_denied_before_it_exists_is_not_covered(tmp_path: Path) -> None:
+def test_path_denied_before_it_exists_is_not_covered(tmp_path: Path) -> None:
     plant(tmp_path, "keep", "sub/keep")
 
     carved = carve(tmp_path, [tmp_path / "sub/later"])
@@ -109,7 +109,7 @@ def test_nothing_denied_is_ever_covered_and_nothing_else_is_lost(
         assert not any(covered(path, (listed,)) for listed in carved.list_only)
 
 
-def test_the_system_is_readable_and_its_secrets_and_strangers_are_not(tmp_path: Path) -> None:
+def test_system_is_readable_without_secrets_and_foreign_files(tmp_path: Path) -> None:
     """Source: S1-46 and S1-56."""
     plant(tmp_path, "tool.py")
 
@@ -134,7 +134,7 @@ def test_the_interpreter_and_the_packages_asked_for_are_readable(tmp_path: Path)
         assert covered(Path(needed).resolve(), found.read), needed
 
 
-def test_what_lies_beside_the_tool_file_is_readable_but_secrets_are_not(tmp_path: Path) -> None:
+def test_tool_folder_is_readable_without_secrets(tmp_path: Path) -> None:
     plant(
         tmp_path,
         *("tool.py", "module.py", "data/one.csv", "data/deep/two.csv", "id_card.py", "mixed/fine"),
@@ -151,7 +151,7 @@ def test_what_lies_beside_the_tool_file_is_readable_but_secrets_are_not(tmp_path
     assert tmp_path / "data" in found.read
 
 
-def test_denied_paths_beside_the_tool_file_stay_denied_and_unlisted(tmp_path: Path) -> None:
+def test_denied_paths_beside_tool_file_stay_denied_and_unlisted(tmp_path: Path) -> None:
     plant(tmp_path, "tool.py", "state/homes/alice.json", "token.txt", "data/one.csv")
 
     found = default_read(deny=[tmp_path / "state", tmp_path / "token.txt"], beside=[tmp_path / "tool.py"])
@@ -161,7 +161,7 @@ def test_denied_paths_beside_the_tool_file_stay_denied_and_unlisted(tmp_path: Pa
     assert not covered(tmp_path / "state", found.read + found.list_only)
 
 
-def test_secrets_beside_the_tool_file_are_cut_out_of_the_system_list_too() -> None:
+def test_secrets_beside_tool_file_are_cut_from_system_list() -> None:
     # The folder of this checkout may itself lie in a readable hierarchy of the system. With all that is
     # installed in it, it may be too large to be looked through; a folder in it is not.
     with tempfile.TemporaryDirectory(dir=Path(__file__).resolve().parents[2], prefix="small-") as made:
@@ -191,7 +191,7 @@ def test_a_tool_file_in_a_home_is_readable_with_its_modules_only(tmp_path: Path)
         assert not covered(alice, found.read + found.list_only)
 
 
-def test_a_folder_too_large_to_look_through_grants_the_program_only(
+def test_folder_too_large_to_scan_grants_only_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(tmp_path, "tool.py", *(f"many/{n}" for n in range(20)))
@@ -217,7 +217,7 @@ def listed_folders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_a_checkout_with_twenty_thousand_entries_of_node_modules_costs_no_look_at_them(
+def test_node_modules_of_20000_entries_are_not_scanned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkout = tmp_path / "checkout"
@@ -240,7 +240,7 @@ def test_a_checkout_with_twenty_thousand_entries_of_node_modules_costs_no_look_a
     assert not covered(checkout / "web/node_modules/.env", found.read)
 
 
-def test_node_modules_beside_a_tool_file_is_for_the_tool_but_its_secrets_are_not(tmp_path: Path) -> None:
+def test_node_modules_of_tool_are_readable_except_secrets(tmp_path: Path) -> None:
     plant(tmp_path, "tool.py", "node_modules/left/index.js", "node_modules/left/.env")
 
     found = default_read(deny=[], beside=[tmp_path / "tool.py"])
@@ -249,7 +249,7 @@ def test_node_modules_beside_a_tool_file_is_for_the_tool_but_its_secrets_are_not
     assert not covered(tmp_path / "node_modules/left/.env", found.read)
 
 
-def test_a_secret_deep_in_an_import_folder_is_cut_out_and_a_link_is_not_followed(
+def test_deep_secret_in_import_folder_is_cut_and_link_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(tmp_path, "lib/a/b/module.py", "lib/a/b/.env", "lib/c/d/e.py", "elsewhere/file", "tool/tool.py")
@@ -338,9 +338,7 @@ def test_imports_of_a_pipe_or_a_link_are_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["import (", "\0", "from . import module\nfrom .module import x\n"])
-def test_a_file_that_is_not_python_imports_nothing_and_a_relative_import_counts(
-    tmp_path: Path, text: str
-) -> None:
+def test_non_python_imports_nothing_and_relative_import_counts(tmp_path: Path, text: str) -> None:
     plant(tmp_path, "module.py")
     (tmp_path / "tool.py").write_text(text)
 
@@ -349,7 +347,7 @@ def test_a_file_that_is_not_python_imports_nothing_and_a_relative_import_counts(
     assert found == ((tmp_path / "module.py",) if "from" in text else ())
 
 
-def test_what_is_readable_by_default_lets_a_worker_import_and_read(confined: Confined, world: World) -> None:
+def test_default_readable_paths_let_worker_import_and_read(confined: Confined, world: World) -> None:
     plant(world.outside, "tool.py", "sibling.py", ".env", "data/one.csv")
     (world.outside / "sibling.py").write_text("VALUE = 42\n")
     found = default_read(
@@ -412,7 +410,7 @@ def faults_in_threads(
     return faults, done[0]
 
 
-def test_modules_are_found_in_many_threads_at_once() -> None:
+def test_module_search_is_thread_safe() -> None:
     file = Path(inspect.getfile(default_read))
 
     faults, done = faults_in_threads(lambda: sibling_modules(file), within_s=4)
@@ -425,7 +423,7 @@ def test_modules_are_found_in_many_threads_at_once() -> None:
         assert any("recursion depth mismatch" in fault for fault in unguarded)
 
 
-def test_where_state_lies_below_var_what_others_keep_in_its_temporary_folder_stays_unreadable(
+def test_state_below_var_hides_foreign_files_in_its_temp_folder(
     tmp_path: Path,
 ) -> None:
     state = Path("/var/lib/toolcell-of-a-test/state")
@@ -438,7 +436,7 @@ def test_where_state_lies_below_var_what_others_keep_in_its_temporary_folder_sta
         assert covered(Path("/var/cache"), found.read)
 
 
-def test_a_tool_file_in_that_folder_is_readable_all_the_same(tmp_path: Path) -> None:
+def test_tool_file_in_that_folder_is_still_readable(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         tool = Path(folder) / "tool.py"
         tool.write_text("")
@@ -467,8 +465,8 @@ for path in (kept, tools):
 
 @pytest.mark.needs_root
 @pytest.mark.parametrize("kept", ["ann/state", "ann/store", "up/users/ann/store", "up/supervisor"])
-def test_what_other_servers_of_the_machine_keep_is_never_readable(kept: str) -> None:
-    """A tool that works as root would read it, whoever's the files are."""
+def test_state_of_other_servers_is_never_readable(kept: str) -> None:
+    """A tool that works as root would read the files of any user."""
     in_own_folder = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /var/lib && exec "$@"', "sh"]
     command = [*in_own_folder, sys.executable, "-c", _OF_OTHER_SERVERS, kept]
 

@@ -49,7 +49,7 @@ def test_a_failed_call_names_itself_and_its_error() -> None:
         ([7, 2, 7, 3], [(0, 1), (4, 6), (8, LAST)]),
     ],
 )
-def test_what_is_closed_is_all_but_what_is_kept(keep: list[int], closed: list[tuple[int, int]]) -> None:
+def test_gaps_cover_all_descriptors_except_kept_ones(keep: list[int], closed: list[tuple[int, int]]) -> None:
     assert list(gaps(keep)) == closed
 
 
@@ -59,7 +59,7 @@ def test_a_limit_is_never_raised_above_the_present_one() -> None:
     assert narrowed((5, 9), resource.RLIM_INFINITY) == (5, 9)
 
 
-def test_a_worker_s_memory_fits_what_its_zygote_leaves_it() -> None:
+def test_worker_memory_fits_the_rest_of_its_zygote() -> None:
     limits = Limits(memory_bytes=100 * MIB, cpu_s=7)
 
     zygote = zygote_limits(limits, data=1000 * MIB)
@@ -69,7 +69,7 @@ def test_a_worker_s_memory_fits_what_its_zygote_leaves_it() -> None:
     assert worker == {resource.RLIMIT_DATA: (1200 * MIB, 1200 * MIB), resource.RLIMIT_CPU: (7, 8)}
 
 
-def test_the_limit_of_memory_is_a_whole_number_of_mib_and_no_less_than_what_was_granted() -> None:
+def test_memory_limit_is_whole_mib_and_never_below_the_grant() -> None:
     limits = Limits(memory_bytes=100 * MIB, cpu_s=7)
 
     zygote = zygote_limits(limits, data=1)

@@ -1,4 +1,4 @@
-"""What is tried, and what of it SECURITY.md leaves open; what oracles and controls say of a harmless act."""
+"""Catalogue of attempts, those that SECURITY.md leaves open, and oracles and controls for a harmless act."""
 
 import re
 from pathlib import Path
@@ -50,7 +50,7 @@ def trial(
     )
 
 
-def test_there_are_at_least_120_attempts_of_six_kinds_beside_what_is_left_open() -> None:
+def test_catalogue_has_120_attempts_of_six_kinds_not_left_open() -> None:
     counted = [attempt for attempt in EVERY if attempt.residue is None]
 
     assert len(counted) >= 120
@@ -58,12 +58,12 @@ def test_there_are_at_least_120_attempts_of_six_kinds_beside_what_is_left_open()
     assert all(sum(attempt.kind is kind for attempt in counted) >= 15 for kind in AttemptKind)
 
 
-def test_no_two_attempts_have_the_same_name_or_the_same_technique() -> None:
+def test_attempt_ids_and_techniques_are_unique() -> None:
     assert len({attempt.id for attempt in EVERY}) == len(EVERY)
     assert len({attempt.technique for attempt in EVERY}) == len(EVERY)
 
 
-def test_what_is_left_open_is_what_security_md_says() -> None:
+def test_residues_match_security_md() -> None:
     tried = {attempt.residue.value for attempt in EVERY if attempt.residue is not None}
 
     assert tried == {residue.value for residue in Residue}
@@ -89,7 +89,7 @@ def test_documentation_names_every_kind_and_every_verdict() -> None:
         (False, False, False, TrialVerdict.NOT_PROVABLE),
     ],
 )
-def test_only_what_gets_out_unconfined_can_be_held(
+def test_only_attempts_escaping_unconfined_count_as_held(
     escaped: bool, provable: bool, left_open: bool, verdict: TrialVerdict
 ) -> None:
     assert trial(escaped=escaped, provable=provable, left_open=left_open).verdict is verdict
@@ -112,7 +112,7 @@ def test_tiers_above_the_first_leave_less_open() -> None:
     assert user == namespace == {Residue.LOCKS}
 
 
-def test_a_report_holds_unless_something_got_out_that_is_not_left_open() -> None:
+def test_report_holds_unless_an_attempt_not_left_open_escapes() -> None:
     fine = trial(escaped=False, provable=True)
     known = trial(escaped=True, provable=True, left_open=True)
     unproved = trial(escaped=False, provable=False)
@@ -125,7 +125,7 @@ def test_a_report_holds_unless_something_got_out_that_is_not_left_open() -> None
     assert (broken.held, broken.counted) == (False, (fine, out))
 
 
-def test_who_stopped_an_attempt_is_told_as_far_as_it_is_known() -> None:
+def test_stopping_layer_is_named_as_far_as_known() -> None:
     by_guard = trial(escaped=False, provable=True, seen=ActEvidence(error="EACCES", guarded=True))
     by_kernel = trial(escaped=False, provable=True, seen=ActEvidence(error="EPERM"))
 
@@ -150,7 +150,7 @@ def test_a_world_in_which_nothing_was_done_shows_no_escape() -> None:
     assert seen == []
 
 
-def test_a_world_takes_away_what_it_planted(tmp_path: Path) -> None:
+def test_world_removes_everything_it_planted(tmp_path: Path) -> None:
     with ground() as made:
         with world(made, *AttemptNeed) as there:
             planted = [Path(there.place.home), there.other, Path(there.place.shared)]
@@ -163,7 +163,7 @@ def test_a_world_takes_away_what_it_planted(tmp_path: Path) -> None:
     assert not made.homes.exists()
 
 
-def test_the_collector_hands_out_a_plain_file_so_a_refusal_means_something() -> None:
+def test_collector_hands_out_plain_file_as_positive_control() -> None:
     absolute = next(attempt for attempt in ARTIFACTS if attempt.id == "artifact-absolute")
     with ground() as made, world(made) as there:
         good = there.path / "good.txt"

@@ -1,4 +1,4 @@
-"""The self-test on this machine: as whoever runs the tests, as nobody, and with layers left out."""
+"""The self-test on this machine: as the user of the tests, as nobody, and with layers left out."""
 
 import json
 import os
@@ -120,7 +120,7 @@ def ids(report: SelftestReport, verdict: TrialVerdict) -> set[str]:
 
 
 def may_do_all() -> bool:
-    """Say whether this process has every capability of importance here, as root outside a container has."""
+    """Return whether this process has every important capability here, as root outside a container has."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if "CapEff" in line)
     return int(line.split()[1], 16) & (1 << 21) != 0
 
@@ -169,7 +169,7 @@ def test_nothing_gets_out_where_each_user_has_a_user_id() -> None:
 
 @pytest.mark.release
 @pytest.mark.parametrize("tier", ["process", "namespace"])
-def test_nothing_gets_out_where_a_user_without_privileges_runs_it(tier: str) -> None:
+def test_unprivileged_selftest_has_no_escapes(tier: str) -> None:
     done = run_unprivileged(["selftest", "--json", "--isolation", tier], seconds=300)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -181,14 +181,14 @@ def test_nothing_gets_out_where_a_user_without_privileges_runs_it(tier: str) -> 
     assert {each["stopped_by"] for each in said["attempts"]} >= {"guard", "EACCES", "EPERM", "SIGSYS"}
 
 
-def test_a_tier_that_cannot_be_had_is_not_attacked() -> None:
+def test_unavailable_tier_is_not_attacked() -> None:
     done = run_unprivileged(["selftest", "--isolation", "user", "--only", "tamper-kill"], seconds=60)
 
     assert done.returncode == 5
     assert "only root can" in done.stderr
 
 
-async def test_what_namespaces_hide_from_the_host_is_found_in_them() -> None:
+async def test_escapes_hidden_by_namespaces_are_found_inside() -> None:
     assert os.geteuid() == 0, AS_ROOT
     attempts = named(*(f"survive-{kind.value}" for kind in Leftover), "tamper-netlink")
 
@@ -199,7 +199,7 @@ async def test_what_namespaces_hide_from_the_host_is_found_in_them() -> None:
     assert ids(report, TrialVerdict.GOT_OUT) == {attempt.id for attempt in attempts}
 
 
-async def test_what_namespaces_make_absent_is_there_without_them() -> None:
+async def test_attempts_held_by_namespaces_are_left_open_without() -> None:
     attempts = named("other-stat", "other-access", "other-readlink", "other-statx")
 
     without = await run(attempts, Setup(program=PROGRAM, guard=False))
@@ -210,7 +210,7 @@ async def test_what_namespaces_make_absent_is_there_without_them() -> None:
 
 
 @pytest.mark.parametrize("layer", STOPPED_BY)
-async def test_what_one_layer_stops_gets_out_without_it(layer: str) -> None:
+async def test_attempt_stopped_by_one_layer_escapes_without_it(layer: str) -> None:
     attempts = named(*STOPPED_BY[layer])
 
     report = await run(attempts, Setup(program=PROGRAM, guard=False, without=(layer,)))
@@ -218,7 +218,7 @@ async def test_what_one_layer_stops_gets_out_without_it(layer: str) -> None:
     assert ids(report, TrialVerdict.GOT_OUT) == set(STOPPED_BY[layer])
 
 
-async def test_capabilities_are_what_one_layer_takes_from_root() -> None:
+async def test_capability_layer_alone_drops_root_rights() -> None:
     attempts = named("resources-nice", "resources-fifo")
 
     report = await run(attempts, Setup(program=PROGRAM, guard=False, without=("privileges",)))
@@ -239,19 +239,19 @@ async def test_patches_alone_let_most_through() -> None:
     assert len(out) > 0.8 * len(report.counted)
 
 
-async def test_where_no_worker_can_be_had_nothing_is_claimed() -> None:
+async def test_selftest_without_workers_raises_an_error() -> None:
     with pytest.raises(SandboxError, match="worker"):
         await run(named("tamper-kill", "tamper-tkill"), Setup(program=PROGRAM, without=("session",)))
 
 
-def test_every_layer_is_left_out_of_patches_alone_but_what_tells_workers_apart() -> None:
+def test_patches_alone_omits_every_layer_except_session() -> None:
     setup = SelftestOptions(against="monkeypatch").setup()
 
     assert set(LAYERS) - set(setup.without) == {"session"}
     assert setup.guard
 
 
-def test_a_report_for_machines_names_what_got_out(tmp_path: Path) -> None:
+def test_json_report_names_escapes(tmp_path: Path) -> None:
     junit = tmp_path / "report.xml"
     arguments = ["selftest", "--against", "monkeypatch", "--json", "--junit", str(junit)]
     only = ["--only", "write-openat2", "--only", "write-open", "--only", "other-stat"]
@@ -272,7 +272,7 @@ def test_a_report_for_machines_names_what_got_out(tmp_path: Path) -> None:
     assert [suite.get("skipped") for suite in suites] == ["0", "1"]
 
 
-def test_a_table_ends_with_one_line_that_says_it_all() -> None:
+def test_table_ends_with_a_summary_line() -> None:
     done = run_here(["selftest", "--isolation", "process", "--only", "tamper-kill", "--only", "other-flock"])
 
     lines = done.stdout.splitlines()
@@ -285,7 +285,7 @@ def test_a_table_ends_with_one_line_that_says_it_all() -> None:
     ]
 
 
-def test_workers_are_kept_as_the_option_says_and_the_report_says_so() -> None:
+def test_worker_reuse_option_is_used_and_reported() -> None:
     done = run_here(
         ["selftest", "--isolation", "process", "--only", "tamper-kill", "--reuse", "user", "--json"]
     )

@@ -35,7 +35,7 @@ def tried(*before: str) -> dict[str, str]:
     return {one["id"]: one["verdict"] for one in json.loads(done.stdout)["attempts"]}
 
 
-def test_what_an_engine_refuses_to_everybody_cannot_be_shown_and_the_rest_is_tried() -> None:
+def test_attempts_denied_by_engine_are_not_provable_others_run() -> None:
     free = tried()
     refused = tried(sys.executable, "-c", REFUSING)
 

@@ -75,7 +75,7 @@ def only(count: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["kept-free", "none-left"])
-async def test_without_descriptors_connections_wait_and_the_log_has_one_line(
+async def test_connections_wait_without_descriptors_and_log_one_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, *, guarded: bool
 ) -> None:
     """With and without the descriptors that are kept free: then it is the kernel that refuses."""
@@ -92,7 +92,7 @@ async def test_without_descriptors_connections_wait_and_the_log_has_one_line(
                 with contextlib.suppress(BlockingIOError):
                     each.connect(("127.0.0.1", port))
             assert await becomes(lambda: any("have to wait" in line for line in caplog.messages))
-            # Long enough for asyncio's own loop to have begun anew.
+            # Long enough for asyncio's own loop to have restarted.
             await asyncio.sleep(1.2)
             lines = list(caplog.messages)
             waiting = len(connections)

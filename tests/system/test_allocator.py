@@ -1,4 +1,4 @@
-"""What the C library keeps of memory that a process has given back, with our word and without."""
+"""Freed memory that the C library retains, with and without our setting."""
 
 import json
 import subprocess
@@ -72,7 +72,7 @@ def busy(how: str, folder: Path) -> dict[str, int]:
     return said
 
 
-def test_a_server_has_few_arenas_and_keeps_little_of_what_was_given_back(tmp_path: Path) -> None:
+def test_server_has_few_arenas_and_returns_freed_memory(tmp_path: Path) -> None:
     # The control: what any other process does.
     usual = busy("as usual", tmp_path)
     served = busy("as a server", tmp_path)
@@ -83,7 +83,7 @@ def test_a_server_has_few_arenas_and_keeps_little_of_what_was_given_back(tmp_pat
     assert served["kept"] < 2 * MIB
 
 
-def test_where_the_c_library_has_no_such_options_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_c_library_options_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.system.allocator.ctypes.CDLL", lambda _name: object())
 
     assert keep_little() is False

@@ -28,7 +28,7 @@ def planted(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str)
     return name
 
 
-def test_the_collector_stands_still_during_an_import_and_only_then(
+def test_garbage_collector_is_paused_only_during_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = planted(tmp_path, monkeypatch, "t_collector_seen", "import gc\nSEEN = gc.isenabled()\n")
@@ -41,9 +41,7 @@ def test_the_collector_stands_still_during_an_import_and_only_then(
     assert gc.get_threshold()[0] > 10_000
 
 
-def test_an_import_that_fails_leaves_the_collector_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_import_leaves_the_collector_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = planted(tmp_path, monkeypatch, "t_collector_lost", "raise ValueError('not today')\n")
 
     with pytest.raises(ValueError, match="not today"):

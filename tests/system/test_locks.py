@@ -36,7 +36,7 @@ def held_elsewhere(path: Path) -> "Iterator[subprocess.Popen[str]]":
         yield process
 
 
-def test_a_lock_of_another_process_keeps_us_away_and_goes_with_it(
+def test_lock_of_other_process_blocks_until_it_exits(
     path: Path, held_elsewhere: "subprocess.Popen[str]"
 ) -> None:
     fd = os.open(path, os.O_RDONLY)
@@ -49,7 +49,7 @@ def test_a_lock_of_another_process_keeps_us_away_and_goes_with_it(
     locks.let_go(fd)
 
 
-def test_a_shared_lock_is_shared_and_keeps_those_away_who_want_it_alone(path: Path) -> None:
+def test_shared_lock_is_shared_and_blocks_exclusive_locks(path: Path) -> None:
     one, other = (os.open(path, os.O_RDONLY) for _ in range(2))
     locks.wait_for(one, shared=True)
 
@@ -60,7 +60,7 @@ def test_a_shared_lock_is_shared_and_keeps_those_away_who_want_it_alone(path: Pa
     locks.let_go(other)
 
 
-def test_a_lock_is_given_up_where_a_child_still_has_the_open_file(path: Path) -> None:
+def test_lock_is_released_although_child_holds_the_file(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     os.set_inheritable(fd, True)
     with locks.held(fd):
@@ -73,7 +73,7 @@ def test_a_lock_is_given_up_where_a_child_still_has_the_open_file(path: Path) ->
         child.communicate(b"\n")
 
 
-def test_who_waited_for_a_file_that_is_gone_learns_it(path: Path) -> None:
+def test_waiter_for_a_removed_file_detects_it(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
 
     assert locks.is_linked(fd)

@@ -31,12 +31,12 @@ def _file(folder: Path, mode: int) -> Path:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o640])
-def test_a_private_file_is_read_where_its_owner_or_group_may_read_it(tmp_path: Path, mode: int) -> None:
+def test_private_file_is_read_if_owner_or_group_may_read_it(tmp_path: Path, mode: int) -> None:
     assert read_private("a.key", _file(tmp_path, mode), most_bytes=8) == b"12345678"
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o602])
-def test_a_private_file_that_others_may_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
+def test_private_file_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     path = _file(tmp_path, mode)
     assert read_public("a.key", path, most_bytes=8) == b"12345678"
 
@@ -46,7 +46,7 @@ def test_a_private_file_that_others_may_read_or_write_is_refused(tmp_path: Path,
     assert str(refused.value) == f"a.key {path} is open to other users; chmod 600 {path}"
 
 
-def test_a_file_that_is_not_there_or_too_long_or_a_folder_is_refused_with_its_setting(tmp_path: Path) -> None:
+def test_missing_or_long_file_or_folder_error_names_its_setting(tmp_path: Path) -> None:
     path = _file(tmp_path, 0o600)
 
     with pytest.raises(UsageError, match=r"^a\.key .*/none does not exist; write it there, with mode 0600$"):
@@ -61,7 +61,7 @@ def test_a_file_that_is_not_there_or_too_long_or_a_folder_is_refused_with_its_se
 
 @pytest.fixture
 def odd(tmp_path: Path) -> Iterator[dict[str, Path]]:
-    """Names of what is no regular file, by what it is."""
+    """Names of irregular files, by file type."""
     pipe, unheard, linked = tmp_path / "pipe.json", tmp_path / "socket", tmp_path / "link"
     os.mkfifo(pipe, 0o600)
     linked.symlink_to(pipe)
@@ -72,7 +72,7 @@ def odd(tmp_path: Path) -> Iterator[dict[str, Path]]:
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device", "a pipe by a link"])
-def test_what_is_no_regular_file_is_refused_at_once_and_named(odd: dict[str, Path], kind: str) -> None:
+def test_irregular_file_is_refused_at_once_and_named(odd: dict[str, Path], kind: str) -> None:
     with pytest.raises(UsageError) as refused:
         read_private("a.key", odd[kind], most_bytes=8)
 
@@ -80,7 +80,7 @@ def test_what_is_no_regular_file_is_refused_at_once_and_named(odd: dict[str, Pat
     assert str(refused.value).endswith(f"cannot be read: it is {said}, and has to be a regular file")
 
 
-def test_a_link_to_a_link_to_a_file_is_read_as_kubernetes_lays_its_secrets_out(tmp_path: Path) -> None:
+def test_kubernetes_secret_link_chain_is_read(tmp_path: Path) -> None:
     (tmp_path / "..2026_11_26").mkdir()
     _file(tmp_path / "..2026_11_26", 0o440)
     (tmp_path / "..data").symlink_to("..2026_11_26")
@@ -111,7 +111,7 @@ def test_no_file_of_a_setting_is_waited_for(odd: dict[str, Path], what: str) -> 
         EVERY_FILE[what](odd["a pipe"])
 
 
-def test_a_command_that_is_given_a_pipe_says_so_and_ends(odd: dict[str, Path]) -> None:
+def test_command_given_a_pipe_reports_it_and_exits(odd: dict[str, Path]) -> None:
     pipe = odd["a pipe"]
 
     ended = run_here(["up", "--users", str(pipe)])

@@ -23,7 +23,7 @@ PROGRAM = Path(__file__).parents[1] / "programs" / "state_access.py"
 
 @pytest.fixture(scope="module")
 def told() -> Iterator[dict[str, Any]]:
-    """What became of each file, in one world of nobody's: see the program."""
+    """Outcome for each file, in one world of the user nobody: see the program."""
     folder = Path(tempfile.mkdtemp(prefix="state-access-"))
     try:
         os.chown(folder, NOBODY, NOBODY)
@@ -68,7 +68,7 @@ def test_all_commands_work_before_and_after(told: dict[str, Any]) -> None:
     assert told["before"] == told["after"] == {"doctor": 0, "call": 0}
 
 
-def test_a_start_names_the_file_says_what_is_wrong_and_what_to_do(told: dict[str, Any]) -> None:
+def test_start_error_names_file_fault_and_remedy(told: dict[str, Any]) -> None:
     wrong = {
         entry["path"]: entry["call"]
         for entry in told["entries"]
@@ -83,7 +83,7 @@ def test_a_start_names_the_file_says_what_is_wrong_and_what_to_do(told: dict[str
     assert wrong == {}
 
 
-def test_the_doctor_names_it_too_and_mends_nothing(told: dict[str, Any]) -> None:
+def test_doctor_names_the_file_and_repairs_nothing(told: dict[str, Any]) -> None:
     wrong = {
         entry["path"]: entry["doctor"]
         for entry in told["entries"]
@@ -99,22 +99,22 @@ def test_the_doctor_names_it_too_and_mends_nothing(told: dict[str, Any]) -> None
     assert wrong == {}
 
 
-def test_nothing_is_overwritten_set_apart_or_taken_for_empty(told: dict[str, Any]) -> None:
+def test_denied_state_is_neither_overwritten_nor_set_apart(told: dict[str, Any]) -> None:
     assert [entry["path"] for entry in told["entries"] if entry["changed"]] == []
 
 
-def test_damaged_keys_stay_where_they_are_until_their_copy_may_be_read(told: dict[str, Any]) -> None:
+def test_damaged_keys_stay_until_their_copy_is_readable(told: dict[str, Any]) -> None:
     refused, stayed, holds = told["running"]["keys"]
 
     assert "tokens.json in the folder of the setting state_dir) cannot be used: Permission denied" in refused
     assert (stayed, holds) == (True, True)
 
 
-def test_a_waiting_file_whose_note_may_not_be_read_is_named_and_kept(told: dict[str, Any]) -> None:
+def test_spooled_file_with_unreadable_note_is_named_and_stays(told: dict[str, Any]) -> None:
     assert told["running"]["spool"] == [0, 1, 0, 1]
 
 
-def test_a_home_whose_note_may_not_be_read_is_not_taken_for_a_strangers(told: dict[str, Any]) -> None:
+def test_home_with_unreadable_note_is_not_treated_as_foreign(told: dict[str, Any]) -> None:
     said, is_read_afterwards = told["running"]["home"]
 
     assert "home note unreadable" in said
@@ -122,7 +122,7 @@ def test_a_home_whose_note_may_not_be_read_is_not_taken_for_a_strangers(told: di
     assert is_read_afterwards
 
 
-def test_what_is_set_apart_and_links_are_nobodys_business(tmp_path: Path) -> None:
+def test_set_apart_files_and_links_are_ignored(tmp_path: Path) -> None:
     (tmp_path / f"tokens.json{APART}1").touch(0o000)
     (tmp_path / "link").symlink_to("/nowhere")
 

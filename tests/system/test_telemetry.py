@@ -120,7 +120,7 @@ def test_a_name_with_a_line_break_cannot_forge_a_record() -> None:
     assert len(stream.getvalue().splitlines()) == 1
 
 
-def test_the_text_of_an_exception_cannot_forge_a_record_or_act_on_a_terminal() -> None:
+def test_exception_text_cannot_forge_records_or_terminal_codes() -> None:
     stream = logged("text")
     forged = "00:00:00.000 error   runner.users: forged"
 
@@ -147,7 +147,7 @@ def test_a_record_has_a_bounded_length_whatever_its_facts_are(form: Literal["tex
     assert len(failed) < 100_000
 
 
-def test_what_a_stranger_has_the_web_server_say_is_said_now_and_then() -> None:
+def test_web_server_log_lines_caused_by_clients_are_rate_limited() -> None:
     stream = logged("text")
     web = logging.getLogger("uvicorn.error")
 
@@ -164,7 +164,7 @@ def test_what_a_stranger_has_the_web_server_say_is_said_now_and_then() -> None:
 
 
 @pytest.mark.parametrize("name", ["mcp.client.sse", "mcp.client.streamable_http"])
-def test_what_a_remote_server_has_the_library_say_is_said_now_and_then(name: str) -> None:
+def test_library_log_lines_caused_by_servers_are_rate_limited(name: str) -> None:
     stream = logged("text")
     remote = logging.getLogger(name)
 
@@ -176,7 +176,7 @@ def test_what_a_remote_server_has_the_library_say_is_said_now_and_then(name: str
     assert said == ["Unknown SSE event: 0", "something else"]
 
 
-def test_requests_that_are_cut_off_as_a_server_ends_are_one_sentence_and_a_fault_is_a_traceback() -> None:
+def test_requests_cut_at_shutdown_log_one_line_without_traceback() -> None:
     stream = logged("text")
     web = logging.getLogger("uvicorn.error")
     failed, cut = "Exception in ASGI application\n", asyncio.CancelledError()
@@ -206,7 +206,7 @@ def test_a_fact_cannot_pose_as_level_or_event() -> None:
     assert (record["level"], record["event"]) == ("info", "true")
 
 
-def test_level_debug_shows_our_records_but_not_requests_of_the_libraries() -> None:
+def test_level_debug_shows_our_records_but_not_library_requests() -> None:
     stream = logged("text", "debug")
 
     log.debug("ours")
@@ -227,7 +227,7 @@ def test_level_debug_shows_our_records_but_not_requests_of_the_libraries() -> No
         ("info", "runner.test", True),
     ],
 )
-def test_what_a_remote_server_says_wrong_is_one_line_and_a_fault_of_ours_a_traceback(
+def test_remote_server_error_logs_one_line_and_ours_a_traceback(
     level: Literal["debug", "info"], name: str, *, is_shown: bool
 ) -> None:
     stream = logged("text", level)
@@ -250,14 +250,14 @@ def test_setting_up_twice_logs_once() -> None:
     assert stream.getvalue().count("once") == 1
 
 
-def test_what_is_no_secret_is_left_as_it_is() -> None:
+def test_text_without_secret_is_unchanged() -> None:
     text = "https://host:8000/path?name=a@b.example count=3 tokens=5"
 
     assert redact(text) == text
 
 
 @pytest.mark.parametrize("hostile", ["a\nb", "a\x1b[31mb", "a\x9b31mb", "a\u2028b", "a\u202eb", 'a "b'])
-def test_a_fact_of_a_record_cannot_act_on_a_terminal_or_begin_a_line(hostile: str) -> None:
+def test_record_value_cannot_emit_terminal_codes_or_new_lines(hostile: str) -> None:
     record = logging.makeLogRecord({"name": "x", "msg": "said", "path": hostile})
 
     line = _TextFormatter().format(record)
@@ -280,7 +280,7 @@ def test_a_password_before_a_host_is_redacted_for_any_scheme() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_fact_that_is_a_list_has_a_bounded_length(form: Literal["text", "json"]) -> None:
+def test_list_value_has_a_bounded_length(form: Literal["text", "json"]) -> None:
     stream = logged(form)
 
     log.info("named", extra={"paths": ["x" * 100_000] * 20})

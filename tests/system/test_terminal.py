@@ -67,7 +67,7 @@ def test_terminal_without_the_guard_receives_the_sequence() -> None:
     assert b"\x1b]52" in on_terminal(r"print('\x1b]52;c;eA==\x07')")
 
 
-def test_terminal_receives_what_is_drawn() -> None:
+def test_terminal_receives_drawn_output() -> None:
     code = f"{GUARDED}guard_standard_streams()\ndraw('\\r\\x1b[K50%', sys.stderr)\n"
 
     assert on_terminal(code) == b"\r\x1b[K50%"

@@ -13,7 +13,7 @@ from runner.system.threads import in_thread, run_in_thread
 pytestmark = pytest.mark.anyio
 
 
-async def test_who_is_cancelled_waits_until_the_thread_has_finished() -> None:
+async def test_cancelled_caller_waits_for_its_thread() -> None:
     begun, go, events = threading.Event(), threading.Event(), []
 
     def work() -> None:
@@ -41,13 +41,13 @@ async def test_who_is_cancelled_waits_until_the_thread_has_finished() -> None:
     assert events == ["finished", "closed"]
 
 
-async def test_a_result_and_an_error_come_back() -> None:
+async def test_result_and_error_are_returned() -> None:
     assert await run_in_thread(int, "7") == 7
     with pytest.raises(ValueError, match="invalid literal"):
         await run_in_thread(int, "x")
 
 
-async def test_what_was_entered_by_a_caller_that_is_cancelled_is_left() -> None:
+async def test_context_entered_by_cancelled_caller_is_exited() -> None:
     begun, go, events = threading.Event(), threading.Event(), []
 
     @contextmanager
@@ -76,7 +76,7 @@ async def test_what_was_entered_by_a_caller_that_is_cancelled_is_left() -> None:
     assert events == ["left"]
 
 
-async def test_an_error_in_the_block_reaches_the_context_manager_and_the_caller() -> None:
+async def test_error_in_block_reaches_context_manager_and_caller() -> None:
     seen: list[str] = []
 
     @contextmanager

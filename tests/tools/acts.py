@@ -103,13 +103,13 @@ WAYS_TO_STAY: dict[str, Callable[[], Any]] = {
 
 
 def observed() -> dict[str, Any]:
-    """Say how this process is confined, and whether it could write where it must not."""
+    """Return how this process is confined, and whether it could write where it must not."""
     return {
         "no_new_privs": _libc.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0),
         "seccomp": _libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0),
         "shadow": perform("read", ["/etc/shadow"]),
         "tmp": perform("create", [f"/tmp/toolcell-at-import-{os.getpid()}"]),
-        # 0 would be whoever asks: the first process of a pid namespace has no parent.
+        # 0 would be the caller: the first process of a pid namespace has no parent.
         "parent": perform("signal", [os.getppid()]) if os.getppid() else {"denied": "ESRCH"},
     }
 
@@ -160,7 +160,7 @@ def _pidfd_signal(pid: int) -> None:
 
 
 def _owner_signal(pid: int) -> None:
-    """Have the kernel send the signal, to the owner of a descriptor."""
+    """Make the kernel send the signal, to the owner of a descriptor."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         fcntl.fcntl(ours, fcntl.F_SETOWN, pid)

@@ -89,7 +89,7 @@ def act_on_input(filename: str) -> dict[str, Any]:
 
 @mcp.tool
 def at_import() -> dict[str, Any]:
-    """Say what the import found."""
+    """Return what the import found."""
     return AT_IMPORT
 
 
@@ -176,7 +176,7 @@ def artifacts(paths: list[str], username: str) -> dict[str, Any]:
 
 @mcp.tool
 def replace_inputs(kind: str, username: str) -> str:
-    """Put something else in the place of the folder for input files."""
+    """Replace the folder for input files by something else."""
     home = Path(f"/tmp/{username}")
     (home / "input_files").rename(home / f"was-{os.getpid()}")
     match kind:

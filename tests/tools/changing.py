@@ -29,7 +29,7 @@ mcp.disable(tags={"hidden"})
 
 @mcp.tool
 async def counted(ctx: Context) -> list[int]:
-    """Say how many calls there were, and how many of this session."""
+    """Return the number of calls, and of those of this session."""
     return [counting.calls, await ctx.get_state("calls")]
 
 

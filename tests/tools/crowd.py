@@ -1,4 +1,4 @@
-"""What a crowd of users calls: something kept in the home, in session state, and the limits of a worker."""
+"""Tools for a crowd of users: a file in the home, session state, and the limits of a worker."""
 
 import os
 import resource

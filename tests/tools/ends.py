@@ -126,7 +126,7 @@ def floods(megabytes: int) -> str:
 
 @mcp.tool
 def writes_garbage(times: int = 1) -> str:
-    """Write what is no frame to the host."""
+    """Write an invalid frame to the host."""
     for descriptor in range(3, 64):
         try:
             os.write(descriptor, b"\xff" * 64 * times)

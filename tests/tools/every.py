@@ -74,7 +74,7 @@ async def steps(count: int, ctx: Context) -> dict:
 
 @mcp.tool
 async def whoami(ctx: Context, username: str = "") -> dict[str, Any]:
-    """Say who asks, as the tool sees it."""
+    """Return the caller as the tool sees it."""
     token = get_access_token()
     return {
         "username": username,
@@ -95,14 +95,14 @@ async def remember(ctx: Context, value: str | None = None) -> str:
 
 @mcp.tool
 async def ask(ctx: Context) -> str:
-    """Ask the user something while running: handshake era."""
+    """Elicit a name from the user while running: handshake era."""
     answer = await ctx.elicit("What is your name?", response_type=str)
     return f"{answer.action}: {getattr(answer, 'data', None)}"
 
 
 @mcp.tool
 async def ask_again(ctx: Context) -> Any:
-    """Ask the user something by returning a question: modern era."""
+    """Elicit a name from the user by returning a question: modern era."""
     responses = ctx.input_responses
     if not responses:
         question = ElicitRequest(

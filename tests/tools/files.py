@@ -35,7 +35,7 @@ def only_claim(path: str, username: str) -> dict[str, Any]:
 
 @mcp.tool
 def look(username: str) -> dict[str, Any]:
-    """Say what a tool finds around itself."""
+    """Return what a tool finds around itself."""
     home = Path(os.environ["HOME"])
     return {
         "cwd": os.getcwd(),
@@ -91,5 +91,5 @@ def write_nowhere(path: str) -> str:
 
 @mcp.tool
 def places() -> dict[str, str]:
-    """Say where a tool without a home is told to put things."""
+    """Return the folders that a tool without a home gets."""
     return {name: os.environ[name] for name in ("HOME", "TMPDIR", "MPLCONFIGDIR")}

@@ -28,7 +28,7 @@ def add(a: int, b: int) -> int:
 
 @mcp.tool
 def counted() -> int:
-    """Say how many calls this process has served."""
+    """Return the number of calls that this process has served."""
     global _calls
     _calls += 1
     return _calls
@@ -104,7 +104,7 @@ def fails() -> str:
 
 @mcp.tool
 async def ask_name(ctx: Context) -> str:
-    """Ask the client."""
+    """Elicit a name from the client."""
     got = await ctx.elicit("What is your name?", response_type=str)
     return f"hello {got.data}" if got.action == "accept" else got.action
 
@@ -148,7 +148,7 @@ async def recall(key: str, ctx: Context) -> str | None:
 
 @mcp.tool
 def knock(host: str, port: int) -> str:
-    """Say PING to a server, and return what it says, or why it cannot be reached."""
+    """Send PING to a server; return its answer, or the reason it cannot be reached."""
     family = socket.AF_UNIX if host.startswith("/") else socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as line:
@@ -169,5 +169,5 @@ async def wait(seconds: float) -> str:
 
 @mcp.tool
 def whose(username: str) -> str:
-    """Say whose call it is."""
+    """Return the user of the call."""
     return username

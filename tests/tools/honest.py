@@ -155,7 +155,7 @@ def chance() -> list[float]:
 
 @mcp.tool
 def warm_up_is_read_only(username: str) -> bool:
-    """Say whether what the import wrote can be changed by a call."""
+    """Return whether the files of the import can be changed by a call."""
     import matplotlib
 
     folder = Path(matplotlib.get_cachedir())

@@ -32,7 +32,7 @@ def leaves_plain(username: str, name: str) -> str:
 
 @mcp.tool
 def leaves_unreadable_name(username: str) -> str:
-    """Write a file whose name is no UTF-8, as archives of old have them."""
+    """Write a file whose name is not UTF-8, as in old archives."""
     with open(f"/tmp/{username}/".encode() + b"\xe9t\xe9.txt", "w") as file:
         file.write("old")
     return "written"
@@ -56,7 +56,7 @@ async def leaves_locked(username: str, count: int) -> str:
 
 @mcp.tool(meta={"toolcell": {"generated": "ignore"}})
 def leaves_unminded(username: str, name: str) -> str:
-    """Write a file that its author says is nobody's business."""
+    """Write a file that its author excludes from records."""
     Path(f"/tmp/{username}/{name}").write_text("scratch")
     return "written"
 
@@ -131,7 +131,7 @@ async def leaves_failing(username: str, how: str) -> str:
 
 @mcp.tool(meta={"toolcell": {"generated": "ignore"}})
 async def leaves_unminded_slowly(username: str) -> str:
-    """Write a file that is nobody's business, and end once there is a file `go`."""
+    """Write an excluded file, and end once there is a file `go`."""
     home = Path(f"/tmp/{username}")
     (home / "scratch.txt").write_text("scratch")
     (home / "begun.lock").touch()
@@ -157,5 +157,5 @@ async def leaves_job(username: str) -> str:
 
 @mcp.tool
 def leaves_homeless() -> str:
-    """Have no home."""
+    """Run without a home."""
     return "nothing"

@@ -1,4 +1,4 @@
-"""What can be tried with files, by the C library alone, which no guard hears of. As a program, the control.
+"""Acts on files by the C library alone, which bypass the guard. As a program, the control.
 
 usage: python lent_acts.py ACT PATH [PATH]
 """

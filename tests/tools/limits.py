@@ -24,7 +24,7 @@ MIB = 1024 * 1024
 
 
 def hold(seconds: float) -> None:
-    """Stay as it is, long enough for whoever looks."""
+    """Stay as it is, long enough for an observer."""
     time.sleep(seconds)
 
 
@@ -177,7 +177,7 @@ def empties(username: str) -> str:
 
 @mcp.tool
 def counts(username: str) -> int:
-    """Say how much lies in the home, beside what is always made there."""
+    """Return the number of entries in the home, beside what is always made there."""
     return len(set(os.listdir(os.environ["HOME"])) - {".tmp", "input_files"})
 
 
@@ -222,7 +222,7 @@ def unnamed(mib: int) -> int:
 
 
 def in_a_socket(*files: int) -> list[socket.socket]:
-    """Have files under way, and nowhere else."""
+    """Put files in flight in a socket pair, and close them everywhere else."""
     pair = list(socket.socketpair())
     socket.send_fds(pair[0], [b"x"], list(files))
     for file in files:
@@ -302,14 +302,14 @@ def prints_and_dies(size: int) -> str:
 
 @mcp.tool
 def limits() -> dict[str, int]:
-    """Say what the kernel allows this process."""
+    """Return the resource limits of this process."""
     names = ("CPU", "FSIZE", "NOFILE")
     return {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in names}
 
 
 @mcp.tool
 def sends_descriptors(seconds: float) -> str:
-    """Have as many descriptors under way to itself as the kernel lets it; return what it then says."""
+    """Put as many descriptors in flight to itself as the kernel allows; return the error."""
     held, said = [], ""
     try:
         while True:

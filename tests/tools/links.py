@@ -59,7 +59,7 @@ def links(file_names: list[str]) -> dict:
 
 @mcp.tool
 def status(file_names: list[str], path: str) -> dict:
-    """Say what the server of a link answers to another path."""
+    """Return the status of another path at the server of a link."""
     base = file_names[0].split("/api/")[0]
     try:
         with urllib.request.urlopen(base + path, timeout=10) as response:

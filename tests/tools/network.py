@@ -21,7 +21,7 @@ def fetch_each(urls: list[str]) -> list[str]:
 
 
 def fetch_in_a_program(url: str) -> str:
-    """Fetch a page with a program that is no Python."""
+    """Fetch a page with a program other than Python."""
     ended = subprocess.run(["curl", "-sS", "-m", "5", url], capture_output=True, text=True, check=False)
     return ended.stdout or ended.stderr
 

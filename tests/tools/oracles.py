@@ -83,7 +83,7 @@ WAYS: dict[str, Callable[[str, str], object]] = {
 
 @mcp.tool
 def learns(username: str, path: str) -> dict[str, str]:
-    """Ask in each way, and say what came of it."""
+    """Try each way, and return the outcomes."""
     learnt: dict[str, str] = {}
     mine = own(username)
     for way, ask in WAYS.items():

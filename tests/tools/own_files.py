@@ -43,5 +43,5 @@ def reads(other: int, username: str) -> dict[str, dict[str, list[str]]]:
 
 @mcp.tool
 def memory(username: str) -> int:
-    """Say how much memory this process has, as tools of others do."""
+    """Return the memory of this process, measured as tools of others do."""
     return int(psutil.Process().memory_info().rss)

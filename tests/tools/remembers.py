@@ -64,7 +64,7 @@ def database(value: int) -> list[int]:
 
 @mcp.tool
 def fetch(port: int) -> str:
-    """Ask a server over a connection that a call before has opened; return what it says of the connection."""
+    """Send a request over a connection that an earlier call opened; return its answer."""
     if not CONNECTIONS:
         CONNECTIONS.append(http.client.HTTPConnection("127.0.0.1", port))
     CONNECTIONS[0].request("GET", "/")

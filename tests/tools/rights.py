@@ -27,7 +27,7 @@ def run_each(programs: list[list[str]]) -> list[str]:
 
 
 def see(name: str) -> list[str | None]:
-    """Say what a variable is, and was at import, here and in a program."""
+    """Return a variable now and at import, here and in a program."""
     return [os.environ.get(name), AT_IMPORT, run(["/bin/sh", "-c", f'printf %s "${name}"'])]
 
 

@@ -11,13 +11,13 @@ FORBIDDEN = {"clear-site-data": '"*"', "x-accel-redirect": "/internal", "access-
 
 @mcp.tool
 def count() -> int:
-    """Say how many requests there were."""
+    """Return the number of requests."""
     return len(asked)
 
 
 @mcp.custom_route("/health", methods=["GET"])
 async def health(request: Request) -> Response:
-    """Say that all is well."""
+    """Report success."""
     asked.append("health")
     return JSONResponse({"status": "ok", "query": dict(request.query_params)})
 

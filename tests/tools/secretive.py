@@ -25,7 +25,7 @@ def _seen() -> dict[str, str]:
 
 @mcp.tool
 def holds() -> dict:
-    """Say of each secret that is there how long it is, and keep it in memory."""
+    """Return the length of each secret that exists, and keep it in memory."""
     KEPT.update(_seen())
     sys.modules["__main__"].__dict__["kept"] = dict(KEPT)
     return {"lengths": {name: len(value) for name, value in KEPT.items()}, "pid": os.getpid()}
@@ -61,7 +61,7 @@ def looks() -> dict:
 
 @mcp.tool
 async def says(ctx: Context) -> dict:
-    """Say the secret in every way that a tool has."""
+    """Emit the secret in every way that a tool has."""
     key = os.environ["API_KEY"]
     await ctx.info(f"using {key}")
     await ctx.report_progress(1, 2, f"half with {key}")
@@ -105,7 +105,7 @@ def leaves(before: int) -> str:
 
 @mcp.tool(meta={"toolcell": {"background": True}})
 def stays(username: str) -> int:
-    """Ask to go on between calls."""
+    """Request to continue between calls."""
     KEPT.update(_seen())
     return os.getpid()
 

@@ -36,7 +36,7 @@ def plain() -> str:
 
 @mcp.tool(task=TaskConfig(poll_interval=OFTEN))
 async def asks(ctx: Context) -> str | mcp_types.InputRequiredResult:
-    """Ask something, and go on with the answer."""
+    """Elicit a dish, and continue with the answer."""
     if ctx.input_responses is None:
         schema = {"type": "object", "properties": {"dish": {"type": "string"}}, "required": ["dish"]}
         question = mcp_types.ElicitRequestFormParams(message="Which dish?", requested_schema=schema)
@@ -56,7 +56,7 @@ def question(message: str) -> mcp_types.ElicitRequest:
 
 @mcp.tool(task=TaskConfig(poll_interval=OFTEN))
 async def asks_again(ctx: Context) -> str | mcp_types.InputRequiredResult:
-    """Ask two things under two names, then another one under one of these names."""
+    """Elicit two answers under two names, then another one under one of these names."""
     answers = ctx.input_responses or {}
     if "first" in answers and "second" not in answers:
         return f"{ctx.request_state} and {answers['first'].content['dish']}"

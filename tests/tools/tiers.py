@@ -54,7 +54,7 @@ def keeps(text: str) -> dict[str, Any]:
 
 @mcp.tool
 def who(username: str) -> dict[str, Any]:
-    """Say who this process is."""
+    """Return the ids of this process."""
     return {"uid": os.getresuid(), "gid": os.getresgid(), "groups": os.getgroups(), "parent": os.getppid()}
 
 
@@ -83,7 +83,7 @@ def forks(most: int, username: str) -> int:
 
 @mcp.tool
 def fills(children: int, mib: int, username: str) -> int:
-    """Have each of several children touch memory at the same time; return how many lived."""
+    """Make several children touch memory at the same time; return how many lived."""
     pids = []
     for _ in range(children):
         pid = os.fork()
@@ -98,7 +98,7 @@ def fills(children: int, mib: int, username: str) -> int:
 
 @mcp.tool
 def touches(mib: int, username: str) -> int:
-    """Have memory in this process alone."""
+    """Hold memory in this process alone."""
     held = bytearray(mib * MIB)
     held[::4096] = b"x" * len(held[::4096])
     return len(held) // MIB

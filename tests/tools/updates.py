@@ -25,7 +25,7 @@ async def draws(filename: str, username: str, ctx: Context) -> dict[str, Any]:
 
 @mcp.tool
 def echoes(filename: str, file_names: list[str], note: str = "") -> list[Any]:
-    """Say what it was given."""
+    """Return its arguments."""
     return [filename, file_names, note]
 
 

@@ -62,7 +62,7 @@ async def asks(ctx: Context) -> Any:
 
 @mcp.tool
 async def wonders(ctx: Context) -> str:
-    """Ask the person twice, with a step before, between and after."""
+    """Elicit two answers from the person, with a step before, between and after."""
     await ctx.report_progress(1, 3)
     said = await ctx.elicit("How many?", str)
     await ctx.report_progress(2, 3)
@@ -73,7 +73,7 @@ async def wonders(ctx: Context) -> str:
 
 @mcp.tool
 async def draws(ctx: Context) -> dict[str, Any]:
-    """Have the client's model write twice, and ask the person between; count the calls of this process."""
+    """Sample the client's model twice, with an elicitation between; count the calls of this process."""
     CALLS.append(None)
     drawn = [await _drawn(ctx, "one")]
     said = await ctx.elicit("More?", str)

@@ -39,7 +39,7 @@ def burglar() -> None:
 
 @mcp.tool
 async def told() -> dict[str, Any]:
-    """Tell which functions have been called, where, and where this is."""
+    """Return the functions called so far, the processes they ran in, and this process."""
     return {"seen": seen, "pid": os.getpid(), "parent": os.getppid()}
 
 

@@ -36,7 +36,7 @@ def test_keys_of_a_user_go_before_the_defaults(tmp_path: Path) -> None:
     assert (servers["bob"].command, servers["bob"].words) == ("proxy", ("https://example.com/mcp",))
 
 
-def test_user_keeps_a_port_that_is_free(tmp_path: Path) -> None:
+def test_user_retains_a_free_port(tmp_path: Path) -> None:
     servers = plan(tmp_path, f"{USUAL}[users.ann]\n[users.bob]", {"bob": 9000, "gone": 9001})
 
     assert {name: one.port for name, one in servers.items()} == {"ann": 9001, "bob": 9000}
@@ -49,7 +49,7 @@ def test_json_file_is_read_like_toml(tmp_path: Path) -> None:
     assert [one.port for one in planned(path, {})] == [9000]
 
 
-def test_file_that_others_can_write_is_refused(tmp_path: Path) -> None:
+def test_file_writable_by_others_is_refused(tmp_path: Path) -> None:
     plan(tmp_path, f"{USUAL}[users.ann]")
     (tmp_path / "users.toml").chmod(0o666)
 

@@ -33,7 +33,7 @@ _FLAGS = ("--disable-quic", "--no-first-run", "--disable-sync")
 
 @dataclass(frozen=True)
 class Shown:
-    """What the Inspector shows of a tool.
+    """A tool as the Inspector shows it.
 
     Attributes:
         status: The attribute `data-app-status` of the app's frame.
@@ -151,6 +151,6 @@ def _program() -> list[str]:
 
 
 def _environment(home: str) -> dict[str, str]:
-    """Return an environment in which the Inspector finds Node, and nothing of whoever runs the tests."""
+    """Return an environment in which the Inspector finds Node, and nothing of the user of the tests."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {"PATH": path, "HOME": home, "MCP_INSPECTOR_SECRET_STORE": "memory"}

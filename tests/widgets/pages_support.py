@@ -155,7 +155,7 @@ class Shown:
         return [one for one in self.posted if one.get("method") == method][-1]
 
     def violations(self) -> list[str]:
-        """What axe-core finds wrong, as sentences."""
+        """Violations that axe-core finds, as sentences."""
         self.frame.evaluate(AXE.read_text())
         rules = self.frame.evaluate(
             "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"

@@ -1,4 +1,4 @@
-"""What tools might return for each page: nothing, one thing, the most, long texts, right to left, broken."""
+"""Sample results for each page: nothing, one thing, the most, long texts, right to left, broken."""
 
 import base64
 from collections.abc import Mapping

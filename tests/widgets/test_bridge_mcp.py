@@ -127,9 +127,7 @@ def test_a_method_without_a_twin_is_rejected_as_unavailable(steady: Shown, call:
         ("setWidgetState('x'.repeat(20000))", "20002"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_the_host_hears_of_it(
-    steady: Shown, call: str, names: str
-) -> None:
+def test_invalid_request_is_refused_before_reaching_host(steady: Shown, call: str, names: str) -> None:
     before = len(steady.posted)
 
     said = rejected(steady, f"window.openai.{call}")
@@ -190,7 +188,7 @@ def test_changes_are_announced_as_set_globals(bridged: Shown) -> None:
     assert bridged.frame.evaluate("window.told") == [{"theme": "dark"}]
 
 
-def test_a_listener_that_unsubscribes_hears_no_more(bridged: Shown) -> None:
+def test_unsubscribed_listener_receives_nothing(bridged: Shown) -> None:
     bridged.frame.evaluate(
         "window.heard = []; window.stop = widgetRuntime.useLocale.subscribe(locale => heard.push(locale)); 0"
     )
@@ -215,7 +213,7 @@ def test_a_listener_that_unsubscribes_hears_no_more(bridged: Shown) -> None:
         ({"content": [{"type": "text", "text": "no"}], "isError": True, "structuredContent": {"a": 1}}, None),
     ],
 )
-def test_the_output_is_structured_content_or_a_text_that_is_json(
+def test_output_is_structured_content_or_json_text(
     bridged: Shown, result: dict[str, object], output: object
 ) -> None:
     tell(bridged, RESULT, result)
@@ -225,13 +223,13 @@ def test_the_output_is_structured_content_or_a_text_that_is_json(
 
 
 @pytest.mark.parametrize("place", ["_meta", "metadata"])
-def test_a_result_that_says_so_closes_the_widget(bridged: Shown, place: str) -> None:
+def test_result_requesting_close_closes_the_widget(bridged: Shown, place: str) -> None:
     tell(bridged, RESULT, {"content": [], place: {"openai/closeWidget": True}})
 
     assert bridged.heard("ui/notifications/request-teardown")
 
 
-def test_a_result_that_does_not_say_so_leaves_the_widget_open(bridged: Shown) -> None:
+def test_result_without_close_request_leaves_the_widget_open(bridged: Shown) -> None:
     tell(
         bridged,
         RESULT,
@@ -264,7 +262,7 @@ def test_questions_of_the_host_are_answered(bridged: Shown) -> None:
     assert (answers["a"]["result"], answers["b"]["result"], answers["c"]["error"]["code"]) == ({}, {}, -32601)
 
 
-def test_messages_of_another_window_or_of_another_shape_are_ignored(bridged: Shown) -> None:
+def test_messages_of_other_windows_or_shapes_are_ignored(bridged: Shown) -> None:
     forged = {
         "jsonrpc": "2.0",
         "method": RESULT,
@@ -292,7 +290,7 @@ def test_messages_of_another_window_or_of_another_shape_are_ignored(bridged: Sho
     assert bridged.errors == []
 
 
-def test_a_host_that_does_not_know_a_method_makes_it_unavailable(show: Showing) -> None:
+def test_method_unknown_to_host_is_unavailable(show: Showing) -> None:
     refusal = {"error": {"code": -32601, "message": "Method not found"}}
     shown = show.mcp(
         "",
@@ -307,7 +305,7 @@ def test_a_host_that_does_not_know_a_method_makes_it_unavailable(show: Showing) 
     shown.page.close()
 
 
-def test_a_host_that_refuses_in_its_result_rejects_the_promise(show: Showing) -> None:
+def test_host_refusal_in_result_rejects_the_promise(show: Showing) -> None:
     shown = show.mcp("", html=BRIDGED, replies={"ui/open-link": {"result": {"isError": True}}})
 
     assert "refused" in rejected(shown, "openai.openExternal({href: 'https://example.com'})")
@@ -321,7 +319,7 @@ def test_a_display_mode_the_host_does_not_have_is_unavailable(show: Showing) -> 
     shown.page.close()
 
 
-def test_the_mode_that_was_granted_holds(show: Showing) -> None:
+def test_granted_mode_applies(show: Showing) -> None:
     replies = {"ui/request-display-mode": {"result": {"mode": "inline"}}}
     shown = show.mcp("", html=BRIDGED, replies=replies)
 
@@ -329,7 +327,7 @@ def test_the_mode_that_was_granted_holds(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_parent_that_never_answers_is_no_host_and_nothing_hangs(show: Showing) -> None:
+def test_unresponsive_parent_is_not_a_host_and_nothing_hangs(show: Showing) -> None:
     shown = show.mcp("", html=BRIDGED, answers=False)
 
     said = [
@@ -345,14 +343,14 @@ def test_a_parent_that_never_answers_is_no_host_and_nothing_hangs(show: Showing)
     shown.page.close()
 
 
-def test_what_a_host_never_promised_is_given_up_soon(show: Showing) -> None:
+def test_method_without_host_promise_times_out_soon(show: Showing) -> None:
     shown = show.mcp("", html=BRIDGED, capabilities={}, replies={"tools/call": None})
 
     assert "unavailable: no answer to tools/call within 3 s" in rejected(shown, "openai.callTool('t')")
     shown.page.close()
 
 
-def test_state_survives_a_remount_and_its_private_part_is_never_posted(show: Showing) -> None:
+def test_state_survives_remount_and_private_part_is_not_posted(show: Showing) -> None:
     """Source: S3-136 and S3-137."""
     state = {"modelContent": "2 pizzas", "privateContent": {"secret": 1}, "imageIds": ["f1"]}
     shown = show.mcp("", html=BRIDGED, opaque=False)
@@ -370,7 +368,7 @@ def test_state_survives_a_remount_and_its_private_part_is_never_posted(show: Sho
     shown.page.close()
 
 
-def test_state_belongs_to_the_call_it_was_set_for(show: Showing) -> None:
+def test_state_belongs_to_its_own_call(show: Showing) -> None:
     results = {
         n: {"method": RESULT, "params": {"content": [], "structuredContent": {"n": n}}} for n in (1, 2)
     }
@@ -394,7 +392,7 @@ def test_state_in_an_opaque_origin_lasts_as_long_as_the_page(bridged: Shown) -> 
     assert bridged.errors == []
 
 
-def test_a_host_that_takes_text_only_gets_state_as_text(show: Showing) -> None:
+def test_text_only_host_gets_state_as_text(show: Showing) -> None:
     capabilities = {**CAPABILITIES, "updateModelContext": {"text": {}}}
     shown = show.mcp("", html=BRIDGED, capabilities=capabilities)
 
@@ -406,7 +404,7 @@ def test_a_host_that_takes_text_only_gets_state_as_text(show: Showing) -> None:
     shown.page.close()
 
 
-def test_colours_of_the_host_hold_and_nothing_else_gets_into_the_style(show: Showing) -> None:
+def test_only_host_colours_enter_the_style(show: Showing) -> None:
     """Source: S3-112 and S3-114."""
     variables = {
         "--color-text-primary": "rgb(1, 2, 3)",
@@ -425,7 +423,7 @@ def test_colours_of_the_host_hold_and_nothing_else_gets_into_the_style(show: Sho
     shown.page.close()
 
 
-def test_a_page_shows_the_result_then_its_failure_then_its_cancellation(show: Showing) -> None:
+def test_page_shows_result_then_failure_then_cancellation(show: Showing) -> None:
     result = {"content": [], "structuredContent": {"columns": ["name"], "data": [{"name": "Diavola"}]}}
     shown = show.mcp("pizzaz-table", [{"method": RESULT, "params": result}])
 

@@ -52,7 +52,7 @@ def outcome(shown: Shown, call: str) -> str:
     )
 
 
-def test_hooks_read_the_values_of_the_host_and_its_object_is_left_alone(show: Showing) -> None:
+def test_hooks_read_host_values_and_leave_its_object_alone(show: Showing) -> None:
     shown = show.openai("pizzaz-table", VALUES, before="window.theirs = window.openai;")
 
     read = {name: shown.page.evaluate(f"widgetRuntime.use{name[0].upper()}{name[1:]}()") for name in VALUES}
@@ -83,7 +83,7 @@ def test_each_method_reaches_the_host_with_its_arguments(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_file_reaches_the_host_as_it_is(show: Showing) -> None:
+def test_file_reaches_the_host_unchanged(show: Showing) -> None:
     shown = show.openai("kitchen-sink-lite", {"toolOutput": {}}, answers={"uploadFile": {"fileId": "f1"}})
 
     assert outcome(shown, "uploadFile(new File(['x'], 'x.txt'))") == 'resolved {"fileId":"f1"}'
@@ -109,7 +109,7 @@ def test_an_error_of_the_host_is_passed_on(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_host_that_gives_the_whole_result_is_understood(show: Showing) -> None:
+def test_host_returning_the_whole_result_is_supported(show: Showing) -> None:
     whole = {"content": [{"type": "text", "text": "x"}], "structuredContent": {"n": 7}, "_meta": {"m": 3}}
 
     output = show.openai("pizzaz-table", {"toolOutput": whole})
@@ -123,7 +123,7 @@ def test_a_host_that_gives_the_whole_result_is_understood(show: Showing) -> None
     metadata.page.close()
 
 
-def test_metadata_that_says_so_asks_the_host_to_close(show: Showing) -> None:
+def test_metadata_requesting_close_closes_the_widget(show: Showing) -> None:
     shown = show.openai("pizzaz-table", {"toolOutput": {"columns": [], "data": []}})
     assert "requestClose" not in [call[0] for call in shown.calls]
 
@@ -133,7 +133,7 @@ def test_metadata_that_says_so_asks_the_host_to_close(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_host_that_comes_late_is_taken_up(show: Showing) -> None:
+def test_late_host_is_adopted(show: Showing) -> None:
     shown = show.alone("pizzaz-table")
     shown.wait_for("No rows")
 

@@ -111,7 +111,7 @@ def settle(shown: Shown) -> None:
     assert ask(shown, "ping", {}, 999) == {}
 
 
-def test_a_page_of_ours_shows_the_result_that_came_before_it_was_ready(show: Showing) -> None:
+def test_own_page_shows_result_received_before_ready(show: Showing) -> None:
     shown = hosted(show, (PAGES / "pizzaz-table.html").read_text())
 
     shown.page.evaluate(
@@ -126,7 +126,7 @@ def test_a_page_of_ours_shows_the_result_that_came_before_it_was_ready(show: Sho
 
 
 @pytest.mark.parametrize("place", ["_meta", "metadata"])
-def test_a_result_that_says_so_closes_any_widget(show: Showing, place: str) -> None:
+def test_result_requesting_close_closes_any_widget(show: Showing, place: str) -> None:
     shown = hosted(show, PARROT)
 
     shown.page.evaluate(
@@ -139,7 +139,7 @@ def test_a_result_that_says_so_closes_any_widget(show: Showing, place: str) -> N
     shown.page.close()
 
 
-def test_a_result_that_does_not_say_so_leaves_it_open(show: Showing) -> None:
+def test_result_without_close_request_leaves_it_open(show: Showing) -> None:
     shown = hosted(show, PARROT)
 
     shown.page.evaluate("host.toolResult({content: [], _meta: {'openai/closeWidget': false}})")
@@ -149,7 +149,7 @@ def test_a_result_that_does_not_say_so_leaves_it_open(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_widget_that_asks_for_it_is_closed_even_if_it_does_not_answer(show: Showing) -> None:
+def test_widget_requesting_close_is_closed_without_answering(show: Showing) -> None:
     shown = hosted(show, PARROT)
     say(shown, {"jsonrpc": "2.0", "method": "ui/notifications/initialized"})
 
@@ -173,9 +173,7 @@ def test_a_widget_that_asks_for_it_is_closed_even_if_it_does_not_answer(show: Sh
         ("", "tools/call needs a name and an object of arguments"),
     ],
 )
-def test_a_widget_calls_only_tools_that_say_it_may(
-    parrot: Shown, tool: str, answer: dict[str, bool] | str
-) -> None:
+def test_widget_calls_only_permitted_tools(parrot: Shown, tool: str, answer: dict[str, bool] | str) -> None:
     got = ask(parrot, "tools/call", {"name": tool, "arguments": {"a": 1}})
 
     assert got.get("structuredContent", got.get("message")) == answer
@@ -191,7 +189,7 @@ def test_a_widget_calls_only_tools_that_say_it_may(
         ("ui/update-model-context", {"content": []}, ["updateModelContext", {"content": []}]),
     ],
 )
-def test_what_a_widget_may_ask_is_done_once_and_is_refused_where_nobody_does_it(
+def test_widget_request_runs_once_and_is_refused_if_unsupported(
     show: Showing, parrot: Shown, method: str, params: dict[str, object], done: list[object]
 ) -> None:
     bare = hosted(show, PARROT, actions={})
@@ -256,7 +254,7 @@ def test_the_height_a_widget_asks_for_is_clamped(parrot: Shown, height: object, 
     assert parrot.page.evaluate("host.element.style.width") == "100%"
 
 
-def test_a_flood_of_messages_is_cut_off_and_said_in_the_log(show: Showing) -> None:
+def test_message_flood_is_cut_off_and_logged(show: Showing) -> None:
     shown = hosted(show, PARROT, limits={"burst": 20, "messagesPerSecond": 0})
 
     shown.frame.evaluate(
@@ -268,7 +266,7 @@ def test_a_flood_of_messages_is_cut_off_and_said_in_the_log(show: Showing) -> No
     shown.page.close()
 
 
-def test_a_message_that_is_too_long_goes_no_further(show: Showing) -> None:
+def test_overlong_message_is_dropped(show: Showing) -> None:
     shown = hosted(show, PARROT, limits={"messageChars": 1000})
 
     say(
@@ -307,7 +305,7 @@ def test_messages_of_other_windows_are_not_heard(show: Showing) -> None:
     shown.page.close()
 
 
-def test_a_widget_has_no_origin_no_storage_no_network_and_no_way_to_its_host(show: Showing) -> None:
+def test_widget_has_no_origin_storage_network_or_host_access(show: Showing) -> None:
     shown = hosted(show, PARROT)
     attempts = """async () => {
       const tried = {};
@@ -340,7 +338,7 @@ def go_away(shown: Shown) -> None:
         shown.frame.evaluate("void setTimeout(() => { location.href = 'https://other.test/away' })")
 
 
-def test_a_widget_loads_only_from_where_its_resource_said(show: Showing) -> None:
+def test_widget_loads_only_from_its_resource_domains(show: Showing) -> None:
     watch = (
         "<script>stopped = []; addEventListener('securitypolicyviolation', e => stopped.push(e.blockedURI))"
     )
@@ -386,7 +384,7 @@ def test_a_second_document_for_the_same_frame_is_not_sent(show: Showing) -> None
     shown.page.close()
 
 
-def test_the_state_of_a_widget_is_kept_by_its_host_and_given_back(show: Showing) -> None:
+def test_widget_state_is_stored_and_restored_by_its_host(show: Showing) -> None:
     state = {"modelContent": "m", "privateContent": {"p": 1}}
     first = hosted(show, BRIDGED)
     first.page.evaluate("host.ready")

@@ -1,4 +1,4 @@
-"""What is committed of the pages is what their sources give, and nothing else is needed to serve them."""
+"""Committed files of the pages equal a build of their sources, and serving needs nothing else."""
 
 import subprocess
 import sys
@@ -69,7 +69,7 @@ def test_sources_give_data_no_way_to_become_markup() -> None:
     assert sorted(path.name for path in sources if "srcdoc" in path.read_text()) == ["guard.ts", "proxy.ts"]
 
 
-def test_an_installation_has_the_built_files_and_not_their_sources(tmp_path: Path) -> None:
+def test_installation_has_built_files_without_sources(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=100)
 

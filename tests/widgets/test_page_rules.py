@@ -47,9 +47,7 @@ def give(shown: Shown, output: object) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_shows_nothing_one_thing_the_most_long_texts_and_right_to_left(
-    show: Showing, name: str
-) -> None:
+def test_page_renders_empty_single_maximal_long_and_rtl_data(show: Showing, name: str) -> None:
     shown = show.openai(name, {"toolOutput": SAMPLES[name]["none"][0], "theme": "light"})
 
     for output, seen in SAMPLES[name].values():
@@ -62,9 +60,7 @@ def test_a_page_shows_nothing_one_thing_the_most_long_texts_and_right_to_left(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_page_is_wider_than_its_frame_at_320_pixels_or_with_text_of_double_size(
-    show: Showing, name: str
-) -> None:
+def test_page_fits_frame_at_320_pixels_and_double_text_size(show: Showing, name: str) -> None:
     """Source: S3-116."""
     shown = show.openai(name, {"toolOutput": None, "theme": "light"})
     shown.page.set_viewport_size({"width": 320, "height": 600})
@@ -82,7 +78,7 @@ def test_no_page_is_wider_than_its_frame_at_320_pixels_or_with_text_of_double_si
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_says_what_is_wrong_with_broken_data_and_goes_on(show: Showing, name: str) -> None:
+def test_page_reports_broken_data_and_continues(show: Showing, name: str) -> None:
     shown = show.openai(name, {"toolOutput": None, "theme": "light"})
 
     for output in BROKEN:
@@ -96,7 +92,7 @@ def test_a_page_says_what_is_wrong_with_broken_data_and_goes_on(show: Showing, n
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_data_can_neither_run_nor_become_elements_nor_reach_a_prototype(show: Showing, name: str) -> None:
+def test_data_cannot_run_add_elements_or_reach_a_prototype(show: Showing, name: str) -> None:
     shown = show.openai(name, {"toolOutput": None}, before=WITNESS)
 
     for output in hostile(name):
@@ -136,7 +132,7 @@ def test_axe_finds_no_violation_in_either_theme(show: Showing, name: str) -> Non
     shown.page.close()
 
 
-def test_axe_finds_violations_where_there_are_some(show: Showing) -> None:
+def test_axe_finds_planted_violations(show: Showing) -> None:
     shown = show.alone(
         "", html="<!doctype html><title>x</title><img src='data:,'><p style='color:#ccc;background:#fff'>pale"
     )
@@ -148,7 +144,7 @@ def test_axe_finds_violations_where_there_are_some(show: Showing) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_works_where_storage_is_denied_and_observers_are_missing(show: Showing, name: str) -> None:
+def test_page_works_without_storage_and_observers(show: Showing, name: str) -> None:
     output, seen = SAMPLES[name]["one"]
     shown = show.openai(name, {"toolOutput": output}, methods=(), before=MISSING)
 
@@ -185,7 +181,7 @@ def test_samples_conform_to_the_schema_of_their_page(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_is_one_small_file_that_loads_nothing(name: str) -> None:
+def test_page_is_one_small_file_without_external_loads(name: str) -> None:
     html = (PAGES / f"{name}.html").read_text()
 
     # The parser of Markdown has the names of all entities.

@@ -1,4 +1,4 @@
-"""What people do with the pages: sort, find, open, ask, leaf, choose, by pointer and by keyboard."""
+"""Use of the pages: sort, find, open, ask, leaf, choose, by pointer and by keyboard."""
 
 import json
 import subprocess
@@ -138,7 +138,7 @@ def test_a_table_finds_rows_while_one_types(opened: Opened) -> None:
     assert all("Diavola" in name for name in column(shown, 1))
 
 
-def test_a_table_is_leafed_through_and_says_where_one_is(opened: Opened) -> None:
+def test_table_is_paged_and_shows_its_position(opened: Opened) -> None:
     shown = opened("pizzaz-table", {"columns": ["name"], "data": [pizza(n) for n in range(25)]})
 
     button(shown, "Next page").click()
@@ -149,7 +149,7 @@ def test_a_table_is_leafed_through_and_says_where_one_is(opened: Opened) -> None
     assert button(shown, "Next page").is_disabled()
 
 
-def test_a_table_comes_back_as_it_was_left_and_tells_the_model_the_order_only(opened: Opened) -> None:
+def test_table_restores_its_state_and_sends_only_order_to_model(opened: Opened) -> None:
     data = {"columns": ["name", "price"], "data": PRICES}
     shown = opened("pizzaz-table", data)
 
@@ -161,7 +161,7 @@ def test_a_table_comes_back_as_it_was_left_and_tells_the_model_the_order_only(op
     assert again.page.locator("th").nth(1).get_attribute("aria-sort") == "ascending"
 
 
-def test_columns_are_taken_from_the_rows_and_names_of_prototypes_are_just_names(opened: Opened) -> None:
+def test_columns_come_from_rows_and_prototype_names_are_plain(opened: Opened) -> None:
     rows = [{"a": 1, "constructor": "c"}, {"a": {"deep": [1]}}]
 
     shown = opened("pizzaz-table", {"data": rows})
@@ -174,7 +174,7 @@ def test_columns_are_taken_from_the_rows_and_names_of_prototypes_are_just_names(
 # ---- search results
 
 
-def test_a_result_opens_through_the_host_and_an_address_that_is_none_is_text(opened: Opened) -> None:
+def test_result_opens_through_host_and_invalid_address_is_text(opened: Opened) -> None:
     results = [result(0), {"id": 2, "title": "Bad", "url": "javascript:alert(1)"}]
     shown = opened("search-results", {"query": "x", "results": results})
 
@@ -184,7 +184,7 @@ def test_a_result_opens_through_the_host_and_an_address_that_is_none_is_text(ope
     assert shown.page.get_by_role("link").count() == 1
 
 
-def test_more_results_come_on_demand_and_the_focus_goes_to_the_first_of_them(opened: Opened) -> None:
+def test_more_results_load_on_demand_and_first_gets_focus(opened: Opened) -> None:
     shown = opened("search-results", {"query": "x", "results": [result(n) for n in range(12)]})
 
     button(shown, "Show 5 more").click()
@@ -194,7 +194,7 @@ def test_more_results_come_on_demand_and_the_focus_goes_to_the_first_of_them(ope
     assert button(shown, "Show 2 more").is_visible()
 
 
-def test_a_host_that_cannot_open_links_is_said_to_the_reader(opened: Opened) -> None:
+def test_host_that_cannot_open_links_is_reported(opened: Opened) -> None:
     shown = opened("search-results", {"query": "x", "results": [result(0)]}, methods=())
 
     shown.page.get_by_role("link").first.click()
@@ -224,7 +224,7 @@ def test_a_card_does_not_scroll_within_itself(opened: Opened, name: str) -> None
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
-def test_no_page_has_a_place_to_write_messages_for_hosts_have_one(opened: Opened, name: str) -> None:
+def test_pages_have_no_message_input(opened: Opened, name: str) -> None:
     """Source: S3-104, S3-109 and S3-123."""
     shown = opened(name, SAMPLES[name]["one"][0])
 
@@ -253,7 +253,7 @@ def test_a_chat_without_a_message_offers_two_ways_to_begin(opened: Opened) -> No
     assert shown.called("sendFollowUpMessage") == [[{"prompt": "Summarise our conversation so far."}]]
 
 
-def test_a_trend_is_told_by_more_than_its_colour(opened: Opened) -> None:
+def test_trend_is_marked_by_more_than_its_colour(opened: Opened) -> None:
     stats = [
         {"label": label, "value": "1", "change": change}
         for label, change in [("a", "+1%"), ("b", "\u22122%"), ("c", "same")]
@@ -269,7 +269,7 @@ def test_a_trend_is_told_by_more_than_its_colour(opened: Opened) -> None:
 # ---- carousel, gallery
 
 
-def test_a_carousel_shows_eight_at_most_and_everything_on_the_full_screen(opened: Opened) -> None:
+def test_carousel_shows_eight_inline_and_all_on_full_screen(opened: Opened) -> None:
     """Source: S3-105 and S3-108."""
     shown = opened("pizzaz-carousel", {"items": [item(n) for n in range(12)]})
     inline = shown.page.locator(".card").count()
@@ -280,7 +280,7 @@ def test_a_carousel_shows_eight_at_most_and_everything_on_the_full_screen(opened
     assert (inline, shown.page.locator(".card").count()) == (8, 12)
 
 
-def test_a_carousel_moves_by_buttons_and_each_card_has_one_action(opened: Opened) -> None:
+def test_carousel_moves_by_buttons_and_card_has_one_action(opened: Opened) -> None:
     """Source: S3-106 and S3-107."""
     shown = opened("pizzaz-carousel", {"items": [item(n) for n in range(6)]})
 
@@ -292,7 +292,7 @@ def test_a_carousel_moves_by_buttons_and_each_card_has_one_action(opened: Opened
     assert max(card.locator("button").count() for card in shown.page.locator(".card").all()) == 1
 
 
-def test_a_picture_that_cannot_load_leaves_its_description(opened: Opened) -> None:
+def test_unloadable_picture_leaves_its_description(opened: Opened) -> None:
     """Source: S3-115."""
     shown = opened(
         "pizzaz-gallery",
@@ -306,7 +306,7 @@ def test_a_picture_that_cannot_load_leaves_its_description(opened: Opened) -> No
     assert text.startswith("OEnlarge: The oven")
 
 
-def test_pictures_are_leafed_through_by_keyboard_and_escape_goes_back_to_the_same_one(opened: Opened) -> None:
+def test_gallery_moves_by_keyboard_and_escape_returns_to_picture(opened: Opened) -> None:
     shown = opened("pizzaz-gallery", SAMPLES["pizzaz-gallery"]["most"][0])
 
     shown.page.locator("button.tile").nth(1).click()
@@ -322,7 +322,7 @@ def test_pictures_are_leafed_through_by_keyboard_and_escape_goes_back_to_the_sam
 # ---- markdown
 
 
-def test_markdown_becomes_the_elements_it_means(opened: Opened) -> None:
+def test_markdown_becomes_its_elements(opened: Opened) -> None:
     shown = opened("pizzaz-markdown", {"markdown": MARKDOWN}, displayMode="fullscreen")
 
     once = ("h1", "h2", "ol", "ol ul", "table", "pre", "blockquote", "del", "em", "strong", "hr")
@@ -349,7 +349,7 @@ def test_markdown_becomes_the_elements_it_means(opened: Opened) -> None:
         ("* * *", ""),
     ],
 )
-def test_markdown_shows_as_text_what_is_no_markdown(opened: Opened, source: str, html: str) -> None:
+def test_invalid_markdown_is_shown_as_text(opened: Opened, source: str, html: str) -> None:
     shown = opened("pizzaz-markdown", {"markdown": source})
 
     assert shown.page.locator("article").inner_text().strip() == html
@@ -383,7 +383,7 @@ def test_markdown_of_any_kind_is_read_in_time() -> None:
 
 
 @pytest.mark.parametrize("unit", ["`a` ", "*a* ", "- a\n", "| a | b |\n|--|--|\n"])
-def test_a_document_of_too_many_elements_is_cut_and_says_so(opened: Opened, unit: str) -> None:
+def test_document_of_too_many_elements_is_cut_with_a_note(opened: Opened, unit: str) -> None:
     shown = opened("pizzaz-markdown", {"markdown": unit * 12_000}, displayMode="fullscreen")
 
     shown.wait_for("too long to show all of it")
@@ -391,7 +391,7 @@ def test_a_document_of_too_many_elements_is_cut_and_says_so(opened: Opened, unit
     assert shown.page.locator("article *").count() < 20_000
 
 
-def test_a_long_document_opens_wide_or_unfolds_where_there_is_no_wide_view(opened: Opened) -> None:
+def test_long_document_opens_full_screen_or_unfolds_without_it(opened: Opened) -> None:
     """Source: S3-108 and S3-123."""
     data = {"markdown": MARKDOWN * 20}
     wide = opened("pizzaz-markdown", data, answers={"requestDisplayMode": {"mode": "fullscreen"}})
@@ -432,7 +432,7 @@ MOVED = """() => new Promise(done => {
 })"""
 
 
-def test_planets_stand_still_for_those_who_want_less_motion(opened: Opened) -> None:
+def test_planets_stand_still_with_reduced_motion(opened: Opened) -> None:
     moving = opened("solar-system", {})
     moves = moving.page.evaluate(MOVED)
     still = opened("solar-system", {}, before=CALM)
@@ -450,7 +450,7 @@ def test_picture_in_picture_has_one_control(opened: Opened) -> None:
     assert button(shown, "Pause").is_visible()
 
 
-def test_the_kitchen_sink_tries_every_method_and_says_how_it_went(opened: Opened) -> None:
+def test_kitchen_sink_tries_every_method_and_shows_outcome(opened: Opened) -> None:
     shown = opened(
         "kitchen-sink-lite",
         {"demo": True},
@@ -466,7 +466,7 @@ def test_the_kitchen_sink_tries_every_method_and_says_how_it_went(opened: Opened
     assert "1,234,567.89" in shown.text
 
 
-def test_the_kitchen_sink_says_why_a_method_failed(opened: Opened) -> None:
+def test_kitchen_sink_shows_cause_of_failed_method(opened: Opened) -> None:
     shown = opened("kitchen-sink-lite", {"demo": True}, methods=())
 
     shown.page.get_by_label("Try a method of the bridge").select_option("uploadFile")

@@ -76,7 +76,7 @@ def text(result: Mapping[str, Any]) -> str:
     return str(block["text"])
 
 
-def test_the_server_is_chatui_1_0_0_with_five_tools_and_nine_pages(
+def test_server_is_chatui_1_0_0_with_five_tools_and_nine_pages(
     server: WidgetServer, tools: dict[str, Any]
 ) -> None:
     """Source: S3-1, S3-2, S3-4 and S3-88 to S3-96."""
@@ -118,9 +118,7 @@ def test_a_tool_is_listed_as_documented(tools: dict[str, Any], name: str) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_is_served_in_both_dialects_with_one_content_and_the_same_policy(
-    server: WidgetServer, name: str
-) -> None:
+def test_page_has_equal_content_and_policy_in_both_dialects(server: WidgetServer, name: str) -> None:
     """Source: S3-87 and S3-97 to S3-100."""
     [sky] = server.read(f"ui://widget/{name}.html")["contents"]
     [app] = server.read(f"ui://widget/mcp-app/{name}.html")["contents"]
@@ -274,7 +272,7 @@ def test_arguments_of_another_form_are_refused(
     assert '"E_INVALID_ARGUMENT"' in result["content"][0]["text"]
 
 
-def test_facts_of_a_request_that_are_of_another_form_are_left_out(server: WidgetServer) -> None:
+def test_request_metadata_of_wrong_shape_is_dropped(server: WidgetServer) -> None:
     odd = {"openai/locale": 7, "openai/userAgent": ["x"], "openai/userLocation": "Paris"}
 
     result = server.call("display_chat", {}, **odd)
@@ -283,7 +281,7 @@ def test_facts_of_a_request_that_are_of_another_form_are_left_out(server: Widget
     assert result["_meta"]["clientInfo"] == {}
 
 
-def test_an_unknown_method_and_a_body_that_is_no_json_are_json_rpc_errors(server: WidgetServer) -> None:
+def test_unknown_method_and_invalid_json_are_json_rpc_errors(server: WidgetServer) -> None:
     """Source: S3-142."""
     status, _, body = server.post("not valid json")
 
@@ -292,7 +290,7 @@ def test_an_unknown_method_and_a_body_that_is_no_json_are_json_rpc_errors(server
     assert isinstance(json.loads(body)["error"]["code"], int)
 
 
-def test_stdio_gives_what_http_gives(server: WidgetServer, tmp_path: Path) -> None:
+def test_stdio_and_http_answers_are_equal(server: WidgetServer, tmp_path: Path) -> None:
     requests: list[tuple[str, dict[str, Any]]] = [
         ("tools/list", {}),
         ("resources/list", {}),

@@ -51,7 +51,7 @@ def test_one_declaration_gives_a_page_the_keys_of_both_dialects() -> None:
     }
 
 
-def test_what_was_not_asked_for_is_absent_and_what_was_is_there() -> None:
+def test_unset_fields_are_absent_and_set_ones_present() -> None:
     plain = chart().resource_meta()
     rich = chart(
         csp=Csp(frames=("maps.example.com",)), permissions=("camera",), domain="https://w.example.com"
@@ -66,7 +66,7 @@ def test_what_was_not_asked_for_is_absent_and_what_was_is_there() -> None:
     assert rich["ui"]["domain"] == rich["openai/widgetDomain"] == "https://w.example.com"
 
 
-def test_a_scheme_that_is_given_stays_in_origins_and_leaves_hosts() -> None:
+def test_given_scheme_stays_in_origins_and_is_cut_from_hosts() -> None:
     csp = Csp(connect=("wss://live.example.com", "http://localhost:3000"))
 
     assert csp.origins()["connectDomains"] == ["wss://live.example.com", "http://localhost:3000"]
@@ -81,7 +81,7 @@ def test_a_scheme_that_is_given_stays_in_origins_and_leaves_hosts() -> None:
         (True, "private", ["app"]),
     ],
 )
-def test_who_may_call_a_tool_is_always_said(
+def test_tool_visibility_is_always_declared(
     accessible: bool, visibility: Literal["public", "private"], audience: list[str]
 ) -> None:
     declared = chart(accessible=accessible, visibility=visibility)
@@ -94,7 +94,7 @@ def test_who_may_call_a_tool_is_always_said(
     assert (meta["openai/widgetAccessible"], meta["openai/visibility"]) == (accessible, visibility)
 
 
-def test_schemes_and_file_arguments_are_told() -> None:
+def test_schemes_and_file_arguments_are_declared() -> None:
     """Source: S3-139."""
     meta = chart().tool_meta(
         invoking="a", invoked="b", security=(NO_AUTH, oauth2("files.read")), file_params=("picture",)
@@ -105,7 +105,7 @@ def test_schemes_and_file_arguments_are_told() -> None:
     assert oauth2() == {"type": "oauth2"}
 
 
-def test_texts_of_64_characters_are_taken_and_of_65_refused() -> None:
+def test_text_limit_is_64_characters() -> None:
     assert chart().tool_meta(invoking="x" * 64, invoked="y" * 64)
 
     with pytest.raises(ValueError, match=r"1 to 64 characters while a tool runs; 'x+' has 65"):
@@ -126,9 +126,7 @@ def test_texts_of_64_characters_are_taken_and_of_65_refused() -> None:
         ({"visibility": "private"}, "nobody could call"),
     ],
 )
-def test_a_declaration_that_cannot_work_is_refused_with_what_to_write(
-    given: dict[str, object], says: str
-) -> None:
+def test_unusable_declaration_is_refused_with_the_correction(given: dict[str, object], says: str) -> None:
     assert chart().page() == PAGE
 
     with pytest.raises(ValueError, match=says):
@@ -138,7 +136,7 @@ def test_a_declaration_that_cannot_work_is_refused_with_what_to_write(
 @pytest.mark.parametrize(
     "domain", ["'self'", "https://cdn.example.com/lib", "a b", "", "*", "data:", "-a.com"]
 )
-def test_what_is_no_domain_is_refused(domain: str) -> None:
+def test_invalid_domain_is_refused(domain: str) -> None:
     domains = ("cdn.example.com", "localhost:8000", "*.example.com")
     assert Csp(resources=domains).hosts()["resource_domains"] == list(domains)
 
@@ -163,6 +161,6 @@ def test_each_page_of_the_runner_is_a_widget(name: str) -> None:
     assert widget.csp.hosts() == {"connect_domains": [], "resource_domains": []}
 
 
-def test_an_unknown_page_of_the_runner_is_refused_with_those_there_are() -> None:
+def test_unknown_runner_page_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="no page 'map'; it has chat-view, dashboard-widget"):
         builtin("map")

@@ -58,14 +58,14 @@ LEAST: list[tuple[str, Form]] = [
 
 
 @pytest.mark.parametrize(("page", "form"), [*FULL, *LEAST])
-def test_what_a_tool_returns_fits_what_it_declares_and_what_the_page_accepts(page: str, form: Form) -> None:
+def test_tool_result_fits_its_schema_and_the_page(page: str, form: Form) -> None:
     schema = json.loads((SCHEMAS / f"{page}.json").read_text())
 
     Draft202012Validator(form.output_schema()).validate(form.content())
     Draft202012Validator(schema).validate(form.content())
 
 
-def test_fields_are_named_as_documented_and_what_was_not_given_is_absent() -> None:
+def test_fields_have_documented_names_and_unset_ones_are_absent() -> None:
     """Source: S3-25 to S3-27, S3-46 and S3-75 to S3-77."""
     assert [form.content() for _, form in LEAST] == [
         {"seedMessage": "", "locale": "en"},

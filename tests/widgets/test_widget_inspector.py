@@ -25,7 +25,7 @@ def server() -> Iterator[WidgetServer]:
         yield served
 
 
-def test_the_command_line_of_the_inspector_finds_the_app_of_every_tool(server: WidgetServer) -> None:
+def test_inspector_command_line_finds_app_of_every_tool(server: WidgetServer) -> None:
     status, printed = app_info(server.url, ["--method", "tools/list", "--app-info"])
 
     apps = {app["toolName"]: app for app in printed}

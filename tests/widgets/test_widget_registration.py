@@ -81,7 +81,7 @@ async def read(client: "Client[Any]", uri: str) -> dict[str, Any]:
         ("ui://widget/mcp-app/chart.html?v=3", MCP_APP),
     ],
 )
-async def test_a_page_answers_at_both_addresses_whatever_version_is_asked_for(uri: str, mime: str) -> None:
+async def test_page_answers_at_both_addresses_for_any_version(uri: str, mime: str) -> None:
     async with Client(server()) as client:
         content = await read(client, uri)
 
@@ -101,7 +101,7 @@ async def test_an_address_of_no_page_is_not_found(uri: str) -> None:
             await read(client, uri)
 
 
-async def test_only_the_documented_address_is_listed_with_the_meta_that_reads_have() -> None:
+async def test_only_documented_address_is_listed_with_its_read_meta() -> None:
     csp = Csp(resources=("cdn.example.com",))
     both = [Widget(name=name, html=f"<p>{name}</p>", description=name, csp=csp) for name in ("one", "two")]
 
@@ -116,7 +116,7 @@ async def test_only_the_documented_address_is_listed_with_the_meta_that_reads_ha
     assert templates == []
 
 
-async def test_the_schema_of_a_tool_with_a_page_names_its_dialect_and_others_stay_as_they_are() -> None:
+async def test_schema_names_its_dialect_only_for_tools_with_a_page() -> None:
     async with Client(server()) as client:
         schemas = {tool.name: tool.input_schema for tool in await client.list_tools()}
 
@@ -131,7 +131,7 @@ def test_two_widgets_of_one_name_are_refused() -> None:
         server(*twice)
 
 
-def test_a_page_whose_file_is_missing_is_refused_when_the_file_is_loaded(tmp_path: Path) -> None:
+def test_page_with_missing_file_is_refused_at_load(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"nowhere\.html"):
         server(Widget(name="chart", html=tmp_path / "nowhere.html", description="A chart"))
 
@@ -146,7 +146,7 @@ class Looks(Middleware):
         return await call_next(context)
 
 
-async def test_a_host_may_serve_pages_unless_the_author_wants_to_see_reads() -> None:
+async def test_host_serves_pages_unless_author_observes_reads() -> None:
     open_one, closed = server(), server()
     open_one.add_middleware(Looks())
     closed.add_middleware(Sees())
@@ -158,7 +158,7 @@ async def test_a_host_may_serve_pages_unless_the_author_wants_to_see_reads() -> 
 
 
 @pytest.mark.kernel
-async def test_the_host_reads_a_page_without_a_worker_and_says_what_plain_fastmcp_says(folder: Path) -> None:
+async def test_host_reads_page_without_worker_like_plain_fastmcp(folder: Path) -> None:
     file = folder / "prices.py"
     file.write_text(TOOL_FILE)
     plain: dict[str, Any] = {}
@@ -216,7 +216,7 @@ async def test_tools_of_several_files_name_pages_where_they_then_are(folder: Pat
 
 
 @pytest.mark.kernel
-async def test_a_table_too_large_for_a_model_is_shortened_and_still_fits_its_schema(folder: Path) -> None:
+async def test_large_table_is_shortened_and_still_fits_its_schema(folder: Path) -> None:
     rows = [{"name": f"pizza {number}", "note": "with olives " * 3} for number in range(3000)]
 
     async with (

@@ -87,7 +87,7 @@ def test_a_token_has_to_satisfy_one_of_the_schemes(
     assert refused_for(spec(*schemes), facts(token)) == problem
 
 
-def test_on_stdio_the_user_of_the_operating_system_may_call_everything() -> None:
+def test_stdio_user_of_operating_system_may_call_everything() -> None:
     """Source: S3-140."""
     with pytest.raises(CallError):
         authorize(spec(oauth2("a")), facts())
@@ -104,7 +104,7 @@ def test_a_challenge_cannot_be_broken_out_of() -> None:
     )
 
 
-def test_only_a_call_that_was_not_authorised_is_challenged() -> None:
+def test_only_unauthorised_calls_are_challenged() -> None:
     with pytest.raises(CallError) as raised:
         authorize(spec(oauth2("a")), facts())
     message = {"content": [], "_meta": {"kept": 1}}
@@ -120,7 +120,7 @@ def test_only_a_call_that_was_not_authorised_is_challenged() -> None:
     assert challenged(message, CallError(Code.E_TOOL, "no"), resource_metadata=None) is message
 
 
-def test_schemes_come_to_the_top_level_and_nothing_else_changes() -> None:
+def test_schemes_move_to_top_level_and_nothing_else_changes() -> None:
     schemes = [{"type": "noauth"}]
     tools: list[dict[str, object]] = [
         {"name": "a", "_meta": {"securitySchemes": schemes}},
@@ -180,7 +180,7 @@ def test_the_challenge_of_a_tool_reaches_the_client(server: WidgetServer) -> Non
 
 
 @pytest.mark.kernel
-def test_a_token_without_the_scope_is_told_which_it_needs(tmp_path: Path) -> None:
+def test_token_without_scope_is_told_the_required_one(tmp_path: Path) -> None:
     file, tokens = tmp_path / "prices.py", tmp_path / "tokens.json"
     file.write_text(TOOL_FILE)
     tokens.write_text(json.dumps({"t" * 32: "alice"}))

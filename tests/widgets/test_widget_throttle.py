@@ -1,4 +1,4 @@
-"""How often one user may call one tool: in any minute, by the identity that the host found."""
+"""Rate limit of one tool for one user: calls in any minute, by the identity that the host found."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from support import call, details, error_code, open_toolset
 
 @pytest.mark.kernel
 @pytest.mark.anyio
-async def test_a_call_above_the_limit_of_its_tool_is_busy_and_other_users_are_not(tmp_path: Path) -> None:
+async def test_call_above_tool_rate_limit_is_busy_for_that_user_only(tmp_path: Path) -> None:
     """Source: S3-141."""
     tmp_path.chmod(0o700)
     file = tmp_path / "two.py"

@@ -51,7 +51,7 @@ def test_a_limit_is_exceeded_by_one_more_and_not_by_reaching_it(seen: Look, reac
         (HomeUsage(1, 1, hides=True), 2001, Reached(limit="home_bytes", value=2000, used=2001)),
     ],
 )
-def test_what_the_disk_has_lost_counts_only_for_a_home_that_hides_something(
+def test_lost_disk_space_counts_only_for_home_hiding_files(
     usage: HomeUsage, lost_bytes: int, reached: Reached | None
 ) -> None:
     assert overfull(usage, LIMITS, lost_bytes=lost_bytes) == reached
@@ -71,7 +71,7 @@ def test_what_the_disk_has_lost_counts_only_for_a_home_that_hides_something(
         (None, None, True, None),
     ],
 )
-def test_a_death_is_put_down_to_a_limit_only_where_its_signs_are_seen(
+def test_death_is_attributed_to_a_limit_only_with_its_signs(
     status: str | None, last: Look | None, oom_killed: bool, limit: str | None
 ) -> None:
     reached = behind_death(status, last, LIMITS, oom_killed=oom_killed)
@@ -79,7 +79,7 @@ def test_a_death_is_put_down_to_a_limit_only_where_its_signs_are_seen(
     assert (None if reached is None else reached.limit) == limit
 
 
-def test_a_call_that_works_is_looked_at_every_50_ms() -> None:
+def test_working_call_is_sampled_every_50_ms() -> None:
     pace = LookPace()
 
     delays = [
@@ -89,7 +89,7 @@ def test_a_call_that_works_is_looked_at_every_50_ms() -> None:
     assert delays == [FIRST_LOOK_S] * 19
 
 
-def test_a_call_that_idles_is_looked_at_less_often_until_it_works_again() -> None:
+def test_idle_call_is_sampled_less_often_until_it_works_again() -> None:
     pace = LookPace()
 
     delays = [pace.next(MODEST, cpu_s=0.0005, elapsed_s=0.0005) for _ in range(5)]
@@ -103,13 +103,13 @@ def test_looking_takes_at_most_a_twentieth_of_a_processor() -> None:
     assert LookPace().next(MODEST, cpu_s=0.5, elapsed_s=0.5) == 10.0
 
 
-def test_a_look_that_waits_for_a_processor_delays_the_next_by_far_less() -> None:
+def test_sample_delayed_by_busy_cpu_delays_the_next_far_less() -> None:
     assert LookPace().next(MODEST, cpu_s=0.01, elapsed_s=0.5) == 2.0
 
 
 @pytest.mark.anyio
 @pytest.mark.kernel
-async def test_processes_are_looked_at_however_long_homes_and_the_hosts_own_threads_take(
+async def test_processes_are_sampled_despite_slow_homes_and_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = threading.Event()

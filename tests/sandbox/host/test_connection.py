@@ -71,7 +71,7 @@ def knows_passrights() -> bool:
     return True
 
 
-def test_a_kernel_that_knows_how_refuses_to_send_descriptors_where_none_belong() -> None:
+def test_kernel_support_refuses_to_send_unexpected_descriptors() -> None:
     with connection(Closer(), older_kernel=False) as (end, theirs):
         if knows_passrights():
             with pytest.raises(PermissionError):
@@ -82,7 +82,7 @@ def test_a_kernel_that_knows_how_refuses_to_send_descriptors_where_none_belong()
 
 
 @pytest.mark.anyio
-async def test_descriptors_that_come_all_the_same_end_the_connection_and_not_the_time_of_the_host() -> None:
+async def test_unexpected_descriptors_end_connection_without_delay() -> None:
     closer = Closer()
     with ExitStack() as stack, connection(closer, older_kernel=True) as (end, theirs):
         give(theirs, b"plain", slow_to_close(stack))
@@ -101,7 +101,7 @@ async def test_descriptors_that_come_all_the_same_end_the_connection_and_not_the
 
 
 @pytest.mark.anyio
-async def test_a_connection_is_closed_at_once_whatever_lies_unread_in_it() -> None:
+async def test_connection_with_unread_descriptors_closes_at_once() -> None:
     closer = Closer()
     with ExitStack() as stack:
         ours, theirs = socket.socketpair()
@@ -119,7 +119,7 @@ async def test_a_connection_is_closed_at_once_whatever_lies_unread_in_it() -> No
 
 
 @pytest.mark.anyio
-async def test_so_is_one_that_descriptors_are_expected_on() -> None:
+async def test_connection_expecting_descriptors_receives_one() -> None:
     closer = Closer()
     with ExitStack() as stack:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -138,7 +138,7 @@ async def test_so_is_one_that_descriptors_are_expected_on() -> None:
         theirs.close()
 
 
-def test_what_is_empty_is_closed_without_a_thread_of_its_own() -> None:
+def test_empty_close_needs_no_thread() -> None:
     closer = Closer()
     with connection(closer, older_kernel=True) as (end, theirs):
         theirs.send(b"x" * 1000)
@@ -153,7 +153,7 @@ def test_what_is_empty_is_closed_without_a_thread_of_its_own() -> None:
 
 
 @pytest.mark.anyio
-async def test_all_of_a_message_is_taken_whatever_else_the_other_side_has_the_kernel_add() -> None:
+async def test_descriptors_are_all_received_with_extra_control_data() -> None:
     closer = Closer()
     with connection(closer, older_kernel=True) as (end, theirs):
         # A worker that kept a copy of our end can set this.
@@ -167,7 +167,7 @@ async def test_all_of_a_message_is_taken_whatever_else_the_other_side_has_the_ke
 
 
 @pytest.mark.anyio
-async def test_a_closer_closes_all_in_order_and_begins_again_after_a_pause() -> None:
+async def test_closer_closes_in_order_and_restarts_after_a_pause() -> None:
     closer = Closer()
     for _ in range(3):
         read, write = os.pipe()

@@ -1,4 +1,4 @@
-"""What calls, homes and `/readyz` notice of a forkserver that ends, and of tool files that load no more."""
+"""Effects of a forkserver's end, and of unloadable tool files, on calls, homes and `/readyz`."""
 
 import asyncio
 import os
@@ -92,7 +92,7 @@ async def kill_forkserver(caplog: pytest.LogCaptureFixture) -> int:
     return first
 
 
-async def test_calls_go_on_after_the_forkserver_was_killed(
+async def test_calls_continue_after_forkserver_is_killed(
     tool: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with somebody() as ann, somebody() as bob:
@@ -106,9 +106,7 @@ async def test_calls_go_on_after_the_forkserver_was_killed(
             assert await toolset.faults() == {}
 
 
-async def test_a_call_under_way_is_told_that_the_forkserver_ended_and_is_not_run_twice(
-    tool: Path, tmp_path: Path
-) -> None:
+async def test_running_call_reports_forkserver_end_and_runs_once(tool: Path, tmp_path: Path) -> None:
     with somebody() as ann:
         async with open_toolset(tool, tmp_path) as toolset:
             client = Listening()
@@ -125,7 +123,7 @@ async def test_a_call_under_way_is_told_that_the_forkserver_ended_and_is_not_run
 
 
 @pytest.mark.parametrize("is_believed", [False, True], ids=["held", "control"])
-async def test_a_call_that_its_worker_has_looked_at_is_not_run_again(
+async def test_call_seen_by_its_worker_is_not_rerun(
     tool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_believed: bool
 ) -> None:
     if is_believed:
@@ -148,7 +146,7 @@ async def test_a_call_that_its_worker_has_looked_at_is_not_run_again(
     assert counted.processed.value["results"] == "ran\n" * (3 if is_believed else 2)
 
 
-async def test_a_home_keeps_its_files_when_its_zygote_ends_with_the_forkserver(
+async def test_home_survives_zygote_ending_with_forkserver(
     tool: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with somebody() as ann:
@@ -162,7 +160,7 @@ async def test_a_home_keeps_its_files_when_its_zygote_ends_with_the_forkserver(
             assert "here" in str(looked.processed.value["results"])
 
 
-async def test_requests_that_are_no_tool_calls_go_on_too(
+async def test_non_call_requests_continue_after_forkserver_end(
     tool: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with somebody() as ann:
@@ -176,7 +174,7 @@ async def test_requests_that_are_no_tool_calls_go_on_too(
             assert len(listed["tools"]) == 6
 
 
-async def test_zygotes_of_the_users_before_come_back_by_themselves(
+async def test_zygotes_of_earlier_users_return_automatically(
     tool: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with somebody() as ann:
@@ -189,9 +187,7 @@ async def test_zygotes_of_the_users_before_come_back_by_themselves(
             assert await becomes(lambda: first not in forkservers() and len(zygotes()) == len(before) == 2)
 
 
-async def test_a_server_whose_tool_file_loads_no_more_says_so_until_it_does(
-    tool: Path, tmp_path: Path
-) -> None:
+async def test_unloadable_tool_file_is_a_fault_until_it_loads(tool: Path, tmp_path: Path) -> None:
     with somebody() as ann, somebody() as bob:
         async with open_toolset(tool, tmp_path) as toolset:
             assert error_code(await call(toolset, ann, "leave")) is None

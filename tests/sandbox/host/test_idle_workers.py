@@ -18,12 +18,12 @@ def test_a_stock_begins_with_its_least() -> None:
 
 
 @pytest.mark.parametrize(("least", "most"), [(-1, 2), (3, 2)])
-def test_a_stock_that_makes_no_sense_is_refused(least: int, most: int) -> None:
+def test_invalid_idle_worker_bounds_are_refused(least: int, most: int) -> None:
     with pytest.raises(ValueError, match=f"{least} to {most}"):
         IdleWorkers(least=least, most=most)
 
 
-def test_each_call_that_finds_nobody_raises_it_by_one_up_to_the_most() -> None:
+def test_idle_worker_target_grows_by_one_per_miss_up_to_maximum() -> None:
     idle_workers = IdleWorkers(least=2, most=4)
 
     sizes = []
@@ -34,7 +34,7 @@ def test_each_call_that_finds_nobody_raises_it_by_one_up_to_the_most() -> None:
     assert sizes == [3, 4, 4, 4]
 
 
-def test_a_call_that_finds_somebody_does_not_raise_it() -> None:
+def test_call_with_idle_worker_does_not_raise_target() -> None:
     idle_workers = IdleWorkers(least=2, most=4)
 
     idle_workers.found(1, has_room=yes)
@@ -42,7 +42,7 @@ def test_a_call_that_finds_somebody_does_not_raise_it() -> None:
     assert idle_workers.size == 2
 
 
-def test_without_memory_it_is_not_raised() -> None:
+def test_idle_worker_target_is_not_raised_without_memory() -> None:
     idle_workers = IdleWorkers(least=2, most=4)
 
     idle_workers.found(0, has_room=no)
@@ -50,7 +50,7 @@ def test_without_memory_it_is_not_raised() -> None:
     assert idle_workers.size == 2
 
 
-def test_memory_is_asked_for_only_where_it_decides() -> None:
+def test_memory_is_checked_only_when_decisive() -> None:
     def asked() -> bool:
         raise AssertionError
 
@@ -62,7 +62,7 @@ def test_memory_is_asked_for_only_where_it_decides() -> None:
     assert full.size == 1
 
 
-def test_what_was_never_needed_is_given_up_one_at_a_time() -> None:
+def test_unused_idle_workers_are_dropped_one_at_a_time() -> None:
     idle_workers = IdleWorkers(least=1, most=4)
     for _ in range(3):
         idle_workers.found(0, has_room=yes)
@@ -76,7 +76,7 @@ def test_what_was_never_needed_is_given_up_one_at_a_time() -> None:
     assert sizes == [4, 3, 2, 1, 1]
 
 
-def test_what_is_needed_stays() -> None:
+def test_used_idle_workers_are_retained() -> None:
     idle_workers = IdleWorkers(least=1, most=4)
     idle_workers.found(0, has_room=yes)
     idle_workers.calm()
@@ -88,7 +88,7 @@ def test_what_is_needed_stays() -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 10)), max_size=60))
-def test_it_stays_between_its_bounds(calls: list[int | None]) -> None:
+def test_idle_worker_target_stays_within_bounds(calls: list[int | None]) -> None:
     idle_workers = IdleWorkers(least=2, most=5)
 
     for parked in calls:

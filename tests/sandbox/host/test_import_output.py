@@ -1,4 +1,4 @@
-"""What the log gets of what a tool file prints while it is imported, and what the event loop does for it."""
+"""Output of a tool file during its import: what the log gets, and what the event loop spends on it."""
 
 import contextlib
 import itertools
@@ -89,7 +89,7 @@ async def test_the_last_words_before_the_end_are_in_the_log(
 
 
 @pytest.mark.parametrize("said", [b"\n" * 65_536, b"a line of some length\n" * 2900, b"x" * 65_536])
-async def test_of_much_the_log_gets_the_beginning_and_a_word_that_the_rest_is_dropped(
+async def test_import_output_above_limit_is_cut_with_a_note(
     pipe: tuple[int, int], logged: pytest.LogCaptureFixture, said: bytes
 ) -> None:
     output = ImportOutput(pipe[0])
@@ -104,7 +104,7 @@ async def test_of_much_the_log_gets_the_beginning_and_a_word_that_the_rest_is_dr
     assert [record.message for record in logged.records if record.message != PRINTED] == [DROPPED]
 
 
-async def test_whoever_prints_without_end_takes_a_turn_now_and_then(
+async def test_endless_import_output_is_read_at_intervals(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[float] = []
@@ -127,7 +127,7 @@ async def test_whoever_prints_without_end_takes_a_turn_now_and_then(
 
 
 @pytest.mark.kernel
-async def test_a_tool_file_that_prints_a_pipe_full_of_lines_is_served(
+async def test_tool_file_filling_its_output_pipe_is_served(
     tmp_path: Path, user: str, logged: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "loud.py"

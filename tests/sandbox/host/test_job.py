@@ -1,4 +1,4 @@
-"""What goes on in a worker between two calls, where it may: real processes, real limits."""
+"""Background work in a worker between two calls: real processes, real limits."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ async def proceeds(file: Path) -> bool:
     seen = {""}
 
     def has_changed_twice() -> bool:
-        # A file that is written anew is empty at times.
+        # A file that is rewritten is empty at times.
         seen.add(text_of(file))
         return len(seen) > 2
 
@@ -58,7 +58,7 @@ async def stands(file: Path) -> bool:
     return text_of(file) == before
 
 
-async def test_what_a_call_has_begun_goes_on_until_the_next_one(pool: Pool, tmp_path: Path) -> None:
+async def test_job_continues_until_the_next_call(pool: Pool, tmp_path: Path) -> None:
     file = tmp_path / "home" / "ticks"
     await begun(pool, "ticks", str(file))
 
@@ -69,7 +69,7 @@ async def test_what_a_call_has_begun_goes_on_until_the_next_one(pool: Pool, tmp_
     assert not pool.zygote.retired
 
 
-async def test_a_job_whose_next_call_comes_at_once_keeps_no_descriptor(pool: Pool, tmp_path: Path) -> None:
+async def test_job_followed_by_a_call_at_once_leaks_no_descriptor(pool: Pool, tmp_path: Path) -> None:
     home = tmp_path / "home"
 
     def held() -> int:
@@ -84,7 +84,7 @@ async def test_a_job_whose_next_call_comes_at_once_keeps_no_descriptor(pool: Poo
     assert await becomes(lambda: held() == 1 + len(pool.zygote.jobs()))
 
 
-async def test_a_call_that_does_not_ask_for_it_stands_still_afterwards(pool: Pool, tmp_path: Path) -> None:
+async def test_call_without_background_request_stops_afterwards(pool: Pool, tmp_path: Path) -> None:
     file = tmp_path / "home" / "ticks"
     await run(pool, "ticks", str(file))
     await rests(pool)
@@ -93,7 +93,7 @@ async def test_a_call_that_does_not_ask_for_it_stands_still_afterwards(pool: Poo
 
 
 @pytest.mark.parametrize("in_child", [False, True])
-async def test_it_stands_still_while_outputs_are_read_and_goes_on_right_after(
+async def test_job_stops_while_outputs_are_read_and_then_continues(
     pool: Pool, tmp_path: Path, *, in_child: bool
 ) -> None:
     file = tmp_path / "home" / "ticks"
@@ -142,7 +142,7 @@ LIMITS = Limits(
         ("end", {"ended", "disorder"}),
     ],
 )
-async def test_each_limit_ends_it_and_so_does_what_it_says(
+async def test_job_is_ended_by_each_limit_and_by_its_messages(
     forkserver: Forkserver, tmp_path: Path, what: str, reasons: set[str]
 ) -> None:
     limits = LIMITS if what != "grow" else Limits(memory_bytes=2048 * MIB, call_memory_bytes=300 * MIB)
@@ -155,7 +155,7 @@ async def test_each_limit_ends_it_and_so_does_what_it_says(
         assert value(await run(pool, "count"))["calls"] == 1
 
 
-async def test_its_memory_and_that_of_all_calls_together_is_that_of_one_call(
+async def test_job_memory_and_all_calls_share_the_limit_of_one_call(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     async with kept_pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
@@ -166,16 +166,14 @@ async def test_its_memory_and_that_of_all_calls_together_is_that_of_one_call(
     assert held[2] is not Ending.ANSWERED
 
 
-async def test_what_it_prints_is_nobodys_and_does_not_stop_it(pool: Pool, tmp_path: Path) -> None:
+async def test_job_output_belongs_to_no_call_and_does_not_stop_it(pool: Pool, tmp_path: Path) -> None:
     await begun(pool, "begins", "print")
     assert await becomes((tmp_path / "home" / "printed").exists)
 
     assert (await run(pool, "print", "mine")).output == "mine\n"
 
 
-async def test_what_it_is_denied_between_calls_is_no_calls_and_does_not_end_it(
-    pool: Pool, tmp_path: Path
-) -> None:
+async def test_job_denial_between_calls_belongs_to_no_call(pool: Pool, tmp_path: Path) -> None:
     lease = await begun(pool, "begins", "denied")
     # Its thread ends with that, and so only the file is missing that says so.
     assert await becomes(lambda: len(os.listdir(f"/proc/{lease.worker.pid}/task")) == 1)
@@ -185,7 +183,7 @@ async def test_what_it_is_denied_between_calls_is_no_calls_and_does_not_end_it(
     assert [denial.path for denial in (await run(pool, "deny", "/usr/x")).denials] == ["/usr/x"]
 
 
-async def test_the_next_call_meets_the_worker_that_goes_on_whichever_was_used_last(pool: Pool) -> None:
+async def test_next_call_uses_worker_with_job_not_the_last_used(pool: Pool) -> None:
     one, first = await leased(pool, "count", goes_on=True)
     two, _ = await leased(pool, "count")
     one.release()
@@ -194,7 +192,7 @@ async def test_the_next_call_meets_the_worker_that_goes_on_whichever_was_used_la
     assert value(await run(pool, "count"))["pid"] == value(first)["pid"]
 
 
-async def test_time_without_a_call_does_not_end_it_and_its_age_does(
+async def test_job_ends_by_age_and_not_by_idle_time(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.host.parking._TIDY_S", 0.05)
@@ -207,9 +205,7 @@ async def test_time_without_a_call_does_not_end_it_and_its_age_does(
 
 
 @pytest.mark.parametrize(("begun_in", "ends"), [("a", True), ("b", False), (None, False)])
-async def test_it_ends_with_the_session_in_which_it_was_begun(
-    pool: Pool, begun_in: str | None, *, ends: bool
-) -> None:
+async def test_job_ends_with_its_session(pool: Pool, begun_in: str | None, *, ends: bool) -> None:
     lease = await begun(pool, "count", session=begun_in)
     assert pool.has_jobs
 
@@ -220,7 +216,7 @@ async def test_it_ends_with_the_session_in_which_it_was_begun(
     assert Path(f"/proc/{lease.worker.pid}").exists() is not ends
 
 
-async def test_nothing_is_left_of_it_when_its_pool_closes(forkserver: Forkserver, tmp_path: Path) -> None:
+async def test_job_leaves_nothing_when_its_pool_closes(forkserver: Forkserver, tmp_path: Path) -> None:
     # What a loop has for all of its calls stays as long as it does.
     Readers().close()
     before = len(os.listdir("/proc/self/fd"))
@@ -235,7 +231,7 @@ async def test_nothing_is_left_of_it_when_its_pool_closes(forkserver: Forkserver
     assert await becomes(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
-async def test_a_program_with_threads_goes_on_too(forkserver: Forkserver, tmp_path: Path) -> None:
+async def test_job_of_a_program_with_threads_continues(forkserver: Forkserver, tmp_path: Path) -> None:
     async with kept_pool_of(forkserver, tmp_path, threads=True) as pool:
         file = tmp_path / "home" / "ticks"
         await begun(pool, "ticks", str(file))
@@ -257,7 +253,7 @@ class Little:
         return 0
 
 
-async def test_it_is_ended_where_the_memory_of_the_server_is_used_up(pool: Pool) -> None:
+async def test_job_is_ended_when_server_memory_is_exhausted(pool: Pool) -> None:
     guard = MemoryGuard(memory=Little())  # type: ignore[arg-type]
     lease, _ = await leased(pool, "hold", 32 * MIB, goes_on=True)
     job = lease.release()

@@ -1,4 +1,4 @@
-"""Whoever makes the host's event loop work for long, leaves others their turns."""
+"""Long work in the host's event loop leaves others their turns."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ async def run(pool: Pool, act: str, *args: object, ears: Ears) -> Outcome:
 
 @dataclass
 class Laborious(Ears):
-    """Who works in the loop for each request, and keeps how many turns another had before it."""
+    """Listener that works in the loop for each request, and records the turns of another before it."""
 
     turns: int = 0
     at: list[int] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Laborious(Ears):
 
 
 @pytest.mark.parametrize("rests", [True, False])
-async def test_requests_that_take_long_leave_others_their_turns(
+async def test_slow_requests_leave_others_their_turns(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, rests: bool
 ) -> None:
     if not rests:
@@ -69,7 +69,7 @@ async def test_requests_that_take_long_leave_others_their_turns(
     assert len(set(ears.at)) > REQUESTS // 2 if rests else len(set(ears.at)) <= REQUESTS // 4
 
 
-async def test_what_a_worker_says_in_between_may_not_be_made_of_as_many_values_as_an_answer(
+async def test_worker_note_has_a_lower_value_limit_than_an_answer(
     pool: Pool,
 ) -> None:
     allowed = await run(pool, "say_values", 590_000, ears=Ears())
@@ -82,7 +82,7 @@ async def test_what_a_worker_says_in_between_may_not_be_made_of_as_many_values_a
     assert answer.ending is Ending.ANSWERED
 
 
-async def test_a_tool_hears_that_what_a_client_answered_is_no_json(pool: Pool) -> None:
+async def test_invalid_json_answer_of_client_reaches_the_tool(pool: Pool) -> None:
     outcome = await run(pool, "ask", "why?", ears=Ears(answer={"because": float("nan")}))
 
     assert outcome.answer is not None
@@ -91,7 +91,7 @@ async def test_a_tool_hears_that_what_a_client_answered_is_no_json(pool: Pool) -
     assert "cannot be sent" in replied["error"]["message"]
 
 
-def test_a_burst_is_free_and_what_goes_on_rests_twice_as_long() -> None:
+def test_burst_is_free_and_long_work_rests_twice_as_long() -> None:
     share = LoopShare()
 
     share.spend(0.1, now=100.0)
@@ -103,7 +103,7 @@ def test_a_burst_is_free_and_what_goes_on_rests_twice_as_long() -> None:
     assert share.rest_s(now=101.5) == 0.0
 
 
-def test_who_took_little_for_long_has_no_more_than_a_burst() -> None:
+def test_unused_loop_share_is_capped_at_one_burst() -> None:
     share = LoopShare()
 
     share.spend(0.0, now=0.0)
@@ -112,7 +112,7 @@ def test_who_took_little_for_long_has_no_more_than_a_burst() -> None:
     assert share.rest_s(now=1000.0) == pytest.approx(0.2)
 
 
-async def test_each_step_of_what_is_awaited_counts_and_no_waiting() -> None:
+async def test_awaited_steps_count_and_waiting_does_not() -> None:
     share, ended = LoopShare(), asyncio.Event()
 
     async def work() -> str:
@@ -134,7 +134,7 @@ async def test_each_step_of_what_is_awaited_counts_and_no_waiting() -> None:
     assert share.rest_s(now=time.monotonic()) > 0
 
 
-async def test_a_cancellation_reaches_what_is_awaited() -> None:
+async def test_cancellation_reaches_the_awaited_coroutine() -> None:
     share, heard = LoopShare(), asyncio.Event()
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Which files without a name a process has mapped: as the kernel answers, and as it lists them."""
+"""Unnamed files that a process has mapped: as the kernel answers, and as it lists them."""
 
 import errno
 import mmap
@@ -67,7 +67,7 @@ def mapping(folder: Path, how: str = "") -> Iterator[tuple[int, list[int]]]:
 
 @pytest.fixture(params=["asked", "listed", "a kernel that is none"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How the files are found: as this kernel answers, or as one before Linux 6.11, or another, has it."""
+    """Way to find the files: as this kernel answers, or as one before Linux 6.11, or another, has it."""
     refused = {"listed": errno.ENOTTY, "a kernel that is none": errno.EINVAL}.get(request.param)
 
     def refuse(*_: object) -> bytes:
@@ -78,7 +78,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def test_files_without_a_name_are_found_that_can_be_written_and_no_others(tmp_path: Path, way: str) -> None:
+def test_writable_unnamed_mapped_files_are_found_and_no_others(tmp_path: Path, way: str) -> None:
     with mapping(tmp_path) as (pid, (shared, in_part, read_only, _private, _named, broken)):
         found = shared_files(pid, tmp_path.stat().st_dev)
         elsewhere = shared_files(pid, os.makedev(0, 0))
@@ -90,7 +90,7 @@ def test_files_without_a_name_are_found_that_can_be_written_and_no_others(tmp_pa
     assert elsewhere == []
 
 
-def test_the_kernel_answers_what_it_lists(tmp_path: Path) -> None:
+def test_kernel_answer_equals_its_listing(tmp_path: Path) -> None:
     with mapping(tmp_path) as (pid, _):
         device = tmp_path.stat().st_dev
         listed = [file for file in mapped_files(pid, device) if not file.private]
@@ -114,7 +114,7 @@ def test_a_process_whose_first_thread_has_ended_hides_nothing(tmp_path: Path, wa
     assert MappedFile(shared, 3 * MIB, private=False) in found
 
 
-def test_a_process_that_has_ended_has_mapped_nothing(tmp_path: Path, way: str) -> None:
+def test_ended_process_has_no_mapped_files(tmp_path: Path, way: str) -> None:
     with mapping(tmp_path) as (pid, _):
         pass
 
@@ -138,7 +138,7 @@ def test_very_many_are_listed(tmp_path: Path) -> None:
     assert MappedFile(shared, 3 * MIB, private=False) in found
 
 
-def test_this_kernel_is_asked_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_query_is_used_where_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the tests above would say twice how files are listed."""
     release = tuple(int(number) for number in os.uname().release.split(".")[:2])
     assert release >= (6, 11), "PROCMAP_QUERY is new in Linux 6.11: run the tests on that or a later one"

@@ -1,4 +1,4 @@
-"""What is kept of what a worker prints, with a real pipe."""
+"""Retained output of a worker, with a real pipe."""
 
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(read)
 
 
-def test_the_end_is_kept_and_what_is_no_text_is_replaced(pipe: tuple[int, int]) -> None:
+def test_output_end_is_retained_and_invalid_bytes_replaced(pipe: tuple[int, int]) -> None:
     output = KeptOutput(pipe=pipe[0], most_bytes=4)
     os.write(pipe[1], b"begin ")
     output.read_all()
@@ -29,7 +29,7 @@ def test_the_end_is_kept_and_what_is_no_text_is_replaced(pipe: tuple[int, int]) 
     assert (output.text(), output.has_ended) == ("en\ufffdd", False)
 
 
-def test_a_pipe_that_has_ended_is_told_from_one_that_is_empty(pipe: tuple[int, int]) -> None:
+def test_ended_pipe_is_distinguished_from_empty_one(pipe: tuple[int, int]) -> None:
     output = KeptOutput(pipe=pipe[0], most_bytes=100)
     assert (output.read(), output.has_ended, read_some(pipe[0])) == (False, False, None)
 
@@ -41,7 +41,7 @@ def test_a_pipe_that_has_ended_is_told_from_one_that_is_empty(pipe: tuple[int, i
     os.close(empty)
 
 
-def test_what_is_dropped_is_gone_and_what_comes_later_is_not(pipe: tuple[int, int]) -> None:
+def test_dropped_output_is_gone_and_later_output_is_read(pipe: tuple[int, int]) -> None:
     os.write(pipe[1], b"before")
     drop_output(pipe[0])
     os.write(pipe[1], b"after")

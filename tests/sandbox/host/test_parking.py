@@ -33,7 +33,7 @@ from sandbox.policy import MIB, Limits
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 
-async def test_the_next_call_meets_the_process_of_the_call_before(pool: Pool) -> None:
+async def test_next_call_runs_in_the_process_of_the_previous_one(pool: Pool) -> None:
     first, second = value(await run(pool, "count")), value(await run(pool, "count"))
     await rests(pool)
     third = value(await run(pool, "count"))
@@ -52,7 +52,7 @@ async def test_without_reuse_each_call_has_a_process_of_its_own(
     assert len({each["pid"] for each in counted}) == 3
 
 
-async def test_a_call_that_wants_a_fresh_worker_gets_one_and_leaves_none(pool: Pool) -> None:
+async def test_call_requiring_fresh_worker_gets_one_and_parks_none(pool: Pool) -> None:
     kept = value(await run(pool, "count"))
     fresh = value(await run(pool, "count", keeps=False))
     again = value(await run(pool, "count"))
@@ -61,7 +61,7 @@ async def test_a_call_that_wants_a_fresh_worker_gets_one_and_leaves_none(pool: P
     assert fresh["pid"] != kept["pid"] == again["pid"]
 
 
-async def test_the_worker_used_last_is_taken_first(pool: Pool) -> None:
+async def test_last_used_worker_is_leased_first(pool: Pool) -> None:
     one, first = await leased(pool, "count")
     two, second = await leased(pool, "count")
     two.release()
@@ -86,7 +86,7 @@ async def waiting(pool: Pool, **options: Unpack[Options]) -> "asyncio.Task[Outco
 
 @contextlib.asynccontextmanager
 async def nobody_free(pool: Pool) -> AsyncIterator[list[Lease]]:
-    """Lease every worker at hand and stop their zygote: whoever comes now waits for a fork.
+    """Lease every worker at hand and stop their zygote: the next caller waits for a fork.
 
     Yields:
         The leases, oldest first. What the test leaves in the list is released once forks are made again.
@@ -101,7 +101,7 @@ async def nobody_free(pool: Pool) -> AsyncIterator[list[Lease]]:
             lease.release()
 
 
-async def test_who_waits_for_a_fork_takes_a_worker_that_becomes_free_meanwhile(pool: Pool) -> None:
+async def test_waiter_for_fork_takes_worker_freed_meanwhile(pool: Pool) -> None:
     async with nobody_free(pool) as leases:
         fresh = await waiting(pool, keeps=False)
         narrower = await waiting(pool, limits=replace(pool.policy.limits, open_files=64))
@@ -118,7 +118,7 @@ async def test_who_waits_for_a_fork_takes_a_worker_that_becomes_free_meanwhile(p
     assert value(await fresh)["calls"] == value(await narrower)["calls"] == 1
 
 
-async def test_who_waits_for_a_fork_and_is_cancelled_leaves_a_worker_that_it_was_given(pool: Pool) -> None:
+async def test_cancelled_waiter_for_fork_leaves_the_worker_it_got(pool: Pool) -> None:
     async with nobody_free(pool) as leases:
         call = await waiting(pool)
         freed = leases.pop(0)
@@ -132,7 +132,7 @@ async def test_who_waits_for_a_fork_and_is_cancelled_leaves_a_worker_that_it_was
     assert (met["calls"], met["pid"]) == (2, freed.worker.pid)
 
 
-async def test_who_waits_and_is_cancelled_is_waited_for_no_more(pool: Pool) -> None:
+async def test_cancelled_waiter_is_removed_from_the_queue(pool: Pool) -> None:
     async with nobody_free(pool):
         calls = [await waiting(pool) for _ in range(5)]
         for call in calls:
@@ -166,7 +166,7 @@ async def test_fork_fails_after_its_caller_got_another_worker(
                 await second
 
 
-async def test_a_worker_in_which_something_goes_on_is_given_to_nobody_who_waits(pool: Pool) -> None:
+async def test_worker_with_a_running_job_is_not_given_to_a_waiter(pool: Pool) -> None:
     job = (await leased(pool, "count", goes_on=True))[0]
     async with nobody_free(pool) as leases:
         call = await waiting(pool)
@@ -237,7 +237,7 @@ async def test_outputs_are_read_while_the_worker_stands_still(pool: Pool, tmp_pa
 
 
 @pytest.mark.parametrize("how", ["timer", "descriptor"])
-async def test_nobody_can_have_the_kernel_continue_what_is_stopped(
+async def test_stopped_worker_cannot_be_continued_through_the_kernel(
     pool: Pool, tmp_path: Path, how: str
 ) -> None:
     file = tmp_path / "home" / "ticks"
@@ -253,7 +253,7 @@ async def test_nobody_can_have_the_kernel_continue_what_is_stopped(
     assert refused in ("Function not implemented", "Operation not permitted")
 
 
-async def test_who_does_not_wait_for_a_worker_to_stop_leaves_one_that_answers(pool: Pool) -> None:
+async def test_caller_not_waiting_for_stop_leaves_a_responsive_worker(pool: Pool) -> None:
     for _ in range(20):
         lease, _ = await leased(pool, "count")
         resting = asyncio.create_task(lease.at_rest())
@@ -265,9 +265,7 @@ async def test_who_does_not_wait_for_a_worker_to_stop_leaves_one_that_answers(po
         assert (await run(pool, "count", idle_s=5.0)).ending is Ending.ANSWERED
 
 
-async def test_what_was_there_before_the_first_call_does_not_count(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_state_before_the_first_call_does_not_count(forkserver: Forkserver, tmp_path: Path) -> None:
     limits = Limits(memory_bytes=256 * MIB)
     async with kept_pool_of(forkserver, tmp_path, limits=limits, warm_bytes=140 * MIB) as pool:
         counted = []
@@ -289,12 +287,12 @@ async def test_no_worker_stays_where_the_machine_has_no_room(
     assert pool.zygote.retired == {"no room": 1}
 
 
-async def test_an_output_that_cannot_be_flushed_costs_no_answer(pool: Pool) -> None:
+async def test_unflushable_output_loses_no_answer(pool: Pool) -> None:
     assert (await run(pool, "breaks_output")).ending is Ending.ANSWERED
     assert value(await run(pool, "count"))["calls"] == 2
 
 
-async def test_who_blocks_every_signal_is_stopped_all_the_same(pool: Pool) -> None:
+async def test_worker_blocking_every_signal_is_stopped(pool: Pool) -> None:
     await run(pool, "blocks_signals")
     await rests(pool)
 
@@ -320,7 +318,7 @@ async def test_who_blocks_every_signal_is_stopped_all_the_same(pool: Pool) -> No
     ],
     ids=lambda value: str(value)[:20],
 )
-async def test_what_is_odd_about_a_worker_ends_it(
+async def test_odd_worker_state_ends_it(
     forkserver: Forkserver, tmp_path: Path, act: str, args: tuple[object, ...], reason: str
 ) -> None:
     limits = Limits(memory_bytes=256 * MIB, call_processes=8, open_files=100)
@@ -340,7 +338,7 @@ async def test_what_is_odd_about_a_worker_ends_it(
         assert pool.zygote.retired in ({reason: 1}, {"disorder": 1} if act == "speaks_late" else {})
 
 
-async def test_a_reply_that_a_call_has_not_read_troubles_no_call_after_it(pool: Pool) -> None:
+async def test_reply_unread_by_a_call_does_not_disturb_later_calls(pool: Pool) -> None:
     await run(pool, "asks_and_waits_for_the_reply")
     counted = [value(await run(pool, "count"))["calls"] for _ in range(2)]
 
@@ -348,9 +346,7 @@ async def test_a_reply_that_a_call_has_not_read_troubles_no_call_after_it(pool: 
     assert pool.zygote.retired == {}
 
 
-async def test_who_used_up_its_descriptors_serves_no_other_call_however_soon_that_comes(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_worker_out_of_descriptors_serves_no_other_call(forkserver: Forkserver, tmp_path: Path) -> None:
     async with kept_pool_of(forkserver, tmp_path, limits=Limits(open_files=100)) as pool:
         little = [await run(pool, "descriptors", 10) for _ in range(2)]
         await run(pool, "descriptors", 50)
@@ -363,7 +359,7 @@ async def test_who_used_up_its_descriptors_serves_no_other_call_however_soon_tha
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-async def test_who_holds_much_of_the_disk_without_a_name_serves_no_other_call(
+async def test_worker_with_large_unnamed_files_serves_no_other_call(
     forkserver: Forkserver, tmp_path: Path, *, mapped: bool
 ) -> None:
     async with kept_pool_of(forkserver, tmp_path, limits=Limits(home_bytes=16 * MIB)) as pool:
@@ -380,7 +376,7 @@ async def test_who_holds_much_of_the_disk_without_a_name_serves_no_other_call(
     assert retired == {"files without a name": 1}
 
 
-async def test_who_claims_to_be_ready_and_is_not_costs_its_own_user_one_call(
+async def test_false_ready_message_costs_its_own_user_one_call(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     async with kept_pool_of(forkserver, tmp_path) as pool:
@@ -403,9 +399,7 @@ async def test_the_answer_of_a_call_before_answers_no_other(pool: Pool) -> None:
     assert value(after)["calls"] == 1
 
 
-async def test_what_comes_through_a_channel_whose_call_is_over_goes_nowhere(
-    pool: Pool, tmp_path: Path
-) -> None:
+async def test_message_on_channel_of_ended_call_is_dropped(pool: Pool, tmp_path: Path) -> None:
     lease, _ = await leased(pool, "speaks_late", "NOTIFY", False)
     assert await becomes((tmp_path / "home" / "done").exists)
     lease.release()
@@ -419,7 +413,7 @@ async def test_what_comes_through_a_channel_whose_call_is_over_goes_nowhere(
     assert ears.notes == []
 
 
-async def test_a_worker_that_somebody_continued_serves_no_other_call(pool: Pool) -> None:
+async def test_worker_continued_by_others_serves_no_other_call(pool: Pool) -> None:
     pid = value(await run(pool, "count"))["pid"]
     await rests(pool)
     os.kill(pid, signal.SIGCONT)
@@ -429,7 +423,7 @@ async def test_a_worker_that_somebody_continued_serves_no_other_call(pool: Pool)
     assert pool.zygote.retired == {"continued": 1}
 
 
-async def test_a_worker_that_was_killed_between_calls_is_not_met_again(pool: Pool) -> None:
+async def test_worker_killed_between_calls_is_not_reused(pool: Pool) -> None:
     pid = value(await run(pool, "count"))["pid"]
     await rests(pool)
     os.kill(pid, signal.SIGKILL)
@@ -443,11 +437,11 @@ def _has_lost_its_first_thread(pid: int) -> bool:
     try:
         return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
-        # Whoever watches over what goes on between calls was faster, and it has been reaped.
+        # The watcher of jobs between calls was faster, and it has been reaped.
         return True
 
 
-async def test_a_worker_whose_first_thread_has_ended_serves_no_other_call(pool: Pool) -> None:
+async def test_worker_without_first_thread_serves_no_other_call(pool: Pool) -> None:
     lease, _ = await leased(pool, "loses_its_first_thread", goes_on=True)
     pid = lease.worker.pid
     lease.release()
@@ -462,9 +456,7 @@ async def test_a_worker_whose_first_thread_has_ended_serves_no_other_call(pool: 
 @pytest.mark.parametrize(
     ("act", "ending"), [("crash", Ending.CRASHED), ("raises", Ending.CRASHED), ("sleep", Ending.IDLE_TIMEOUT)]
 )
-async def test_a_call_that_does_not_end_well_takes_its_worker_with_it(
-    pool: Pool, act: str, ending: Ending
-) -> None:
+async def test_failed_call_ends_its_worker(pool: Pool, act: str, ending: Ending) -> None:
     await run(pool, "count")
     outcome = await run(pool, act, idle_s=0.5)
 
@@ -472,7 +464,7 @@ async def test_a_call_that_does_not_end_well_takes_its_worker_with_it(
     assert value(await run(pool, "count"))["calls"] == 1
 
 
-async def test_a_call_that_is_cancelled_takes_its_worker_with_it(pool: Pool) -> None:
+async def test_cancelled_call_ends_its_worker(pool: Pool) -> None:
     pid = value(await run(pool, "count"))["pid"]
     parked = pool.zygote.at_hand
     running = asyncio.create_task(run(pool, "sleep"))
@@ -507,7 +499,7 @@ async def test_an_old_or_idle_worker_takes_no_further_call(
         assert pool.zygote.retired == {reason: 1}
 
 
-async def test_a_call_and_what_came_before_it_are_no_idleness(forkserver: Forkserver, tmp_path: Path) -> None:
+async def test_time_of_a_call_and_before_it_is_not_idle_time(forkserver: Forkserver, tmp_path: Path) -> None:
     async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, idle_s=5.0)) as pool:
         lease, first = await leased(pool, "count")
         # As if the process had been made, and the call had begun, long ago.
@@ -529,9 +521,7 @@ async def test_a_worker_ages_from_its_first_call(forkserver: Forkserver, tmp_pat
         assert value(await run(pool, "count"))["calls"] == 2
 
 
-async def test_what_a_call_changed_about_its_process_the_next_one_does_not_meet(
-    pool: Pool, tmp_path: Path
-) -> None:
+async def test_process_changes_of_a_call_are_reset_for_the_next(pool: Pool, tmp_path: Path) -> None:
     before = value(await run(pool, "where"))
     await run(pool, "moves", "/usr")
 
@@ -550,7 +540,7 @@ async def test_a_timer_of_a_call_does_not_end_the_next_one(pool: Pool, timer: st
     assert pool.zygote.retired == {}
 
 
-async def test_who_has_made_itself_slower_serves_no_other_call(pool: Pool) -> None:
+async def test_worker_with_lowered_priority_serves_no_other_call(pool: Pool) -> None:
     await run(pool, "slows")
 
     assert value(await run(pool, "count"))["calls"] == 1
@@ -558,7 +548,7 @@ async def test_who_has_made_itself_slower_serves_no_other_call(pool: Pool) -> No
 
 
 @pytest.mark.parametrize("limit", ["RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_AS", "RLIMIT_STACK"])
-async def test_a_limit_that_a_call_narrows_holds_for_no_other(pool: Pool, limit: str) -> None:
+async def test_limit_narrowed_by_a_call_affects_no_other(pool: Pool, limit: str) -> None:
     before = value(await run(pool, "limit", limit))
     narrowed = value(await run(pool, "narrows", limit, False))
     after = value(await run(pool, "limit", limit))
@@ -571,7 +561,7 @@ async def test_a_limit_that_a_call_narrows_holds_for_no_other(pool: Pool, limit:
     assert value(await run(pool, "count"))["calls"] == 2
 
 
-async def test_a_call_that_changes_the_time_zone_changes_no_other(pool: Pool) -> None:
+async def test_time_zone_set_by_a_call_affects_no_other(pool: Pool) -> None:
     before = value(await run(pool, "zone"))
 
     assert value(await run(pool, "travels")) == "XYZ" != before
@@ -596,7 +586,7 @@ async def test_output_and_denials_are_those_of_the_call(pool: Pool, tmp_path: Pa
 
 @pytest.mark.parametrize("goes_on", [False, True])
 @pytest.mark.parametrize("how", ["connect", "look_up"])
-async def test_what_the_gate_refuses_after_an_answer_is_no_matter_of_the_next_call(
+async def test_gate_refusal_after_answer_is_not_recorded_for_next_call(
     forkserver: Forkserver, tmp_path: Path, how: str, *, goes_on: bool
 ) -> None:
     async with kept_pool_of(forkserver, tmp_path, net=("127.0.0.1:9",)) as pool:
@@ -616,7 +606,7 @@ async def test_what_the_gate_refuses_after_an_answer_is_no_matter_of_the_next_ca
     assert (value(after)["calls"], retired) == (3, {})
 
 
-async def test_a_burst_of_calls_leaves_as_many_workers_as_the_stock_may_hold_and_soon_one_to_spare(
+async def test_burst_leaves_a_full_stock_that_shrinks_to_one_spare(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.host.pool.CALM_S", 0.5)
@@ -675,9 +665,7 @@ async def test_each_call_has_the_processor_time_of_a_call(forkserver: Forkserver
     assert over.reached.limit == "cpu_s"
 
 
-async def test_who_raises_its_own_limit_of_processor_time_is_ended_too(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_worker_raising_its_cpu_limit_is_ended(forkserver: Forkserver, tmp_path: Path) -> None:
     async with kept_pool_of(forkserver, tmp_path, limits=Limits(cpu_s=1)) as pool:
         await run(pool, "burn", 0.3)
         outcome = await run(pool, "burn_on", idle_s=100.0, total_s=200.0)
@@ -687,7 +675,7 @@ async def test_who_raises_its_own_limit_of_processor_time_is_ended_too(
     assert outcome.reached.limit == "cpu_s"
 
 
-async def test_memory_is_counted_from_what_the_worker_has(forkserver: Forkserver, tmp_path: Path) -> None:
+async def test_memory_of_a_call_is_counted_above_its_worker(forkserver: Forkserver, tmp_path: Path) -> None:
     async with kept_pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
         before = value(await run(pool, "limits"))["DATA"]
         await run(pool, "hold", 100 * MIB)
@@ -733,7 +721,7 @@ async def test_a_poisoned_worker_harms_its_own_pool_only(forkserver: Forkserver,
         assert value(await run(two, "count")) == {"calls": 2, "pid": pid}
 
 
-async def test_nothing_is_left_of_kept_workers_when_their_pool_closes(
+async def test_parked_workers_leave_nothing_when_their_pool_closes(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     # What a loop has for all of its calls stays as long as it does.

@@ -338,7 +338,7 @@ async def _ends(pid: int) -> bool:
 
 
 def _said_of(pids: Iterable[int]) -> list[str]:
-    """Return what the kernel says of the processes that run, for whoever reads of a failure."""
+    """Return the kernel's state of the running processes, for the report of a failure."""
     found = []
     for pid in filter(_runs, pids):
         with contextlib.suppress(OSError):
@@ -362,7 +362,7 @@ def _thread_runs(status: Path) -> bool:
 
 
 def _in_folder(folder: Path) -> list[int]:
-    """Return the processes that work below a folder, whoever began them."""
+    """Return the processes that work below a folder, whatever started them."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
@@ -382,7 +382,7 @@ def machine() -> Iterator[type[Machine]]:
 
 
 @pytest.mark.timeout(3600)
-def test_in_whatever_order_calls_end_no_worker_is_anothers_no_answer_is_lost_and_nobody_is_left(
+def test_any_order_of_call_ends_mixes_loses_and_leaves_nothing(
     machine: type[Machine],
 ) -> None:
     healthy = list(HealthCheck)

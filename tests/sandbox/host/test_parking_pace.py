@@ -1,4 +1,4 @@
-"""When a worker that has answered is stopped and looked at, by a clock of the test, without processes."""
+"""Times at which an answered worker is stopped and sampled, by a clock of the test, without processes."""
 
 import asyncio
 import heapq
@@ -82,9 +82,7 @@ def answered(number: int, clock: Clock) -> Worker:
     return NoProcess(pid=number, pidfd=number, connection=nobody, output=-1, calls=1, idle_since=clock.now)
 
 
-def test_a_worker_that_stops_at_once_is_at_rest_before_ten_milliseconds_are_over(
-    clock: Clock, parked: Parking
-) -> None:
+def test_worker_stopping_at_once_is_parked_within_10_ms(clock: Clock, parked: Parking) -> None:
     worker = answered(1, clock)
     began = clock.now
 
@@ -98,7 +96,7 @@ def test_a_worker_that_stops_at_once_is_at_rest_before_ten_milliseconds_are_over
     assert worker.has_stopped
 
 
-def test_one_that_does_not_stop_is_looked_at_less_often_before_long(clock: Clock, parked: Parking) -> None:
+def test_worker_slow_to_stop_is_sampled_less_often_with_time(clock: Clock, parked: Parking) -> None:
     worker = answered(1, clock)
     clock.stops_after_s[1] = 5.0
 
@@ -114,9 +112,7 @@ def test_one_that_does_not_stop_is_looked_at_less_often_before_long(clock: Clock
     assert worker.has_stopped
 
 
-def test_workers_beside_one_that_stops_are_looked_at_no_more_often_for_it(
-    clock: Clock, parked: Parking
-) -> None:
+def test_workers_beside_a_stopping_one_are_not_sampled_more(clock: Clock, parked: Parking) -> None:
     stuck = answered(1, clock)
     clock.stops_after_s[1] = 3600.0
     parked.park(stuck)
@@ -135,7 +131,7 @@ def test_workers_beside_one_that_stops_are_looked_at_no_more_often_for_it(
     assert len(clock.looked[1]) - looked < 2.0 / 0.004 * 1.1
 
 
-def test_one_that_does_not_stop_in_time_goes_and_one_that_does_stays(clock: Clock) -> None:
+def test_worker_not_stopping_in_time_is_retired_and_other_stays(clock: Clock) -> None:
     retired: list[tuple[int, str, float]] = []
     parked = Parking(
         reuse=Reuse(),

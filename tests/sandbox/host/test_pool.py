@@ -57,7 +57,7 @@ def value(outcome: Outcome) -> Any:
     return outcome.answer["value"]
 
 
-async def test_only_a_call_that_lasts_is_looked_at(pool: Pool) -> None:
+async def test_only_a_lasting_call_is_sampled(pool: Pool) -> None:
     short = await run(pool, "echo", 1)
     long = await run(pool, "sleep", idle_s=0.5)
 
@@ -101,9 +101,7 @@ async def test_without_a_home_nothing_can_be_written(forkserver: Forkserver, tmp
     assert denied == errno.EACCES
 
 
-async def test_a_program_may_write_its_scratch_folder_while_it_loads_and_nothing_else(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_import_may_write_only_the_scratch_folder(forkserver: Forkserver, tmp_path: Path) -> None:
     scratch, outside = tmp_path / "scratch" / "a", tmp_path / "outside"
 
     async with pool_of(forkserver, tmp_path, load="writes", path=str(scratch)) as pool:
@@ -127,9 +125,7 @@ async def test_a_worker_inherits_no_descriptor_but_its_connection(pool: Pool) ->
     assert value(await run(pool, "descriptors")) == []
 
 
-async def test_a_program_that_cannot_be_loaded_says_why_and_where(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_unloadable_program_reports_cause_and_line(forkserver: Forkserver, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="line 3 is wrong") as failed:
         async with pool_of(forkserver, tmp_path, load="fails"):
             pass
@@ -137,15 +133,13 @@ async def test_a_program_that_cannot_be_loaded_says_why_and_where(
     assert failed.value.line == 3
 
 
-async def test_a_program_that_hangs_while_it_loads_is_given_up(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_program_hanging_at_load_is_abandoned(forkserver: Forkserver, tmp_path: Path) -> None:
     with pytest.raises(LoadError, match=r"still being imported after 0\.3 seconds"):
         async with pool_of(forkserver, tmp_path, load="hangs", load_timeout_s=0.3):
             pass
 
 
-async def test_a_program_that_dies_while_it_loads_is_told(forkserver: Forkserver, tmp_path: Path) -> None:
+async def test_program_dying_at_load_is_reported(forkserver: Forkserver, tmp_path: Path) -> None:
     with pytest.raises(ZygoteDied, match="exit status 9"):
         async with pool_of(forkserver, tmp_path, load="dies"):
             pass
@@ -164,7 +158,7 @@ async def test_a_program_with_threads_gets_one_shot_interpreters(
     assert outside == errno.EACCES
 
 
-async def test_a_worker_that_cannot_get_ready_is_told(forkserver: Forkserver, tmp_path: Path) -> None:
+async def test_worker_that_cannot_get_ready_is_reported(forkserver: Forkserver, tmp_path: Path) -> None:
     async with pool_of(forkserver, tmp_path, prepare="fails") as pool:
         with pytest.raises(SandboxError, match="cannot get ready"):
             await pool.ready()
@@ -175,7 +169,7 @@ async def parks(pool: Pool, count: int) -> None:
     assert await becomes(lambda: (pool.zygote.at_hand, pool.zygote.idle) == (count, count))
 
 
-async def test_a_pool_that_calls_exhaust_keeps_more_workers_until_nobody_needs_them(
+async def test_exhausted_pool_holds_more_workers_until_unused(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.host.pool.CALM_S", 1.5)
@@ -192,7 +186,7 @@ async def test_a_pool_that_calls_exhaust_keeps_more_workers_until_nobody_needs_t
     assert (after_calls, len(left)) == (3, 1)
 
 
-async def test_the_call_that_a_pool_is_made_for_is_no_reason_to_keep_more_workers(
+async def test_first_call_of_pool_does_not_raise_worker_target(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     async with pool_of(forkserver, tmp_path, idle_workers=IdleWorkers(least=1, most=3)) as pool:
@@ -211,7 +205,7 @@ def huge_bytes(pid: int) -> int:
     return 1024 * next(int(line.split()[1]) for line in facts.splitlines() if line.startswith("AnonHuge"))
 
 
-async def test_the_memory_of_a_large_zygote_lies_on_huge_pages_and_holds_what_it_held(
+async def test_large_zygote_memory_moves_to_huge_pages_unchanged(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
     (tmp_path / "large").mkdir()
@@ -228,9 +222,7 @@ async def test_the_memory_of_a_large_zygote_lies_on_huge_pages_and_holds_what_it
     assert huge[0] > 250 * MIB > huge[1]
 
 
-async def test_a_layer_that_cannot_be_put_in_place_ends_the_zygote(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_layer_that_cannot_be_applied_ends_the_zygote(forkserver: Forkserver, tmp_path: Path) -> None:
     policy = Policy(home=tmp_path)
 
     with pytest.raises(ConfinementError, match="home"):
@@ -239,7 +231,7 @@ async def test_a_layer_that_cannot_be_put_in_place_ends_the_zygote(
         )
 
 
-async def test_notifications_come_in_order_and_before_the_answer(pool: Pool) -> None:
+async def test_notifications_arrive_in_order_before_the_answer(pool: Pool) -> None:
     ears = Ears()
 
     outcome = await run(pool, "notify", 200, ears=ears)
@@ -248,7 +240,7 @@ async def test_notifications_come_in_order_and_before_the_answer(pool: Pool) -> 
     assert [note["number"] for note in ears.notes] == list(range(200))
 
 
-async def test_frames_that_come_all_at_once_lose_nothing_and_keep_their_order(pool: Pool) -> None:
+async def test_simultaneous_frames_arrive_complete_and_in_order(pool: Pool) -> None:
     frames = [encode(FrameKind.NOTIFY, {"number": number}) for number in range(550)]
     ears = Ears()
 
@@ -266,7 +258,7 @@ async def test_a_call_longer_than_its_connection_holds_arrives_whole(pool: Pool)
     assert value(await run(pool, "echo", text)) == text
 
 
-async def test_a_call_that_is_no_json_is_answered_by_nobody(pool: Pool) -> None:
+async def test_call_of_invalid_json_crashes_without_answer(pool: Pool) -> None:
     outcome = await run(pool, "echo", float("nan"))
     after = value(await run(pool, "echo", "fine"))
 
@@ -274,7 +266,7 @@ async def test_a_call_that_is_no_json_is_answered_by_nobody(pool: Pool) -> None:
     assert after == "fine"
 
 
-async def test_a_notification_that_the_client_is_slow_to_take_comes_before_the_answer_too(pool: Pool) -> None:
+async def test_notification_to_slow_client_precedes_the_answer(pool: Pool) -> None:
     ears = Ears(takes_s=0.1)
 
     outcome = await run(pool, "notify", 1, ears=ears)
@@ -306,7 +298,7 @@ async def test_a_call_ends_at_its_limit(pool: Pool, limit: str) -> None:
 
 
 @pytest.mark.parametrize("act", ["not_json", "nan"])
-async def test_an_answer_that_is_not_json_is_a_crash_with_its_reason(pool: Pool, act: str) -> None:
+async def test_invalid_json_answer_is_a_crash_with_its_reason(pool: Pool, act: str) -> None:
     outcome = await run(pool, act)
 
     assert outcome.ending is Ending.CRASHED
@@ -325,9 +317,7 @@ async def test_garbage_breaks_the_protocol_and_only_this_call(pool: Pool, data: 
     assert after == "fine"
 
 
-async def test_a_frame_above_the_limit_is_refused_before_it_arrives(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_frame_above_the_limit_breaks_the_protocol(forkserver: Forkserver, tmp_path: Path) -> None:
     async with pool_of(forkserver, tmp_path, limits=Limits(frame_bytes=1000)) as pool:
         declared = await run(pool, "long_frame", 4_000_000_000)
         sent = await run(pool, "echo", "x" * 2000)
@@ -348,13 +338,13 @@ async def test_the_first_answer_counts(pool: Pool) -> None:
     assert value(await run(pool, "answers_twice")) == "first"
 
 
-async def test_a_child_that_holds_the_connection_hides_no_crash(pool: Pool) -> None:
+async def test_child_holding_the_connection_hides_no_crash(pool: Pool) -> None:
     outcome = await run(pool, "held_socket")
 
     assert (outcome.ending, outcome.status) == (Ending.CRASHED, "exit status 5")
 
 
-async def test_a_child_that_is_left_behind_is_dead_before_the_outcome(pool: Pool) -> None:
+async def test_orphaned_child_is_dead_before_the_outcome(pool: Pool) -> None:
     lease = await pool.lease(Limits())
 
     outcome = await lease.run({"act": "answers_and_leaves_a_child"}, deadlines=Deadlines(), listener=Ears())
@@ -363,9 +353,7 @@ async def test_a_child_that_is_left_behind_is_dead_before_the_outcome(pool: Pool
     await lease.at_rest()
 
 
-async def test_the_end_of_the_output_is_kept_and_the_rest_dropped(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_output_above_the_limit_retains_its_end(forkserver: Forkserver, tmp_path: Path) -> None:
     async with pool_of(forkserver, tmp_path, limits=Limits(output_bytes=1000)) as pool:
         outcome = await run(pool, "prints", 10_000_000)
 
@@ -374,22 +362,20 @@ async def test_the_end_of_the_output_is_kept_and_the_rest_dropped(
     assert outcome.output.endswith("xend")
 
 
-async def test_denials_are_kept_up_to_a_bound(pool: Pool) -> None:
+async def test_denials_are_recorded_up_to_a_bound(pool: Pool) -> None:
     outcome = await run(pool, "denies", 5000)
 
     assert len(outcome.denials) == 100
     assert outcome.denials[0] == Denial(operation="open", path="/0", layer="guard")
 
 
-async def test_only_a_worker_that_nobody_waits_for_uses_libraries_once_more(pool: Pool) -> None:
+async def test_only_a_spare_worker_warms_libraries_again(pool: Pool) -> None:
     await pool.ready()
 
     assert value(await run(pool, "warmth")) is True
 
 
-async def test_a_worker_beside_as_many_as_there_are_processors_has_no_time_for_that(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_worker_beyond_processor_count_is_not_warmed(forkserver: Forkserver, tmp_path: Path) -> None:
     processors = len(os.sched_getaffinity(0))
     # Room for all of them: one too many would be ended after the first call.
     enough = IdleWorkers(least=0, most=processors + 1)
@@ -424,7 +410,7 @@ async def test_a_killed_zygote_is_noticed_and_its_workers_are_gone(
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_forkserver_that_cannot_start_is_told_to_who_wants_a_zygote(
+async def test_forkserver_start_failure_is_raised_for_zygote_request(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], late: bool
 ) -> None:
     server = await Forkserver.start("programs.missing", environment={"PYTHONPATH": str(TESTS)})
@@ -439,7 +425,7 @@ async def test_a_forkserver_that_cannot_start_is_told_to_who_wants_a_zygote(
     assert "No module named 'programs.missing'" in capfd.readouterr().err
 
 
-async def test_a_forkserver_that_is_still_importing_is_ended_at_once(tmp_path: Path) -> None:
+async def test_importing_forkserver_is_ended_at_once(tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text("import time\nwhile True:\n    time.sleep(60)\n")
     server = await Forkserver.start("endless", environment={"PYTHONPATH": str(tmp_path)})
 
@@ -449,9 +435,7 @@ async def test_a_forkserver_that_is_still_importing_is_ended_at_once(tmp_path: P
 
 
 @pytest.mark.parametrize("lasting", [False, True])
-async def test_what_a_lasting_forkserver_has_imported_is_immortal_where_python_has_that(
-    tmp_path: Path, lasting: bool
-) -> None:
+async def test_lasting_forkserver_imports_are_immortal_if_supported(tmp_path: Path, lasting: bool) -> None:
     server = await Forkserver.start("programs.small", environment=ENVIRONMENT, lasting=lasting)
     async with pool_of(server, tmp_path) as pool:
         references = value(await run(pool, "references"))
@@ -460,7 +444,7 @@ async def test_what_a_lasting_forkserver_has_imported_is_immortal_where_python_h
     assert (references == sys.getrefcount(None)) is (lasting and HAS_IMMORTALS)
 
 
-async def test_a_process_launched_before_is_used_if_it_is_of_the_same_kind() -> None:
+async def test_prelaunched_process_is_used_only_for_its_kind() -> None:
     launched = launch("programs.small", environment=ENVIRONMENT, lasting=True)
 
     same = await Forkserver.start("programs.small", environment=ENVIRONMENT, launched=launched)
@@ -475,7 +459,7 @@ async def test_a_process_launched_before_is_used_if_it_is_of_the_same_kind() -> 
     launched.discard()
 
 
-async def test_a_pool_rests_before_it_refills_unless_it_is_empty(pool: Pool) -> None:
+async def test_pool_rests_before_refill_unless_empty(pool: Pool) -> None:
     pool.idle_workers.size = 2
     pool.refill()
     leases = [await pool.lease(pool.policy.limits)]
@@ -495,7 +479,7 @@ async def test_a_pool_rests_before_it_refills_unless_it_is_empty(pool: Pool) -> 
         lease.worker.close()
 
 
-async def test_everything_is_gone_when_the_forkserver_is_closed(tmp_path: Path) -> None:
+async def test_closed_forkserver_leaves_nothing(tmp_path: Path) -> None:
     server = await Forkserver.start("programs.small", environment=ENVIRONMENT)
     async with pool_of(server, tmp_path) as pool:
         await pool.ready()
@@ -510,7 +494,7 @@ async def test_everything_is_gone_when_the_forkserver_is_closed(tmp_path: Path) 
 
 @asynccontextmanager
 async def greeting() -> AsyncIterator[tuple[str, int]]:
-    """Listen on the loopback address and greet whoever comes."""
+    """Listen on the loopback address and greet each client."""
 
     async def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"hello")
@@ -522,7 +506,7 @@ async def greeting() -> AsyncIterator[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("load", ["works", "threads"])
-async def test_a_worker_reaches_the_address_that_its_policy_names_and_no_other(
+async def test_worker_reaches_only_the_address_in_its_policy(
     forkserver: Forkserver, tmp_path: Path, load: str
 ) -> None:
     async with (
@@ -547,9 +531,7 @@ async def test_without_an_address_in_its_policy_a_worker_has_no_socket(pool: Poo
     assert value(outcome) == errno.EACCES
 
 
-async def test_the_guard_removed_the_gate_still_tells_what_was_refused(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
+async def test_gate_reports_refusals_with_the_guard_removed(forkserver: Forkserver, tmp_path: Path) -> None:
     async with (
         greeting() as here,
         greeting() as other,

@@ -1,4 +1,4 @@
-"""What is left of workers that end while parked, of callers who leave, and of who cannot get ready."""
+"""Remains of workers that end while parked, of cancelled callers, and of workers that cannot get ready."""
 
 import asyncio
 import contextlib
@@ -105,9 +105,7 @@ async def parks(pool: Pool, count: int) -> None:
     assert await becomes(lambda: (pool.zygote.at_hand, pool.zygote.idle) == (count, count))
 
 
-async def test_nothing_is_kept_of_a_parked_worker_that_ended_by_itself(
-    forkserver: Forkserver, folder: Path
-) -> None:
+async def test_parked_worker_that_ended_leaves_nothing(forkserver: Forkserver, folder: Path) -> None:
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=2, most=2)) as pool:
         await parks(pool, 2)
         dead = children_of(pool.zygote.pid)
@@ -122,7 +120,7 @@ async def test_nothing_is_kept_of_a_parked_worker_that_ended_by_itself(
         assert not dead & children_of(pool.zygote.pid)
 
 
-async def test_nothing_is_kept_of_workers_that_are_let_go(forkserver: Forkserver, folder: Path) -> None:
+async def test_released_workers_leave_no_descriptor(forkserver: Forkserver, folder: Path) -> None:
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=6)) as pool:
         await parks(pool, 1)
         before = descriptors()
@@ -138,7 +136,7 @@ async def test_nothing_is_kept_of_workers_that_are_let_go(forkserver: Forkserver
         assert pool.zygote.at_hand == 1
 
 
-async def test_a_worker_that_was_taken_is_not_let_go(forkserver: Forkserver, folder: Path) -> None:
+async def test_leased_worker_is_not_released(forkserver: Forkserver, folder: Path) -> None:
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=2, most=2)) as pool:
         await parks(pool, 2)
         lease = await pool.lease(pool.policy.limits)
@@ -150,9 +148,7 @@ async def test_a_worker_that_was_taken_is_not_let_go(forkserver: Forkserver, fol
         assert pool.zygote.at_hand == 0
 
 
-async def test_nobody_gets_a_worker_while_very_much_of_what_others_gave_is_being_closed(
-    forkserver: Forkserver, folder: Path
-) -> None:
+async def test_worker_is_refused_during_large_closing_backlog(forkserver: Forkserver, folder: Path) -> None:
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=1)) as pool:
         await parks(pool, 1)
         closer = pool.zygote.closer
@@ -190,16 +186,14 @@ async def test_workers_let_go_as_their_zygote_ends_leave_no_descriptor(
     assert await becomes(lambda: descriptors() == before)
 
 
-async def test_a_client_that_never_takes_a_notification_gets_its_answer(
-    forkserver: Forkserver, folder: Path
-) -> None:
+async def test_client_ignoring_notifications_gets_its_answer(forkserver: Forkserver, folder: Path) -> None:
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=1)) as pool:
         outcome = await asyncio.wait_for(run(pool, "said", Deaf()), 20)
 
     assert outcome.answer == {"value": "said"}
 
 
-async def test_a_call_that_is_cancelled_while_its_client_takes_a_notification_leaves_no_task(
+async def test_call_cancelled_during_notification_leaves_no_task(
     forkserver: Forkserver, folder: Path
 ) -> None:
     def drains() -> bool:
@@ -229,7 +223,7 @@ async def test_a_call_that_is_cancelled_while_its_client_takes_a_notification_le
     ],
     ids=["words", "no UTF-8", "a flood", "what a worker says"],
 )
-async def test_why_no_worker_gets_ready_is_told_whatever_it_is(
+async def test_cause_of_unready_worker_is_reported_within_bounds(
     forkserver: Forkserver, folder: Path, codes: list[int], told: str
 ) -> None:
     async with homeless_pool_of(

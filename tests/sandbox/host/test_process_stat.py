@@ -1,4 +1,4 @@
-"""What /proc/PID/stat says: parsed from text, and read of real processes."""
+"""Fields of /proc/PID/stat: parsed from text, and read of real processes."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ input()
     assert {of_process.state, state} <= {b"R", b"S"}
 
 
-def test_a_process_that_has_ended_is_an_error() -> None:
+def test_ended_process_is_an_error() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
 

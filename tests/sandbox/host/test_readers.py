@@ -36,7 +36,7 @@ async def test_each_descriptor_has_its_own_callback(pipes: list[tuple[int, int]]
     assert came == [b"0", b"1"]
 
 
-async def test_who_removes_another_in_one_turn_is_the_last_to_be_called(
+async def test_removed_reader_is_not_called_in_the_same_turn(
     pipes: list[tuple[int, int]],
 ) -> None:
     readers, called = Readers(), asyncio.Event()
@@ -58,7 +58,7 @@ async def test_who_removes_another_in_one_turn_is_the_last_to_be_called(
     assert len(calls) == 1
 
 
-async def test_once_closed_nothing_is_called_and_the_descriptors_are_open(
+async def test_closed_readers_call_nothing_and_leave_descriptors_open(
     pipes: list[tuple[int, int]],
 ) -> None:
     (ours, theirs), (open_end, told) = pipes
@@ -81,7 +81,7 @@ async def test_once_closed_nothing_is_called_and_the_descriptors_are_open(
     assert os.read(ours, 100) == b"late"
 
 
-async def test_one_that_fails_leaves_the_others_their_turn(pipes: list[tuple[int, int]]) -> None:
+async def test_failing_reader_does_not_block_others(pipes: list[tuple[int, int]]) -> None:
     loop, readers = asyncio.get_running_loop(), Readers()
     heard: asyncio.Queue[bytes] = asyncio.Queue()
     told: list[str] = []
@@ -103,7 +103,7 @@ async def test_one_that_fails_leaves_the_others_their_turn(pipes: list[tuple[int
     assert "on purpose" in told
 
 
-async def test_however_many_calls_listen_one_descriptor_is_theirs(pipes: list[tuple[int, int]]) -> None:
+async def test_one_descriptor_serves_any_number_of_listening_calls(pipes: list[tuple[int, int]]) -> None:
     Readers().close()
     before = len(os.listdir("/proc/self/fd"))
 

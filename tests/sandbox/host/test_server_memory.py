@@ -21,7 +21,7 @@ def group(folder: Path, **files: object) -> Path:
     return folder
 
 
-def test_without_control_groups_it_is_the_machines(tmp_path: Path) -> None:
+def test_server_memory_without_control_groups_is_the_machines(tmp_path: Path) -> None:
     found = find_server_memory("", "", MACHINE)
 
     assert (found.limit_bytes, found.group) == (8192 * MIB, None)
@@ -40,7 +40,7 @@ def test_in_version_2_the_smallest_limit_on_the_way_up_counts(tmp_path: Path) ->
     assert found.kills() == 3
 
 
-def test_in_version_1_an_endless_limit_is_none(tmp_path: Path) -> None:
+def test_endless_limit_in_cgroup_v1_is_no_limit(tmp_path: Path) -> None:
     top = group(tmp_path / "cg", memory__limit_in_bytes=2**63 - 4096, memory__usage_in_bytes=0)
     own = group(
         top / "server",
@@ -66,7 +66,7 @@ def test_copies_of_files_do_not_count_as_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("limit", "reserve"), [(256, 32), (4096, 204), (65536, 512)])
-def test_a_part_of_it_is_kept_for_the_host(limit: int, reserve: int) -> None:
+def test_part_of_server_memory_is_reserved_for_the_host(limit: int, reserve: int) -> None:
     assert ServerMemory(limit_bytes=limit * MIB).reserve_bytes // MIB == reserve
 
 

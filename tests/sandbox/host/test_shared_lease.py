@@ -104,7 +104,7 @@ async def test_second_call_at_rest_waits_until_the_worker_stands(pool: Pool) -> 
     await cancelled(running)
 
 
-async def test_cancelled_call_that_is_half_sent_ends_alone(pool: Pool) -> None:
+async def test_half_sent_cancelled_call_ends_alone(pool: Pool) -> None:
     lease, running = await begun(pool, "hold")
     half = asyncio.create_task(run(await leased(pool), "hold", padding=30_000_000))
     # Until it waits for the worker to read the rest.
@@ -118,7 +118,7 @@ async def test_cancelled_call_that_is_half_sent_ends_alone(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("act", ["long", "floods"])
-async def test_cancelled_call_that_sends_on_keeps_no_loop(pool: Pool, act: str) -> None:
+async def test_cancelled_call_still_sending_blocks_no_loop(pool: Pool, act: str) -> None:
     _, running = await begun(pool, "hold")
     _, sender = await begun(pool, act)
     before = time.thread_time()

@@ -92,7 +92,7 @@ def make_first_impatient(monkeypatch: pytest.MonkeyPatch, order_s: float) -> Non
     monkeypatch.setattr(Forkserver, "start", started)
 
 
-async def test_after_a_forkserver_was_killed_zygotes_come_from_another(tmp_path: Path) -> None:
+async def test_killed_forkserver_is_replaced_for_new_zygotes(tmp_path: Path) -> None:
     async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
         before = (await run(pool, "pid")).answer
         (killed,) = forkservers()
@@ -109,10 +109,10 @@ async def test_after_a_forkserver_was_killed_zygotes_come_from_another(tmp_path:
         assert not alive(killed)
 
 
-async def test_a_call_under_way_ends_and_says_why_when_the_forkserver_is_killed_and_can_say_nothing(
+async def test_running_call_of_killed_forkserver_ends_with_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Whoever waits for the forkserver's word waits for ever.
+    # A caller that waits for the forkserver's answer waits for ever.
     monkeypatch.setattr("sandbox.host.job._REAP_S", 3600.0)
     async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
         ears = Ears(waits=True, delay_s=math.inf)
@@ -128,9 +128,7 @@ async def test_a_call_under_way_ends_and_says_why_when_the_forkserver_is_killed_
 
 
 @pytest.mark.parametrize("is_sent", [True, False], ids=["sent", "not sent"])
-async def test_only_a_call_whose_worker_had_ended_before_it_was_sent_has_not_begun(
-    tmp_path: Path, *, is_sent: bool
-) -> None:
+async def test_call_has_not_begun_only_if_worker_ended_before_send(tmp_path: Path, *, is_sent: bool) -> None:
     async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
         lease = await pool.lease(pool.policy.limits)
         call = {"act": "echo", "args": [1]}
@@ -150,7 +148,7 @@ async def test_only_a_call_whose_worker_had_ended_before_it_was_sent_has_not_beg
 
 
 @pytest.mark.parametrize("ended", [True, False])
-async def test_nothing_that_an_import_has_started_outlives_its_forkserver(
+async def test_import_started_process_does_not_outlive_forkserver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool
 ) -> None:
     if not ended:
@@ -173,7 +171,7 @@ async def test_nothing_that_an_import_has_started_outlives_its_forkserver(
             os.kill(child, signal.SIGKILL)
 
 
-async def test_a_forkserver_killed_while_it_imports_is_replaced(tmp_path: Path) -> None:
+async def test_forkserver_killed_during_import_is_replaced(tmp_path: Path) -> None:
     async with supervised() as supervisor:
         os.kill(forkservers()[0], signal.SIGKILL)
         with suppress(ForkserverDied):
@@ -186,7 +184,7 @@ async def test_a_forkserver_killed_while_it_imports_is_replaced(tmp_path: Path) 
     assert outcome.answer == {"value": 1}
 
 
-async def test_a_stopped_forkserver_is_found_out_and_ended(tmp_path: Path) -> None:
+async def test_stopped_forkserver_is_detected_and_ended(tmp_path: Path) -> None:
     async with impatient() as server, homeless_pool_of(server, tmp_path) as pool:
         os.kill(server.process.pid, signal.SIGSTOP)
 
@@ -198,7 +196,7 @@ async def test_a_stopped_forkserver_is_found_out_and_ended(tmp_path: Path) -> No
     assert not alive(server.process.pid)
 
 
-async def test_an_order_that_a_stopped_forkserver_did_not_carry_out_is_given_to_the_next(
+async def test_order_lost_by_stopped_forkserver_goes_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_first_impatient(monkeypatch, 0.5)
@@ -215,7 +213,7 @@ async def test_an_order_that_a_stopped_forkserver_did_not_carry_out_is_given_to_
         zygote.close()
 
 
-async def test_a_stopped_forkserver_is_found_out_by_who_only_asks_whether_it_is_well(
+async def test_stopped_forkserver_is_detected_by_health_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make_first_impatient(monkeypatch, 2.0)
@@ -231,7 +229,7 @@ async def test_a_stopped_forkserver_is_found_out_by_who_only_asks_whether_it_is_
         await well(supervisor)
 
 
-async def test_more_orders_than_its_socket_holds_reach_a_forkserver_that_was_stopped() -> None:
+async def test_orders_exceeding_socket_buffer_reach_stopped_forkserver() -> None:
     async with forkserver_of("small") as server:
         await server.answers()
         os.kill(server.process.pid, signal.SIGSTOP)
@@ -257,7 +255,7 @@ def hold_starts(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     return may_start
 
 
-async def test_one_that_can_be_started_no_more_is_told_soon_and_tried_until_it_can(
+async def test_unstartable_forkserver_fails_soon_and_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = (TESTS / "programs" / "small.py").read_text()
@@ -270,7 +268,7 @@ async def test_one_that_can_be_started_no_more_is_told_soon_and_tried_until_it_c
         os.kill(forkservers()[0], signal.SIGKILL)
 
         await well(supervisor, fault="times in a row")
-        # Whoever comes now and waits for the next try waits for ever.
+        # A caller that arrives now and waits for the next try waits for ever.
         may_start = hold_starts(monkeypatch)
         assert await becomes(lambda: not forkservers())
         with pytest.raises(ForkserverDied, match=r"times in a row.*exit status 3"):
@@ -284,7 +282,7 @@ async def test_one_that_can_be_started_no_more_is_told_soon_and_tried_until_it_c
             assert (await run(pool, "echo", 1)).answer == {"value": 1}
 
 
-async def test_a_forkserver_that_may_start_no_process_says_so_and_lives(tmp_path: Path) -> None:
+async def test_forkserver_at_process_limit_reports_it_and_survives(tmp_path: Path) -> None:
     assert cgroup.places(), "mount control groups with the controllers memory and pids"
     server = await Forkserver.start("programs.small", environment=ENVIRONMENT, lasting=False)
     place = next(place for place in cgroup.places() if place.pids)
@@ -312,7 +310,7 @@ def test_the_pause_before_a_start_grows_to_ten_seconds() -> None:
     assert [pause_s(ends) for ends in (0, 1, 2, 3, 100)] == [0.0, 0.1, 0.2, 0.4, 10.0]
 
 
-async def test_a_forkserver_that_waits_for_a_processor_is_not_taken_to_hang(
+async def test_forkserver_waiting_for_cpu_is_not_considered_hung(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = itertools.count()
@@ -332,7 +330,7 @@ async def test_a_forkserver_that_waits_for_a_processor_is_not_taken_to_hang(
             await server.zygote(pool.policy, {}, home_fd=None)
 
 
-async def test_a_forkserver_whose_host_was_held_up_itself_is_not_taken_to_hang(tmp_path: Path) -> None:
+async def test_forkserver_of_delayed_host_is_not_considered_hung(tmp_path: Path) -> None:
     async with impatient() as server, homeless_pool_of(server, tmp_path) as pool:
         well_pid = server.process.pid
         # What comes meanwhile is read by nobody, and all of this host's time-outs are over at once.
@@ -347,7 +345,7 @@ async def test_a_forkserver_whose_host_was_held_up_itself_is_not_taken_to_hang(t
         assert server.alive
 
 
-async def test_a_forkserver_that_waits_for_the_disk_is_not_taken_to_hang(
+async def test_forkserver_waiting_for_disk_is_not_considered_hung(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with impatient() as server, homeless_pool_of(server, tmp_path) as pool:
@@ -364,8 +362,8 @@ async def test_a_forkserver_that_waits_for_the_disk_is_not_taken_to_hang(
         assert server.alive
 
 
-def test_a_process_in_the_kernel_whom_no_signal_reaches_waits_for_the_disk(tmp_path: Path) -> None:
-    # Whoever starts a program sleeps so until it runs; this one first waits for somebody to write to a pipe.
+def test_uninterruptible_process_is_in_disk_wait_state(tmp_path: Path) -> None:
+    # A parent sleeps so until its program runs; this one first waits for a write to a pipe.
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     starts = (

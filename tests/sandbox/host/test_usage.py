@@ -1,4 +1,4 @@
-"""What the host finds out about a call's processes, memory and home: real processes, real files."""
+"""Measurements of a call's processes, memory and home: real processes, real files."""
 
 import json
 import os
@@ -89,7 +89,7 @@ def running(code: str, *words: object, **options: object) -> Iterator[tuple[int,
         yield process.pid, process.stdout.readline()
 
 
-def test_the_processes_of_a_call_are_its_worker_descendants_and_orphans_and_no_other_calls() -> None:
+def test_call_processes_are_its_worker_descendants_and_orphans() -> None:
     with running(FAMILY) as (zygote, said):
         family = json.loads(said)
 
@@ -99,7 +99,7 @@ def test_the_processes_of_a_call_are_its_worker_descendants_and_orphans_and_no_o
     assert family["other"] not in found
 
 
-def test_a_process_that_has_ended_is_none() -> None:
+def test_ended_process_reads_as_none() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
 
@@ -130,7 +130,7 @@ sys.stdin.read()
 """
 
 
-def test_what_a_process_has_open_and_holds_without_a_name_is_listed_once(
+def test_open_descriptors_and_unnamed_files_are_counted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, listed = tmp_path.stat().st_dev, list[str]()
@@ -151,7 +151,7 @@ def test_what_a_process_has_open_and_holds_without_a_name_is_listed_once(
     assert open_files(pid, device) == OpenFiles()
 
 
-def test_memory_that_two_processes_share_counts_once() -> None:
+def test_memory_shared_by_two_processes_counts_once() -> None:
     with running(SHARING) as (pid, child):
         both = [process for number in (pid, int(child)) if (process := read_process(number))]
 
@@ -162,7 +162,7 @@ def test_memory_that_two_processes_share_counts_once() -> None:
     assert rough > 128 * MIB
 
 
-def test_without_the_right_to_look_into_others_shared_memory_counts_once_all_the_same() -> None:
+def test_shared_memory_counts_once_without_ptrace_right() -> None:
     assert os.geteuid() == 0, "this needs a process of another user id, which root alone can start"
     look = (
         "import sys; from sandbox.host.usage import *; "
@@ -184,7 +184,7 @@ def test_without_the_right_to_look_into_others_shared_memory_counts_once_all_the
     assert 64 * MIB <= int(estimated.stdout) < 120 * MIB
 
 
-def test_nobody_was_killed_for_memory_in_a_group_that_does_not_exist() -> None:
+def test_oom_kills_of_missing_group_is_zero() -> None:
     assert oom_kills(0) == 0
 
 
@@ -222,7 +222,7 @@ def test_neither_links_nor_what_they_lead_to_are_measured(home: Path, tmp_path: 
     assert usage(home) == (5, 1)
 
 
-def test_measuring_ends_at_the_most_entries_that_interest(home: Path) -> None:
+def test_measuring_ends_at_the_entry_limit(home: Path) -> None:
     for number in range(500):
         (home / "folder" / f"empty-{number}").touch()
 
@@ -285,7 +285,7 @@ def test_a_file_without_a_name_counts_while_somebody_holds_it(home: Path, way: s
     assert usage(home, pids=(process.pid,)) == (3, 1)
 
 
-def test_a_folder_that_its_owner_cannot_list_is_listed(
+def test_folder_unreadable_to_its_owner_is_listed(
     home: Path, unconfined: Callable[[Callable[[], object]], object]
 ) -> None:
     (home / "closed").mkdir()
@@ -315,7 +315,7 @@ def group_of(folder: Path, most: str, used: str) -> tuple[tuple[str, str], ...]:
     ("most", "used", "spare"),
     [("1000\n", "900\n", True), ("1000\n", "901\n", False), ("max\n", "999999\n", True)],
 )
-def test_a_control_group_that_is_nearly_full_has_no_memory_to_spare(
+def test_nearly_full_control_group_has_no_memory_to_spare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str, used: str, spare: bool
 ) -> None:
     monkeypatch.setattr(usage_module, "_GROUPS", group_of(tmp_path, most, used))
@@ -323,9 +323,7 @@ def test_a_control_group_that_is_nearly_full_has_no_memory_to_spare(
     assert usage_module.has_memory_to_spare() is spare
 
 
-def test_a_machine_that_is_nearly_full_has_no_memory_to_spare(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nearly_full_machine_has_no_memory_to_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usage_module, "_GROUPS", ())
     (tmp_path / "meminfo").write_text("MemTotal:       1000 kB\nMemFree:  1 kB\nMemAvailable:  99 kB\n")
     today = usage_module.has_memory_to_spare()

@@ -1,4 +1,4 @@
-"""What the layers do together: order, environment, limits, life and death, and what keeps working."""
+"""Layers combined: order, environment, limits, life and death, and ordinary work that continues."""
 
 import asyncio
 import concurrent.futures.thread  # noqa: F401 - not found any more without privileges, where Python is in /root
@@ -105,11 +105,11 @@ def test_memory_above_the_limit_is_a_memory_error(confined: Confined, world: Wor
     small = world.narrowed(limits=Limits(memory_bytes=128 * MIB))
 
     assert confined(small, lambda: take(32 * MIB)).value == 32 * MIB
-    # Far above: what other tests left to be collected in this process, the child may take anew.
+    # Far above: what other tests left to be collected in this process, the child may allocate again.
     assert error_of(confined(small, lambda: take(2048 * MIB))).startswith("MemoryError")
 
 
-def test_memory_the_zygote_has_taken_already_is_not_counted_again(confined: Confined, world: World) -> None:
+def test_memory_used_by_zygote_is_not_counted_twice(confined: Confined, world: World) -> None:
     ballast = bytearray(200 * MIB)
     small = world.narrowed(limits=Limits(memory_bytes=64 * MIB))
 
@@ -148,9 +148,7 @@ def test_limits_cannot_be_raised_again(confined: Confined, world: World) -> None
     assert error_of(report).startswith("ValueError: not allowed to raise maximum limit")
 
 
-def test_waiting_signals_leave_some_of_the_user_ids_number_for_others(
-    confined: Confined, world: World
-) -> None:
+def test_pending_signals_leave_part_of_the_uid_quota_free(confined: Confined, world: World) -> None:
     def make() -> int:
         libc, waiting = ctypes.CDLL(None), 0
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
@@ -162,7 +160,7 @@ def test_waiting_signals_leave_some_of_the_user_ids_number_for_others(
     assert 0 < confined(world.policy, make).value <= 512
 
 
-def test_nobody_inside_goes_before_others_whatever_the_operators_own_limits_are() -> None:
+def test_realtime_priority_limits_are_zero_for_any_operator() -> None:
     limits = zygote_limits(Limits(), data=0)
 
     assert narrowed(limits[resource.RLIMIT_RTPRIO], 99) == (0, 0)
@@ -184,7 +182,7 @@ def test_a_worker_holds_no_capability_and_cannot_gain_one(confined: Confined, wo
     assert report.value == [0, 0, 0, 0, 1, 1]
 
 
-def test_a_worker_stays_in_its_zygote_s_session_and_its_own_group(confined: Confined, world: World) -> None:
+def test_worker_stays_in_zygote_session_and_its_own_group(confined: Confined, world: World) -> None:
     def leave() -> list[bool | int]:
         before = [os.getsid(0) == os.getppid(), os.getpgrp() == os.getpid()]
         child = subprocess.run(["/bin/true"], start_new_session=True, check=False)
@@ -211,7 +209,7 @@ def test_a_child_of_a_worker_cannot_leave_its_group(
     assert confined(world.policy, leave).value is True
 
 
-def test_a_worker_dies_with_its_zygote_and_the_zygote_with_its_parent(world: World) -> None:
+def test_worker_dies_with_zygote_and_zygote_with_its_parent(world: World) -> None:
     read, write = os.pipe()
     host = os.fork()
     if host == 0:
@@ -249,9 +247,7 @@ def test_confinement_fails_when_the_parent_has_gone(unconfined: Unconfined, worl
     assert "layer death with the parent could not be put in place" in error_of(report)
 
 
-def test_a_home_that_is_no_folder_s_descriptor_fails_the_confinement(
-    confined: Confined, world: World
-) -> None:
+def test_home_descriptor_of_a_non_folder_fails_confinement(confined: Confined, world: World) -> None:
     def confine() -> None:
         confine_zygote(world.policy, home_fd=999, keep=range(900), parent=os.getppid())
 
@@ -269,7 +265,7 @@ def test_a_missing_scratch_folder_fails_the_confinement(confined: Confined, worl
     assert "missing" in error_of(report)
 
 
-def test_a_scratch_folder_that_is_a_link_fails_the_confinement(confined: Confined, world: World) -> None:
+def test_linked_scratch_folder_fails_the_confinement(confined: Confined, world: World) -> None:
     link = world.outside / "link"
     link.symlink_to(world.other)
 
@@ -382,7 +378,7 @@ def _files() -> list[str]:
 @pytest.mark.parametrize(
     ("where", "uid"), [("world", None), ("plain_world", NOBODY)], ids=["as-we-are", "unprivileged"]
 )
-def test_ordinary_work_goes_on_working(
+def test_ordinary_work_still_works_confined(
     request: pytest.FixtureRequest,
     confined: Confined,
     work: Function,

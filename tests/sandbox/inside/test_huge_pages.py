@@ -45,7 +45,7 @@ def test_only_whole_huge_pages_of_private_memory_qualify() -> None:
     assert ranges == [(0x200000, 6 * MIB), (0x7F0000200000, 4 * MIB)]
 
 
-def test_memory_is_on_huge_pages_afterwards_and_holds_what_it_held() -> None:
+def test_memory_on_huge_pages_retains_its_contents() -> None:
     done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=False)
 
     assert (done.stdout, done.stderr) == ("True True\n", "")
@@ -63,7 +63,7 @@ def test_memory_is_on_huge_pages_afterwards_and_holds_what_it_held() -> None:
     ],
     ids=["all goes well", "a page in use", "one that stays in use", "a hole", "no huge pages", "a limit"],
 )
-def test_what_cannot_be_collapsed_keeps_nothing_else_from_it(
+def test_uncollapsible_memory_does_not_stop_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[int], tried: list[str]
 ) -> None:
     names = {0x200000: "first", 0x7F0000200000: "second"}

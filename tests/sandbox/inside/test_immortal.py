@@ -91,7 +91,7 @@ def run(program: str) -> str:
     return done.stdout
 
 
-def test_who_reads_what_was_made_before_a_fork_copies_it_only_where_python_counts() -> None:
+def test_reading_preforked_objects_copies_few_pages_if_immortal() -> None:
     told: dict[str, Any] = json.loads(run(COPIES))
 
     assert told["before"] > 1000
@@ -107,5 +107,5 @@ def test_the_parts_of_code_are_immortal_too() -> None:
     assert json.loads(run(PARTS)) == [HAS_IMMORTALS] * 7
 
 
-def test_everything_goes_on_as_before() -> None:
+def test_program_behaves_as_before() -> None:
     assert run(GOES_ON) == "2 end ['counting', 'given up', 'new'] seen True\n"

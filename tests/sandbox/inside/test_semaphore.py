@@ -20,7 +20,7 @@ FORKED = multiprocessing.get_context("fork")
 
 @pytest.fixture(autouse=True)
 def _without_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the locks of `multiprocessing` made of ours, as they are in a worker."""
+    """Use our locks in `multiprocessing`, as a worker does."""
     monkeypatch.setattr(
         "multiprocessing.synchronize._multiprocessing", SimpleNamespace(SemLock=SemLock, sem_unlink=os.unlink)
     )
@@ -53,7 +53,7 @@ def test_there_are_as_many_tokens_as_were_put_in() -> None:
     assert semaphore.get_value() == 1
 
 
-def test_a_token_that_is_waited_for_comes_from_another_process() -> None:
+def test_awaited_token_arrives_from_another_process() -> None:
     semaphore = counting(0)
 
     def put() -> bool:
@@ -73,7 +73,7 @@ def test_a_lock_excludes_other_processes_until_it_is_released() -> None:
     assert in_a_child(lambda: lock.acquire(block=False)) == 0
 
 
-def test_a_token_that_a_killed_process_held_is_gone_and_nobody_waits_for_its_note() -> None:
+def test_token_of_killed_process_is_lost_and_blocks_nobody() -> None:
     semaphore = counting(2)
 
     def die() -> bool:
@@ -92,7 +92,7 @@ def test_a_release_too_many_is_refused() -> None:
         bounded.release()
 
 
-def test_a_recursive_lock_is_taken_again_by_its_own_thread_only() -> None:
+def test_recursive_lock_is_reacquired_by_its_thread_only() -> None:
     lock = SemLock(RECURSIVE, 1, 1, "/unused", True)
     others: list[bool] = []
 
@@ -107,7 +107,7 @@ def test_a_recursive_lock_is_taken_again_by_its_own_thread_only() -> None:
     assert in_a_child(lambda: lock.acquire(block=False)) == 0
 
 
-def test_a_child_holds_nothing_of_what_its_parent_holds() -> None:
+def test_child_holds_no_lock_of_its_parent() -> None:
     lock = FORKED.RLock()
 
     def takes() -> None:
@@ -124,7 +124,7 @@ def test_a_child_holds_nothing_of_what_its_parent_holds() -> None:
     assert (while_held.exitcode, afterwards.exitcode) == (7, 0)
 
 
-def test_processes_started_anew_are_told_what_to_do() -> None:
+def test_spawned_processes_are_refused_with_advice() -> None:
     with pytest.raises(OSError, match=r'get_context\("fork"\)'):
         SemLock(COUNTING, 1, 1, "/name", False)
 
@@ -178,7 +178,7 @@ def test_shared_memory_lies_in_the_home_and_nowhere_else(tmp_path: Path) -> None
     assert multiprocessing.get_start_method(allow_none=True) in (None, "fork")
 
 
-def test_without_a_home_there_are_pools_and_no_shared_memory(tmp_path: Path) -> None:
+def test_pools_without_home_have_no_shared_memory(tmp_path: Path) -> None:
     ended = run(tmp_path / "none")
 
     assert "this call may not write files, nor shared memory" in ended.stderr

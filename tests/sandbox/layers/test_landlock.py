@@ -1,4 +1,4 @@
-"""Which files a confined process reaches: every denial beside the same act where it is allowed."""
+"""Files that a confined process reaches: every denial beside the same act where it is allowed."""
 
 import errno
 import os
@@ -91,7 +91,7 @@ def test_without_a_home_nothing_can_be_changed(
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_the_scratch_folder_is_written_while_loading_and_never_by_a_worker(
+def test_scratch_folder_is_writable_while_loading_only(
     confined: Confined, world: World, change: Change
 ) -> None:
     (world.scratch / "empty").mkdir()
@@ -103,7 +103,7 @@ def test_the_scratch_folder_is_written_while_loading_and_never_by_a_worker(
     assert by_zygote.error is None
 
 
-def test_a_worker_reads_what_was_warmed_up_in_the_scratch_folder(confined: Confined, world: World) -> None:
+def test_worker_reads_caches_from_the_scratch_folder(confined: Confined, world: World) -> None:
     report = confined(world.policy, lambda: (world.scratch / "file.txt").read_text())
 
     assert report.value == "scratch"
@@ -118,7 +118,7 @@ MOVES: dict[str, Callable[[World], object]] = {
 
 
 @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
-def test_files_cannot_be_moved_or_linked_across_the_border_of_the_home(
+def test_files_cannot_be_moved_or_linked_across_home_border(
     confined: Confined, unconfined: Unconfined, world: World, move: Callable[[World], object]
 ) -> None:
     denied = confined(world.narrowed(read=(*world.policy.read, world.outside)), lambda: move(world))
@@ -139,7 +139,7 @@ def test_another_home_can_be_neither_read_nor_listed(confined: Confined, world: 
     assert (read.errno, listed.errno, parent.errno) == (errno.EACCES,) * 3
 
 
-def test_a_link_in_the_home_leads_nowhere_that_is_denied(
+def test_link_in_the_home_opens_no_denied_path(
     confined: Confined, unconfined: Unconfined, world: World
 ) -> None:
     (world.home / "link").symlink_to(world.other / "file.txt")
@@ -182,9 +182,7 @@ def test_a_hierarchy_to_list_only_tells_names_and_nothing_more(confined: Confine
     assert confined(policy, lambda: (world.outside / "file.txt").read_text()).errno == errno.EACCES
 
 
-def test_the_home_is_its_descriptor_and_not_what_its_name_means_later(
-    confined: Confined, world: World
-) -> None:
+def test_home_rule_follows_descriptor_not_later_name(confined: Confined, world: World) -> None:
     moved = world.outside / "moved"
 
     descriptor = os.open(world.home, os.O_PATH)
@@ -222,7 +220,7 @@ def test_no_fifo_and_no_socket_can_be_made_in_the_home(
     assert confined(world.policy, try_it, without=no_seccomp | no_landlock).error is None
 
 
-def test_what_was_written_to_the_home_cannot_be_executed(
+def test_file_written_to_home_cannot_be_executed(
     confined: Confined, unconfined: Unconfined, world: World
 ) -> None:
     def execute() -> int:
@@ -261,9 +259,7 @@ def test_a_program_is_confined_like_the_worker_that_started_it(
 
 
 @pytest.mark.parametrize("name", ["/dev/null", "/dev/zero", "/dev/full"])
-def test_devices_that_keep_nothing_are_open_even_without_a_home(
-    confined: Confined, world: World, name: str
-) -> None:
+def test_null_devices_are_open_even_without_a_home(confined: Confined, world: World, name: str) -> None:
     def open_both() -> bool:
         with open(name, "rb+", buffering=0) as file:
             return file.readable() and file.writable()
@@ -271,7 +267,7 @@ def test_devices_that_keep_nothing_are_open_even_without_a_home(
     assert confined(world.narrowed(home=None), open_both).value is True
 
 
-def test_facts_of_the_machine_are_readable_and_facts_of_processes_are_not(
+def test_machine_facts_are_readable_and_process_facts_are_not(
     confined: Confined, unconfined: Unconfined, world: World
 ) -> None:
     pid = os.getpid()
@@ -340,7 +336,7 @@ def test_abstract_sockets_outside_are_not_reached(confined: Confined, world: Wor
         assert confined(world.policy, reach, without=no_seccomp).errno == errno.EPERM
 
 
-def test_what_is_never_forked_again_reads_its_own_files_of_proc_and_those_of_nobody_else(
+def test_unforked_process_reads_only_its_own_proc_files(
     world: World,
 ) -> None:
     """Without namespaces: a server behind the proxy, or a file whose import starts threads."""
@@ -362,8 +358,8 @@ def test_what_is_never_forked_again_reads_its_own_files_of_proc_and_those_of_nob
     assert look(own=True, confined=True) == read + denied
 
 
-def test_no_rule_gives_a_forked_process_its_own_files_of_proc_alone(world: World) -> None:
-    """Why a forked worker has none without namespaces: if a kernel ever changes this, it can have them."""
+def test_no_landlock_rule_grants_forked_process_only_its_proc(world: World) -> None:
+    """A kernel that changes this lets a forked worker without namespaces have its own files of proc."""
     looked_at = [*(("self", name) for name in ("cgroup", "status", "maps")), (os.getpid(), "cmdline")]
 
     def look_after_fork(granted: str) -> object:
@@ -445,7 +441,7 @@ def test_a_home_never_carries_execution_or_special_files() -> None:
     assert not HOME & forbidden
 
 
-def test_rights_are_dropped_for_kernels_that_do_not_know_them() -> None:
+def test_rights_unknown_to_the_kernel_are_dropped() -> None:
     everything = AccessRight((1 << 16) - 1)
 
     assert [everything & ~handled(abi) for abi in (1, 2, 3, 4, 5, 6, 7, 8)] == [

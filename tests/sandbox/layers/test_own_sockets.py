@@ -98,7 +98,7 @@ def test_without_the_right_no_socket_can_be_made(top: Path, tmp_path: Path) -> N
 
 
 @CONTROL
-def test_nobody_is_reached_who_listens_where_the_command_may_read(
+def test_listener_in_readable_folder_is_not_reached(
     top: Path, tmp_path: Path, without: tuple[str, ...]
 ) -> None:
     there = top / "others" / "service"
@@ -122,7 +122,7 @@ def test_a_link_in_the_home_leads_to_nobody_else(top: Path, tmp_path: Path, with
 
 
 @CONTROL
-def test_a_name_that_is_exchanged_meanwhile_leads_to_nobody_else(
+def test_socket_name_swapped_meanwhile_reaches_nobody_else(
     top: Path, tmp_path: Path, without: tuple[str, ...]
 ) -> None:
     there = top / "others" / "service"
@@ -135,7 +135,7 @@ def test_a_name_that_is_exchanged_meanwhile_leads_to_nobody_else(
 
 
 @CONTROL
-def test_who_listens_in_the_home_with_other_rights_is_not_reached(
+def test_listener_in_home_with_other_rights_is_not_reached(
     top: Path, tmp_path: Path, without: tuple[str, ...]
 ) -> None:
     there = top / "home" / "service"
@@ -174,19 +174,17 @@ def test_datagrams_and_the_network_stay_closed(top: Path, tmp_path: Path) -> Non
     assert act(policy_of(top), tmp_path, "kinds") == ["EACCES", "EACCES", "EACCES", "EACCES"]
 
 
-def test_with_a_network_as_well_only_streams_of_it_are_open(top: Path, tmp_path: Path) -> None:
+def test_policy_with_network_opens_only_stream_sockets(top: Path, tmp_path: Path) -> None:
     policy = policy_of(top, net=("127.0.0.1:9",))
 
     assert act(policy, tmp_path, "kinds") == ["EACCES", "EACCES", None, "EACCES"]
 
 
-def test_nobody_is_met_where_who_began_to_listen_has_ended(top: Path, tmp_path: Path) -> None:
+def test_socket_of_ended_listener_refuses_connections(top: Path, tmp_path: Path) -> None:
     assert act(policy_of(top), tmp_path, "left") == "ECONNREFUSED"
 
 
-def test_a_lost_connection_of_the_host_can_be_neither_bound_nor_listened_at(
-    top: Path, tmp_path: Path
-) -> None:
+def test_lost_host_connection_cannot_be_bound_or_listened_on(top: Path, tmp_path: Path) -> None:
     def reset() -> None:
         theirs, _ = server.accept()
         theirs.recv(2)
@@ -205,9 +203,7 @@ def test_a_lost_connection_of_the_host_can_be_neither_bound_nor_listened_at(
     assert (listened, bound) == ("EINVAL", "EACCES")
 
 
-def test_where_landlock_cannot_keep_tcp_from_being_bound_there_are_no_sockets(
-    top: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_sockets_where_landlock_cannot_deny_tcp_bind(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = os.open(top / "home", os.O_PATH | os.O_DIRECTORY)
     os.close(landlock.zygote_ruleset(policy_of(top), home=home))
     monkeypatch.setattr(landlock, "landlock_abi", lambda: 3)

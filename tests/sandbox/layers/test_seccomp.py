@@ -1,4 +1,4 @@
-"""What the filters answer: by a small interpreter for every call, and by the kernel for real ones."""
+"""Answers of the filters: by a small interpreter for every call, and by the kernel for real ones."""
 
 import ctypes
 import errno
@@ -107,7 +107,7 @@ def test_no_number_stands_for_two_calls(architecture: Architecture) -> None:
     assert all(0 <= number <= NEWEST for number in numbers)
 
 
-def test_architectures_differ_only_in_calls_that_the_generic_table_never_had() -> None:
+def test_architectures_differ_only_in_non_generic_syscalls() -> None:
     x86_64, aarch64 = (set(architecture.numbers) for architecture in ARCHITECTURES)
 
     assert aarch64 < x86_64
@@ -117,7 +117,7 @@ def test_architectures_differ_only_in_calls_that_the_generic_table_never_had() -
     }  # fmt: skip
 
 
-def test_calls_since_the_common_numbering_have_one_number_everywhere() -> None:
+def test_syscalls_since_424_have_one_number_everywhere() -> None:
     x86_64, aarch64 = (architecture.numbers for architecture in ARCHITECTURES)
 
     assert all(aarch64[name] == number for name, number in x86_64.items() if number >= 424)
@@ -162,7 +162,7 @@ def test_modes_filter_denies_set_id_bits(architecture: Architecture) -> None:
 
 
 @each_architecture
-def test_calls_that_programs_live_on_are_allowed(architecture: Architecture) -> None:
+def test_syscalls_programs_depend_on_are_allowed(architecture: Architecture) -> None:
     denied_somewhere = set(architecture.numbers.values())
     answer = main_of(architecture)
 
@@ -196,7 +196,7 @@ def test_x32_calls_are_killed_by_both_filters() -> None:
 
 
 @each_architecture
-def test_clone_makes_threads_and_children_but_no_namespaces_and_no_siblings(
+def test_clone_allows_threads_and_children_but_no_namespaces(
     architecture: Architecture,
 ) -> None:
     answer = main_of(architecture)
@@ -244,7 +244,7 @@ def test_knobs_of_other_processes_are_denied(architecture: Architecture) -> None
 
 
 @each_architecture
-def test_another_thread_seems_to_be_scheduled_in_the_ordinary_ways_and_in_no_other(
+def test_other_thread_scheduling_is_faked_for_ordinary_policies(
     architecture: Architecture,
 ) -> None:
     answer = main_of(architecture)
@@ -257,7 +257,7 @@ def test_another_thread_seems_to_be_scheduled_in_the_ordinary_ways_and_in_no_oth
 
 
 @each_architecture
-def test_prctl_keeps_what_a_worker_still_needs_until_it_has_it(architecture: Architecture) -> None:
+def test_prctl_permits_options_a_worker_needs_until_confined(architecture: Architecture) -> None:
     main, worker = main_of(architecture), worker_of(architecture)
     prctl = architecture.number("prctl")
 
@@ -268,7 +268,7 @@ def test_prctl_keeps_what_a_worker_still_needs_until_it_has_it(architecture: Arc
 
 
 @each_architecture
-def test_groups_are_frozen_in_a_worker_and_sessions_from_the_start(architecture: Architecture) -> None:
+def test_setpgid_is_faked_in_worker_and_setsid_everywhere(architecture: Architecture) -> None:
     main, worker = main_of(architecture), worker_of(architecture)
     setsid, setpgid = architecture.number("setsid"), architecture.number("setpgid")
 
@@ -306,9 +306,7 @@ def test_sockets_are_pairs_without_datagrams_or_nothing(architecture: Architectu
 
 @each_architecture
 @pytest.mark.parametrize("gated", [False, True])
-def test_socket_options_and_flags_that_burden_the_host_are_denied(
-    architecture: Architecture, gated: bool
-) -> None:
+def test_socket_options_and_flags_burdening_host_are_denied(architecture: Architecture, gated: bool) -> None:
     program = main_filter(architecture, signals_are_scoped=True, gated=gated).program
     answer, number = Answers(program, architecture.audit), architecture.number
     linger, pass_rights, keepalive = 13, 83, 9
@@ -324,7 +322,7 @@ def test_socket_options_and_flags_that_burden_the_host_are_denied(
 
 
 @each_architecture
-def test_signals_are_denied_only_where_landlock_cannot_confine_them(architecture: Architecture) -> None:
+def test_signals_are_denied_only_without_landlock_scoping(architecture: Architecture) -> None:
     scoped, unscoped = main_of(architecture), main_of(architecture, scoped=False)
     kill = architecture.number("kill")
 
@@ -384,7 +382,7 @@ NEEDS_PRIVILEGE = {
 }
 
 
-def test_the_kernel_refuses_what_would_need_privilege(confined: Confined, world: World) -> None:
+def test_kernel_refuses_privileged_acts(confined: Confined, world: World) -> None:
     def attempt_all() -> dict[str, int | str]:
         answers: dict[str, int | str] = {}
         for name, arguments in NEEDS_PRIVILEGE.items():
@@ -427,9 +425,7 @@ def test_a_socket_cannot_be_made_slow_to_close(confined: Confined, world: World)
     assert confined(world.policy, linger).errno == errno.EPERM
 
 
-def test_a_thread_is_told_that_it_has_the_scheduling_that_it_asks_for_and_keeps_what_it_has(
-    confined: Confined, world: World
-) -> None:
+def test_thread_scheduling_request_succeeds_without_effect(confined: Confined, world: World) -> None:
     libc = ctypes.CDLL(None)
     libc.pthread_self.restype = ctypes.c_void_p
     before = os.sched_getscheduler(0)

@@ -174,7 +174,7 @@ def test_processes_of_the_host_are_absent(top: Path) -> None:
 OWN = ("cgroup", "io", "limits", "maps", "mountinfo", "mounts", "stat", "statm", "status")
 
 
-def test_a_process_reads_its_own_files_of_proc_and_lists_its_own_descriptors(top: Path) -> None:
+def test_process_reads_its_own_proc_files_and_descriptors(top: Path) -> None:
     os.chown(top / "home", TRIAL_UID, TRIAL_UID)
 
     def act() -> tuple[list[bool], bool, bool, bool]:
@@ -224,7 +224,7 @@ def test_a_call_sees_no_other_process_of_its_user_in_proc(top: Path) -> None:
     )
 
 
-def test_what_proc_tells_of_the_machine_is_empty_but_for_a_few_files(top: Path) -> None:
+def test_machine_files_of_proc_are_empty_with_few_exceptions(top: Path) -> None:
     os.chown(top / "home", TRIAL_UID, TRIAL_UID)
     named = ("/proc/interrupts", "/proc/locks", "/proc/modules", "/proc/cmdline")
     there = [name for name in named if os.path.exists(name)]
@@ -239,7 +239,7 @@ def test_what_proc_tells_of_the_machine_is_empty_but_for_a_few_files(top: Path) 
     assert report.value == str((False, ["kernel", "vm"], True))
 
 
-def test_a_home_that_was_exchanged_is_refused(top: Path) -> None:
+def test_exchanged_home_is_refused(top: Path) -> None:
     policy = policy_of(top)
     (top / "twin").mkdir()
 
@@ -276,7 +276,7 @@ def lent() -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Ask somebody outside to exchange a folder, and wait until it is done."""
+    """Make a process outside exchange a folder, and wait until it is done."""
 
     ask: int
     done: int
@@ -292,7 +292,7 @@ class Exchange:
 
 @pytest.fixture
 def exchange(lent: Path) -> Iterator[Exchange]:
-    """Have the link put in the place of what is lent, by somebody outside, as may happen at any moment."""
+    """Replace what is lent by a link, from a process outside, as may happen at any moment."""
     asked, ask = os.pipe()
     done, tell = os.pipe()
 
@@ -339,14 +339,14 @@ def seen(lent: Path) -> Function:
     return act
 
 
-def test_what_is_lent_below_what_others_write_is_mounted_in_its_own_place(lent: Path) -> None:
+def test_lent_folder_below_writable_path_is_mounted_in_place(lent: Path) -> None:
     report = in_namespaces(lending(lent), seen(lent))
 
     assert report.value == "['victim', 'refused', 'written']"
     assert (lent / "data/out/new.txt").read_text() == "new"
 
 
-def test_a_link_that_comes_before_it_is_mounted_leads_the_mount_nowhere(
+def test_link_placed_before_mount_does_not_redirect_it(
     lent: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder of one who writes would lie over that of somebody else, such as the tool file's."""
@@ -365,7 +365,7 @@ def test_a_link_that_comes_before_it_is_mounted_leads_the_mount_nowhere(
     assert sorted(os.listdir(lent / "victim")) == ["file.txt"]
 
 
-def test_a_link_that_comes_after_it_was_mounted_opens_nothing_else(
+def test_link_placed_after_mount_opens_nothing_else(
     lent: Path, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = [exchange]
@@ -382,7 +382,7 @@ def test_a_link_that_comes_after_it_was_mounted_opens_nothing_else(
     assert report.value == "['victim', 'refused', 'refused']"
 
 
-def test_a_host_without_privilege_makes_them_in_a_user_namespace(plain_world: World) -> None:
+def test_unprivileged_host_builds_view_in_user_namespace(plain_world: World) -> None:
     policy = plain_world.narrowed(namespaces=True, homes=(plain_world.home.parent,), read=(Path("/usr"),))
 
     def act() -> tuple[bool, bool, int]:
@@ -405,7 +405,7 @@ def test_a_host_without_privilege_makes_them_in_a_user_namespace(plain_world: Wo
 # How the file system is to look.
 
 
-def test_what_is_read_comes_back_in_its_place_and_nothing_else(tmp_path: Path) -> None:
+def test_readable_paths_reappear_in_place_and_nothing_else(tmp_path: Path) -> None:
     for name in ("home", "other", "tool", "state/scratch"):
         (tmp_path / name).mkdir(parents=True)
     policy = Policy(
@@ -425,7 +425,7 @@ def test_what_is_read_comes_back_in_its_place_and_nothing_else(tmp_path: Path) -
     assert tmp_path in view.made
 
 
-def test_links_beside_a_named_file_are_made_if_they_lead_to_what_is_read(tmp_path: Path) -> None:
+def test_links_beside_named_file_are_made_if_target_is_readable(tmp_path: Path) -> None:
     (tmp_path / "..2024").mkdir()
     for name in ("tool.py", "conf.json", "other.json"):
         (tmp_path / "..2024" / name).touch()
@@ -442,7 +442,7 @@ def test_links_beside_a_named_file_are_made_if_they_lead_to_what_is_read(tmp_pat
     }
 
 
-def test_link_to_what_is_read_is_made_and_not_followed(tmp_path: Path) -> None:
+def test_link_to_readable_path_is_made_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "tool.py").touch()
     (tmp_path / "link").symlink_to("real")
@@ -456,7 +456,7 @@ def test_link_to_what_is_read_is_made_and_not_followed(tmp_path: Path) -> None:
     assert tmp_path / "real" / "tool.py" not in through.kept
 
 
-def test_what_is_lent_to_write_is_mounted_once_and_nothing_read_only_over_it(tmp_path: Path) -> None:
+def test_folder_lent_for_writing_is_mounted_once_and_writable(tmp_path: Path) -> None:
     lent = tmp_path / "lent"
     lent.mkdir()
     (lent / "data.db").touch()
@@ -466,7 +466,7 @@ def test_what_is_lent_to_write_is_mounted_once_and_nothing_read_only_over_it(tmp
     assert view.kept == (lent,)
 
 
-def test_a_link_in_the_name_of_what_is_lent_is_made_and_gives_nothing(tmp_path: Path) -> None:
+def test_link_to_lent_folder_is_made_and_grants_nothing(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
 
@@ -478,7 +478,7 @@ def test_a_link_in_the_name_of_what_is_lent_is_made_and_gives_nothing(tmp_path: 
     assert named.kept == ()
 
 
-def test_a_home_elsewhere_has_a_link_where_tools_believe_it_is(tmp_path: Path) -> None:
+def test_home_elsewhere_has_a_link_at_its_expected_path(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
 
@@ -487,7 +487,7 @@ def test_a_home_elsewhere_has_a_link_where_tools_believe_it_is(tmp_path: Path) -
     assert (Path("/tmp/ann"), str(home)) in view.links
 
 
-def test_a_closed_folder_above_what_is_read_is_covered_for_another_user(top: Path) -> None:
+def test_closed_folder_above_readable_path_is_hidden_from_others(top: Path) -> None:
     closed = Path(tempfile.mkdtemp(dir="/usr/local"))
     (closed / "inside").mkdir()
 
@@ -516,7 +516,7 @@ def test_another_user_id_is_one_without_groups_or_a_way_back() -> None:
     assert report.value == [[TRIAL_UID] * 3, [TRIAL_UID] * 3, []]
 
 
-def test_the_folder_that_keeps_another_user_out_is_named(top: Path) -> None:
+def test_folder_closed_to_another_user_is_named(top: Path) -> None:
     (top / "open.txt").touch(mode=0o644)
 
     assert unreadable([top / "open.txt"], uid=TRIAL_UID) is None
@@ -529,7 +529,7 @@ def test_the_folder_that_keeps_another_user_out_is_named(top: Path) -> None:
 # Control groups.
 
 
-def test_a_control_group_has_its_limits_and_goes_with_its_processes() -> None:
+def test_control_group_is_limited_and_removed_with_processes() -> None:
     assert cgroup.places(), "mount control groups with the controllers memory and pids"
     folders = cgroup.make(f"{os.getpid()}-1", Limits(processes=7))
 
@@ -559,7 +559,7 @@ def test_a_control_group_has_its_limits_and_goes_with_its_processes() -> None:
     assert [folder for folder in folders if folder.exists()] == []
 
 
-def test_a_group_that_a_killed_maker_left_goes_when_the_next_is_made() -> None:
+def test_control_group_of_killed_creator_is_removed_by_next() -> None:
     assert cgroup.places(), "mount control groups with the controllers memory and pids"
     made = run_in_child(
         lambda: [str(folder) for folder in cgroup.make(f"{os.getpid()}-1", Limits())], lambda: None
@@ -591,7 +591,7 @@ def test_groups_of_version_1_are_found_by_controller(tmp_path: Path) -> None:
     ]
 
 
-def test_a_group_of_version_2_is_used_only_where_it_hands_controllers_on(tmp_path: Path) -> None:
+def test_cgroup_v2_is_used_only_with_delegated_controllers(tmp_path: Path) -> None:
     own = tmp_path / "service" / "runner"
     own.mkdir(parents=True)
     mounts = f"30 20 0:1 / {tmp_path} rw - cgroup2 cgroup2 rw\n"
@@ -626,7 +626,7 @@ def as_proc_shows(own: Path) -> tuple[str, str]:
     return "0::/unit/runner\n", f"30 20 0:1 / {own.parent.parent} rw - cgroup2 cgroup2 rw\n"
 
 
-def test_what_systemd_has_delegated_is_handed_on_and_then_used(delegated: Path) -> None:
+def test_group_delegated_by_systemd_is_passed_on_and_used(delegated: Path) -> None:
     unit = delegated.parent
 
     before = cgroup.find(*as_proc_shows(delegated))
@@ -641,7 +641,7 @@ def test_what_systemd_has_delegated_is_handed_on_and_then_used(delegated: Path) 
     assert [place.folder for place in cgroup.find(*as_proc_shows(delegated))] == [unit]
 
 
-def test_a_group_that_was_not_delegated_is_left_as_it_is(delegated: Path) -> None:
+def test_undelegated_group_is_left_unchanged(delegated: Path) -> None:
     os.removexattr(delegated.parent, "user.delegate")
 
     cgroup.hand_on_of(*as_proc_shows(delegated), ("memory", "pids"))
@@ -650,9 +650,7 @@ def test_a_group_that_was_not_delegated_is_left_as_it_is(delegated: Path) -> Non
 
 
 @pytest.mark.parametrize("bound", ["memory.max", "pids.max"])
-def test_nobody_leaves_the_bounds_of_their_own_group_by_a_group_beside_it(
-    delegated: Path, bound: str
-) -> None:
+def test_sibling_group_does_not_escape_bounds_of_own_group(delegated: Path, bound: str) -> None:
     (delegated.parent / "cgroup.subtree_control").write_text("memory pids\n")
     unbounded = cgroup.find(*as_proc_shows(delegated))
     (delegated / bound).write_text("1000\n")
@@ -661,9 +659,7 @@ def test_nobody_leaves_the_bounds_of_their_own_group_by_a_group_beside_it(
     assert cgroup.find(*as_proc_shows(delegated)) == ()
 
 
-def test_what_others_remove_while_a_view_is_made_is_left_out(
-    lent: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_path_removed_during_view_setup_is_omitted(lent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder in /var/tmp that a stranger removes just then must not keep a user from their call."""
     gone = Path(tempfile.mkdtemp(dir="/var/tmp"))
     policy = replace(lending(lent), read=(*lending(lent).read, gone))

@@ -203,7 +203,7 @@ def test_another_address_of_the_same_port_is_refused() -> None:
     assert said == "EACCES"
 
 
-def test_an_ipv4_address_in_the_clothes_of_ipv6_is_the_same_address() -> None:
+def test_ipv4_mapped_ipv6_address_equals_its_ipv4_address() -> None:
     def act() -> Said:
         with socket.socket(socket.AF_INET6) as mine:
             return [
@@ -312,7 +312,7 @@ def test_with_everything_allowed_no_unix_socket_is_reached(tmp_path: Path) -> No
     assert said == ["EACCES", "EACCES"]
 
 
-def test_with_everything_allowed_there_is_no_other_protocol_than_tcp() -> None:
+def test_allow_all_permits_no_protocol_but_tcp() -> None:
     protocols = [(socket.SOCK_STREAM, 262), (socket.SOCK_RAW, socket.IPPROTO_ICMP), (socket.SOCK_DGRAM, 0)]
 
     def act() -> Said:
@@ -328,7 +328,7 @@ def test_with_everything_allowed_there_is_no_other_protocol_than_tcp() -> None:
     assert said == ["EACCES"] * 3
 
 
-def test_with_everything_allowed_fast_open_carries_nothing_past_the_gate() -> None:
+def test_allow_all_does_not_let_fast_open_bypass_the_gate() -> None:
     def act() -> int | str:
         with socket.socket() as mine:
             return attempt(lambda: mine.sendto(b"x", 0x20000000, here))
@@ -346,7 +346,7 @@ def test_with_everything_allowed_fast_open_carries_nothing_past_the_gate() -> No
     assert said == "EACCES"
 
 
-def test_a_socket_that_does_not_block_need_not_wait_for_its_connection() -> None:
+def test_nonblocking_socket_connects_without_waiting() -> None:
     def act() -> list[object]:
         with socket.socket() as mine:
             mine.setblocking(False)
@@ -399,7 +399,7 @@ def test_fast_open_does_not_go_round_the_gate() -> None:
     assert said == ["EACCES", "EACCES", "EPIPE", "EACCES"]
 
 
-def test_a_socket_cannot_wait_for_others_to_come() -> None:
+def test_socket_cannot_listen() -> None:
     def act() -> Said:
         with socket.socket() as mine:
             return [attempt(lambda: mine.bind(("127.0.0.1", 0))), attempt(mine.listen)]
@@ -457,7 +457,7 @@ def test_no_filter_program_can_be_put_on_a_socket() -> None:
     assert said == ["EPERM", "EPERM", "EPERM"]
 
 
-def test_an_address_that_another_thread_keeps_changing_leads_nowhere_else() -> None:
+def test_address_changed_by_other_thread_leads_nowhere_else() -> None:
     def act() -> list[int]:
         good = struct.pack("=H", socket.AF_INET) + struct.pack(">H4s8x", here[1], bytes([127, 0, 0, 1]))
         bad = struct.pack("=H", socket.AF_INET) + struct.pack(">H4s8x", other[1], bytes([127, 0, 0, 1]))
@@ -491,7 +491,7 @@ def test_an_address_that_another_thread_keeps_changing_leads_nowhere_else() -> N
     assert set(refused) <= {f"127.0.0.1:{other[1]}"}
 
 
-def test_a_process_behind_the_gate_cannot_put_a_gate_of_its_own_on_top() -> None:
+def test_gated_process_cannot_install_its_own_gate() -> None:
     def act() -> int | str:
         program = main_filter(supported_architecture(), signals_are_scoped=True, gated=True)
         return attempt(program.load_asking)
@@ -520,7 +520,7 @@ def test_a_child_process_is_behind_the_same_gate() -> None:
     assert said == [None, "EACCES"]
 
 
-def test_a_socket_that_does_not_block_still_does_not_afterwards() -> None:
+def test_nonblocking_socket_stays_nonblocking() -> None:
     def act() -> list[object]:
         with socket.socket() as mine:
             mine.setblocking(False)
@@ -533,7 +533,7 @@ def test_a_socket_that_does_not_block_still_does_not_afterwards() -> None:
     assert said == ["EAGAIN", False]
 
 
-def test_who_keeps_knocking_is_refused_each_time_and_told_of_a_hundred_times() -> None:
+def test_repeated_attempts_are_refused_and_100_are_recorded() -> None:
     def act() -> Said:
         def knock() -> None:
             for _ in range(30):
@@ -555,7 +555,7 @@ def test_who_keeps_knocking_is_refused_each_time_and_told_of_a_hundred_times() -
     assert len(refused) == 100
 
 
-def test_more_who_wait_at_once_than_the_gate_answers_at_once_are_all_answered() -> None:
+def test_waiters_above_gate_parallelism_are_all_answered() -> None:
     def act() -> int:
         def knock() -> None:
             with socket.socket() as mine:
@@ -575,7 +575,7 @@ def test_more_who_wait_at_once_than_the_gate_answers_at_once_are_all_answered() 
     assert said == 250
 
 
-def test_without_anybody_behind_the_gate_nothing_is_reached() -> None:
+def test_gate_without_supervisor_reaches_nothing() -> None:
     read, write = os.pipe()
     with listening() as (_, here), os.fdopen(read) as said:
         if os.fork() == 0:
@@ -593,7 +593,7 @@ def test_without_anybody_behind_the_gate_nothing_is_reached() -> None:
 
 
 @pytest.mark.parametrize("pointer", [0, 8, 2**47, 2**63, 2**64 - 1])
-def test_an_address_that_lies_nowhere_is_answered_with_that(pointer: int) -> None:
+def test_unmapped_address_argument_is_efault(pointer: int) -> None:
     def act() -> Said:
         libc = ctypes.CDLL(None, use_errno=True)
         with socket.socket() as mine:
@@ -608,7 +608,7 @@ def test_an_address_that_lies_nowhere_is_answered_with_that(pointer: int) -> Non
     assert refused == []
 
 
-def test_a_descriptor_that_is_not_open_is_answered_with_that() -> None:
+def test_closed_descriptor_argument_is_ebadf() -> None:
     def act() -> Said:
         libc = ctypes.CDLL(None, use_errno=True)
         address = struct.pack("=H", socket.AF_INET) + struct.pack(">H4s8x", here[1], bytes([127, 0, 0, 1]))
@@ -624,7 +624,7 @@ def test_a_descriptor_that_is_not_open_is_answered_with_that() -> None:
     assert said == ["EBADF"] * 3
 
 
-def test_what_waits_for_locks_of_who_asks_is_never_done_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_waits_of_requesters_never_run_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     used: set[int] = set()
     real_call, real_read = fcntl.ioctl, os.pread
 
@@ -650,7 +650,7 @@ def test_what_waits_for_locks_of_who_asks_is_never_done_by_the_loop(monkeypatch:
     assert threading.get_ident() not in used
 
 
-def test_when_nobody_is_left_to_ask_the_gate_asks_the_kernel_for_nothing(
+def test_gate_without_requesters_makes_no_kernel_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     received: list[int] = []
@@ -713,7 +713,7 @@ def test_groups_without_number_are_not_remembered_without_end() -> None:
     assert remembered == [[]] * 14 + [[f"127.0.0.1:{other[1]}"]] * 256
 
 
-def test_who_listens_on_the_loopback_address_can_tell_two_gates_apart() -> None:
+def test_loopback_listener_can_distinguish_two_gates() -> None:
     def act() -> Said:
         with socket.socket() as first, socket.socket() as second:
             return [attempt(partial(mine.connect, here)) for mine in (first, second)]
@@ -755,7 +755,7 @@ def test_no_group_of_the_network_can_be_joined() -> None:
     [b"", b"\x02", struct.pack("=H14x", socket.AF_UNIX), struct.pack("=H14x", socket.AF_UNSPEC),
      struct.pack("=H14x", socket.AF_INET6)],
 )  # fmt: skip
-def test_what_is_no_ip_address_is_none(raw: bytes) -> None:
+def test_invalid_ip_address_is_none(raw: bytes) -> None:
     assert address_of(raw) is None
 
 
@@ -780,7 +780,7 @@ def listens_instead(here: Address) -> list[object]:
         return [begun, listened, os.fstat(mine.fileno()).st_ino == before]
 
 
-def test_who_may_listen_gets_no_socket_of_the_host_before_it_is_connected(
+def test_listener_gets_no_host_socket_before_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.network.gate._CONNECT_S", 0.5)
@@ -794,7 +794,7 @@ def test_who_may_listen_gets_no_socket_of_the_host_before_it_is_connected(
     assert said == ["ETIMEDOUT", None, True]
 
 
-def test_connections_of_processes_with_each_other_are_made_at_a_pace(
+def test_connections_between_processes_are_rate_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.network.gate._JOINS_AT_ONCE", 3)
@@ -816,7 +816,7 @@ def test_connections_of_processes_with_each_other_are_made_at_a_pace(
     assert refused == []
 
 
-def test_a_gate_that_ends_while_its_thread_is_awake_writes_to_no_descriptor_of_others(
+def test_gate_ending_with_thread_awake_writes_to_no_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The thread may see the end before it is woken for it; its descriptors are soon somebody else's."""

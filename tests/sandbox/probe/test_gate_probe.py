@@ -39,7 +39,7 @@ def test_the_gate_works_on_this_machine() -> None:
     assert report.enforced, report.detail
 
 
-def test_it_works_for_workers_with_a_user_id_of_their_own() -> None:
+def test_gate_works_for_workers_with_own_uid() -> None:
     assert os.geteuid() == 0, "only root gives user ids to workers; run these tests as root"
 
     report = try_gate(1_900_000_000)
@@ -47,7 +47,7 @@ def test_it_works_for_workers_with_a_user_id_of_their_own() -> None:
     assert report.enforced, report.detail
 
 
-def test_it_works_for_a_user_without_privileges() -> None:
+def test_gate_works_for_unprivileged_user() -> None:
     def act() -> str:
         if os.geteuid() == 0:
             os.setgid(65534)
@@ -59,7 +59,7 @@ def test_it_works_for_a_user_without_privileges() -> None:
     assert in_child(act) == "a confined process was connected to one address"
 
 
-def test_where_another_supervisor_listens_the_report_says_so() -> None:
+def test_other_supervisor_is_named_in_the_report() -> None:
     def act() -> str:
         refuse_new_privileges()
         seccomp_set_listening_filter(supported_architecture().number("seccomp"), ALLOW_ALL)

@@ -1,4 +1,4 @@
-"""What the machine is said to offer, and that every layer is tried for real."""
+"""Features that the machine is reported to offer, with a real trial of every layer."""
 
 import errno
 import os
@@ -43,7 +43,7 @@ def test_every_layer_is_tried_and_holds_on_this_machine() -> None:
     assert all(report.detail for report in reports)
 
 
-def test_a_layer_that_is_not_enforced_is_found_out(confined: Confined, world: World) -> None:
+def test_unenforced_layer_is_detected(confined: Confined, world: World) -> None:
     def try_while_confined() -> dict[str, list[bool | str]]:
         tempfile.tempdir = None
         return {report.name: [report.enforced, report.detail] for report in layers()}
@@ -71,9 +71,7 @@ def test_a_layer_that_is_not_enforced_is_found_out(confined: Confined, world: Wo
         (ValueError("a word"), "a word"),
     ],
 )
-def test_what_went_wrong_is_said_without_the_number_of_the_kernels_answer(
-    error: Exception, said: str
-) -> None:
+def test_error_text_omits_errno(error: Exception, said: str) -> None:
     assert in_words(error) == said
 
 
@@ -81,7 +79,7 @@ def test_the_process_tier_lacks_nothing_here() -> None:
     assert missing(Tier.PROCESS) == ()
 
 
-def test_trying_leaves_this_process_as_it_was() -> None:
+def test_probe_leaves_this_process_unchanged() -> None:
     before = (os.environ.copy(), os.getsid(0), os.getcwd(), sorted(os.listdir("/proc/self/fd")))
 
     layers()
@@ -89,7 +87,7 @@ def test_trying_leaves_this_process_as_it_was() -> None:
     assert (os.environ.copy(), os.getsid(0), os.getcwd(), sorted(os.listdir("/proc/self/fd"))) == before
 
 
-def test_looking_tells_who_we_are() -> None:
+def test_probe_reports_the_current_user() -> None:
     found = probe()
 
     assert (found.uid, found.kernel) == (os.geteuid(), os.uname().release)
@@ -118,7 +116,7 @@ def test_each_thing_missing_is_one_sentence_with_its_cure(
     assert "; " in sentences[0]
 
 
-def test_a_tier_needs_what_process_needs_and_its_own_trial(full: Probe) -> None:
+def test_tier_needs_process_layers_and_its_own_trial(full: Probe) -> None:
     lacking = replace(full, landlock_abi=0, other_user="no ids", namespaces="no namespaces")
 
     assert full.missing(Tier.USER) == full.missing(Tier.NAMESPACE) == ()
@@ -127,7 +125,7 @@ def test_a_tier_needs_what_process_needs_and_its_own_trial(full: Probe) -> None:
     assert lacking.missing(Tier.NAMESPACE)[1] == "no namespaces"
 
 
-def test_a_tier_that_was_not_tried_is_not_promised() -> None:
+def test_untried_tier_is_not_promised() -> None:
     assert probe(tried=()).missing(Tier.NAMESPACE) == ("it was not tried",)
 
 
