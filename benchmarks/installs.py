@@ -1,4 +1,4 @@
-"""What the runner is compared with, installed from public registries below a folder of its own.
+"""Installs the products that the runner is compared with, in a folder of their own.
 
 Nothing is put into the environment of the project. What is installed once stays for the next run.
 """

@@ -246,7 +246,7 @@ def opens_files() -> str:
 
 @mcp.tool
 def sends_descriptors() -> str:
-    """Have as many descriptors under way as the kernel allows."""
+    """Send descriptors over sockets, unread, until the kernel refuses more."""
     held = []
     with contextlib.suppress(OSError):
         while True:

@@ -313,7 +313,7 @@ async def _in_user_pool(
                 raise _unavailable(error) from error
             # Perhaps because of another call of the user, or with the forkserver. This one has not begun:
             # of a worker that ends in mid-call `run_in_lease` returns an outcome.
-            log.warning("a zygote ended before a call had its worker", extra={"user": user.name})
+            log.warning("zygote exited before fork", extra={"user": user.name})
             restarts = restarts - 1 if isinstance(error, ForkserverDied) else 0
 
 

@@ -75,10 +75,9 @@ class Upkeep:
             log.warning("spool cannot be used", extra={"reason": error.strerror})
             return
         if left:
-            facts = {"files": left, "folder": str(store.spool.folder)}
+            # The next server with this state folder uploads them.
             log.warning(
-                "files still wait for the store; the next server with this state folder sends them",
-                extra=facts,
+                "spooled files not uploaded", extra={"files": left, "folder": str(store.spool.folder)}
             )
 
     def in_use(self, user: User) -> AbstractAsyncContextManager[None]:

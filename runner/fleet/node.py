@@ -186,7 +186,7 @@ class Node:
     def _over(self, call: str, task: "asyncio.Task[None]") -> None:
         self._calls.pop(call, None)
         if not task.cancelled() and (fault := task.exception()) is not None:
-            log.error("a call failed on this node", exc_info=fault, extra={"call": call})
+            log.error("fleet call failed", exc_info=fault, extra={"call": call})
 
     async def _begins(self, record: SentCall) -> bool:
         key = self.connection.keys.call(record.call)
@@ -231,7 +231,7 @@ class Node:
                     whole.xadd(stream, {"said": text})
                 await whole.execute()
         except REDIS_FAILURES as error:
-            log.warning("nothing can be said to hosts", extra={"fault": str(error)})
+            log.warning("fleet message not sent", extra={"fault": str(error)})
             return False
         return True
 
@@ -263,7 +263,7 @@ class Node:
             except REDIS_FAILURES as error:
                 log.warning("redis is out of reach", extra={"fault": str(error), "node": self.name})
             if time.monotonic() - self._heard_at > FENCE_S - _BEAT_S:
-                log.error("this node is cut off and ends its calls", extra={"calls": len(self._calls)})
+                log.error("fleet node fenced", extra={"calls": len(self._calls)})
                 self.fenced.set()
                 for call in self._calls.values():
                     if call.task is not None:
@@ -298,7 +298,7 @@ class Node:
         is_revoked = state[0] is not None and (not is_mine or state[0] == b"revoked")
         was_lost = time.monotonic() - self._lost_at < _LOST_S
         if is_revoked or call.silent > (_SILENT_BEATS_IF_LOST if was_lost else _SILENT_BEATS):
-            log.info("a call is not wanted any more", extra={"call": call.record.call})
+            log.info("fleet call abandoned", extra={"call": call.record.call})
             call.task.cancel()
 
     async def _end(self, work: list["asyncio.Task[Any]"]) -> None:

@@ -1,6 +1,6 @@
-"""Whether a server has a Playground, and where: decided from the settings, before anything listens.
+"""Decides from the settings, before anything listens, whether and where a server offers the Playground.
 
-Source: decision 15: beyond this machine there is none without a login.
+Source: decision 15: beyond this machine the Playground requires a login.
 """
 
 from collections.abc import Callable, Mapping

@@ -76,7 +76,7 @@ class _Dashboards:
         return Response(status_code=204, headers=SAFE_HEADERS)
 
     async def verify(self, request: Request) -> JSONResponse:
-        """Tell a dashboard's own server whose a token is. The token is the permission to ask."""
+        """Send the user of a token to a dashboard's own server. The token authorises the request."""
         asked = await _json(request)
         token, name = _word(asked, "token", 4096), _word(asked, "id", _MAX_ID)
         check = partial(self.site.tokens.verify, token, purpose=DASHBOARD, key=name, now=self.site.clock())

@@ -1,4 +1,4 @@
-"""What a frame of the second origin may load and whom it may speak to: the headers of its page.
+"""Response headers that limit what a frame of the second origin may load and connect to.
 
 A host that is not the Playground has this policy from `runner/widgets/web/hosting/document.ts`, as a part of
 the document; a change of one is a change of both.
@@ -49,7 +49,7 @@ def _covers(named: SplitResult, own: SplitResult) -> bool:
 
 
 def _is_here(host: str) -> bool:
-    """Say whether a name leads to this machine; what is meant as "any address" does too."""
+    """Return whether a name resolves to this machine. The wildcard address does too."""
     return is_loopback(host) or host.endswith(".localhost") or host == "0.0.0.0"  # noqa: S104 - compared only
 
 

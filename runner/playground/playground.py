@@ -41,13 +41,13 @@ _PORT_SETTING = "port, since playground_frames_url leads to the one above it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What is served.
+    """A summary of what the server offers.
 
     Attributes:
-        name: What the server calls itself.
+        name: The server's own name.
         kind: `tools` for tool files, `proxy` in front of other servers.
-        servers: Those other servers, by the names with which what they offer begins.
-        problems: Says why those cannot be reached that cannot, by name.
+        servers: The other servers, by the prefix of their tool names.
+        problems: Returns why a server cannot be reached, by name; reachable servers are left out.
     """
 
     name: str

@@ -183,7 +183,7 @@ class Call(ABC):
             return Completed(processed=processed, wire={}, spec=self.spec)
         if error.withheld is not None:
             facts = {"tool": self.request.tool, **error.withheld}
-            log.warning("a tool raised what its client is not told", extra=facts)
+            log.warning("tool error withheld from client", extra=facts)
         beside, answer = error.beside, error.answer
         if error.code is Code.E_FILE_NOT_FOUND:
             name = str(error.details.get("name"))

@@ -84,7 +84,7 @@ async def _show(
     try:
         kept = await files.put(content, name=name, mime=mime, origin=Origin.GENERATED, temporary=True)
     except CallError as error:
-        log.warning("file of a running call not shown", extra={"problem": error.message})
+        log.warning("live file not published", extra={"problem": error.message})
         return None
     return {"uri": f"artifact://{kept.id}", "size": kept.size, "sha256": kept.sha256}
 

@@ -153,10 +153,8 @@ def _removed(path: Path) -> None:
 
 
 def _untold(error: OSError) -> None:
-    log.warning(
-        "`runner reload` does not find this server, or learns nothing of it; SIGHUP reloads it",
-        extra={"problem": error.strerror, "folder": _FOLDER},
-    )
+    # `runner reload` cannot find this server then; SIGHUP still reloads it.
+    log.warning("server note not written", extra={"problem": error.strerror, "folder": _FOLDER})
 
 
 def _is_left(fd: int) -> bool:

@@ -43,7 +43,7 @@ class ImportOutput:
         self._lines_left -= len(lines)
         if self._is_full():
             facts = {"most_lines": MOST_LINES, "most_bytes": MOST_BYTES}
-            log.info("more that a tool file printed during import is dropped", extra=facts)
+            log.info("import output dropped", extra=facts)
 
     def _is_full(self) -> bool:
         return self._bytes_left < 0 or self._lines_left < 0

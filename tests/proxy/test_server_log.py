@@ -98,9 +98,7 @@ async def test_what_is_too_much_for_a_log_is_dropped_and_counted(
     await shouted(folder, user, line, size // len(line))
 
     passed = capsys.readouterr().err
-    told = [
-        each for each in caplog.records if each.message.startswith("server stderr rate limited")
-    ]
+    told = [each for each in caplog.records if each.message.startswith("server stderr rate limited")]
     assert len(passed) < size // 2
     # Words in short lines take less than the names before them.
     words = passed.replace(LEAD, "").replace("\\x01", "\x01")

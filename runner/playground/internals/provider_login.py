@@ -141,7 +141,7 @@ class _Login:
         return await self.provider.verify_token(token.access_token)
 
     def _is_for(self, code: AuthorizationCode, secret: str) -> bool:
-        """Say whether a code was made for what this browser began: the SDK's own endpoint asks the same."""
+        """Return whether a code belongs to this browser's login. The SDK's endpoint checks the same."""
         return (
             hmac.compare_digest(code.code_challenge, _challenge(secret))
             and str(code.redirect_uri) == str(self._back())
