@@ -45,7 +45,7 @@ class Block:
 
 
 class Reachable(Protocol):
-    """Whoever can be asked, such as a `Server`."""
+    """A target of requests, such as a `Server`."""
 
     def connect(self, in_flight: int) -> Sequence[Connection]:
         """Return the connections over which `in_flight` requests can be under way at once."""

@@ -43,7 +43,7 @@ def read(path: Path) -> dict[str, float]:
     """Return the ratios of a file that `document` wrote.
 
     Raises:
-        ValueError: It is no such file; the message says what is wrong with it.
+        ValueError: It is not such a file; the message says why.
     """
     try:
         said: Any = json.loads(path.read_text(encoding="utf-8"))

@@ -29,7 +29,7 @@ class Measured:
         descriptors: Open descriptors of the host and the forkserver.
         zygotes: Zygotes.
         workers: Children of zygotes.
-        others: What is none of these, and so was left behind by a call.
+        others: Anything else: what a call left behind.
     """
 
     uss_mib: float

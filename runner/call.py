@@ -5,7 +5,7 @@
     FileCall.run            whatever happens becomes one end, which is recorded and published
       execute               the tool is found; its user may call it now
         execute_admitted    a place among the calls of this machine, then a pool of workers of this user
-          in_user_pool      the user's turn in the queues; anew, if the pool ends before the call has begun
+          in_user_pool      the user's turn in the queues; again, if the pool ends before the call starts
             _in_pool        inputs are staged; the tool runs; what it returns becomes a contract value
               _executed     a worker is leased, runs the request (`run_in_lease`), and its end is judged
 
@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-# How often a call that has not begun is tried anew, where the forkserver ends and ends. Where only its zygote
+# How often a call that has not started is retried, where the forkserver ends and ends. Where only its zygote
 # ends it is tried once more, and no further.
 _MAX_RESTARTS = 3
 
@@ -166,7 +166,7 @@ class FileCall(Call):
             return await _in_user_pool(
                 toolset,
                 self.request,
-                # Worked out anew with each attempt: a reload may have changed the rights of the tool.
+                # Computed again for each attempt: a reload may have changed the rights of the tool.
                 lambda: self._pool_key or toolset.key(user, spec, links=_takes_links(toolset, spec)),
                 partial(self._in_pool, spec),
             )
@@ -295,7 +295,7 @@ async def _in_user_pool(
     key: Callable[[], PoolKey],
     act: Callable[[UserPool], Awaitable[R]],
 ) -> R:
-    """Do what needs a worker when it is the user's turn; anew, if its zygote ends before it has begun.
+    """Do what needs a worker when it is the user's turn; retry if its zygote exits before it starts.
 
     Raises:
         CallError: There is no worker for it.

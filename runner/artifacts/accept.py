@@ -277,7 +277,7 @@ async def _kept(
             way = _way(source.size, rules, progress)
             if "path" in entry:
                 progress.inodes.add(source.inode)
-            # Whoever defers a file wants it later, whatever becomes of the others.
+            # A deferred file is wanted later, whatever becomes of the others.
             passing = rules.temporary and wanted is None
             name, mime = entry["name"], entry["mime"]
             stored = await rules.keep(source.fd, name=name, mime=mime, deferral=wanted, temporary=passing)

@@ -67,7 +67,7 @@ class Collected:
     """One regular file, open for reading at its start.
 
     Attributes:
-        fd: The descriptor; belongs to whoever called `collect`.
+        fd: The descriptor; owned by the caller of `collect`.
         size: Its length in bytes.
         of: The files of the home that it was made of, where it is a copy.
     """

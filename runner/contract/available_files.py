@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 MOST_FILES = 500
-"""Files that a block names, where whoever reads it has asked for it."""
+"""Files that a block names where its reader has requested it."""
 
 _OPENING = "[SYSTEM: Available files in current session:"
 _CLOSING = "End available files]"

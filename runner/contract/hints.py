@@ -1,4 +1,4 @@
-"""Mend what a tool says beside its content: an unknown word falls back to the default, and never fails.
+"""Repair what a tool sends beside its content: an unknown word falls back to the default, and never fails.
 
 Source: requirement S0-28; contradiction C8; rules N10 and D3 of the conformance cases.
 """
@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-__all__ = ["mended"]
+__all__ = ["repaired"]
 
 
-def mended(given: dict[str, Any], hints: type[BaseModel], what: str, warnings: list[str]) -> dict[str, Any]:
+def repaired(given: dict[str, Any], hints: type[BaseModel], what: str, warnings: list[str]) -> dict[str, Any]:
     """Return `given` with every hint valid; keys that are not hints stay as they are.
 
     Args:

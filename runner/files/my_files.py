@@ -188,7 +188,7 @@ class Library:
         """Return the files of whom `MyFiles.holder` names.
 
         Raises:
-            ValueError: The text is nobody's `holder`.
+            ValueError: The text is not the `holder` of any user.
         """
         if not holder.startswith("{"):
             return self.of(holder)
@@ -202,7 +202,7 @@ class Library:
         return sum(names is not None for names in ended)
 
     async def end_sessions_named(self, name: str) -> None:
-        """End the sessions of that name, of whoever they are, that nobody uses."""
+        """End the unused sessions of that name, of all users."""
         for session in await run_in_thread(_known, self.sessions):
             if session.name == name:
                 await self.of(session.user, name).end_session()
@@ -261,7 +261,7 @@ class MyFiles:
             temporary: Keep it for a while outside My Files: found by its id, and by no name.
 
         Raises:
-            OSError: The source is no regular file or cannot be opened.
+            OSError: The source is not a regular file or cannot be opened.
             CallError: `E_STORE`, `E_QUOTA` or `E_FILE_TOO_LARGE`; nothing was kept.
         """
         safe = safe_name(name)
@@ -335,7 +335,7 @@ class MyFiles:
         return None
 
     async def all(self) -> Sequence[Record]:
-        """Return all files, by name. Observations are no files."""
+        """Return all files, by name. Observations are not files."""
         found = await self.library.store.list(scope=self.scope)
         return [record for record in found if record.said.retention is Retention.FILES]
 
@@ -394,7 +394,7 @@ class MyFiles:
         return removed
 
     def in_use(self, *, to_read: bool = False) -> AbstractAsyncContextManager[None]:
-        """Keep the session from ending meanwhile; its idle time begins anew when the block ends.
+        """Keep the session from ending meanwhile; its idle time restarts when the block ends.
 
         Args:
             to_read: Whether to go on where that cannot be noted, as on a full disk.

@@ -186,7 +186,7 @@ class FleetConnection:
 
 
 def _client(address: RedisAddress, timeout_s: float) -> Redis:
-    # Whoever asks knows whether to ask again.
+    # The caller knows whether to retry.
     return Redis.from_url(
         address.url,
         socket_timeout=timeout_s,

@@ -1,4 +1,4 @@
-"""The executor of a host whose calls run on worker nodes: placed, sent, listened to, and placed anew.
+"""The executor of a host whose calls run on worker nodes: placed, sent, watched, and placed again.
 
 The host that has a client's request owns the call: it finds a node for it, and it alone decides, when a node
 falls silent, whether the call may be given to another. A node asks before it begins (`scripts/begin.lua`),
@@ -218,7 +218,7 @@ class FleetEngine:
         if ended.failure is not None:
             raise ended.error()
         if ended.answer is None:
-            raise invalid_result("the worker node", "its answer is none")
+            raise invalid_result("the worker node", "it did not send an answer")
         return ended.answer
 
     def _limits(self, request: Request, limits: Sequence[Counted]) -> list[Limit]:
@@ -235,7 +235,7 @@ class FleetEngine:
         ]
 
     async def _ended(self, call: FarCall, listener: CallListener) -> Ended:
-        """Place a call, and return how it ended; place it anew where that does no harm.
+        """Place a call, and return how it ended; place it again where that does no harm.
 
         Raises:
             CallError: It could not begin, or nobody can say how it ended.
@@ -250,7 +250,7 @@ class FleetEngine:
                     ended = await self._heard(call, listener)
                 except Again as reason:
                     log.warning(
-                        "call placed anew", extra={"call": call.id, "node": call.node, "reason": str(reason)}
+                        "call placed again", extra={"call": call.id, "node": call.node, "reason": str(reason)}
                     )
                     await self.placing.give_back(call)
                     call.epoch += 1
@@ -262,7 +262,7 @@ class FleetEngine:
             raise may_have_run(str(reason)) from reason
         finally:
             del self._calls[call.id]
-            # Whoever waits for the answer does not wait for this.
+            # The waiter for the answer does not wait for this.
             ending = asyncio.create_task(self._let_go(call, is_over=is_over))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
@@ -372,7 +372,7 @@ class FleetEngine:
                 await self._take_back(call, "the worker node did not take it")
 
     async def _take_back(self, call: FarCall, reason: str) -> None:
-        """Take a call away from its node; have it placed anew where that does no harm."""
+        """Take a call away from its node; have it placed again where that does no harm."""
         try:
             stood = await self._revoke(call)
         except REDIS_FAILURES:

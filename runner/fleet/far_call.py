@@ -27,7 +27,7 @@ class Limit:
 
 
 class Again(Exception):
-    """A call has to be placed anew: it has not begun, or may be done twice."""
+    """A call has to be placed again: it has not started, or may run twice."""
 
 
 class Gone(Exception):
@@ -120,7 +120,7 @@ class FarCall:
         """Return what its node says next.
 
         Raises:
-            Again: It is to be placed anew.
+            Again: It has to be placed again.
             Gone: It had begun, and its node is gone.
         """
         said = await self._said.get()

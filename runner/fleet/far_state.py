@@ -90,7 +90,7 @@ class FarState:
 
 
 def _read(entries: Mapping[bytes, bytes], *, now: float) -> Mapping[str, StateItem]:
-    """Return values as Redis has them; what is none is left out."""
+    """Return values as Redis has them, without those that are None."""
     found: dict[str, StateItem] = {}
     for name, text in entries.items():
         ends, _, value = text.decode(errors="replace").partition("\n")

@@ -2,7 +2,7 @@
 
 What becomes free is said to every host, with whose turn it is: each wakes the calls that may have it and no
 others, since a thousand that ask again at once keep Redis from its work. What was said may be lost, or meant
-for a host that is gone: so each host also asks now and then whose turn it is, once for all its calls.
+for a host that is gone: so each host also polls for whose turn it is, once for all its calls.
 """
 
 import asyncio
@@ -218,7 +218,7 @@ class Placing:
 
 
 def _freed(message: object) -> tuple[list[str], list[str]]:
-    """Return the users whose turn it is, and the limits that hold one call less; none of what is no message.
+    """Return the users whose turn it is, and the limits with one call less; empty if it is not a message.
 
     Shape: see `scripts/release.lua`.
     """

@@ -95,7 +95,7 @@ class SharedSessions:
 
     @contextmanager
     def using(self, session: Session, *, to_read: bool = False) -> Iterator[None]:
-        """Use a session: no host ends it meanwhile, and its idle time begins anew. Blocks while it ends.
+        """Use a session: no host ends it meanwhile, and its idle time restarts. Blocks while it ends.
 
         Args:
             session: The session.

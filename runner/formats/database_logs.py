@@ -52,7 +52,7 @@ class Committed:
 
 
 def committed(log: int) -> Committed | None:
-    """Return what a write-ahead log of SQLite holds; None if that is nothing, or it is no such log."""
+    """Return what a write-ahead log of SQLite holds; None if it is empty, or not such a log."""
     header = os.pread(log, _HEADER.size, 0)
     if len(header) < _HEADER.size:
         return None

@@ -1,6 +1,6 @@
 """Browser sessions: `POST /api/session` sets the cookie by which a browser is known, `DELETE` takes it away.
 
-Whoever may call begins one: with a bearer token, or without one where the server needs none. The cookie
+A client that may call starts one, with a bearer token where the server requires it. The cookie
 holds a token of its own, never the one it was made for; no script can read it, no other site's page can
 send it, and it ends with the bearer token or after twelve hours.
 

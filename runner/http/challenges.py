@@ -1,7 +1,7 @@
 """Requirements of a token on every route, and the challenge without a valid one.
 
 FastMCP asks for the scopes of `auth.required_scopes` on `/mcp` only; files and events are asked for here. And
-whoever is refused is told where this server describes itself, and so where to log in.
+a refused client learns where this server's metadata is, and so where to log in.
 
 Source: RFC 6750, section 3; RFC 9728, section 5.1; MCP specification 2025-11-25, "Authorization".
 """

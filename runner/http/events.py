@@ -1,7 +1,7 @@
 """`GET /events`: what happens to a user's files and calls, as server-sent events.
 
 The stream is for one user's interfaces. It hears of all sessions of the user, or with `?session=` of one.
-Events describe files and never hold them. Nothing is repeated: a page that connects anew asks for the
+Events describe files and never hold them. Nothing is repeated: a page that reconnects requests the
 list of files again.
 
 Source: HTML Standard, "Server-sent events"; requirements S0-68, S4-80; rule H5 of the conformance cases.
@@ -44,7 +44,7 @@ def routes(site: Site) -> list[Route]:
 
 async def _frames(site: Site, user: User, session: str | None) -> AsyncIterator[bytes]:
     with site.events.subscribe(user=user.segment, session=session) as heard:
-        # Said at once, so that whoever connected knows from when on nothing is missed.
+        # Sent at once, so that a client knows from when on it misses nothing.
         yield b"retry: 2000\n: listening\n\n"
         missed = 0
         while True:

@@ -55,7 +55,7 @@ class UnsatisfiableRangeError(ValueError):
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Return first and last byte of the one range asked for, or None for the whole file.
 
-    Several ranges and what is no range of bytes are answered with the whole file, as the RFC allows.
+    Several ranges, and units other than bytes, are answered with the whole file, as the RFC allows.
 
     Raises:
         UnsatisfiableRangeError: The range has no byte of the file.

@@ -148,7 +148,7 @@ async def _run(transformer: Transformer, result: Any, keeper: Keeper, timeout_s:
     def work() -> None:
         try:
             settle = partial(_settle, ended, asyncio.run(call()), None)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - told to whoever waits, see `transformed`
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - raised to the waiter, see `transformed`
             settle = partial(_settle, ended, None, _as_error(error))
         finally:
             _PLACES.release()

@@ -23,7 +23,7 @@ _MAX_ORIGINS = 32
 def without_own(asked: Mapping[str, object], own: Iterable[str]) -> dict[str, object]:
     """Return the lists that a resource asks for without what names the Playground's own server.
 
-    A widget would reach it as whoever looks at the widget. A pattern that covers it goes too, and sockets.
+    A widget would reach it as the person who views it. A pattern that covers it goes too, and sockets.
 
     Args:
         asked: Lists of origins, as for `policy_of`.

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 # Its pages are small, and nothing on it stays open.
 _MOST_CONNECTIONS = 64
-# For whoever is slow to take one of them.
+# For clients that are slow to receive one of them.
 _GRACE_S = 1
 _FRAMES_FIRST, _FRAMES = 10_000, 2_000
 _PORT_SETTING = "port, since playground_frames_url leads to the one above it"
@@ -79,7 +79,7 @@ async def open_playground(site: Site, about: About, *, port: int) -> AsyncIterat
     bundle = Bundle()
     async with _frames(settings, bundle, port) as frames_port:
         yield Playground(
-            # Anew for each page: limits and times may have been read anew.
+            # For each page: limits and times may have been reloaded.
             facts=lambda: _facts(site, about),
             bundle=bundle,
             frames_port=frames_port,

@@ -79,7 +79,7 @@ class _Routes:
     async def asset(self, request: Request) -> Response:
         found = await self.playground.bundle.asset(request)
         if found is None:
-            raise Refusal(404, "the Playground has no such file; load its page anew")
+            raise Refusal(404, "the Playground has no such file; reload its page")
         return found
 
     async def info(self, request: Request) -> JSONResponse:

@@ -75,7 +75,7 @@ class PlaygroundAuth:
 
     def _note(self, session: str | None, user: User, web: Any) -> None:
         if session is not None:
-            # Whoever began it: others of the same user may only speak in it.
+            # The session's creator: others of that user may only use it.
             self._begun.setdefault(session, (user, web))
             while len(self._begun) > _MOST_SESSIONS:
                 self._begun.popitem(last=False)

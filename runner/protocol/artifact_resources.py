@@ -81,6 +81,6 @@ def _range(uri: str, query: str, file: Record) -> tuple[int, int]:
 
 
 def _numbers(query: str) -> dict[str, int]:
-    """Read a query of whole numbers; what is none becomes -1, which no range accepts."""
+    """Read a query of whole numbers; other values become -1, which no range accepts."""
     pairs = parse_qs(query, keep_blank_values=True)
     return {key: int(values[-1]) if values[-1].isdecimal() else -1 for key, values in pairs.items()}

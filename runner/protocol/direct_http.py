@@ -73,7 +73,7 @@ class DirectCalls:
     def _begun(
         self, body: bytes, headers: Mapping[bytes, bytes], request: tuple[Scope, Receive, Send]
     ) -> Awaitable[None] | None:
-        """Begin to answer a request, if it is a usual call; return the rest of it, or None if it is none."""
+        """Start to answer a usual call; return the rest of it, or None for other requests."""
         scope, receive, send = request
         if _SESSION in headers:
             session = self._session(scope, headers[_SESSION].decode("latin-1"))
@@ -214,7 +214,7 @@ async def _run(exchange: HttpExchange, call: DirectCall, answer: Answerer) -> No
     try:
         reply, status = {"jsonrpc": "2.0", "id": call.id, "result": await answer.answer(call)}, 200
     except asyncio.CancelledError:
-        # Whoever else has cancelled this task wants to hear of it.
+        # A cancellation from elsewhere has to propagate.
         if not is_gone or owner.uncancel():
             raise
         return

@@ -23,7 +23,7 @@ _LAST = (b"x-accel-buffering", b"no")
 
 @dataclass(slots=True, kw_only=True)
 class HttpExchange:
-    """A response that is told piece by piece, by whoever knows something.
+    """A response that is sent piece by piece, as its parts become known.
 
     Attributes:
         receive: Where the client is heard to leave.

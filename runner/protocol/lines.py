@@ -2,10 +2,10 @@
 
 These are the two streams that the SDK wants of a transport. Its own for stdio pass each message through
 threads, tasks and queues, which costs a short call more than all else. A pipe or socket has to be set not to
-block by whoever owns it. Each stream belongs to one loop; neither
+block by its owner. Each stream belongs to one loop; neither
 closes its descriptor.
 
-Whoever is at the other end may say anything, as fast as a pipe takes it. So a line is read when somebody
+The peer may send anything, as fast as a pipe takes it. So a line is read when somebody
 takes it and not before, blank ones are nothing, others get the loop between two lines, and the time that the
 lines of a connection take of it is counted: after a burst it rests.
 
@@ -54,7 +54,7 @@ _UNREADABLE_PER_S = 10.0
 _PIECE_BYTES = 1 << 18
 _TURN_S = 0.01
 _LAST_WORDS_S = 2.0
-# What stands between lines, too: a blank line is none.
+# Line ends, too: a blank line is ignored.
 _BLANK = re.compile(rb"[ \t\r\n]*+")
 
 
@@ -109,7 +109,7 @@ class IncomingLines(_Stream):
     Args:
         descriptor: Where they come in.
         refusals: Where to answer requests that cannot be read; None where nobody answers them.
-        most_bytes: How long a line may be to be read; a longer one is no message. `MOST_LINE_BYTES` at most.
+        most_bytes: The most bytes of a line; a longer one is not a message. `MOST_LINE_BYTES` at most.
         read_ahead: What was read from the descriptor before.
 
     Attributes:
@@ -172,7 +172,7 @@ class IncomingLines(_Stream):
         now = time.monotonic()
         lines = self._noted.due(now=now)
         if lines:
-            log.info("a line is no message", extra={"problem": str(problem), "lines": lines})
+            log.info("invalid message line", extra={"problem": str(problem), "lines": lines})
         if not self._unreadable.takes(1, now=now):
             log.warning("connection closed: invalid lines", extra={"lines": MOST_UNREADABLE})
             self._whole, self._at = b"", 0
@@ -346,7 +346,7 @@ class IncomingLines(_Stream):
 
 
 class OutgoingLines(_Stream):
-    """Messages that go out, each whole and in its turn, whoever is cancelled meanwhile."""
+    """Outgoing messages, each whole and in order, even if a sender is cancelled."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

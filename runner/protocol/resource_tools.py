@@ -312,7 +312,7 @@ def _problem(contents: Iterable[Mapping[str, Any]]) -> str | None:
         return _NO_CONTENT
     for item in held:
         if not isinstance(item.get("text"), str) and canonical(item["blob"]) is None:
-            return f"{item.get('uri')} holds a blob that is no base64"
+            return f"{item.get('uri')} holds a blob that is not base64"
     return None
 
 

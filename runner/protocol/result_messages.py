@@ -1,6 +1,6 @@
 """From a completed call to the message that its client gets: told, guarded, rendered.
 
-One way for all results that are contract values, whoever executed the tool.
+One way for all results that are contract values, whichever executor ran the tool.
 
 Source: architecture, "One call, in order", step 10.
 """

@@ -34,7 +34,7 @@ _AHEAD_BYTES = 1 << 16
 def read_first_line(within_s: float) -> bytes:
     """Read from standard input until there is a whole line, and perhaps more, or until the time is over.
 
-    Whoever serves standard input then has to be given what was read. It blocks.
+    The server of standard input must then receive what was read. It blocks.
     """
     read, ends_at = b"", time.monotonic() + within_s
     poll = select.poll()

@@ -164,7 +164,7 @@ class _Subscriptions:
         """Note who lists the tools, which name the user's files: the connection is told when those change."""
         if ctx.method == "tools/list" and has_sessions(ctx) and is_ready(ctx):
             watch: _Watch = connection_of(ctx).state.setdefault(_STATE, _Watch())
-            # Whoever has too many streams open lists the tools all the same, and is told of nothing.
+            # A client with too many streams open still lists the tools, but gets no notifications.
             with contextlib.suppress(MCPError):
                 self._begin(watch, ctx)
                 watch.lists_tools = True

@@ -86,7 +86,7 @@ class AnswerBound:
     async def hold(self, response: httpx2.Response) -> None:
         """Bound an answer of which nothing has been read.
 
-        Whoever reads too much of it gets `httpx2.StreamError`, or `httpx2.SSEError` where it is a stream of
+        A reader of too much of it gets `httpx2.StreamError`, or `httpx2.SSEError` where it is a stream of
         events: of these the SDK makes an answer, with their words.
         """
         answer, is_post = HTTP_ANSWER.get(), response.request.method == "POST"

@@ -105,7 +105,7 @@ class Calls:
         return result
 
     def _report(self, request: Request) -> dict[str, Any]:
-        """Return how a call went, as far as it is known here, for whoever asked."""
+        """Return the outcome of a call, as far as it is known here, for its client."""
         deadlines = asdict(self.upstreams.settings.deadlines(request.tool))
         steps = request.steps
         return {
@@ -279,7 +279,7 @@ class Calls:
         return known_to(call.request.facts.protocol, message)
 
     async def _own(self, ctx: _Context, request: Request) -> dict[str, Any] | None:
-        """Return the result of one of our own tools; None if it is none, or a server's of that name."""
+        """Return the result of one of our own tools; None if it is another's, or a server's of that name."""
         upstreams, name, params, user = self.upstreams, request.tool, request.params, request.user
         server, _, act = name.rpartition(".")
         if upstreams.offers_resource_tools and server in upstreams.names.servers:

@@ -360,7 +360,7 @@ def _called(file: Path) -> str:
 
 
 def _in_place(file: Path) -> Path:
-    """Return a path whose folders are no links; the file itself may be one."""
+    """Return a path whose folders are not links; the file itself may be one."""
     return file.parent.resolve() / file.name
 
 
@@ -399,7 +399,7 @@ def _packages(file: Path) -> tuple[Path, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _interpreters(program: Path) -> tuple[Path, ...]:
-    """Return what the kernel starts in the place of a script, as it is named and where that leads."""
+    """Return the interpreter that the kernel starts for a script, as named and resolved."""
     named = (Path(name) for name in interpreters_of(program, os.environ.get("PATH", os.defpath)))
     found = [path for path in named if path.is_absolute() and path.exists()]
     return tuple(dict.fromkeys([*found, *(path.resolve() for path in found)]))

@@ -32,7 +32,7 @@ class WatchedListener:
     _told: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def notify(self, value: dict[str, Any]) -> None:
-        """Pass on a notification of the server; the silence begins anew."""
+        """Pass on a notification of the server and restart the idle limit."""
         self.ladder.progress(time.monotonic())
         self._telling += 1
         try:

@@ -54,7 +54,7 @@ __all__ = ["LineDispatcher"]
 
 log = logging.getLogger(__name__)
 
-# Those that wait for whoever answers, and those whose answer the server does not read.
+# Questions that wait for an answer, and those whose answer the server does not read.
 _MOST_REQUESTS = 256
 _COURTESY_S = 5.0
 _CANCELLED = "notifications/cancelled"
@@ -310,13 +310,13 @@ def _request(id_: RequestId, method: str, params: dict[str, Any]) -> JSONRPCRequ
 
 
 async def _contained(act: Callable[[], Awaitable[None]]) -> None:
-    """Pass something on; that its hearer is gone is no fault of the connection."""
+    """Pass something on; a receiver that is gone is not a fault of the connection."""
     try:
         await act()
     except (*FAILURES, RunnerError) as error:
         log.info("not passed on", extra={"problem": str(error)[:200]})
     except Exception:
-        # Ours to mend; what one notification is about must not end the connection of all calls.
+        # A bug of ours; one notification must not end the connection of all calls.
         log.exception("notification not forwarded")
 
 

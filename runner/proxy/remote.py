@@ -156,7 +156,7 @@ class HttpRefusal(RemoteError):
 
     @classmethod
     def of(cls, http: HttpAnswer, error: MCPError | None = None) -> "HttpRefusal | None":
-        """Return the refusal that a response is; None if it is none.
+        """Return the refusal that a response is; None for other responses.
 
         Args:
             http: The response.

@@ -1,7 +1,7 @@
 """One call of a tool of another server: whom it counts for, how it gets there, and what is heard meanwhile.
 
 Source: requirements S1-113 to S1-128, S3-141; architecture, "One call, in order": it is admitted as there
-(step 2), and a server stands in the place of the worker (step 5).
+(step 2), and a server replaces the worker (step 5).
 """
 
 import asyncio
@@ -151,7 +151,7 @@ class RemoteCall:
                 return await watch(act, listener)
         except CallError:
             if not self.upstream.busy and self.upstream.ends_with_its_connection:
-                # It was asked to stop; a process that does not listen is ended, and started anew.
+                # It got the cancellation; a process that ignores it is killed and restarted.
                 await self.upstream.drop()
             raise
         except asyncio.CancelledError:

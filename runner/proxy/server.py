@@ -205,7 +205,7 @@ class _Proxy:
         """Return the server that a resource belongs to, and its own URI of it.
 
         Raises:
-            MCPError: The URI is nobody's.
+            MCPError: The URI belongs to no server.
         """
         names = self._upstreams.names
         found = names.uri_inside(uri)
@@ -220,7 +220,7 @@ class _Proxy:
         """Hold a place for a request that a server answers, as for such a one that our own files answer.
 
         Raises:
-            CallError: `E_BUSY`, too many wait; `E_INVALID_ARGUMENT`, its params are no JSON.
+            CallError: `E_BUSY`, too many wait; `E_INVALID_ARGUMENT`, its params are not JSON.
         """
         upstreams = self._upstreams
         check_json(ctx.params or {})

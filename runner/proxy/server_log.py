@@ -36,7 +36,7 @@ class ServerLog:
     Attributes:
         server: Name of the server.
         budget: How much of it is passed on.
-        dropped: How many of its bytes were not; whoever tells of them sets it to 0.
+        dropped: How many of its bytes were not; the reporter of them resets it to 0.
     """
 
     server: str

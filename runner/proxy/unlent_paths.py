@@ -1,7 +1,7 @@
 """Paths that a server names where it fails, and that are not lent to it: told to its operator only.
 
 A server that words a denial itself says no more than where it failed: "cannot use /srv/notes/a". Perhaps that
-is for want of an option and perhaps not, and perhaps the server makes it up. So its words go to its client as
+may lack an option or not, and the server may have made it up. So its words go to its client as
 they are, and what would lend the folder to be read stands in the log, once.
 
 Source: `docs/isolation.md`, "Errors and bounds".
@@ -42,7 +42,7 @@ class UnlentPaths:
         rights: What it may do, and what is lent to it.
         homes: The folder of homes.
         never: Folders that are never lent.
-        tops: Names in the root folder; what begins otherwise is no path, but perhaps a part of an address.
+        tops: Names in the root folder; other beginnings are not a path, but perhaps part of an address.
     """
 
     def __init__(

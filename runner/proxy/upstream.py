@@ -1,6 +1,6 @@
 """One connection to one remote server, on behalf of one client or user: kept, lost, and made again.
 
-What the server says on its own, messages and questions, goes to whoever asked last, since the protocol does
+Unsolicited messages and questions of the server go to the latest caller, since the protocol does
 not say to which request it belongs, and while nobody asks to the client's connection. After a failure to
 connect the next attempt waits, longer each time, so that a server that is down is not called for ever.
 
@@ -343,7 +343,7 @@ class Upstream:
             self._sizes[name] = _size(item)
             self.schemas[name] = item.get("outputSchema")
             self.widgets[name] = widget_rights(item)
-            # What is no tool is called as one that is not listed.
+            # An unknown name is called like an unlisted tool.
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
                 spec = ToolSpec.of(item, identity=self.identity)
                 self.specs[spec.name] = spec

@@ -95,7 +95,7 @@ Reach = Callable[[], Awaitable[Sequence[tuple[str, int]]]]
 
 
 def _no_hint(_said: str) -> None:
-    """Return nothing, and tell nobody: what is no process of ours is not confined by us."""
+    """Ignore a hint: a process that we did not start is not confined by us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +326,7 @@ class Upstreams(CallServices):
         return self.links if is_open else None
 
     async def in_home(self, upstream: Upstream, user: User) -> None:
-        """Let a command be started anew in the home of its user, if it runs elsewhere and should not."""
+        """Restart a command in the home of its user, if it runs elsewhere and should not."""
         if self._is_misplaced(upstream, user) and not upstream.busy:
             await upstream.drop()
 
@@ -375,7 +375,7 @@ class Upstreams(CallServices):
         return self.observers.faults()
 
     async def gauges(self) -> Gauges:
-        """Return what there is now, for whoever watches the proxy."""
+        """Return the current state, for monitoring."""
         running, waiting = self.admission.counts
         return Gauges(
             running=running,
@@ -601,6 +601,6 @@ def _together(met: Mapping[str, ServerInfo], *, prefixed: bool) -> ServerInfo:
 
 
 async def _ahead(upstream: Upstream) -> None:
-    # Whoever asks it something hears why it cannot be reached.
+    # A request to it fails with the reason why it cannot be reached.
     with contextlib.suppress(ServerUnreachable):
         await upstream.connected()

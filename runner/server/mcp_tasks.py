@@ -82,7 +82,7 @@ class _Task:
         asked: The questions that are open: by the key that its client has, the key that the tool gave.
         given: Answers to the others, by the key that the tool gave.
         keys: All keys that its client has ever had.
-        watched: Whoever is told of changes.
+        watched: The subscribers to its changes.
     """
 
     request: Request
@@ -375,7 +375,7 @@ class McpTasks:
             task.becomes("cancelled")
 
     def _make_room(self, newest: _Task) -> None:
-        """Forget results that were there first, of whoever has most, where all take too much memory."""
+        """Forget the oldest results of the user with most, where all take too much memory."""
         while sum(task.size for task in self._tasks.values()) > _MOST_BYTES:
             of_users: dict[str, int] = {}
             for task in self._tasks.values():

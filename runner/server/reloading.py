@@ -65,7 +65,7 @@ class Reloads:
             try:
                 reloaded = await self.reload()
             except Exception as error:
-                # The next one may work, and whoever waits for this one is to hear of it.
+                # The next one may work, and the waiter for this one has to get the error.
                 log.exception("configuration reload incomplete")
                 reloaded = Reloaded(error=f"{type(error).__name__}: {error}; see the log")
             server.reloaded(asdict(reloaded))
@@ -81,8 +81,8 @@ class Reloads:
         changed = (*changes(self.settings, live).values(), *said)
         restart = tuple(changes(live, then).values())
         self.settings = live
-        log.info("configuration read anew", extra={"changed": list(changed), "needs_restart": list(restart)})
-        print(f"configuration read anew: {len(changed)} changes", file=sys.stderr, flush=True)  # noqa: T201
+        log.info("configuration reloaded", extra={"changed": list(changed), "needs_restart": list(restart)})
+        print(f"configuration reloaded: {len(changed)} changes", file=sys.stderr, flush=True)  # noqa: T201
         return Reloaded(changed=changed, restart=restart)
 
     def _read(self) -> tuple[Settings, Settings, list[Take]]:

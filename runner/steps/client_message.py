@@ -329,7 +329,7 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _said(draft: _Draft) -> list[dict[str, Any]]:
-    """Return what the author says where the tool raised an error, for whoever reads the first text only."""
+    """Return the author's message of an error that the tool raised, for clients that read only one text."""
     if draft.processed.failure is None or draft.wire.get("isError") is not True:
         return []
     return [

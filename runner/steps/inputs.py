@@ -131,7 +131,7 @@ def _object(given: object) -> dict[str, Any]:
         try:
             given = parse_object(given)
         except ValueError as error:
-            raise invalid_argument(f"The arguments are no JSON object: {error}") from error
+            raise invalid_argument(f"The arguments are not a JSON object: {error}") from error
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -140,7 +140,7 @@ def _object(given: object) -> dict[str, Any]:
 
 
 def _not_finite(params: Mapping[str, Any]) -> tuple[str, float] | None:
-    """Return the first number in params that is none of JSON's, and where it stands."""
+    """Return the first number in params that JSON does not have, and where it stands."""
     # No recursion, and a place is written only once it is found: what is looked at may be as deep, as wide
     # and as full of long names as a client likes.
     path: list[str] = []

@@ -72,7 +72,7 @@ async def run_in_lease(
     shares = effective.shares_if_asked if wish == "shared" else effective.shares_worker and wish != "own"
     lease = await user_pool.pool.lease(
         limits if leftovers is None else leftovers.room(limits),
-        # Nobody's next call may meet a process that has held a secret, nor wait in one for it.
+        # No next call may run in a process that has held a secret, nor wait in one for it.
         keeps=effective.keeps_worker and not given and wish != "fresh",
         shares=shares,
         goes_on=effective.lets_go_on and wants_job,

@@ -1,4 +1,4 @@
-"""Output of tools for whoever operates them: lines of the log, and of the page where tools are developed.
+"""Output of tools for their operators: lines of the log, and of the page where tools are developed.
 
 A tool can print without end, and each record of the log takes time from everybody. So what is logged of a
 call is bounded: the end of what it printed, and the exceptions that it raised.

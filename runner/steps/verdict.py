@@ -121,7 +121,7 @@ def judge(
         case Ending.OVER_LIMIT | Ending.BROKE_PROTOCOL if outcome.reached is not None:
             raise _over(outcome.reached, limits, outcome.memory_peak_bytes)
         case Ending.BROKE_PROTOCOL:
-            raise invalid_result("frame", outcome.fault or "the worker sent something that is no frame")
+            raise invalid_result("frame", outcome.fault or "the worker sent something other than a frame")
         case Ending.CRASHED | Ending.OVER_LIMIT:
             raise _crash(outcome, limits)
         case Ending.ANSWERED:
@@ -239,7 +239,7 @@ def _error(
 
 
 def _written(error: dict[str, Any]) -> dict[str, Any]:
-    """Return an error of JSON-RPC without data that cannot be written again, whoever made it."""
+    """Return a JSON-RPC error without data that cannot be written again."""
     try:
         return dict(jsonable(error))
     except NotJsonError as reason:
@@ -257,7 +257,7 @@ def _raised(raised: Mapping[str, Any], unknown: Sequence[str], where: _Where) ->
     if kind == "not found":
         return tool_not_found(str(raised.get("tool") or message), [])
     if type_name == "FileNotFoundError" and filename in unknown:
-        # Which names of the user are like it, whoever can ask the store adds.
+        # Similar names of the user are added by callers with access to the store.
         return file_not_found(str(filename), [])
     if type_name == "FileNotFoundError" and message.startswith(_NO_TEMPORARY) and where.home is None:
         return no_temporary_folder()

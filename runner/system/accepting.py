@@ -1,7 +1,7 @@
 """Taking connections from a listening socket, also while there are no descriptors for them.
 
 asyncio's own loop tries again for each place in the backlog, thousands of times a second, and logs each. Here
-whoever wants to connect waits in the kernel meanwhile, and the log has one line now and then, with a count.
+new connections wait in the kernel meanwhile, and the log has an occasional line with a count.
 TLS handshakes that fail are logged the same way.
 
 Source: accept(2), "ERRORS"; asyncio.selector_events, `_accept_connection`.
@@ -40,7 +40,7 @@ _NOT_PROVED = "a TLS handshake failed: connect with TLS and a client certificate
 
 @dataclass(slots=True, eq=False)
 class _Warning:
-    """A warning that is written now and then, with how often it was due since."""
+    """A rate-limited warning, with how often it was due since."""
 
     message: str
     _due: NowAndThen = field(init=False, default_factory=NowAndThen)

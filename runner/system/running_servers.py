@@ -1,8 +1,8 @@
 """The servers that run with a state folder: each has a file there, locked for as long as it runs.
 
-So a command finds them, tells them by a signal to read their configuration anew, and reads what came of it.
+So a command finds them, signals them to reload their configuration, and reads the result.
 
-Source: flock(2); pid_namespaces(7): a number of another container's is nobody's here.
+Source: flock(2); pid_namespaces(7): a pid of another container means nothing here.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ class Running:
         pid: Its process id.
         is_near: Whether that number means it here, too.
         serves: What it serves.
-        reloads: How often it has read its configuration anew.
+        reloads: How often it has reloaded its configuration.
         outcome: What came of it the last time.
     """
 
@@ -114,7 +114,7 @@ def running_in(state: Path) -> list[Running]:
 
 @contextmanager
 def one_at_a_time(state: Path, *, patience_s: float) -> Iterator[None]:
-    """Wait for whoever has the servers of a state folder read their configuration anew at this moment.
+    """Wait for a command that is reloading the servers of a state folder at this moment.
 
     A server counts how often it has done so, and not for whom: two that ask at once would both be told what
     came of the first. Who cannot be waited for, since the folder cannot be written or the time is over, is

@@ -3,7 +3,7 @@
 The id follows from the user's name where that is free, so that two runners with a state folder each give
 the same user the same id, and two users hardly ever. What was given is recorded, and no id is given twice.
 
-Processes that are no user's yet have an id too. They become the first user's, whoever that is, and the
+Processes without a user yet have an id too. They become the first user's, and the
 kernel counts the processes of an id over the whole machine: so each pool holds one of its own while it lasts.
 
 The record has a copy beside it, and both are on disk before an id is used: a power cut costs neither. Homes
@@ -72,7 +72,7 @@ class Uids:
 
     @contextmanager
     def of_nobody(self) -> Iterator[int]:
-        """Hold an id that is no user's, and that nobody else holds who shares the state folder.
+        """Hold an id without a user, which no other process with this state folder holds.
 
         It may be held again later on, so there are never more than were held at one time. Where the state
         folder is another one the id is too, but for chance: no name is there that it could follow from.
@@ -195,7 +195,7 @@ def _read(path: Path) -> dict[str, int] | None:
     except Damaged as damage:
         set_apart(path, str(damage))
     except (ValueError, AttributeError, TypeError, RecursionError):
-        set_apart(path, "it is no record of user ids")
+        set_apart(path, "it is not a record of user ids")
     return None
 
 

@@ -76,7 +76,7 @@ class ToolSpec:
             identity: Name of the parameter that is filled in with who calls.
 
         Raises:
-            AttributeError: It is no tool; only a hostile tool file can cause that. So are the others.
+            AttributeError: It is not a tool; only a hostile tool file can cause that. So are the others.
             KeyError: The same.
             TypeError: The same.
             ValueError: The same.

@@ -1,7 +1,7 @@
 """Check that the tool files load: tried in case of doubt, and again until they do.
 
 That one user's workers cannot be had proves nothing of the others'. So a pool is made that is bound to
-nobody, as the one that gave the catalog was; whoever asks whether calls work hears what became of the last.
+nobody, as the one that gave the catalog was; a readiness check gets the result of the last.
 """
 
 import asyncio

@@ -182,7 +182,7 @@ class PoolMaker:
         kept = min(limit // _KEPT_FREE, _MOST_KEPT)
         deadline = time.monotonic() + _WAIT_S
         if not await asyncio.to_thread(has_memory_to_spare):
-            # As many users stay as there is memory for; whoever comes back has processes made anew.
+            # As many users stay as there is memory for; a user who returns gets new processes.
             self.give_up_one(for_what="memory")
         while descriptors.left() - self._promised < kept + cost:
             if self.give_up_one():

@@ -115,7 +115,7 @@ class SessionState:
 
         Raises:
             StateRefused: It is above 1 MiB, the user's state above 16 MiB, what says which components are
-                visible above 256 KiB, or the time is no number.
+                visible above 256 KiB, or the time is not a number.
         """
         expires_at = _expiry(key, ttl_s)
         text = _text(key, value)

@@ -240,7 +240,7 @@ class Tokens:
         with holding(self._path.parent):
             found: Mapping[str, bytes] = {}
             try:
-                # Whoever was faster has made them.
+                # Another process was faster and has made them.
                 return self._read()
             except FileNotFoundError:
                 if self._copied():

@@ -1,7 +1,7 @@
 """TLS with a gateway in front: this server's certificate, and those by which a gateway proves itself.
 
 A connection is taken from a client only that has a certificate of an authority in `auth.gateway_ca`. An
-authority signs for others, too. So who may say for whom it calls is whoever's certificate carries one of
+authority signs for others, too. So a caller may act for users only if its certificate carries one of
 `auth.gateway_names` as subjectAltName: DNS names and URIs, each compared as it is. Its subject says nothing.
 
 Certificates are renewed on disk. Each new connection is made with the files as they are then, or with the
@@ -162,7 +162,7 @@ def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
-    # As Python 3.13 has it by default: to the letter of RFC 5280, and an authority below another one may be
+    # As Python 3.13 has it by default: strictly RFC 5280, and an authority below another one may be
     # named alone.
     context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
@@ -189,7 +189,7 @@ def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
     except OSError as error:
         raise UsageError(f"auth.gateway_ca {ca} cannot be used: {_reason(error)}") from error
     if context.cert_store_stats()["crl"]:
-        # Whoever puts a list of revoked certificates beside an authority means it.
+        # A list of revoked certificates beside an authority has to be honoured.
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
 

@@ -190,7 +190,7 @@ def unused_auth(settings: ServerSettings, of_file: Mapping[str, Any] | None) -> 
 def _as_file_says(settings: ServerSettings, of_file: Mapping[str, Any] | None) -> "TokenVerifier":
     told = _jwt_of(of_file)
     if told is None:
-        what = "has none" if of_file is None else f"has {of_file.get('kind')}, which is none of these"
+        what = "has none" if of_file is None else f"has {of_file.get('kind')}, which is not one of these"
         raise UsageError(
             'auth.kind is "file", which takes a JWTVerifier with one issuer and one audience from the file; '
             f'this file {what}: set auth.kind to "jwt" or "static", and say whose tokens count'
@@ -264,7 +264,7 @@ def _name_in(claims: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
     try:
         return _claimed(claims, names)
     except IdentityError:
-        # Whoever serves the request says so.
+        # The handler of the request reports it.
         return None
 
 

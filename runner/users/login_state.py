@@ -96,7 +96,7 @@ class LoginState(KeyByKey):
         except FileNotFoundError:
             return None, None
         except (Damaged, ValueError, LookupError, TypeError) as error:
-            # Whoever it was for logs in once more.
+            # Its user logs in once more.
             log.warning("login entry damaged", extra={"problem": str(error)})
             return None, None
         if left is not None and left <= 0:

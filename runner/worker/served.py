@@ -256,7 +256,7 @@ def _wire(value: Any) -> dict[str, Any]:
 
 
 def _told(auth: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return what is said of a file's auth as JSON; what is none is left out."""
+    """Return the description of a file's auth as JSON, without empty members."""
     told: dict[str, Any] | None = json.loads(json.dumps(auth, default=str))
     return told
 

@@ -1,7 +1,7 @@
 """The path in an error that names it in words only: libraries in C and Rust, SQLite, programs that were run.
 
-Decides only. What an error says is believed as far as the path goes, and only for the explanation: whoever
-makes up such an error gets the explanation of it, and nothing else.
+Decides only. What an error says is believed as far as the path goes, and only for the explanation: a tool
+that makes up such an error gets the explanation of it, and nothing else.
 
 Source: strerror(3); the messages of pyarrow, polars, SQLite, coreutils and dash.
 """

@@ -33,7 +33,7 @@ def explain(error: BaseException, rules: PathRules, *, databases: Sequence[str] 
         databases: Databases that were opened and may not be written, the last opened last.
     """
     resolved, chain = rules.resolved(), list(behind(error))
-    # What wraps the denial of a connection may name the path of an address, which is none of a file.
+    # What wraps the denial of a connection may name the path of an address, which is not that of a file.
     is_network = any(denied_network(found, resolved) is not None for found in chain)
     for found in chain:
         if not isinstance(found, GuardDenied):

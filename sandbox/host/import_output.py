@@ -22,7 +22,7 @@ class ImportOutput:
     """Reads it in the running loop, from now on.
 
     Args:
-        pipe: Where it comes from; set not to block, and closed by whoever owns it once this is closed.
+        pipe: Where it comes from; set not to block, and closed by its owner once this is closed.
     """
 
     def __init__(self, pipe: int) -> None:

@@ -257,7 +257,7 @@ class Lease:
         return left_others
 
     def _disorder(self) -> str:
-        # Answered by whoever, who is still at it: such a worker would let its next call wait for ever.
+        # An answer while the call still runs: such a worker would let its next call wait for ever.
         return "not ready" if self._answer is not None and not self._is_ready else "disorder"
 
     def _is_orderly(self, ending: Ending | None) -> bool:
@@ -554,7 +554,7 @@ class Lease:
 
     def _frame(self, kind: FrameKind, value: object, size: int) -> None:
         if not isinstance(value, dict):
-            raise FrameError("a frame that is no object")
+            raise FrameError("a frame that is not an object")
         match kind:
             case FrameKind.ANSWER:
                 self._answer, self._answer_bytes = value, size
@@ -572,7 +572,7 @@ class Lease:
                 raise FrameError(f"a worker may not send a {kind.name} frame")
 
     def _own_answer(self, value: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the answer in a frame. One of a call before, whose end somebody has forged, is none."""
+        """Return the answer in a frame; not that of an earlier call whose end was forged."""
         answer = value.get("answer")
         if value.get("number") != self._number or not isinstance(answer, dict):
             raise FrameError("an answer to another call")

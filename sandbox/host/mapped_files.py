@@ -92,7 +92,7 @@ def shared_files(pid: int, device: int) -> list[MappedFile]:
             except ProcessLookupError:
                 raise
             except OSError:
-                # Before Linux 6.11, in a kernel that is none, for a path too long for us, or for very many.
+                # Before Linux 6.11, in an emulated kernel, for a path too long for us, or for very many.
                 break
             finally:
                 os.close(maps)

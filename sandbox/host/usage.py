@@ -243,7 +243,7 @@ def share_of(pid: int) -> int:
         except (FileNotFoundError, ProcessLookupError):
             continue
         except PermissionError as error:
-            # A thread that has ended is nobody's any more; only if every one refuses, nothing is known.
+            # A thread that has ended has no owner any more; only if every one refuses, nothing is known.
             refused = error
     if refused is not None:
         raise refused

@@ -165,7 +165,7 @@ class WorkerLayers:
         )
 
     def renew_limits(self, limits: Limits, *, cpu_s: float, data_bytes: float) -> None:
-        """Count processor time and memory anew for one more call.
+        """Restart the counts of CPU time and memory for one more call.
 
         Args:
             limits: The limits of the call.

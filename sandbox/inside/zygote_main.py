@@ -131,7 +131,7 @@ def _receive(control: socket.socket) -> _Said | None:
         return None
     value = frame[1]
     if not isinstance(value, Mapping):
-        raise TypeError(f"the host sent an order that is no object: {value!r}")
+        raise TypeError(f"the host sent an order that is not an object: {value!r}")
     policy = Policy.from_json(value["policy"])
     return _Said(policy=policy, config=value["config"], once=bool(value["once"]))
 
@@ -192,7 +192,7 @@ def _report_ends(control: socket.socket, reaper: Reaper, workers: set[int]) -> N
 
 def _fork_order(value: object) -> tuple[int, bool]:
     if not isinstance(value, dict):
-        raise TypeError(f"the host sent a fork order that is no object: {value!r}")
+        raise TypeError(f"the host sent a fork order that is not an object: {value!r}")
     return int(value["count"]), bool(value["warm"])
 
 

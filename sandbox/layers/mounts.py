@@ -171,7 +171,7 @@ def _handles(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:
 def _opened(path: Path, *, below: int = AT_FDCWD) -> int | None:
     """Open a path without following a link; None where there is none, or a link is in the way.
 
-    Whoever may write in what is lent can have put a link in the way of what is lent below it.
+    A process that may write in a lent folder can put a link in the way of one lent below it.
     """
     try:
         return openat2(str(path), _HANDLE, directory=below, resolve=Resolve.NO_SYMLINKS)

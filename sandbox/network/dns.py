@@ -28,7 +28,7 @@ _MOST_NAME = 255
 # A pointer to the name in the question, which stands just behind the header.
 _SAME_NAME = 0xC000 | _HEADER.size
 _MOST_ADDRESSES = 32
-# Whoever asks again asks us, so it may not remember for long.
+# A repeated query comes to us, so answers must not be cached for long.
 _TTL_S = 1
 
 
@@ -68,7 +68,7 @@ def read_question(message: bytes) -> Question:
     """Read a message.
 
     Raises:
-        ValueError: It is no question of this kind.
+        ValueError: It is not a question of this kind.
     """
     try:
         number, flags, questions, *_rest = _HEADER.unpack_from(message)

@@ -217,10 +217,10 @@ def addresses_of(name: str, kind: RecordType) -> list[str]:
     """Return the addresses of a name, as this machine finds them.
 
     Raises:
-        OSError: It has none, nobody answered, or it is no name.
+        OSError: It has none, nobody answered, or it is not a name.
     """
     if not is_name(name):
-        # Whoever asks: this is the last place before the C library.
+        # For all callers: this is the last place before the C library.
         raise OSError(errno.EINVAL, f"{name!r} is no name")
     # Who has no IPv6 of its own shall not be sent there and wait.
     flags = socket.AI_ADDRCONFIG if kind is RecordType.IPV6 else 0

@@ -2,7 +2,7 @@
 
 A worker may have TCP sockets, and connects none of them. Its `connect` stops in the kernel, which
 asks the gate; the gate reads the address from the waiting thread, and if it is one that the policy
-names, it connects a socket of its own to it and puts that one in the place of the worker's. What the
+names, it connects a socket of its own to it and replaces the worker's with that one. What the
 worker wrote at that address meanwhile does not matter: the copy that was judged is the one that is used.
 Which addresses these are, and which of them stand for the host itself, `EgressPolicy` knows.
 
@@ -60,7 +60,7 @@ _SOCKADDR_BYTES = 128
 _CONNECT_S = 10.0
 # A socket that does not block gets its connection at once where it is made at once, as on one machine.
 _AT_ONCE_S = 0.05
-# Whoever keeps knocking at a closed door is answered slowly, so that it costs the host nothing.
+# Repeated denied connects are answered slowly, so that they cost the host nothing.
 _PATIENT_REFUSALS = 100
 _REFUSAL_S = 0.05
 _MAX_OPEN = 64
@@ -114,7 +114,7 @@ class _Asked:
     Attributes:
         call: The call.
         group: Process group of who asks.
-        address: Where it wants to; None for what is no IP address.
+        address: Its destination; None if that is not an IP address.
         path: Where it wants to instead, for a UNIX socket with a name in the file system.
         joined: A connection with who listens there, where that is a process of its own.
         flags: Of the descriptor whose place the new socket takes, as the kernel lists them.
@@ -301,7 +301,7 @@ def _shown(asked: _Asked) -> str:
         return written(*asked.address)
     # It is shown to people, and may hold any letter there is.
     named = None if asked.path is None else asked.path.encode("unicode_escape", "replace").decode()
-    return "an address that is no IP address" if named is None else f"the socket {named}"
+    return "an address that is not an IP address" if named is None else f"the socket {named}"
 
 
 @dataclass(slots=True, eq=False)
@@ -449,7 +449,7 @@ class _Line:
             fcntl.ioctl(self.listener, _SEND, _RESPONSE.pack(call.id, 0, -number, 0))
 
     def _put(self, call: _Call, ours: socket.socket, flags: int) -> int:
-        """Put a socket in the place of the worker's; return 0 or an error number."""
+        """Replace the worker's socket; return 0 or an error number."""
         keep = os.O_CLOEXEC if flags & os.O_CLOEXEC else 0
         try:
             request = _ADDFD.pack(call.id, _ADD_IN_PLACE, ours.fileno(), call.descriptor, keep)

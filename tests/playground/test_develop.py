@@ -61,7 +61,7 @@ def test_a_changed_file_is_served_anew(start: Callable[..., Shown], tools: Path)
         before = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
 
         tools.write_text(FIRST.replace("return 1", "return 2"))
-        assert shown.heard("growing.py changed: 3 tools loaded anew")
+        assert shown.heard("growing.py changed: 3 tools reloaded")
 
         after = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
 
@@ -86,7 +86,7 @@ def test_a_call_under_way_ends_in_the_file_in_which_it_began(
     assert shown.until(lambda: (home / "begun").exists())
 
     tools.write_text(FIRST.replace("version 1", "version 2"))
-    assert shown.heard("growing.py changed: 3 tools loaded anew")
+    assert shown.heard("growing.py changed: 3 tools reloaded")
     with shown.entered() as browser:
         gone = answer(ask(browser, "tools/call", {"name": "go", "arguments": {}}))
     call.join(timeout=25)

@@ -72,7 +72,7 @@ def test_a_file_that_was_kept_for_a_while_says_how_long_and_once_gone_how_to_get
 
     gone = files.get_by_role("alert")
     expect(gone).to_contain_text("This file cannot be downloaded: it is no longer kept")
-    expect(gone).to_contain_text("Run the tool again to have it made anew")
+    expect(gone).to_contain_text("Run the tool again to create it again")
     seen.page.reload()
     files = seen.tab("Files")
     expect(files.locator("figcaption")).to_contain_text("expired")

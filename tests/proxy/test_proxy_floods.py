@@ -153,7 +153,7 @@ async def test_blank_lines_are_nothing_to_anybody(
 
     assert answers == ["500000", "3"]
     assert (heard.passed, heard.dropped) == ([], 0)
-    assert "a line is no message" not in caplog.messages
+    assert "invalid message line" not in caplog.messages
 
 
 async def test_a_server_that_says_no_messages_loses_its_connection_in_words(

@@ -106,7 +106,7 @@ class _Login:
             note_wrong(request, "login", "the Playground")
             raise Refusal(403, _NOT_BEGUN)
         if "error" in query:
-            # Its words are whoever's: the address says them.
+            # Anybody may have written the text: it comes from the address.
             raise Refusal(
                 403, "the login was refused, by you or by the provider; open this server's page again"
             )
@@ -128,7 +128,7 @@ class _Login:
         return answer
 
     async def _token(self, given: str, secret: str) -> AccessToken | None:
-        """Return what a code is worth, or None: it is none, not this browser's, or over."""
+        """Return the grant of a code, or None: it is unknown, another browser's, or expired."""
         client = await self.provider.get_client(_CLIENT)
         code = None if client is None else await self.provider.load_authorization_code(client, given)
         if client is None or code is None or not self._is_for(code, secret):

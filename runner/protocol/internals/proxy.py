@@ -105,7 +105,7 @@ class _Messages:
 
 def _of_pydantic(error: Unreadable) -> ValidationError:
     problem = PydanticCustomError("unreadable", "{problem}", {"problem": str(error)})
-    # Hidden: what came may be long, and is nobody's to read.
+    # Hidden: the input may be long, and nobody needs to read it.
     return ValidationError.from_exception_data("message", [{"type": problem, "input": None}], hide_input=True)
 
 

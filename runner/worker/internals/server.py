@@ -141,7 +141,7 @@ async def warm_type_adapters(server: FastMCP) -> None:
 def mend_returned_texts() -> None:
     """Let half of a surrogate pair in what a tool returns spoil one text, and not the whole result.
 
-    Names of files have such halves where they are no UTF-8 (PEP 383), and FastMCP cannot write them as JSON.
+    Names of files have such halves where they are not UTF-8 (PEP 383), and FastMCP cannot write them as JSON.
     What can be written is written as before; nothing is looked through.
     """
     convert = Tool.convert_result
