@@ -42,7 +42,7 @@ from runner.steps.remote_executor import RemoteExecutor
 from runner.steps.request import SHORT_BYTES, CallFiles, Completed, Executed, Request, file_delivery_of
 from runner.steps.rewriting import Inputs
 from runner.steps.timing import Steps
-from runner.steps.told_denials import told_denial
+from runner.steps.told_denials import denial_facts
 from runner.steps.unreturned import left_by_others, left_of
 from runner.steps.verdict import judge
 from runner.system.logging_setup import CallScope
@@ -255,7 +255,7 @@ class FileCall(Call):
                     raise
             facts: dict[str, Any] = {"isolation": "guard"} if toolset.settings.isolation == "guard" else {}
             if outcome.denials:
-                facts["denials"] = [told_denial(denial, toolset) for denial in outcome.denials]
+                facts["denials"] = [denial_facts(denial, toolset) for denial in outcome.denials]
             yield Executed(
                 wire=wire,
                 is_long=outcome.answer_bytes > SHORT_BYTES,

@@ -45,8 +45,8 @@ async def read_artifact(files: MyFiles, uri: str) -> dict[str, Any]:
         async with files.open(file, offset=offset, length=length + more) as content:
             data = b"".join([chunk async for chunk in content])
     except CallError as error:
-        said = {"error_code": error.code.name, **error.details}
-        raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
+        details = {"error_code": error.code.name, **error.details}
+        raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=details) from error
     text = _text(data, length, is_first=offset == 0) if is_text(file.mime) else None
     read = {"blob": pybase64.b64encode(data[:length]).decode("ascii")} if text is None else {"text": text}
     about = {"toolcell/size": file.size, "toolcell/name": file.name}

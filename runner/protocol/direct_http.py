@@ -65,12 +65,12 @@ class DirectCalls:
             return
         first = await receive()
         body = _body(first)
-        answer = None if body is None else self._begun(body, headers, (scope, receive, send))
+        answer = None if body is None else self._start_call(body, headers, (scope, receive, send))
         if answer is None:
             answer = self._app(scope, again(first, receive), send)
         await answer
 
-    def _begun(
+    def _start_call(
         self, body: bytes, headers: Mapping[bytes, bytes], request: tuple[Scope, Receive, Send]
     ) -> Awaitable[None] | None:
         """Start to answer a usual call; return the rest of it, or None for other requests."""
@@ -189,8 +189,8 @@ def _call(
     if not usual:
         return None
 
-    async def notify(method: str, told: Mapping[str, Any]) -> None:
-        await exchange.tell(_bytes({"jsonrpc": "2.0", "method": method, "params": dict(told)}))
+    async def notify(method: str, params: Mapping[str, Any]) -> None:
+        await exchange.tell(_bytes({"jsonrpc": "2.0", "method": method, "params": dict(params)}))
 
     return DirectCall(id=number, params=params, scope=scope, notify=notify)
 

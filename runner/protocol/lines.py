@@ -71,9 +71,9 @@ class _LongLine:
         size: How long it is so far, in bytes.
     """
 
-    def __init__(self, begun: bytes | bytearray) -> None:
-        self.size = len(begun)
-        self._head, self._tail = bytes(begun[:HEAD_BYTES]), bytes(begun[-TAIL_BYTES:])
+    def __init__(self, start: bytes | bytearray) -> None:
+        self.size = len(start)
+        self._head, self._tail = bytes(start[:HEAD_BYTES]), bytes(start[-TAIL_BYTES:])
 
     def add(self, data: bytes) -> None:
         """Take in what comes next of it."""
@@ -135,7 +135,7 @@ class IncomingLines(_Stream):
         # Whole lines, and where the next of them begins; then the beginning of one.
         end = read_ahead.rfind(b"\n") + 1
         self._whole, self._at = read_ahead[:end], 0
-        self._begun = bytearray(read_ahead[end:])
+        self._partial = bytearray(read_ahead[end:])
         self._most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
         # A line that is left out, as it comes in, and then what is told of it.
         self._long: _LongLine | None = None
@@ -284,7 +284,7 @@ class IncomingLines(_Stream):
     def _give_up(self, problem: str) -> None:
         """End the connection after the lines that are still to be taken."""
         self.problem = problem
-        self._begun.clear()
+        self._partial.clear()
         self._end()
 
     def _readable(self) -> None:
@@ -301,13 +301,13 @@ class IncomingLines(_Stream):
             return
         end = data.rfind(b"\n") + 1
         if end:
-            self._whole = b"".join((self._begun, data[:end]))
-            self._begun = bytearray(data[end:])
+            self._whole = b"".join((self._partial, data[:end]))
+            self._partial = bytearray(data[end:])
         elif data:
-            self._begun += data
+            self._partial += data
         else:
-            self._whole = bytes(self._begun + b"\n")
-            self._begun.clear()
+            self._whole = bytes(self._partial + b"\n")
+            self._partial.clear()
             self._end()
         self._leave_out_if_too_long()
         if self._whole or self._always_ready:
@@ -315,9 +315,9 @@ class IncomingLines(_Stream):
 
     def _leave_out_if_too_long(self) -> None:
         """Leave out a line that is longer than any that is read, or end the connection for it."""
-        if len(self._begun) > self._most_bytes:
-            self._long = _LongLine(self._begun)
-            self._begun.clear()
+        if len(self._partial) > self._most_bytes:
+            self._long = _LongLine(self._partial)
+            self._partial.clear()
         if self._long is not None and self._long.size > MOST_LINE_BYTES:
             log.warning("connection closed: line too long", extra={"bytes": self._long.size})
             self._long = None

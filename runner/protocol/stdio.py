@@ -104,7 +104,7 @@ class _Requests(IncomingLines):
             await self._patience.wait(self._unanswered)
             raise
         if isinstance(item, SessionMessage):
-            self._unanswered.heard(item.message)
+            self._unanswered.received(item.message)
         return item
 
 
@@ -134,9 +134,9 @@ class _Answers(OutgoingLines):
             await super().send(item)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             # A client that takes no more of it will not take it later either.
-            self._unanswered.said(item.message)
+            self._unanswered.sent(item.message)
             raise
-        self._unanswered.said(item.message)
+        self._unanswered.sent(item.message)
 
 
 @contextmanager

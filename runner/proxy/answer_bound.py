@@ -206,10 +206,10 @@ class EventSize:
         """
         seen = self._last + data
         ends = _EMPTY_LINE.search(seen)
-        begun = self._bytes + (len(data) if ends is None else ends.start() - len(self._last))
+        pending = self._bytes + (len(data) if ends is None else ends.start() - len(self._last))
         if ends is None:
-            self._bytes = begun
+            self._bytes = pending
         else:
             self._bytes = len(seen) - 2 - max(seen.rfind(line) for line in _EMPTY_LINES)
         self._last = seen[-1:]
-        return max(begun, self._bytes)
+        return max(pending, self._bytes)

@@ -60,20 +60,20 @@ class UnlentPaths:
         self._left_out = (*rights.write, *rights.read, *never)
         self._tops = frozenset(os.listdir("/") if tops is None else tops)
         self._known: set[str] = set()
-        self._told: set[str] = set()
+        self._hinted: set[str] = set()
 
-    def note(self, said: str) -> None:
+    def note(self, text: str) -> None:
         """Log the paths in a server's error for the operator, each option once."""
-        if len(self._told) >= _MOST_TOLD or len(self._known) >= _MOST_KNOWN:
+        if len(self._hinted) >= _MOST_TOLD or len(self._known) >= _MOST_KNOWN:
             return
-        for found in itertools.islice(_PATH.finditer(said[:_MOST_CHARS]), _MOST_PATHS):
+        for found in itertools.islice(_PATH.finditer(text[:_MOST_CHARS]), _MOST_PATHS):
             path = os.path.normpath(found[0].rstrip("."))
             if path in self._known or len(path) > _MOST_PATH_CHARS:
                 continue
             self._known.add(path)
             flag = self._flag(path)
-            if flag is not None and flag not in self._told:
-                self._told.add(flag)
+            if flag is not None and flag not in self._hinted:
+                self._hinted.add(flag)
                 facts = {"server": self._server, "path": path, "option": shlex.quote(flag)}
                 log.warning("server failed on unlent path", extra=facts)
 

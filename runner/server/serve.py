@@ -258,7 +258,7 @@ def _hung_up(had_terminal: bool, reloads: Reloads, signals: StopSignals) -> None
     if had_terminal and not os.isatty(0):
         signals.come(signal.SIGTERM)
     else:
-        reloads.asked.set()
+        reloads.requested.set()
 
 
 @dataclass(slots=True)

@@ -40,9 +40,9 @@ class LiveOutput:
         while True:
             await asyncio.sleep(_LOOK_S)
             printed, total_bytes = self._lease.printed_since(self._sent_bytes)
-            lines, line_break, begun = printed.rpartition(b"\n")
+            lines, line_break, rest = printed.rpartition(b"\n")
             if line_break:
-                self._sent_bytes = total_bytes - len(begun)
+                self._sent_bytes = total_bytes - len(rest)
                 # The end of the call waits for what is being sent.
                 self._sending = asyncio.ensure_future(self._send(lines))
                 await asyncio.shield(self._sending)

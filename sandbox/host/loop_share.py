@@ -51,21 +51,21 @@ class LoopShare(TokenBucket):
 
     @coroutine
     def _steps(self, steps: Generator[object, object, T]) -> Generator[object, object, T]:
-        heard: object = None
+        answer: object = None
         raised: BaseException | None = None
         while True:
             began = time.monotonic()
             try:
-                waits_for = steps.send(heard) if raised is None else steps.throw(raised)
+                waits_for = steps.send(answer) if raised is None else steps.throw(raised)
             except StopIteration as end:
                 result: T = end.value
                 return result
             finally:
                 now = time.monotonic()
                 self.spend(now - began, now=now)
-            heard = raised = None
+            answer = raised = None
             try:
-                heard = yield waits_for
+                answer = yield waits_for
             except BaseException as error:  # noqa: BLE001 - a cancellation too is for what is awaited
                 raised = error
 

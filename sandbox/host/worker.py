@@ -40,7 +40,7 @@ class Worker:
         first_called: When its first call began, in seconds of the monotonic clock.
         idle_since: When it was parked last.
         calls: How many calls it has been given.
-        told_to_stop: Whether it has been told to stop.
+        stop_sent: Whether it has been told to stop.
         looked_at: When it was last found fit for another call, in seconds of the monotonic clock.
         has_stopped: Whether all its threads were seen to have stopped, and it was found fit for another call.
         was_long: Whether its last call ran long enough to be watched.
@@ -62,7 +62,7 @@ class Worker:
     first_called: float = 0.0
     idle_since: float = field(default_factory=time.monotonic)
     calls: int = 0
-    told_to_stop: bool = False
+    stop_sent: bool = False
     looked_at: float = float("-inf")
     has_stopped: bool = False
     was_long: bool = False

@@ -345,7 +345,7 @@ class Zygote:
         """Let a worker undo what its program has set up; kill it if that takes too long."""
         with contextlib.suppress(OSError):
             worker.connection.end_sending()
-            if worker.told_to_stop:
+            if worker.stop_sent:
                 resume_process(worker.pidfd)
             await self.reaped(worker.pid, _FINISH_S)
         worker.kill()
@@ -472,7 +472,7 @@ class Zygote:
 
     def _control_readable(self) -> None:
         try:
-            data = self._said()
+            data = self._next_message()
             if data is None:
                 return
             if not data:
@@ -485,7 +485,7 @@ class Zygote:
             log.warning("zygote broke the frame protocol", extra={"pid": self.pid, "fault": str(error)})
             self.close()
 
-    def _said(self) -> bytes | None:
+    def _next_message(self) -> bytes | None:
         try:
             return self.control.receive_now(1 << 18)
         except OSError:

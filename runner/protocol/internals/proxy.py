@@ -98,8 +98,8 @@ class _Messages:
             return JSONRPCError(jsonrpc="2.0", id=error.id, error=error.error)
         # With that code alone the SDK reads the data.
         if isinstance(message, JSONRPCError) and message.error.code != UNSUPPORTED_PROTOCOL_VERSION:
-            said = message.error
-            message.error = ErrorData(code=said.code, message=said.message, data=_Sent(said.data))
+            failure = message.error
+            message.error = ErrorData(code=failure.code, message=failure.message, data=_Sent(failure.data))
         return message
 
 

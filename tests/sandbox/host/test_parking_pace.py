@@ -90,7 +90,7 @@ def test_a_worker_that_stops_at_once_is_at_rest_before_ten_milliseconds_are_over
 
     parked.park(worker)
     clock.run(0.0079)
-    assert not worker.told_to_stop
+    assert not worker.stop_sent
     clock.stops_after_s[1] = 0.0005
     clock.run(0.0021)
 
