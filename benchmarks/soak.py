@@ -359,8 +359,8 @@ def _report(
     _say(f"memory of the host, last quarter of the calls to the third: {late_growth(samples):.3f}\n")
     for ending, number in sorted(count.endings.items()):
         _say(f"{number:6} {ending}")
-    said = [f"LEFT OR WRONG: {fault}" for fault in faults] or ["nothing left, nothing disturbed"]
-    _say("\n" + "\n".join(said))
+    report = [f"LEFT OR WRONG: {fault}" for fault in faults] or ["nothing left, nothing disturbed"]
+    _say("\n" + "\n".join(report))
 
 
 def _say(text: str) -> None:

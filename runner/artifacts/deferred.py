@@ -47,12 +47,12 @@ def described(entry: Mapping[str, Any], wanted: Deferral) -> dict[str, Any]:
 
 
 def _hours(entry: Mapping[str, Any]) -> float:
-    given = entry.get("expires_hours")
-    if given is None:
+    hours = entry.get("expires_hours")
+    if hours is None:
         return DEFAULT_HOURS
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+    if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 < hours < math.inf:
         name = entry.get("name")
         detail = f"deferred file {name!r}: expires_hours is not a positive number, taken as {DEFAULT_HOURS:g}"
         _log.warning("tool result repaired", extra={"detail": detail})
         return DEFAULT_HOURS
-    return float(min(given, MAX_HOURS))
+    return float(min(hours, MAX_HOURS))

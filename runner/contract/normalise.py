@@ -256,15 +256,15 @@ def _is_of_another_shape(payload: Mapping[str, Any], *, failed: bool) -> bool:
     A contract value has no empty key of ours. Nothing is lost by that where all keys are ours and one of them
     has content; elsewhere an empty key may be of another system. An error without keys of others is ours.
     """
-    given = {key: payload[key] for key in _SHAPES if key in payload}
-    filled = {key: item for key, item in given.items() if item not in (None, [], {})}
+    shaped = {key: payload[key] for key in _SHAPES if key in payload}
+    filled = {key: item for key, item in shaped.items() if item not in (None, [], {})}
     has_others = not payload.keys() <= _KEYS
     if lists_files(payload) or (failed and not has_others):
         return False
     return (
         bool(filled.get("artifacts"))
-        or (len(filled) < len(given) and (has_others or not filled))
-        or any(not isinstance(item, _SHAPES[key]) for key, item in given.items() if item is not None)
+        or (len(filled) < len(shaped) and (has_others or not filled))
+        or any(not isinstance(item, _SHAPES[key]) for key, item in shaped.items() if item is not None)
     )
 
 
@@ -315,14 +315,14 @@ def _take_files(value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], 
 def _take_legacy(value: dict[str, Any], intake: Intake) -> None:
     if value.keys().isdisjoint(_LEGACY):
         return
-    given = {key: value.get(key) for key in _LEGACY}
-    for key, items in given.items():
+    legacy = {key: value.get(key) for key in _LEGACY}
+    for key, items in legacy.items():
         if items and value.get("artifacts"):
             intake.warnings.append(f"{key} is ignored beside artifacts")
         elif items is not None and not isinstance(items, list):
             intake.warnings.append(f"{key} is no array, ignored")
     if not value.get("artifacts"):
-        intake.legacy(*given.values())
+        intake.legacy(*legacy.values())
 
 
 def _mend(value: dict[str, Any], intake: Intake, links: Sequence[Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ REMOVED = "artifact_removed"
 def tell(events: Events, change: FileChange) -> None:
     """Publish what a change means to the subscribers of its user."""
     record = change.record
-    told: list[dict[str, Any]] = [
+    messages: list[dict[str, Any]] = [
         {
             "type": REMOVED if change.gone else STORED,
             "artifact": record.ref.model_dump(mode="json"),
@@ -38,8 +38,8 @@ def tell(events: Events, change: FileChange) -> None:
         }
     ]
     if record.said.origin is Origin.UPLOADED and not change.gone:
-        told.append({"type": "files_update", "files": [_file(record)], "display": {"open": False}})
-    for event in told:
+        messages.append({"type": "files_update", "files": [_file(record)], "display": {"open": False}})
+    for event in messages:
         events.publish(event, user=home_segment(change.user), session=change.session)
 
 

@@ -101,7 +101,7 @@ class FleetEngine:
         async with FleetConnection.open(toolset.settings) as connection:
             engine = cls(toolset=toolset, connection=connection, release=release)
             log.info("host of a fleet", extra={"host": engine.host, "release": release})
-            said = connection.keys.said(engine.host)
+            stream = connection.keys.said(engine.host)
             if not toolset.library.persist:
                 engine.sessions = SharedSessions(redis=connection.blocking(), keys=connection.keys)
                 toolset.share(engine.sessions)
@@ -109,7 +109,7 @@ class FleetEngine:
             lasting = engine.lasting = [
                 asyncio.create_task(work)
                 for work in (
-                    connection.hear(said, engine._hear),
+                    connection.hear(stream, engine._hear),
                     engine._watch(),
                     engine.placing.listen(),
                     engine.placing.look(),
@@ -125,7 +125,7 @@ class FleetEngine:
                     task.cancel()
                 await asyncio.wait((*lasting, *engine._ending))
                 with contextlib.suppress(*REDIS_FAILURES):
-                    await connection.redis.delete(said)
+                    await connection.redis.delete(stream)
 
     @property
     def running(self) -> int:
@@ -284,36 +284,36 @@ class FleetEngine:
         """Pass on what a node says of a call, until it says how that ended."""
         asking = list["asyncio.Task[None]"]()
         try:
-            while (said := await call.next()).kind != "end":
-                if said.kind == "refused":
+            while (message := await call.next()).kind != "end":
+                if message.kind == "refused":
                     call.avoided = call.node or ""
                     raise Again("the node did not take it")
-                if said.kind == "ask":
-                    asking.append(asyncio.create_task(self._answer(call, listener, said.body)))
+                if message.kind == "ask":
+                    asking.append(asyncio.create_task(self._answer(call, listener, message.body)))
                 else:
-                    await _noted(said.body, listener)
+                    await _noted(message.body, listener)
         finally:
             for task in asking:
                 task.cancel()
         if call.lost:
             await listener.dropped(call.lost)
-        return read_ended(said.body)
+        return read_ended(message.body)
 
     async def _answer(self, call: FarCall, listener: CallListener, body: Mapping[str, Any]) -> None:
         """Send a tool's request to the client, and its answer to the node."""
         if body.get("method") in CLIENT_REQUESTS:
-            said = await listener.request(body)
+            reply = await listener.request(body)
         else:
-            said = {"error": {"code": -32601, "message": "a node may ask clients only what tools may"}}
+            reply = {"error": {"code": -32601, "message": "a node may ask clients only what tools may"}}
         answer = HostMessage(
-            kind="answer", call=call.id, body={"number": body.get("number"), "said": dict(said)}
+            kind="answer", call=call.id, body={"number": body.get("number"), "said": dict(reply)}
         )
         with contextlib.suppress(*REDIS_FAILURES):
             await self._tell(str(call.node), answer)
 
-    async def _tell(self, node: str, told: HostMessage) -> None:
+    async def _tell(self, node: str, message: HostMessage) -> None:
         stream = self.connection.keys.told(node)
-        sealed = self.connection.key.seal(told.model_dump(), to=node)
+        sealed = self.connection.key.seal(message.model_dump(), to=node)
         async with self.connection.redis.pipeline(transaction=False) as both:
             both.xadd(stream, {"said": sealed})
             both.pexpire(stream, _HOUR_MS)
@@ -321,13 +321,13 @@ class FleetEngine:
 
     async def _hear(self, text: bytes) -> None:
         try:
-            said: NodeMessage = read(NodeMessage, text, self.connection.key, to=self.host)
+            message: NodeMessage = read(NodeMessage, text, self.connection.key, to=self.host)
         except Forged as error:
             log.warning("a message was dropped", extra={"reason": str(error)})
             return
-        call = self._calls.get(said.call)
+        call = self._calls.get(message.call)
         if call is not None:
-            call.hear(said)
+            call.hear(message)
 
     async def _watch(self) -> None:
         """Keep the leases of calls, and find those whose node is gone."""

@@ -353,12 +353,12 @@ def _failure(error: CallError) -> dict[str, Any]:
     }
 
 
-def _error(said: _Failure) -> CallError:
-    code = Code.__members__.get(said.code)
+def _error(failure: _Failure) -> CallError:
+    code = Code.__members__.get(failure.code)
     if code is None:
-        return invalid_result("the worker node", f"it sent an unknown error code, {said.code[:64]!r}")
-    error = CallError(code, said.message, details=said.details, retryable=said.retryable)
-    error.answer, error.beside = said.answer, said.beside
+        return invalid_result("the worker node", f"it sent an unknown error code, {failure.code[:64]!r}")
+    error = CallError(code, failure.message, details=failure.details, retryable=failure.retryable)
+    error.answer, error.beside = failure.answer, failure.beside
     return error
 
 

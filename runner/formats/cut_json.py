@@ -98,6 +98,6 @@ def _quoted(text: str) -> str:
     around = _STRING.sub("", text)
     missing = sum(around.count(opening) - around.count(closing) for opening, closing in _BRACKETS)
     end = len(text) - missing
-    said = text[last[0].start() : end] if last else ""
-    closed = all(said.count(opening) <= said.count(closing) for opening, closing in _BRACKETS)
-    return f'{text[:end]}"{text[end:]}' if said and closed else text
+    literal = text[last[0].start() : end] if last else ""
+    closed = all(literal.count(opening) <= literal.count(closing) for opening, closing in _BRACKETS)
+    return f'{text[:end]}"{text[end:]}' if literal and closed else text

@@ -69,8 +69,8 @@ def committed(log: int) -> Committed | None:
             pages |= pending
             size = pages_after
             pending.clear()
-    kept = {number: at for number, at in pages.items() if number <= size}
-    return Committed(page_bytes, size * page_bytes, kept) if size else None
+    current = {number: at for number, at in pages.items() if number <= size}
+    return Committed(page_bytes, size * page_bytes, current) if size else None
 
 
 def is_transaction_under_way(journal: int) -> bool:

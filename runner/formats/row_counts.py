@@ -80,10 +80,10 @@ class _Counter:
     def feed(self, chunk: bytes) -> bool:
         """Take a chunk; say whether this can still be a table."""
         text = self.rest + chunk
-        body, kept = self._fields.outside(text) if self._fields is not None else (text, b"")
+        body, quoted = self._fields.outside(text) if self._fields is not None else (text, b"")
         cut = max(body.rfind(b"\n"), body.rfind(b"\r")) + 1
         self.rows += _lines(body[:cut])
-        self.rest = body[cut:] + kept
+        self.rest = body[cut:] + quoted
         return len(self.rest) <= _MAX_ROW and b"\0" not in body
 
     def finish(self) -> int:

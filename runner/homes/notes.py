@@ -56,8 +56,8 @@ class HomeNote:
             ValueError: It is not a note.
         """
         try:
-            said = json.loads(text)
-            return cls(segment=str(said["segment"]), kept_until=float(said["kept_until"]))
+            note = json.loads(text)
+            return cls(segment=str(note["segment"]), kept_until=float(note["kept_until"]))
         except (KeyError, TypeError, RecursionError) as error:
             raise ValueError("no note of a home") from error
 

@@ -73,7 +73,7 @@ class AuthorRoutes(BaseRoute):
         user = await identify(self._site, request)
         # From here on a refusal is the file's own, of something that is not a token of ours.
         spare_tokens(request)
-        asked = {
+        request_facts = {
             "method": request.method,
             "path": request.url.path,
             "query": request.url.query,
@@ -82,7 +82,7 @@ class AuthorRoutes(BaseRoute):
             ],
             "body": pybase64.b64encode(await _body(request)).decode(),
         }
-        answer = await self._ask(user, asked)
+        answer = await self._ask(user, request_facts)
         await route_response(answer, method=request.method, url=str(request.url))(scope, receive, send)
 
 

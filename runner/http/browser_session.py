@@ -49,14 +49,14 @@ def routes(site: Site, under_way: UnderWay) -> list[Route]:
         # A page of another site is not to make one, whatever it sends along.
         check_page(site, request)
         user = await identify(site, request)
-        begun = await begin_session(site, user)
-        expires_at = datetime.fromtimestamp(int(begun.end), UTC).isoformat()
+        session = await begin_session(site, user)
+        expires_at = datetime.fromtimestamp(int(session.end), UTC).isoformat()
         answer = JSONResponse(
-            {"user": user.name, "session": begun.session, "expires_at": expires_at},
+            {"user": user.name, "session": session.session, "expires_at": expires_at},
             status_code=201,
             headers=SAFE_HEADERS,
         )
-        begun.set_on(answer, request)
+        session.set_on(answer, request)
         return answer
 
     async def end(request: Request) -> Response:

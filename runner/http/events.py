@@ -43,7 +43,7 @@ def routes(site: Site) -> list[Route]:
 
 
 async def _frames(site: Site, user: User, session: str | None) -> AsyncIterator[bytes]:
-    with site.events.subscribe(user=user.segment, session=session) as heard:
+    with site.events.subscribe(user=user.segment, session=session) as subscription:
         # Sent at once, so that a client knows from when on it misses nothing.
         yield b"retry: 2000\n: listening\n\n"
         missed = 0
@@ -51,10 +51,10 @@ async def _frames(site: Site, user: User, session: str | None) -> AsyncIterator[
             event, beats = None, False
             try:
                 async with asyncio.timeout(_BEAT_S):
-                    event = await anext(heard, None)
+                    event = await anext(subscription, None)
             except TimeoutError:
                 beats = True
-            missed, lost = _lost(heard, missed)
+            missed, lost = _lost(subscription, missed)
             if lost:
                 yield _frame({"type": MISSED, "count": lost})
             if beats:
@@ -66,9 +66,9 @@ async def _frames(site: Site, user: User, session: str | None) -> AsyncIterator[
                 yield _frame(event)
 
 
-def _lost(heard: Subscription, known: int) -> tuple[int, int]:
+def _lost(subscription: Subscription, known: int) -> tuple[int, int]:
     """Return how many events were lost in all, and how many since the listener was told."""
-    return heard.missed, heard.missed - known
+    return subscription.missed, subscription.missed - known
 
 
 def _frame(event: Mapping[str, Any]) -> bytes:

@@ -80,8 +80,8 @@ class Bundle:
 
 def _takes_gzip(accepted: str) -> bool:
     """Return whether a client accepts gzip (RFC 9110, 12.5.3)."""
-    said = (each.replace(" ", "").partition(";") for each in accepted.lower().split(","))
-    weights = {name: weight for name, _, weight in said}
+    encodings = (each.replace(" ", "").partition(";") for each in accepted.lower().split(","))
+    weights = {name: weight for name, _, weight in encodings}
     return weights.get("gzip", weights.get("*", _NEVER[0])) not in _NEVER
 
 

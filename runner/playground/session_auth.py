@@ -82,7 +82,7 @@ class PlaygroundAuth:
 
     async def _end(self, user: User) -> None:
         """End the MCP sessions that were begun in a browser's session, as their client would."""
-        mine = [(session, web) for session, (begun_by, web) in self._begun.items() if begun_by == user]
+        mine = [(session, web) for session, (owner, web) in self._begun.items() if owner == user]
         for session, web in mine:
             self._begun.pop(session, None)
             await self._app(self._led(*self._farewell(session, web), user), _nothing, _unheard)

@@ -109,8 +109,8 @@ class Acceptor:
             self._begin(connection, str(address[0]))
 
     def _has_room(self) -> bool:
-        kept = min(descriptors.limit() // _KEPT_FREE, _MOST_KEPT)
-        return descriptors.left() > kept or self.make_room()
+        spare = min(descriptors.limit() // _KEPT_FREE, _MOST_KEPT)
+        return descriptors.left() > spare or self.make_room()
 
     def _begin(self, connection: socket.socket, address: str) -> None:
         connection.setblocking(False)  # noqa: FBT003 - the standard library's signature
@@ -129,8 +129,8 @@ class Acceptor:
                 ssl_shutdown_timeout=_GOODBYE_S if context else None,
             )
         except (ssl.SSLError, ConnectionAbortedError) as error:
-            said = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
-            self._unproved.tell(address=address, problem=said)
+            reason = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
+            self._unproved.tell(address=address, problem=reason)
         except OSError as error:
             # Probes that only look for a listener close at once.
             log.debug("connection ended early", extra={"problem": str(error)})

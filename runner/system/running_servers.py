@@ -48,7 +48,7 @@ class RunningServer:
             what: What it serves, for people.
         """
         path = state / _FOLDER / f"{os.getpid()}-{secrets.token_hex(4)}.json"
-        said = {"pid": os.getpid(), "pids": _pids(), "serves": what, "reloads": 0}
+        note = {"pid": os.getpid(), "pids": _pids(), "serves": what, "reloads": 0}
         with contextlib.ExitStack() as held:
             fd = -1
             try:
@@ -61,18 +61,18 @@ class RunningServer:
             except OSError as error:
                 _untold(error)
             server = cls(fd)
-            server._write(said)
+            server._write(note)
             yield server
 
     def reloaded(self, outcome: Mapping[str, Any]) -> None:
         """Return the outcome of a reload."""
         self._write({**self._said, "reloads": self._said["reloads"] + 1, "outcome": dict(outcome)})
 
-    def _write(self, said: dict[str, Any]) -> None:
-        self._said = said
+    def _write(self, note: dict[str, Any]) -> None:
+        self._said = note
         if self._fd < 0:
             return
-        content = json.dumps(said).encode()
+        content = json.dumps(note).encode()
         try:
             # In place, since the lock is that of the file: who reads half of it reads it again.
             os.ftruncate(self._fd, 0)
@@ -162,14 +162,14 @@ def _is_left(fd: int) -> bool:
     return locks.try_lock(fd, shared=True)
 
 
-def _of(path: Path, said: Mapping[str, Any]) -> Running:
+def _of(path: Path, note: Mapping[str, Any]) -> Running:
     return Running(
         path=path,
-        pid=int(said["pid"]),
-        is_near=said["pids"] == _pids(),
-        serves=str(said["serves"]),
-        reloads=int(said["reloads"]),
-        outcome=said.get("outcome", {}),
+        pid=int(note["pid"]),
+        is_near=note["pids"] == _pids(),
+        serves=str(note["serves"]),
+        reloads=int(note["reloads"]),
+        outcome=note.get("outcome", {}),
     )
 
 

@@ -202,8 +202,12 @@ def _wish(meta: Any, name: str) -> Any:
 
 
 def _schemes(meta: Any) -> tuple[Mapping[str, Any], ...]:
-    given = meta.get(SCHEMES_META) if isinstance(meta, Mapping) else None
-    return tuple(scheme for scheme in given if isinstance(scheme, Mapping)) if isinstance(given, list) else ()
+    schemes = meta.get(SCHEMES_META) if isinstance(meta, Mapping) else None
+    return (
+        tuple(scheme for scheme in schemes if isinstance(scheme, Mapping))
+        if isinstance(schemes, list)
+        else ()
+    )
 
 
 def _mapping(value: object) -> Mapping[str, Any] | None:

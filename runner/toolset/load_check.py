@@ -65,14 +65,14 @@ class LoadCheck:
             return self._failed(error)
         try:
             await user_pool.pool.ready()
-            kept = self.keep(user_pool)
+            held = self.keep(user_pool)
         except SandboxError as error:
             await user_pool.close()
             return self._failed(error)
         except BaseException:
             await user_pool.close()
             raise
-        if not kept:
+        if not held:
             await user_pool.close()
         self.fault = None
         return True

@@ -65,7 +65,11 @@ async def _fault_in(answer: httpx2.Response) -> str | None:
         return f"status {answer.status_code}"
     await answer.aread()
     try:
-        said = answer.json()
+        answer_body = answer.json()
     except ValueError:
-        said = None
-    return None if isinstance(said, dict) and "active" in said else "its answer is not about a token"
+        answer_body = None
+    return (
+        None
+        if isinstance(answer_body, dict) and "active" in answer_body
+        else "its answer is not about a token"
+    )

@@ -76,8 +76,8 @@ class TimedVerifier(JWTVerifier):
 
     async def fault(self) -> str | None:
         """Return the reason why no token can be checked now; None if one can."""
-        said = await self._keys.fault(self.jwks_uri) if self.jwks_uri else None
-        return said and f"the keys of the issuer cannot be fetched from {self._keys_from}: {said}"
+        fault = await self._keys.fault(self.jwks_uri) if self.jwks_uri else None
+        return fault and f"the keys of the issuer cannot be fetched from {self._keys_from}: {fault}"
 
     def _checking(self) -> JWTVerifier:
         """Return FastMCP's verifier with keys that are not too old."""

@@ -139,7 +139,7 @@ def _made(auth: Auth, now: datetime) -> tuple[ssl.SSLContext, tuple[str, ...]]:
     own = _certificates("auth.gateway_certificate", certificate)[0]
     authorities = _certificates("auth.gateway_ca", ca)
     context = _context(certificate, key, ca)
-    told = [
+    names = [
         (f"auth.gateway_certificate {certificate}", own, "gateways will not connect"),
         *(
             (f"auth.gateway_ca {ca}: {one.subject.rfc4514_string()}", one, "nobody it signed for gets in")
@@ -148,7 +148,7 @@ def _made(auth: Auth, now: datetime) -> tuple[ssl.SSLContext, tuple[str, ...]]:
     ]
     return context, tuple(
         f"{what} {when}; {outcome} until it is renewed"
-        for what, one, outcome in told
+        for what, one, outcome in names
         if (when := _when(one, now))
     )
 
@@ -171,7 +171,7 @@ def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
     try:
         context.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
-        said = (
+        message = (
             f"auth.gateway_key {key} is not the key of the first certificate in auth.gateway_certificate "
             f"{certificate}; give the two that belong together"
             if error.reason == "KEY_VALUES_MISMATCH"
@@ -179,7 +179,7 @@ def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
             f"({_reason(error)}); give a chain that begins with this server's certificate, and its key, in "
             "PEM form"
         )
-        raise UsageError(said) from error
+        raise UsageError(message) from error
     except OSError as error:
         raise UsageError(
             f"auth.gateway_certificate {certificate} cannot be read: {error.strerror}"

@@ -100,7 +100,7 @@ async def _fetched(address: str) -> bytes:
                 content += piece
                 if len(content) > MOST_BYTES:
                     raise ValueError(f"more than {MOST_BYTES} bytes")
-    said: Any = json.loads(content)
-    if not isinstance(said, dict) or not isinstance(said.get("keys"), list):
+    document: Any = json.loads(content)
+    if not isinstance(document, dict) or not isinstance(document.get("keys"), list):
         raise ValueError("no JSON Web Key Set")  # noqa: TRY004 - of a text, not a type
     return bytes(content)

@@ -250,8 +250,8 @@ def _jwt(settings: ServerSettings, name_of: NameOf, audience: str) -> TimedVerif
 
 def _scopes(settings: ServerSettings) -> list[str]:
     """Return the scopes that clients are told of."""
-    asked = settings.auth.login_scopes if settings.auth.kind != "jwt" else ()
-    return list(dict.fromkeys([*asked, *settings.auth.required_scopes]))
+    scopes = settings.auth.login_scopes if settings.auth.kind != "jwt" else ()
+    return list(dict.fromkeys([*scopes, *settings.auth.required_scopes]))
 
 
 def _secret(settings: ServerSettings) -> str:

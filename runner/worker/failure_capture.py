@@ -114,15 +114,15 @@ class FailureCapture(Middleware):
 
     def _left(self, error: BaseException, tool: str | None) -> ToolError:
         """Record a BaseException, which the framework does not catch; return an error for it."""
-        said = _left_by(error)
-        scope, told = current(), "Error calling tool" if tool is None else f"Error calling tool {tool!r}"
-        raised = {**_describe(error, self._folder), "message": said}
+        reason = _left_by(error)
+        scope, prefix = current(), "Error calling tool" if tool is None else f"Error calling tool {tool!r}"
+        raised = {**_describe(error, self._folder), "message": reason}
         if scope is not None:
             scope.raised = raised
         if not self.masks:
-            return ToolError(f"{told}: {said}")
-        raised["told"] = told
-        return ToolError(told)
+            return ToolError(f"{prefix}: {reason}")
+        raised["told"] = prefix
+        return ToolError(prefix)
 
 
 def _left_by(error: BaseException) -> str:

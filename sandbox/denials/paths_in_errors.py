@@ -34,9 +34,9 @@ _AT_END = re.compile(r": (/.+)$")
 _BARE = re.compile(r"(?<![\w/.-])/[^\s:;,'\"]+")
 
 
-def wants_socket(said: str) -> bool:
+def wants_socket(text: str) -> bool:
     """Return whether a text tells of a UNIX socket that could not be made or listened at."""
-    return _SOCKET.search(said[-_MOST_CHARS:]) is not None
+    return _SOCKET.search(text[-_MOST_CHARS:]) is not None
 
 
 def named_paths(error: BaseException) -> Iterator[str]:

@@ -63,9 +63,9 @@ def _denial(
 ) -> Denial | None:
     if isinstance(error, OSError) and error.filename is not None:
         return _denied_by_name(error, rules)
-    said = _first_outside(named_paths(error), rules) if worded else None
-    if said is not None:
-        return said
+    path = _first_outside(named_paths(error), rules) if worded else None
+    if path is not None:
+        return path
     if isinstance(error, sqlite3.Error):
         return _of_path(databases[-1]) if databases and _code(error) == _READONLY_DATABASE else None
     return _printable(denied_network(error, rules))

@@ -236,8 +236,8 @@ def confine_zygote(
     """
     _check(policy, home_fd, without)
     wanted = _ALL - without
-    kept = {*keep} if home_fd is None else {*keep, home_fd}
-    _take("descriptors", wanted, lambda: descriptors.apply(kept))
+    excepted = {*keep} if home_fd is None else {*keep, home_fd}
+    _take("descriptors", wanted, lambda: descriptors.apply(excepted))
     _take("environment", wanted, lambda: environment.apply(policy.environment))
     _take("cgroup", wanted, lambda: cgroup.apply(cgroups))
     _take("rlimits", _ALL, lambda: oom.offer(oom.CONFINED))

@@ -82,9 +82,9 @@ def read_question(message: bytes) -> Question:
     return Question(number, name, known, message[_HEADER.size : at + _ENDING.size])
 
 
-def answer(question: Question, said: ResponseCode, addresses: Sequence[str] = ()) -> bytes:
+def answer(question: Question, code: ResponseCode, addresses: Sequence[str] = ()) -> bytes:
     """Return the message that answers a question."""
-    flags = _RESPONSE | _RECURSION_DESIRED | _RECURSION_AVAILABLE | said
+    flags = _RESPONSE | _RECURSION_DESIRED | _RECURSION_AVAILABLE | code
     packed = [ipaddress.ip_address(address).packed for address in addresses[:_MOST_ADDRESSES]]
     records = [
         _RECORD.pack(_SAME_NAME, question.kind or 0, _INTERNET, _TTL_S, len(one)) + one for one in packed
